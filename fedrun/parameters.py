@@ -1,0 +1,160 @@
+"""A model as one vector.
+
+All trainable parameters of a network, then its head's, then its float buffers (BatchNorm's running statistics) lie in one
+contiguous float32 vector θ of length P. The network's tensors are views into it, so that loading a model is one copy,
+averaging models is one product, and a step of SGD is one in-place operation.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where one named tensor lies in the vector: entries ``start`` to ``stop``, in C order of ``shape``."""
+
+    name: str
+    shape: tuple[int, ...]
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where every tensor of a network lies in its vector: encoder parameters, head weight, head bias, float buffers.
+
+    Attributes:
+        slots: every tensor, in the order of the vector.
+        trainable: T, the number of trainable parameters; they are the first T entries. The entries from T on are float
+            buffers, which move by forward passes and averaging only: no optimizer may touch them.
+        size: P, the length of the vector.
+        head: the entries of the head: the weight ``[classes, embedding]``, then the bias ``[classes]`` if it has one.
+        classes: number of rows of the head.
+        embedding: d, the number of columns of the head.
+    """
+
+    slots: tuple[Slot, ...]
+    trainable: int
+    size: int
+    head: slice
+    classes: int
+    embedding: int
+
+    def views(self, vector: torch.Tensor) -> dict[str, torch.Tensor]:
+        """The named tensors ``[..., *shape]`` inside a vector ``[..., P]`` (or ``[..., T]``: the parameters only)."""
+        leading = vector.shape[:-1]
+        return {
+            slot.name: vector[..., slot.start : slot.stop].view(*leading, *slot.shape)
+            for slot in self.slots
+            if slot.stop <= vector.shape[-1]
+        }
+
+    def head_rows(self, head: torch.Tensor, with_bias: bool) -> torch.Tensor:
+        """The class embeddings in the head's entries of one or many models.
+
+        Args:
+            head: ``[..., h]``, the entries ``vector[..., layout.head]``.
+            with_bias: append the class's bias as the last coordinate (if the head has biases).
+
+        Returns:
+            ``[..., classes, d]`` or ``[..., classes, d + 1]``; row c belongs to class c.
+        """
+        cut = self.classes * self.embedding
+        weight = head[..., :cut].unflatten(-1, (self.classes, self.embedding))
+        bias = head[..., cut:]
+        if not with_bias or bias.shape[-1] == 0:
+            return weight
+        return torch.cat([weight, bias.unsqueeze(-1)], dim=-1)
+
+    def head_entries(self, rows: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        """The inverse of :meth:`head_rows`: rows ``[classes, d or d + 1]`` to the head's entries ``[h]``.
+
+        ``bias`` ``[classes]`` (empty for a head without) is used where the rows do not hold it.
+        """
+        if rows.shape[-1] == self.embedding + 1:
+            rows, bias = rows[..., :-1], rows[..., -1]
+        return torch.cat([rows.flatten(), bias])
+
+
+def layout_of(network: torch.nn.Sequential) -> Layout:
+    """The layout of a network with an ``encoder`` and a ``head`` (see :mod:`fedrun.models.base`)."""
+    head = network.get_submodule("head")
+    parameters = dict(network.named_parameters())
+    names = [name for name in parameters if not name.startswith("head.")]
+    head_names = [name for name in ("head.weight", "head.bias") if name in parameters]
+    buffers = {name: buffer for name, buffer in network.named_buffers() if buffer.is_floating_point()}
+    tensors = {name: parameters[name] for name in names + head_names} | buffers
+    slots, start = [], 0
+    for name, tensor in tensors.items():
+        slots.append(Slot(name, tuple(tensor.shape), start, start + tensor.numel()))
+        start += tensor.numel()
+    by_name = {slot.name: slot for slot in slots}
+    last_head = by_name[head_names[-1]]
+    classes, embedding = by_name["head.weight"].shape
+    assert isinstance(head, torch.nn.Linear)
+    return Layout(
+        slots=tuple(slots),
+        trainable=last_head.stop,
+        size=start,
+        head=slice(by_name["head.weight"].start, last_head.stop),
+        classes=classes,
+        embedding=embedding,
+    )
+
+
+class FlatNetwork:
+    """A network whose tensors are views into one vector.
+
+    Attributes:
+        network: the module; its parameters and float buffers are views into ``vector``.
+        layout: where each tensor lies.
+        vector: θ, float32 ``[P]``.
+        gradient: float32 ``[T]``, where :meth:`backward` leaves the gradient; the parameters' ``.grad`` are views
+            into it.
+    """
+
+    def __init__(self, network: torch.nn.Sequential, device: torch.device | str = "cpu") -> None:
+        self.network = network.to(device)
+        self.layout = layout_of(network)
+        self.vector = torch.empty(self.layout.size, device=device)
+        self.gradient = torch.zeros(self.layout.trainable, device=device)
+        views = self.layout.views(self.vector)
+        gradients = self.layout.views(self.gradient)
+        parameters = dict(network.named_parameters())
+        buffers = dict(network.named_buffers())
+        for name, view in views.items():
+            tensor = parameters.get(name, buffers.get(name))
+            assert tensor is not None
+            view.copy_(tensor.detach())
+            tensor.data = view
+        self._parameters = [parameters[name] for name in gradients]
+        self._gradients = list(gradients.values())
+        for parameter, gradient in zip(self._parameters, self._gradients, strict=True):
+            parameter.grad = gradient
+
+    def load(self, vector: torch.Tensor) -> None:
+        """Make the network the model θ ``[P]``."""
+        self.vector.copy_(vector)
+
+    def backward(self, loss: torch.Tensor) -> torch.Tensor:
+        """The gradient ``[T]`` of a scalar loss, overwritten by the next call.
+
+        Copying fresh gradients into the vector is cheaper than zeroing it and letting autograd add to it.
+        """
+        gradients = torch.autograd.grad(loss, self._parameters, allow_unused=True)
+        if any(gradient is None for gradient in gradients):
+            gradients = tuple(
+                torch.zeros_like(own) if gradient is None else gradient
+                for own, gradient in zip(self._gradients, gradients, strict=True)
+            )
+        torch._foreach_copy_(self._gradients, gradients)
+        return self.gradient
+
+
+def count(network: torch.nn.Module) -> int:
+    """Number of trainable parameters."""
+    return sum(math.prod(parameter.shape) for parameter in network.parameters())

@@ -1,0 +1,57 @@
+"""What can watch a run: the progress display and W&B read the same stream of rows that goes to ``metrics.jsonl``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Row = Mapping[str, float | int | None]
+"""One evaluated round: ``{"round": 3, "test/accuracy": 0.71, ...}``; ``round`` counts server updates made so far."""
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """What an observer is told when a run begins.
+
+    Attributes:
+        folder: the run's folder.
+        title: one short line, such as ``turbosvm · femnist · seed 0``.
+        group: the run's folder without the seed, relative to the output folder; the same for all seeds.
+        seed: the run's seed.
+        rounds: number of rounds the run will make.
+        targets: test accuracies whose first round is reported.
+        config: the composed configuration as plain containers.
+        history: the rows already written, when the run is resumed; empty for a new run.
+        tracking_id: identifies the run's curve at a tracking service; kept in the checkpoint.
+    """
+
+    folder: Path
+    title: str
+    group: str
+    seed: int
+    rounds: int
+    targets: tuple[float, ...]
+    config: Mapping[str, Any]
+    history: tuple[Row, ...]
+    tracking_id: str
+
+
+class Observer:
+    """Watches a run. An observer that raises is dropped with a warning; the run goes on."""
+
+    def on_start(self, run: RunInfo) -> None:
+        """The run begins or is resumed."""
+
+    def on_client(self, round: int, done: int, cohort: int) -> None:
+        """``done`` of ``cohort`` clients of a round have finished local training."""
+
+    def on_row(self, row: Row) -> None:
+        """A round was evaluated and its row written."""
+
+    def on_end(self, summary: Mapping[str, Any]) -> None:
+        """The run is complete; ``summary`` is the content of ``summary.json``."""
+
+    def close(self) -> None:
+        """The run is over, completed or not. Called exactly once, also after an error or Ctrl-C."""
