@@ -163,6 +163,13 @@ class ServerHalf(ABC):
     def rows(self) -> Rows:
         return "none"
 
+    def check(self, rounds: int) -> None:
+        """Refuse settings that cannot work in a run of this many rounds.
+
+        Raises:
+            InputError: naming the key and what is allowed.
+        """
+
     def init(self, model: torch.Tensor, layout: Layout) -> ServerState:
         """The state before the first round, given the initial model ``[P]``."""
         return ServerState(model)

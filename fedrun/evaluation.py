@@ -1,0 +1,85 @@
+"""Evaluate once, report per sample: every metric is a sum over the same per-sample losses and predictions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass as value
+from typing import Annotated
+
+import torch
+from annotated_types import Ge
+from pydantic.dataclasses import dataclass
+
+from fedrun.federation import Shares
+from fedrun.metrics.classification import accuracy, confusion_matrix, macro_f1, matthews
+from fedrun.parameters import FlatNetwork
+from fedrun.recipe import STRICT
+from fedrun.training import Samples
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class Evaluation:
+    """When and how the global model is evaluated.
+
+    Attributes:
+        every: evaluate after every this many rounds (and before the first, and after the last).
+        batch_size: samples per forward pass; it changes speed and memory, not results beyond rounding.
+        train_clients: at the end of a run, also evaluate the final model on every training client's own samples, for
+            ``clients.parquet``.
+    """
+
+    every: Annotated[int, Ge(1)]
+    batch_size: Annotated[int, Ge(1)]
+    train_clients: bool
+
+
+@value(frozen=True)
+class SampleResults:
+    """One model's results on some samples, in their order.
+
+    Attributes:
+        losses: cross-entropy, float32 ``[n]``.
+        predictions: int64 ``[n]``, the arg max of the logits, the lowest class on ties.
+        targets: int64 ``[n]``.
+    """
+
+    losses: torch.Tensor
+    predictions: torch.Tensor
+    targets: torch.Tensor
+
+
+@torch.no_grad()
+def evaluate(network: FlatNetwork, samples: Samples, indices: torch.Tensor, batch_size: int) -> SampleResults:
+    """Run the loaded model over samples (sample numbers, int64 ``[n]``) in evaluation mode."""
+    module = network.network.eval()
+    losses, predictions, targets = [], [], []
+    for batch in indices.split(batch_size):
+        inputs, labels = samples.gather(batch)
+        logits = module(samples.encoding(inputs))
+        losses.append(torch.nn.functional.cross_entropy(logits, labels, reduction="none"))
+        predictions.append(logits.argmax(1))
+        targets.append(labels)
+    return SampleResults(torch.cat(losses).cpu(), torch.cat(predictions).cpu(), torch.cat(targets).cpu())
+
+
+def pooled_metrics(results: SampleResults, classes: int) -> dict[str, float]:
+    """Loss, accuracy, macro-F1 and MCC over all the samples together."""
+    confusion = confusion_matrix(results.targets, results.predictions, classes)
+    return {
+        "loss": results.losses.double().mean().item(),
+        "accuracy": accuracy(confusion),
+        "f1": macro_f1(confusion),
+        "mcc": matthews(confusion),
+    }
+
+
+def per_holder(results: SampleResults, shares: Shares) -> tuple[torch.Tensor, torch.Tensor]:
+    """Mean loss and accuracy of each holder, float64 ``[holders]``, NaN for one without samples.
+
+    ``results`` must be those of ``shares.samples``, in that order.
+    """
+    sizes = shares.sizes.double()
+    holder = torch.repeat_interleave(torch.arange(len(shares)), shares.sizes)
+    zeros = torch.zeros(len(shares), dtype=torch.float64)
+    losses = zeros.index_add(0, holder, results.losses.double())
+    correct = zeros.index_add(0, holder, (results.predictions == results.targets).double())
+    return losses / sizes, correct / sizes

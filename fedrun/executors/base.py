@@ -1,0 +1,129 @@
+"""What an executor is: it carries out a cohort's local training. Strategies do not know which one runs."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from fedrun.client_memory import ClientMemory
+from fedrun.federation import Shares
+from fedrun.parameters import FlatNetwork
+from fedrun.strategies.base import MODEL, ClientHalf, CohortUpdate, ServerHalf, Vectors
+from fedrun.training import LocalTraining, Samples, Trained
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """Everything an executor needs that does not change from round to round.
+
+    Attributes:
+        network: the network; its vector is scratch space.
+        samples: the dataset on its device.
+        clients: who holds which training samples.
+        client: the strategy's client half.
+        server: its server half (how clients are weighted, which rows it must see).
+        local: how clients train.
+        memory: what clients remember.
+        seed: the run's seed.
+    """
+
+    network: FlatNetwork
+    samples: Samples
+    clients: Shares
+    client: ClientHalf
+    server: ServerHalf
+    local: LocalTraining
+    memory: ClientMemory
+    seed: int
+
+
+class Executor(ABC):
+    """Carries out the local work of a round."""
+
+    def __init__(self, workplace: Workplace) -> None:
+        self.workplace = workplace
+
+    @abstractmethod
+    def run(
+        self, cohort: torch.Tensor, round: int, received: Vectors, progress: Callable[[int], None]
+    ) -> CohortUpdate:
+        """Train the cohort and remember what its clients remember.
+
+        Args:
+            cohort: client numbers, int64 ``[C]``, in the order of selection.
+            round: t, 0 in the first round.
+            received: what the server broadcasts.
+            progress: called with the number of clients done so far.
+        """
+
+
+class Gathering:
+    """Folds the clients' uploads, one after the other, into a :class:`CohortUpdate`.
+
+    Only weighted sums and the rows the server half asks for are kept, never a model per client. Uploads that are not
+    finite are left out, and so is their client's new memory.
+    """
+
+    def __init__(self, workplace: Workplace, cohort: torch.Tensor) -> None:
+        self._work = workplace
+        self._cohort = cohort
+        self._samples = workplace.clients.sizes[cohort]
+        self._weights = workplace.server.weights(self._samples).tolist()
+        self._sums: dict[str, torch.Tensor] = {}
+        self._rows: list[torch.Tensor] = []
+        self._accepted: list[int] = []
+        self._steps: list[int] = []
+        self._processed = 0
+        self._seen = 0
+        self._loss = 0.0
+        self._correct = 0
+
+    def add(self, position: int, uploads: Vectors, memory: Vectors, trained: Trained) -> None:
+        """Fold in the client at this position of the cohort; clients are added in ascending positions.
+
+        Args:
+            position: index into the cohort.
+            uploads: ``model`` ``[P]`` and what else the client half sends.
+            memory: what the client will remember.
+            trained: counts and sums of its local training.
+        """
+        self._processed += trained.processed
+        # A sum is finite exactly if every entry is, short of an overflow, which would be no less of a failure.
+        if not all(bool(vector.sum().isfinite()) for vector in uploads.values()):
+            return
+        weight = self._weights[position]
+        for name, vector in uploads.items():
+            if name in self._sums:
+                self._sums[name].add_(vector, alpha=weight)
+            else:
+                self._sums[name] = vector * weight
+        rows = self._work.server.rows
+        if rows != "none":
+            model = uploads[MODEL]
+            self._rows.append((model[self._work.network.layout.head] if rows == "head" else model).clone())
+        self._work.memory.put(int(self._cohort[position]), memory)
+        self._accepted.append(position)
+        self._steps.append(trained.steps)
+        self._seen += trained.processed
+        self._loss += float(trained.loss_sum)
+        self._correct += int(trained.correct)
+
+    def result(self) -> CohortUpdate:
+        """The cohort's update, over the clients that were accepted."""
+        accepted = torch.tensor(self._accepted, dtype=torch.int64)
+        total = sum(self._weights[position] for position in self._accepted)
+        left_out = set(range(len(self._cohort))) - set(self._accepted)
+        return CohortUpdate(
+            clients=self._cohort[accepted],
+            samples=self._samples[accepted],
+            steps=torch.tensor(self._steps, dtype=torch.int64),
+            mean={name: summed.div_(total) for name, summed in self._sums.items()},
+            rows=torch.stack(self._rows) if self._rows else None,
+            excluded=tuple(int(self._cohort[position]) for position in sorted(left_out)),
+            loss=self._loss / self._seen if self._seen else float("nan"),
+            accuracy=self._correct / self._seen if self._seen else float("nan"),
+            client_samples=self._processed,
+        )

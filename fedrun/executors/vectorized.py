@@ -1,0 +1,141 @@
+"""A cohort's clients side by side: one batched forward and backward pass per step (``torch.func``).
+
+Clients of unequal size are padded: batches with repeated samples of weight zero, clients with masked steps. To waste
+little, a cohort is cut into groups of clients that make similar numbers of steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from fedrun.errors import InputError
+from fedrun.executors.base import Executor, Gathering, Workplace
+from fedrun.randomness import generator
+from fedrun.strategies.base import MODEL, CohortUpdate, Vectors
+from fedrun.training import Trained, epochs, repair, sgd_step, steps_of
+
+GROUP = 64
+"""Most clients trained side by side; more would cost memory and gain little."""
+
+UNSUPPORTED = (torch.nn.modules.batchnorm._BatchNorm, torch.nn.RNNBase, torch.nn.modules.dropout._DropoutNd)
+
+
+class Vectorized(Executor):
+    """Trains groups of clients as one batched computation, with the results of :class:`InProcess` up to rounding.
+
+    Raises:
+        InputError: the model has batch normalisation, recurrent layers or dropout, which ``torch.func`` does not batch
+            over clients with the same results.
+    """
+
+    def __init__(self, workplace: Workplace) -> None:
+        super().__init__(workplace)
+        for module in workplace.network.network.modules():
+            if isinstance(module, UNSUPPORTED):
+                raise InputError(
+                    f"hardware.executor=vectorized cannot train a model with {type(module).__name__} layers; "
+                    "allowed here: hardware.executor=in_process"
+                )
+
+    def run(
+        self, cohort: torch.Tensor, round: int, received: Vectors, progress: Callable[[int], None]
+    ) -> CohortUpdate:
+        work = self.workplace
+        gathering = Gathering(work, cohort)
+        clients = cohort.tolist()
+        sizes = work.clients.sizes[cohort].tolist()
+        steps = [steps_of(size, work.local) for size in sizes]
+        alike = sorted(range(len(clients)), key=lambda position: (steps[position], sizes[position]))
+        results: dict[int, tuple[Vectors, Vectors, Trained]] = {}
+        for first in range(0, len(alike), GROUP):
+            positions = alike[first : first + GROUP]
+            trained = self._train([clients[position] for position in positions], round, received)
+            results.update(zip(positions, trained, strict=True))
+            progress(len(results))
+        for position in range(len(clients)):  # in the cohort's order, whatever the grouping
+            gathering.add(position, *results.pop(position))
+        return gathering.result()
+
+    def _train(self, clients: list[int], round: int, received: Vectors) -> list[tuple[Vectors, Vectors, Trained]]:
+        """Train these clients side by side: the uploads, memory and counts of each."""
+        work = self.workplace
+        network, half, local = work.network, work.client, work.local
+        trainable, device = network.layout.trainable, network.vector.device
+        rate = local.rate(round)
+        memories = [work.memory.get(client) for client in clients]
+        memory = {name: torch.stack([each[name] for each in memories]) for name in memories[0]}
+        constants = half.constants(received, memory, trainable)
+        model = half.start(received, memory).expand(len(clients), -1).clone()
+        weights = model[:, :trainable]
+        momentum = torch.zeros_like(weights) if local.momentum else None
+        batches, counts = self._batches(clients, round)  # [C, S, B], [C, S]
+        counts = counts.to(device)
+        losses = torch.zeros(len(clients), device=device)
+        correct = torch.zeros(len(clients), dtype=torch.int64, device=device)
+        module = network.network.train()
+        views = network.layout.views
+
+        def client_loss(
+            parameters: torch.Tensor, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor
+        ) -> tuple[torch.Tensor, torch.Tensor]:
+            logits = torch.func.functional_call(module, views(parameters), (x,))
+            return (torch.nn.functional.cross_entropy(logits, y, reduction="none") * weight).sum(), logits
+
+        step = torch.vmap(torch.func.grad_and_value(client_loss, has_aux=True))
+        slots = torch.arange(batches.shape[2], device=device)
+        for index in range(batches.shape[1]):
+            inputs, targets = work.samples.gather(batches[:, index])
+            count = counts[:, index, None]
+            real = slots < count  # [C, B]
+            weight = real / count.clamp_min(1)
+            gradient, (loss, logits) = step(weights, work.samples.encoding(inputs), targets, weight)
+            half.correct(gradient, weights, constants)
+            active = count > 0
+            if bool(active.all()):
+                sgd_step(weights, gradient, momentum, rate, local)
+            else:  # some clients have finished: their models stay
+                moved = weights.clone()
+                sgd_step(moved, gradient, momentum, rate, local)
+                weights.copy_(torch.where(active, moved, weights))
+            losses += loss * count[:, 0]
+            correct += ((logits.argmax(-1) == targets) & real).sum(1)
+        if local.repair_nonfinite:
+            repair(weights)
+        made = (counts > 0).sum(1)
+        processed = counts.sum(1)
+        uploads, memory = half.finish(model, received, memory, constants, made.float()[:, None], rate)
+        return [
+            (
+                {MODEL: model[k], **{name: vectors[k] for name, vectors in uploads.items()}},
+                {name: vectors[k] for name, vectors in memory.items()},
+                Trained(int(made[k]), int(processed[k]), losses[k], correct[k]),
+            )
+            for k in range(len(clients))
+        ]
+
+    def _batches(self, clients: list[int], round: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Every client's batches, in the order in which :class:`InProcess` visits them.
+
+        Returns:
+            Sample numbers int64 ``[C, S, B]``, padded with the client's first sample, and the number of real samples in
+            each batch, int64 ``[C, S]``, 0 after a client's last step.
+        """
+        work = self.workplace
+        plans: list[list[torch.Tensor]] = []
+        for client in clients:
+            own = work.clients[client]
+            batch = len(own) if work.local.batch_size is None else work.local.batch_size
+            order = generator(work.seed, "batches", round, client)
+            plans.append([part for epoch in epochs(len(own), work.local, order) for part in own[epoch].split(batch)])
+        steps = max(len(plan) for plan in plans)
+        width = max(len(part) for plan in plans for part in plan)
+        first = torch.stack([work.clients[client][0] for client in clients])
+        batches = first[:, None, None].repeat(1, steps, width)
+        counts = torch.zeros(len(clients), steps, dtype=torch.int64)
+        for k, plan in enumerate(plans):
+            for s, part in enumerate(plan):
+                batches[k, s, : len(part)] = part
+                counts[k, s] = len(part)
+        return batches, counts

@@ -1,0 +1,38 @@
+"""FedAvg's server half (McMahan et al., 2017, arXiv 1602.05629)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from pydantic.dataclasses import dataclass
+
+from fedrun.recipe import STRICT
+from fedrun.strategies.base import MODEL, CohortUpdate, Round, ServerHalf, ServerState
+
+Weighting = Literal["samples", "uniform"]
+
+
+def client_weights(samples: torch.Tensor, weighting: Weighting) -> torch.Tensor:
+    """Unnormalised weights p_k, float64 ``[C]``: n_k (``samples``) or 1 (``uniform``)."""
+    return samples.double() if weighting == "samples" else torch.ones(len(samples), dtype=torch.float64)
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class FedAvg(ServerHalf):
+    """The weighted mean of the clients' models.
+
+    Attributes:
+        weighting: ``samples``: p_k = n_k / Σ_S n_j, over the round's participants S; ``uniform``: p_k = 1 / |S|.
+    """
+
+    weighting: Weighting
+
+    def weights(self, samples: torch.Tensor) -> torch.Tensor:
+        return client_weights(samples, self.weighting)
+
+    def aggregate(
+        self, state: ServerState, update: CohortUpdate, round: Round
+    ) -> tuple[ServerState, dict[str, float]]:
+        # x ← Σ_{k∈S} p_k y_k
+        return ServerState(update.mean[MODEL], state.slots), {}

@@ -1,0 +1,31 @@
+"""FedProx's client half (Li et al., MLSys 2020, arXiv 1812.06127)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import torch
+from annotated_types import Ge
+from pydantic.dataclasses import dataclass
+
+from fedrun.recipe import STRICT
+from fedrun.strategies.base import MODEL, ClientHalf, Vectors
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class FedProx(ClientHalf):
+    """Minimise F_k(y) + μ/2 ‖y − x‖² over the parameters, where x is the broadcast model.
+
+    Attributes:
+        mu: μ ≥ 0, for the form with the factor 1/2. Published code that leaves the 1/2 out has an effective μ twice
+            its setting.
+    """
+
+    mu: Annotated[float, Ge(0)]
+
+    def constants(self, received: Vectors, memory: Vectors, trainable: int) -> Vectors:
+        return {"anchor": received[MODEL][..., :trainable]}
+
+    def correct(self, gradient: torch.Tensor, model: torch.Tensor, constants: Vectors) -> None:
+        # g(y) + μ (y − x)
+        gradient.add_(model, alpha=self.mu).sub_(constants["anchor"], alpha=self.mu)

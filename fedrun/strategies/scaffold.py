@@ -1,0 +1,84 @@
+"""SCAFFOLD (Karimireddy et al., ICML 2020, arXiv 1910.06378), with the control variates of option II."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+import torch
+from annotated_types import Gt
+from pydantic.dataclasses import dataclass
+
+from fedrun.parameters import Layout
+from fedrun.recipe import STRICT
+from fedrun.strategies.base import MODEL, ClientHalf, CohortUpdate, Round, ServerHalf, ServerState, Vectors
+
+CONTROL = "control"
+"""The control variate's name: c on its way down, c_k⁺ − c_k on its way up, c_k in a client's memory."""
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class ScaffoldClient(ClientHalf):
+    """Correct every local step by the difference of the server's and the client's control variates."""
+
+    needs: ClassVar[frozenset[str]] = frozenset({CONTROL})
+    sends: ClassVar[frozenset[str]] = frozenset({CONTROL})
+    remembers: ClassVar[frozenset[str]] = frozenset({CONTROL})
+
+    def constants(self, received: Vectors, memory: Vectors, trainable: int) -> Vectors:
+        return {"correction": received[CONTROL] - memory[CONTROL]}
+
+    def correct(self, gradient: torch.Tensor, model: torch.Tensor, constants: Vectors) -> None:
+        # y ← y − η (g(y) − c_k + c)
+        gradient.add_(constants["correction"])
+
+    def finish(
+        self,
+        model: torch.Tensor,
+        received: Vectors,
+        memory: Vectors,
+        constants: Vectors,
+        steps: torch.Tensor,
+        lr: float,
+    ) -> tuple[Vectors, Vectors]:
+        # c_k⁺ = c_k − c + (x − y_k) / (K η), with the client's own K and the rate in use
+        trainable = constants["correction"].shape[-1]
+        change = (received[MODEL][..., :trainable] - model[..., :trainable]) / (steps * lr) - received[CONTROL]
+        return {CONTROL: change}, {CONTROL: memory[CONTROL] + change}
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class ScaffoldServer(ServerHalf):
+    """Plain means of the clients' moves and of their control variates' changes.
+
+    Attributes:
+        lr: η_g > 0, the server's learning rate.
+    """
+
+    lr: Annotated[float, Gt(0)]
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({CONTROL})
+
+    @property
+    def broadcasts(self) -> frozenset[str]:
+        return frozenset({CONTROL})
+
+    def init(self, model: torch.Tensor, layout: Layout) -> ServerState:
+        return ServerState(model, {CONTROL: model.new_zeros(layout.trainable)})
+
+    def weights(self, samples: torch.Tensor) -> torch.Tensor:
+        return torch.ones(len(samples), dtype=torch.float64)
+
+    def broadcast(self, state: ServerState) -> Vectors:
+        return {MODEL: state.model, CONTROL: state.slots[CONTROL]}
+
+    def aggregate(
+        self, state: ServerState, update: CohortUpdate, round: Round
+    ) -> tuple[ServerState, dict[str, float]]:
+        # x ← x + η_g mean_S (y_k − x); buffers are averaged plainly
+        model = update.mean[MODEL].clone()
+        model[: round.layout.trainable].lerp_(state.model[: round.layout.trainable], 1 - self.lr)
+        # c ← c + (1/N) Σ_S (c_k⁺ − c_k)
+        share = len(update.clients) / round.clients
+        return ServerState(model, {CONTROL: state.slots[CONTROL] + share * update.mean[CONTROL]}), {}

@@ -1,0 +1,177 @@
+"""A multi-class SVM over class embeddings, kept in the dual so that every kernel is treated alike.
+
+Notation: M clients, C classes; sample (i, m) is client m's embedding of class i. libsvm (through scikit-learn) is given
+one Gram matrix; everything that is asked of its hyperplanes later is a sum over dual coefficients and kernel values, so
+no hyperplane is ever formed and nothing loops over pairs of classes.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+
+KernelName = Literal["linear", "poly", "rbf", "sigmoid"]
+Multiclass = Literal["ovo", "ovr"]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """k(u, v): linear u·v; poly (γ u·v + c₀)^degree; rbf exp(−γ ‖u − v‖²); sigmoid tanh(γ u·v + c₀)."""
+
+    name: KernelName
+    gamma: float
+    coef0: float
+    degree: int
+
+    def __call__(self, u: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        """Kernel values ``[n, m]`` of the rows of ``u`` ``[n, d]`` and ``v`` ``[m, d]``; differentiable."""
+        products = u @ v.T
+        if self.name == "linear":
+            return products
+        if self.name == "poly":
+            return (self.gamma * products + self.coef0) ** self.degree
+        if self.name == "sigmoid":
+            return torch.tanh(self.gamma * products + self.coef0)
+        distances = (u * u).sum(1)[:, None] + (v * v).sum(1)[None, :] - 2 * products
+        return torch.exp(-self.gamma * distances.clamp_min(0))
+
+
+@dataclass(frozen=True)
+class FittedSVM:
+    """The dual solution.
+
+    Attributes:
+        multiclass: ``ovo``: one binary problem per pair of classes; ``ovr``: one per class against all others.
+        samples: the embeddings, float64 ``[C, M, d]``.
+        dual: signed dual coefficients y α, float64. ovo: ``[C, C, M]``, entry (i, j, m) is the coefficient of sample
+            (i, m) in the problem of classes i and j. ovr: ``[C, C, M]``, entry (c, i, m) is the coefficient of sample
+            (i, m) in the problem of class c against the rest.
+        support: bool ``[C, M]``: sample (i, m) supports its own class i in at least one problem of class i.
+        squared_norms: ‖h‖² of the normals: ovo ``[C, C]`` (symmetric, zero diagonal), ovr ``[C]``.
+        early_stops: True if libsvm's iteration limit ended some problem early.
+    """
+
+    multiclass: Multiclass
+    samples: torch.Tensor
+    dual: torch.Tensor
+    support: torch.Tensor
+    squared_norms: torch.Tensor
+    early_stops: bool
+
+
+def fit(
+    samples: torch.Tensor,
+    kernel: Kernel,
+    multiclass: Multiclass,
+    penalty: float,
+    tolerance: float,
+    max_iterations: int,
+) -> FittedSVM:
+    """Fit a C-SVC to class embeddings.
+
+    Args:
+        samples: float64 ``[M, C, d]``: for each client, in the order of selection, its C class embeddings. libsvm's
+            choice among equally good points depends on this order.
+        kernel: see :class:`Kernel`.
+        multiclass: ``ovo`` or ``ovr``.
+        penalty: libsvm's C > 0.
+        tolerance: libsvm's stopping tolerance.
+        max_iterations: SMO iterations per binary problem; −1 for no limit.
+    """
+    clients, classes, _ = samples.shape
+    rows = samples.flatten(0, 1)
+    gram = kernel(rows, rows)
+    labels = np.tile(np.arange(classes), clients)
+    solve = _solve_ovo if multiclass == "ovo" else _solve_ovr
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        dual = torch.from_numpy(solve(gram.numpy(), labels, penalty, tolerance, max_iterations))
+    # [problems, sample] with samples ordered (client, class) → [C, C, M]
+    by_class = dual.unflatten(1, (clients, classes)).transpose(1, 2)
+    gram4 = gram.view(clients, classes, clients, classes).permute(1, 0, 3, 2)
+    if multiclass == "ovo":
+        # row j of the solver holds, for sample (i, m), its coefficient in problem {i, j}
+        by_class = by_class.transpose(0, 1).contiguous()
+        support = (by_class != 0).any(dim=1)
+        norms = _ovo_squared_norms(by_class, gram4)
+    else:
+        own = by_class.diagonal(dim1=0, dim2=1).T
+        support = own != 0
+        norms = ((dual @ gram) * dual).sum(1)
+    return FittedSVM(multiclass, samples.transpose(0, 1), by_class, support, norms, bool(caught))
+
+
+def _solve_ovo(
+    gram: np.ndarray, labels: np.ndarray, penalty: float, tolerance: float, max_iterations: int
+) -> np.ndarray:
+    """Coefficients ``[C, samples]``: entry (j, s) is that of sample s in the problem of its own class and class j."""
+    from sklearn.svm import SVC
+
+    classes = int(labels.max()) + 1
+    svm = SVC(kernel="precomputed", C=penalty, tol=tolerance, max_iter=max_iterations).fit(gram, labels)
+    coefficients = svm.dual_coef_
+    # scikit-learn packs, for a sample of class i, the problems with the other classes in ascending order: class j is in
+    # row j below i and in row j − 1 above it.
+    other = np.arange(classes)[:, None]
+    own = labels[svm.support_][None, :]
+    packed = np.take_along_axis(coefficients, np.clip(other - (other > own), 0, classes - 2), axis=0)
+    dual = np.zeros((classes, len(labels)))
+    dual[:, svm.support_] = np.where(other == own, 0.0, packed)
+    return dual
+
+
+def _solve_ovr(
+    gram: np.ndarray, labels: np.ndarray, penalty: float, tolerance: float, max_iterations: int
+) -> np.ndarray:
+    """Coefficients ``[C, samples]``: entry (c, s) is that of sample s in the problem of class c against the rest."""
+    from sklearn.svm import SVC
+
+    classes = int(labels.max()) + 1
+    dual = np.zeros((classes, len(labels)))
+    for target in range(classes):
+        svm = SVC(kernel="precomputed", C=penalty, tol=tolerance, max_iter=max_iterations)
+        svm.fit(gram, labels == target)
+        dual[target, svm.support_] = svm.dual_coef_[0]
+    return dual
+
+
+def _ovo_squared_norms(dual: torch.Tensor, gram: torch.Tensor) -> torch.Tensor:
+    """‖h_ij‖² ``[C, C]`` from the coefficients ``[C, C, M]`` and the Gram matrix ``[C, M, C, M]``."""
+    within = gram.diagonal(dim1=0, dim2=2).permute(2, 0, 1)  # [C, M, M]
+    own = (torch.einsum("ijm,imn->ijn", dual, within) * dual).sum(-1)
+    # Σ_mn a_ijm k((i, m), (j, n)) a_jin
+    across = torch.einsum("ijm,ijmn->ijn", dual, gram.transpose(1, 2))
+    cross = (across * dual.transpose(0, 1)).sum(-1)
+    return own + own.T + 2 * cross
+
+
+def spread_out_loss(svm: FittedSVM, kernel: Kernel, embeddings: torch.Tensor) -> torch.Tensor:
+    """How close the classes' embeddings lie along the SVM's normals; differentiable in ``embeddings``.
+
+    ovo: Σ_{i<j} exp(−(h_ij·u_i − h_ij·u_j)² / (2 ‖h_ij‖²));
+    ovr: Σ_c Σ_{c'≠c} exp(−(h_c·u_c − h_c·u_c')² / (2 ‖h_c‖²)).
+
+    Problems whose ‖h‖² is not positive (no support vectors, or an indefinite kernel) are skipped.
+
+    Args:
+        embeddings: u, float64 ``[C, d]``, one row per class of the SVM.
+    """
+    classes, clients, _ = svm.samples.shape
+    values = kernel(svm.samples.flatten(0, 1), embeddings).view(classes, clients, classes)  # k((i, m), u_c)
+    if svm.multiclass == "ovo":
+        to_own = torch.einsum("ijm,im->ij", svm.dual, values.diagonal(dim1=0, dim2=2).T)  # Σ_m a_ijm k((i, m), u_i)
+        to_other = torch.einsum("ijm,imj->ij", svm.dual, values)  # Σ_m a_ijm k((i, m), u_j)
+        # h_ij·u_i takes class i's part from to_own and class j's part, seen from j, from to_other
+        distance = (to_own + to_other.T) - (to_other + to_own.T)
+        counted = torch.ones(classes, classes, dtype=torch.bool).triu(1) & (svm.squared_norms > 0)
+        norms = svm.squared_norms
+    else:
+        projections = svm.dual.flatten(1) @ values.flatten(0, 1)  # h_c·u_c'
+        distance = projections.diagonal()[:, None] - projections
+        norms = svm.squared_norms[:, None].expand(classes, classes)
+        counted = ~torch.eye(classes, dtype=torch.bool) & (norms > 0)
+    return torch.exp(-(distance[counted] ** 2) / (2 * norms[counted])).sum()

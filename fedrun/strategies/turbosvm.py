@@ -1,0 +1,175 @@
+"""TurboSVM-FL's server half (Wang, Bodonhelyi, Bozkir, Kasneci, AAAI 2024).
+
+The clients' class embeddings (the rows of their logit layers) are labelled samples of a multi-class SVM. For each class
+only the embeddings that are support vectors are averaged, and the averages are then pushed apart along the SVM's normals.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Literal
+
+import torch
+from annotated_types import Ge, Gt, Le
+from pydantic.dataclasses import dataclass
+
+from fedrun.errors import InputError
+from fedrun.parameters import Layout
+from fedrun.randomness import generator
+from fedrun.recipe import STRICT
+from fedrun.strategies.adam import Adam
+from fedrun.strategies.base import CohortUpdate, Round, Rows, ServerHalf, ServerState, Vectors
+from fedrun.strategies.svm import FittedSVM, Kernel, KernelName, Multiclass, fit, spread_out_loss
+
+MOMENTS = "turbosvm"
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class TurboSVM(ServerHalf):
+    """Selective aggregation and max-margin spread-out regularisation of the class embeddings (Algorithms 1 to 3).
+
+    Attributes:
+        base: aggregates the whole model first (the encoder stays as it leaves it): FedAvg or a server optimizer.
+        lr: η_g > 0, Adam's learning rate on the logit layer.
+        adam_eps: ε > 0 of that Adam. The published code uses 1e-5, torch's default is 1e-8.
+        selective: average only the support vectors of each class; otherwise keep the base's aggregate.
+        spread_out: take the Adam step on the spread-out loss.
+        multiclass: ``ovo`` (the paper) or ``ovr``.
+        kernel: ``linear``, ``poly``, ``rbf`` or ``sigmoid``.
+        gamma: γ > 0 of poly, rbf and sigmoid.
+        coef0: c₀ of poly and sigmoid.
+        degree: of poly.
+        schedule: the SVM's penalty C in round t of T: ``decreasing`` (T − t)/T (the paper's "linearly increasing
+            regularisation"), ``increasing`` (t + 1)/T, ``constant`` 1.
+        schedule_rounds: T of the schedule; None for the rounds of the run. The published results use 201.
+        tolerance: of libsvm.
+        max_iterations: SMO iterations per binary SVM, 50 in the published code; −1 for no limit.
+        bias: ``coordinate``: a class's bias is the last coordinate of its embedding (published code); ``separate``: the
+            embedding is the weight row alone and the bias stays as the base leaves it.
+        classes_per_round: a float up to 1.0 is the share of the classes that enter the SVM each round, an int their
+            number (at least 2, drawn anew every round).
+    """
+
+    base: ServerHalf
+    lr: Annotated[float, Gt(0)]
+    adam_eps: Annotated[float, Gt(0)]
+    selective: bool
+    spread_out: bool
+    multiclass: Multiclass
+    kernel: KernelName
+    gamma: Annotated[float, Gt(0)]
+    coef0: float
+    degree: Annotated[int, Ge(1)]
+    schedule: Literal["decreasing", "increasing", "constant"]
+    schedule_rounds: Annotated[int, Ge(1)] | None
+    tolerance: Annotated[float, Gt(0)]
+    max_iterations: Annotated[int, Ge(-1)]
+    bias: Literal["coordinate", "separate"]
+    classes_per_round: Annotated[int, Ge(2)] | Annotated[float, Gt(0), Le(1)]
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return self.base.needs
+
+    @property
+    def broadcasts(self) -> frozenset[str]:
+        return self.base.broadcasts
+
+    @property
+    def rows(self) -> Rows:
+        return "head"
+
+    @property
+    def _adam(self) -> Adam:
+        return Adam(self.lr, (0.9, 0.999), self.adam_eps)
+
+    def check(self, rounds: int) -> None:
+        self.base.check(rounds)
+        if self.base.rows != "none":
+            raise InputError("strategy.server.base: TurboSVM's base must be an averaging strategy such as fedavg or fedadam")
+        if self.schedule != "constant" and self.schedule_rounds is not None and rounds > self.schedule_rounds:
+            raise InputError(
+                f"rounds={rounds}: the SVM's schedule ends after strategy.server.schedule_rounds={self.schedule_rounds}; "
+                f"allowed: rounds up to {self.schedule_rounds}, or strategy.server.schedule_rounds=null"
+            )
+
+    def init(self, model: torch.Tensor, layout: Layout) -> ServerState:
+        state = self.base.init(model, layout)
+        return ServerState(state.model, {**state.slots, **self._adam.init(model[layout.head], MOMENTS)})
+
+    def weights(self, samples: torch.Tensor) -> torch.Tensor:
+        return self.base.weights(samples)
+
+    def broadcast(self, state: ServerState) -> Vectors:
+        return self.base.broadcast(state)
+
+    def penalty(self, t: int, rounds: int) -> float:
+        """C_t, the SVM's penalty in round t = 0, 1, .. of a run of ``rounds`` rounds."""
+        total = rounds if self.schedule_rounds is None else self.schedule_rounds
+        return {"decreasing": (total - t) / total, "increasing": (t + 1) / total, "constant": 1.0}[self.schedule]
+
+    def chosen_classes(self, classes: int, round: Round) -> torch.Tensor:
+        """The classes that enter this round's SVM, ascending."""
+        share = self.classes_per_round
+        count = share if isinstance(share, int) else math.floor(share * classes + 1e-9)
+        count = min(max(count, 2), classes)
+        if count == classes:
+            return torch.arange(classes)
+        draw = torch.randperm(classes, generator=generator(round.seed, "turbosvm-classes", round.index))
+        return draw[:count].sort().values
+
+    def aggregate(
+        self, state: ServerState, update: CohortUpdate, round: Round
+    ) -> tuple[ServerState, dict[str, float]]:
+        own = {name: slot for name, slot in state.slots.items() if name.startswith(f"{MOMENTS}/")}
+        base, metrics = self.base.aggregate(state, update, round)
+        slots = {**base.slots, **own}
+        if not (self.selective or self.spread_out):
+            return ServerState(base.model, slots), metrics
+        assert update.rows is not None
+        layout, with_bias = round.layout, self.bias == "coordinate"
+        head = base.model[layout.head]
+        bias = head[layout.classes * layout.embedding :]
+        aggregate = layout.head_rows(head, with_bias).double()  # u [C, d]
+        chosen = self.chosen_classes(layout.classes, round)
+        uploads = layout.head_rows(update.rows, with_bias).double()[:, chosen]  # e [M, chosen, d]
+        kernel = Kernel(self.kernel, self.gamma, self.coef0, self.degree)
+        penalty = self.penalty(round.index, round.total)
+        svm = fit(uploads.cpu(), kernel, self.multiclass, penalty, self.tolerance, self.max_iterations)
+        metrics |= support_metrics(svm, chosen)
+        metrics["svm_penalty"] = penalty
+        if self.selective:
+            means = support_means(svm, update.samples.double().cpu())
+            found = svm.support.any(1)
+            aggregate[chosen[found]] = means[found].to(aggregate.device)
+            head = layout.head_entries(aggregate.to(head.dtype), bias)
+        if self.spread_out:
+            embeddings = aggregate[chosen].cpu().requires_grad_()
+            loss = spread_out_loss(svm, kernel, embeddings)
+            (gradient,) = torch.autograd.grad(loss, embeddings)
+            metrics["spread_out_loss"] = loss.item()
+            gradients = torch.zeros_like(aggregate)
+            gradients[chosen] = gradient.to(gradients.device)
+            flat = layout.head_entries(gradients.to(head.dtype), torch.zeros_like(bias))
+            head, moments = self._adam.step(head, flat, slots, MOMENTS)
+            slots |= moments
+        model = base.model.clone()
+        model[layout.head] = head
+        return ServerState(model, slots), metrics
+
+
+def support_means(svm: FittedSVM, samples: torch.Tensor) -> torch.Tensor:
+    """Mean of each class's support vectors, weighted by n_k: float64 ``[C, d]`` (Algorithm 1's selective aggregation).
+
+    A class without support vectors (its binary fits returned no coefficients) has NaN here.
+    """
+    # (W_c, b_c) ← Σ n_k e / Σ n_k over the support vectors of class c
+    weights = svm.support * samples
+    return torch.einsum("cm,cmd->cd", weights, svm.samples) / weights.sum(1, keepdim=True)
+
+
+def support_metrics(svm: FittedSVM, chosen: torch.Tensor) -> dict[str, float]:
+    """How many of the cohort's embeddings support each class."""
+    counts = svm.support.sum(1).tolist()
+    per_class = {f"support_vectors/{c}": float(n) for c, n in zip(chosen.tolist(), counts, strict=True)}
+    return {"support_vectors": float(sum(counts)), **per_class}

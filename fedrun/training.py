@@ -1,0 +1,213 @@
+"""Local training: the hot path.
+
+A client's data are gathered once per epoch in their compact type and encoded batch by batch; the model, its gradient and
+its momentum are flat vectors. Nothing here knows which strategy runs: the client half's hooks say what differs from SGD.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass as value
+from typing import Annotated
+
+import torch
+from annotated_types import Ge, Gt, Le, Lt
+from pydantic.dataclasses import dataclass
+
+from fedrun.datasets.base import Dataset, Encoding
+from fedrun.errors import InputError
+from fedrun.parameters import FlatNetwork
+from fedrun.recipe import STRICT
+from fedrun.strategies.base import ClientHalf, Vectors
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class LocalTraining:
+    """How every client trains. The optimizer is fresh in every round: momentum does not survive.
+
+    Attributes:
+        lr: η > 0, the learning rate in the first round.
+        lr_decay: the rate in round t = 0, 1, .. is lr · lr_decay^t.
+        momentum: of SGD, in [0, 1).
+        weight_decay: λ ≥ 0 of the term λ/2 ‖y‖² over the parameters, added after gradient clipping.
+        batch_size: B ≥ 1 samples; None: all of a client's samples are one batch. The last batch of an epoch may be
+            smaller.
+        epochs: E ≥ 1 passes over the client's samples, or None where ``steps`` is given.
+        steps: K ≥ 1 SGD steps, begun anew with a reshuffled epoch as often as needed, or None where ``epochs`` is given.
+        max_gradient_norm: the gradient (after the strategy's correction) is scaled down to this norm; None: never.
+        repair_nonfinite: replace NaN and infinities in the parameters by 1e-5 after every client's training and after
+            every aggregation, as TurboSVM-FL's published code does. It matters only for runs that diverge.
+    """
+
+    lr: Annotated[float, Gt(0)]
+    lr_decay: Annotated[float, Gt(0), Le(1)]
+    momentum: Annotated[float, Ge(0), Lt(1)]
+    weight_decay: Annotated[float, Ge(0)]
+    batch_size: Annotated[int, Ge(1)] | None
+    epochs: Annotated[int, Ge(1)] | None
+    steps: Annotated[int, Ge(1)] | None
+    max_gradient_norm: Annotated[float, Gt(0)] | None
+    repair_nonfinite: bool
+
+    def check(self) -> None:
+        """Refuse settings that contradict each other."""
+        if (self.epochs is None) == (self.steps is None):
+            raise InputError(
+                f"local.epochs={self.epochs} and local.steps={self.steps}: exactly one of the two must be a number, "
+                "the other null"
+            )
+
+    def rate(self, round: int) -> float:
+        """η_t, the learning rate in round t = 0, 1, .."""
+        return self.lr * self.lr_decay**round
+
+
+@value(frozen=True)
+class Samples:
+    """A dataset's samples where they are needed: gathered in their compact type, encoded on the device.
+
+    Attributes:
+        inputs: uint8 ``[n, ...]``, on the CPU (possibly memory-mapped) or on the device.
+        targets: int64 ``[n]``, likewise.
+        encoding: compact batch to network input.
+        device: where the network is.
+    """
+
+    inputs: torch.Tensor
+    targets: torch.Tensor
+    encoding: Encoding
+    device: torch.device
+
+    @classmethod
+    def of(cls, dataset: Dataset, device: torch.device) -> Samples:
+        """A dataset's samples, moved to the device unless it is the CPU."""
+        if device.type == "cpu":
+            return cls(dataset.inputs, dataset.targets, dataset.encoding, device)
+        return cls(dataset.inputs.to(device), dataset.targets.to(device), dataset.encoding, device)
+
+    def gather(self, indices: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Compact inputs ``[*indices.shape, ...]`` and targets ``[*indices.shape]`` of sample numbers of any shape."""
+        flat = indices.flatten().to(self.inputs.device)
+        inputs, targets = self.inputs.index_select(0, flat), self.targets.index_select(0, flat)
+        return inputs.unflatten(0, indices.shape).to(self.device), targets.view(indices.shape).to(self.device)
+
+
+def epochs(samples: int, local: LocalTraining, generator: torch.Generator) -> Iterator[torch.Tensor]:
+    """The order in which a client visits its samples: one permutation (int64 ``[n_k]``) per epoch begun.
+
+    Under ``local.steps`` the last epoch is cut after the last sample needed.
+    """
+    if local.epochs is not None:
+        for _ in range(local.epochs):
+            yield torch.randperm(samples, generator=generator)
+        return
+    assert local.steps is not None
+    batch = samples if local.batch_size is None else local.batch_size
+    left = local.steps
+    while left > 0:
+        order = torch.randperm(samples, generator=generator)
+        yield order[: left * batch]
+        left -= -(-samples // batch)
+
+
+def steps_of(samples: int, local: LocalTraining) -> int:
+    """How many SGD steps a client with this many samples makes."""
+    if local.steps is not None:
+        return local.steps
+    assert local.epochs is not None
+    batch = samples if local.batch_size is None else local.batch_size
+    return local.epochs * -(-samples // batch)
+
+
+@value(frozen=True)
+class Trained:
+    """What one client's local training produced.
+
+    Attributes:
+        steps: SGD steps made.
+        processed: samples processed.
+        loss_sum: sum over processed samples of the loss, float32 scalar on the device.
+        correct: number of processed samples that were predicted correctly, int64 scalar on the device.
+    """
+
+    steps: int
+    processed: int
+    loss_sum: torch.Tensor
+    correct: torch.Tensor
+
+
+def sgd_step(
+    weights: torch.Tensor, gradient: torch.Tensor, momentum: torch.Tensor | None, rate: float, local: LocalTraining
+) -> None:
+    """One step of SGD in place, on one client's parameters ``[T]`` or on a cohort's ``[C, T]``.
+
+    The update rule is ``torch.optim.SGD``'s. ``gradient`` is used as scratch space; ``momentum`` (zeros at first, None
+    where the momentum is 0) is updated.
+    """
+    if local.max_gradient_norm is not None:
+        norm = gradient.norm(dim=-1, keepdim=True)
+        gradient.mul_((local.max_gradient_norm / (norm + 1e-6)).clamp_max_(1.0))
+    if local.weight_decay:
+        gradient.add_(weights, alpha=local.weight_decay)
+    if momentum is not None:
+        momentum.mul_(local.momentum).add_(gradient)
+        gradient = momentum
+    weights.add_(gradient, alpha=-rate)
+
+
+def train(
+    network: FlatNetwork,
+    half: ClientHalf,
+    local: LocalTraining,
+    samples: Samples,
+    own: torch.Tensor,
+    rate: float,
+    constants: Vectors,
+    generator: torch.Generator,
+) -> Trained:
+    """Train the loaded network on one client's samples, in place.
+
+    Args:
+        network: holds the model to start from; afterwards the trained model.
+        half: what differs from plain SGD.
+        local: hyper-parameters.
+        samples: the dataset.
+        own: the client's sample numbers, int64 ``[n_k]``.
+        rate: η_t.
+        constants: from :meth:`ClientHalf.constants`.
+        generator: draws the order of the samples.
+    """
+    weights = network.vector[: network.layout.trainable]
+    momentum = torch.zeros_like(weights) if local.momentum else None
+    batch = len(own) if local.batch_size is None else local.batch_size
+    steps = processed = 0
+    losses: list[torch.Tensor] = []
+    sizes: list[int] = []
+    logits: list[torch.Tensor] = []
+    targets: list[torch.Tensor] = []
+    module = network.network
+    module.train()
+    for order in epochs(len(own), local, generator):
+        inputs, labels = samples.gather(own[order])
+        targets.append(labels)
+        for x, y in zip(inputs.split(batch), labels.split(batch), strict=True):
+            z = module(samples.encoding(x))
+            loss = torch.nn.functional.cross_entropy(z, y)
+            gradient = network.backward(loss)
+            half.correct(gradient, weights, constants)
+            sgd_step(weights, gradient, momentum, rate, local)
+            losses.append(loss.detach())
+            sizes.append(len(y))
+            logits.append(z.detach())
+            steps += 1
+        processed += len(labels)
+    if local.repair_nonfinite:
+        repair(weights)
+    seen = torch.tensor(sizes, dtype=torch.float32, device=weights.device)
+    correct = (torch.cat(logits).argmax(1) == torch.cat(targets)).sum()
+    return Trained(steps, processed, torch.stack(losses) @ seen, correct)
+
+
+def repair(parameters: torch.Tensor) -> None:
+    """Replace NaN, +∞ and −∞ by 1e-5, in place (TurboSVM-FL's guard)."""
+    torch.nan_to_num_(parameters, nan=1e-5, posinf=1e-5, neginf=1e-5)
