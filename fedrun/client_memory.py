@@ -2,40 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import torch
 
 from fedrun.strategies.base import Vectors
 
 
+@dataclass(frozen=True)
 class ClientMemory:
-    """Named vectors ``[T]`` per client; zeros until a client first stores something.
+    """Named vectors ``[T]`` per client: zeros until a client first stores something.
 
-    Only clients that have taken part hold anything. The content is kept on the CPU and goes into the checkpoint.
+    A value: a round makes a new memory, so an interrupted round leaves no trace. Only clients that have taken part hold
+    anything; all of it lies in main memory and goes into the checkpoint.
+
+    Attributes:
+        names: of the vectors.
+        trainable: T.
+        held: what the clients that have taken part remember, on the CPU.
     """
 
-    def __init__(self, names: Iterable[str], trainable: int, device: torch.device) -> None:
-        self._names = sorted(names)
-        self._zeros = torch.zeros(trainable, device=device)
-        self._device = device
-        self._held: dict[int, dict[str, torch.Tensor]] = {}
+    names: tuple[str, ...]
+    trainable: int
+    held: Mapping[int, Vectors] = field(default_factory=dict)
 
-    def get(self, client: int) -> Vectors:
-        """What a client remembers; a vector for each name."""
-        if client not in self._held:
-            return {name: self._zeros for name in self._names}
-        return {name: vector.to(self._device) for name, vector in self._held[client].items()}
+    def of(self, client: int, device: torch.device) -> Vectors:
+        """What a client remembers: a vector on the device for each name."""
+        if client in self.held:
+            return {name: self.held[client][name].to(device) for name in self.names}
+        return {name: torch.zeros(self.trainable, device=device) for name in self.names}
 
-    def put(self, client: int, vectors: Vectors) -> None:
-        """Remember these vectors (copied) instead of the former ones."""
-        if self._names:
-            self._held[client] = {name: vectors[name].detach().cpu().clone() for name in self._names}
-
-    def state(self) -> dict[int, dict[str, torch.Tensor]]:
-        """Everything held, for the checkpoint."""
-        return self._held
-
-    def restore(self, state: dict[int, dict[str, torch.Tensor]]) -> None:
-        """Replace everything held by what :meth:`state` returned."""
-        self._held = state
+    def updated(self, changes: Mapping[int, Vectors]) -> ClientMemory:
+        """The memory after these clients have stored these vectors."""
+        return ClientMemory(self.names, self.trainable, {**self.held, **changes}) if self.names else self

@@ -47,17 +47,17 @@ class SampleResults:
     targets: torch.Tensor
 
 
-@torch.no_grad()
 def evaluate(network: FlatNetwork, samples: Samples, indices: torch.Tensor, batch_size: int) -> SampleResults:
     """Run the loaded model over samples (sample numbers, int64 ``[n]``) in evaluation mode."""
     module = network.network.eval()
     losses, predictions, targets = [], [], []
-    for batch in indices.split(batch_size):
-        inputs, labels = samples.gather(batch)
-        logits = module(samples.encoding(inputs))
-        losses.append(torch.nn.functional.cross_entropy(logits, labels, reduction="none"))
-        predictions.append(logits.argmax(1))
-        targets.append(labels)
+    with torch.no_grad():
+        for batch in indices.split(batch_size):
+            inputs, labels = samples.gather(batch)
+            logits = module(samples.encoding(inputs))
+            losses.append(torch.nn.functional.cross_entropy(logits, labels, reduction="none"))
+            predictions.append(logits.argmax(1))
+            targets.append(labels)
     return SampleResults(torch.cat(losses).cpu(), torch.cat(predictions).cpu(), torch.cat(targets).cpu())
 
 

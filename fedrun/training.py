@@ -14,6 +14,7 @@ import torch
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic.dataclasses import dataclass
 
+from fedrun.allowed_values import shown
 from fedrun.datasets.base import Dataset, Encoding
 from fedrun.errors import InputError
 from fedrun.parameters import FlatNetwork
@@ -53,7 +54,7 @@ class LocalTraining:
         """Refuse settings that contradict each other."""
         if (self.epochs is None) == (self.steps is None):
             raise InputError(
-                f"local.epochs={self.epochs} and local.steps={self.steps}: exactly one of the two must be a number, "
+                f"local.epochs={shown(self.epochs)} and local.steps={shown(self.steps)}: exactly one of the two must be a number, "
                 "the other null"
             )
 

@@ -26,7 +26,6 @@ class Workplace:
         client: the strategy's client half.
         server: its server half (how clients are weighted, which rows it must see).
         local: how clients train.
-        memory: what clients remember.
         seed: the run's seed.
     """
 
@@ -36,8 +35,10 @@ class Workplace:
     client: ClientHalf
     server: ServerHalf
     local: LocalTraining
-    memory: ClientMemory
     seed: int
+
+
+Progress = Callable[[int], None]
 
 
 class Executor(ABC):
@@ -48,15 +49,19 @@ class Executor(ABC):
 
     @abstractmethod
     def run(
-        self, cohort: torch.Tensor, round: int, received: Vectors, progress: Callable[[int], None]
-    ) -> CohortUpdate:
-        """Train the cohort and remember what its clients remember.
+        self, cohort: torch.Tensor, round: int, received: Vectors, memory: ClientMemory, progress: Progress
+    ) -> tuple[CohortUpdate, ClientMemory]:
+        """Train the cohort.
 
         Args:
             cohort: client numbers, int64 ``[C]``, in the order of selection.
             round: t, 0 in the first round.
             received: what the server broadcasts.
+            memory: what clients remember before the round.
             progress: called with the number of clients done so far.
+
+        Returns:
+            What the server learns of the round, and what clients remember after it.
         """
 
 
@@ -74,6 +79,7 @@ class Gathering:
         self._weights = workplace.server.weights(self._samples).tolist()
         self._sums: dict[str, torch.Tensor] = {}
         self._rows: list[torch.Tensor] = []
+        self._memory: dict[int, Vectors] = {}
         self._accepted: list[int] = []
         self._steps: list[int] = []
         self._processed = 0
@@ -104,19 +110,21 @@ class Gathering:
         if rows != "none":
             model = uploads[MODEL]
             self._rows.append((model[self._work.network.layout.head] if rows == "head" else model).clone())
-        self._work.memory.put(int(self._cohort[position]), memory)
+        if memory:
+            stored = {name: vector.detach().cpu().clone() for name, vector in memory.items()}
+            self._memory[int(self._cohort[position])] = stored
         self._accepted.append(position)
         self._steps.append(trained.steps)
         self._seen += trained.processed
         self._loss += float(trained.loss_sum)
         self._correct += int(trained.correct)
 
-    def result(self) -> CohortUpdate:
-        """The cohort's update, over the clients that were accepted."""
+    def result(self, memory: ClientMemory) -> tuple[CohortUpdate, ClientMemory]:
+        """The cohort's update, over the clients that were accepted, and the memory after the round."""
         accepted = torch.tensor(self._accepted, dtype=torch.int64)
         total = sum(self._weights[position] for position in self._accepted)
         left_out = set(range(len(self._cohort))) - set(self._accepted)
-        return CohortUpdate(
+        update = CohortUpdate(
             clients=self._cohort[accepted],
             samples=self._samples[accepted],
             steps=torch.tensor(self._steps, dtype=torch.int64),
@@ -127,3 +135,4 @@ class Gathering:
             accuracy=self._correct / self._seen if self._seen else float("nan"),
             client_samples=self._processed,
         )
+        return update, memory.updated(self._memory)

@@ -6,12 +6,11 @@ little, a cohort is cut into groups of clients that make similar numbers of step
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 
+from fedrun.client_memory import ClientMemory
 from fedrun.errors import InputError
-from fedrun.executors.base import Executor, Gathering, Workplace
+from fedrun.executors.base import Executor, Gathering, Progress, Workplace
 from fedrun.randomness import generator
 from fedrun.strategies.base import MODEL, CohortUpdate, Vectors
 from fedrun.training import Trained, epochs, repair, sgd_step, steps_of
@@ -40,8 +39,8 @@ class Vectorized(Executor):
                 )
 
     def run(
-        self, cohort: torch.Tensor, round: int, received: Vectors, progress: Callable[[int], None]
-    ) -> CohortUpdate:
+        self, cohort: torch.Tensor, round: int, received: Vectors, memory: ClientMemory, progress: Progress
+    ) -> tuple[CohortUpdate, ClientMemory]:
         work = self.workplace
         gathering = Gathering(work, cohort)
         clients = cohort.tolist()
@@ -51,26 +50,29 @@ class Vectorized(Executor):
         results: dict[int, tuple[Vectors, Vectors, Trained]] = {}
         for first in range(0, len(alike), GROUP):
             positions = alike[first : first + GROUP]
-            trained = self._train([clients[position] for position in positions], round, received)
+            trained = self._train([clients[position] for position in positions], round, received, memory)
             results.update(zip(positions, trained, strict=True))
             progress(len(results))
         for position in range(len(clients)):  # in the cohort's order, whatever the grouping
             gathering.add(position, *results.pop(position))
-        return gathering.result()
+        return gathering.result(memory)
 
-    def _train(self, clients: list[int], round: int, received: Vectors) -> list[tuple[Vectors, Vectors, Trained]]:
+    def _train(
+        self, clients: list[int], round: int, received: Vectors, memory: ClientMemory
+    ) -> list[tuple[Vectors, Vectors, Trained]]:
         """Train these clients side by side: the uploads, memory and counts of each."""
         work = self.workplace
         network, half, local = work.network, work.client, work.local
         trainable, device = network.layout.trainable, network.vector.device
         rate = local.rate(round)
-        memories = [work.memory.get(client) for client in clients]
-        memory = {name: torch.stack([each[name] for each in memories]) for name in memories[0]}
-        constants = half.constants(received, memory, trainable)
-        model = half.start(received, memory).expand(len(clients), -1).clone()
+        memories = [memory.of(client, device) for client in clients]
+        own = {name: torch.stack([each[name] for each in memories]) for name in memory.names}
+        constants = half.constants(received, own, trainable)
+        model = half.start(received, own).expand(len(clients), -1).clone()
         weights = model[:, :trainable]
         momentum = torch.zeros_like(weights) if local.momentum else None
         batches, counts = self._batches(clients, round)  # [C, S, B], [C, S]
+        everyone = (counts > 0).all(0).tolist()
         counts = counts.to(device)
         losses = torch.zeros(len(clients), device=device)
         correct = torch.zeros(len(clients), dtype=torch.int64, device=device)
@@ -93,7 +95,7 @@ class Vectorized(Executor):
             gradient, (loss, logits) = step(weights, work.samples.encoding(inputs), targets, weight)
             half.correct(gradient, weights, constants)
             active = count > 0
-            if bool(active.all()):
+            if everyone[index]:
                 sgd_step(weights, gradient, momentum, rate, local)
             else:  # some clients have finished: their models stay
                 moved = weights.clone()
@@ -105,11 +107,11 @@ class Vectorized(Executor):
             repair(weights)
         made = (counts > 0).sum(1)
         processed = counts.sum(1)
-        uploads, memory = half.finish(model, received, memory, constants, made.float()[:, None], rate)
+        uploads, kept = half.finish(model, received, own, constants, made.float()[:, None], rate)
         return [
             (
                 {MODEL: model[k], **{name: vectors[k] for name, vectors in uploads.items()}},
-                {name: vectors[k] for name, vectors in memory.items()},
+                {name: vectors[k] for name, vectors in kept.items()},
                 Trained(int(made[k]), int(processed[k]), losses[k], correct[k]),
             )
             for k in range(len(clients))

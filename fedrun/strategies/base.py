@@ -20,7 +20,7 @@ import torch
 
 from fedrun.parameters import Layout
 
-Vectors = Mapping[str, torch.Tensor]
+Vectors = Mapping[str, "torch.Tensor"]
 """Named vectors: what is sent up or down, what a client remembers, what the server's state holds."""
 
 Rows = Literal["none", "head", "all"]

@@ -1,0 +1,50 @@
+"""What a recipe's field allows, in words."""
+
+from __future__ import annotations
+
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from annotated_types import Ge, Gt, Le, Lt
+
+NAMES = {int: "an integer", float: "a number", str: "a text", bool: "true or false", NoneType: "null"}
+
+
+def describe(annotation: Any) -> str:
+    """The values that a type annotation allows, such as ``an integer, at least 1; or null``."""
+    origin = get_origin(annotation)
+    if origin in (Union, UnionType):
+        return "; or ".join(describe(choice) for choice in get_args(annotation))
+    if origin is Annotated:
+        base, *constraints = get_args(annotation)
+        bounds = " and ".join(filter(None, map(_bound, constraints)))
+        return f"{describe(base)}, {bounds}" if bounds else describe(base)
+    if origin is Literal:
+        return ", ".join(map(str, get_args(annotation)))
+    if origin is tuple:
+        return f"a list, each item {describe(get_args(annotation)[0])}"
+    if annotation in NAMES:
+        return NAMES[annotation]
+    return f"one of the group's options (a {annotation.__name__})"
+
+
+def _bound(constraint: Any) -> str:
+    match constraint:
+        case Ge(least):
+            return f"at least {least}"
+        case Gt(least):
+            return f"above {least}"
+        case Le(most):
+            return f"at most {most}"
+        case Lt(most):
+            return f"below {most}"
+    return ""
+
+
+def shown(value: Any) -> str:
+    """A value as the user would write it in YAML."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, tuple):
+        return "[" + ",".join(map(shown, value)) + "]"
+    return repr(value) if value == "" else str(value)

@@ -1,0 +1,124 @@
+"""The newest complete state of a run, on disk."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+
+from fedrun.client_memory import ClientMemory
+from fedrun.errors import InputError
+from fedrun.simulation import State, Totals
+from fedrun.strategies.base import ServerState
+
+FORMAT = 1
+"""Changes when checkpoints of an older form can no longer be read."""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What a checkpoint must agree with to be used.
+
+    Attributes:
+        config: the configuration's hash.
+        seed: the run's seed.
+        data: the dataset's fingerprint.
+    """
+
+    config: str
+    seed: int
+    data: str
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A state, and where the run's other files stood when it was reached.
+
+    Attributes:
+        state: of the simulation.
+        metrics_bytes: length of ``metrics.jsonl``, bytes.
+        tracking_id: of the run's curve at a tracking service.
+        seconds: time spent on the run so far, over all its sessions.
+    """
+
+    state: State
+    metrics_bytes: int
+    tracking_id: str
+    seconds: float
+
+
+def save(path: Path, checkpoint: Checkpoint, identity: Identity) -> None:
+    """Replace the checkpoint atomically: at any moment there is the old one or the new one, whole.
+
+    Raises:
+        OSError: the disk is full or read-only; the old checkpoint is untouched.
+    """
+    state = checkpoint.state
+    content = {
+        "format": FORMAT,
+        "identity": asdict(identity),
+        "round": state.round,
+        "model": state.server.model.cpu(),
+        "slots": {name: slot.cpu() for name, slot in state.server.slots.items()},
+        "memory": dict(state.memory.held),
+        "totals": asdict(state.totals),
+        "metrics_bytes": checkpoint.metrics_bytes,
+        "tracking_id": checkpoint.tracking_id,
+        "seconds": checkpoint.seconds,
+    }
+    partial = path.with_suffix(".partial")
+    try:
+        with partial.open("wb") as file:
+            torch.save(content, file)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except RuntimeError as error:  # torch.save reports a failing write in its own way
+        partial.unlink(missing_ok=True)
+        raise OSError(f"cannot write {path}: {str(error).splitlines()[0]}") from error
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def load(path: Path, identity: Identity, initial: State) -> Checkpoint:
+    """Read a checkpoint.
+
+    Args:
+        path: of the file.
+        identity: of the run that wants to use it.
+        initial: the run's initial state, whose shapes and device the checkpoint's must match.
+
+    Raises:
+        InputError: the file is damaged or belongs to another run. It is left in place.
+    """
+    advice = "it was left in place and not used; delete it, or start over with overwrite=true"
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+        found = Identity(**content["identity"])
+        if content["format"] != FORMAT:
+            raise InputError(f"{path}: written by another version of fedrun; {advice}")
+        if found.config != identity.config or found.seed != identity.seed:
+            raise InputError(
+                f"{path}: belongs to config {found.config}, seed {found.seed}, not to this run "
+                f"(config {identity.config}, seed {identity.seed}); {advice}"
+            )
+        if found.data != identity.data:
+            raise InputError(f"{path}: was made with other data (the dataset's content has changed since); {advice}")
+        device = initial.server.model.device
+        server = ServerState(
+            content["model"].to(device), {name: slot.to(device) for name, slot in content["slots"].items()}
+        )
+        memory = ClientMemory(initial.memory.names, initial.memory.trainable, content["memory"])
+        state = State(int(content["round"]), server, memory, Totals(**content["totals"]))
+        if server.model.shape != initial.server.model.shape or server.slots.keys() != initial.server.slots.keys():
+            raise InputError(f"{path}: holds another model; {advice}")
+        return Checkpoint(state, content["metrics_bytes"], content["tracking_id"], content["seconds"])
+    except InputError:
+        raise
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or error}); {advice}") from None
+    except Exception as error:  # whatever unpickling garbage raises
+        raise InputError(f"{path}: damaged ({type(error).__name__}); {advice}") from None

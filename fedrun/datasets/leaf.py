@@ -1,0 +1,309 @@
+"""LEAF's JSON (Caldas et al. 2018, arXiv 1812.01097): samples by user, in ``train/*.json`` and ``test/*.json``.
+
+A file is ``{"users": [name], "num_samples": [n], "user_data": {name: {"x": [...], "y": [...]}}}``. FEMNIST's are
+gigabytes of text, so files are streamed: one user is in memory at a time, and what the user's samples become goes to a
+cache (:mod:`fedrun.datasets.cache`) that later runs map into memory.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import reprlib
+from abc import abstractmethod
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Annotated, Any, ClassVar, Protocol
+
+import numpy as np
+import torch
+from annotated_types import Ge
+from pydantic.dataclasses import dataclass
+
+from fedrun.datasets.base import Dataset, DatasetRecipe, Encoding, Users
+from fedrun.datasets.cache import Cached, Index, cache_key, create, open_cache, write_cache
+from fedrun.datasets.fingerprint import fingerprint
+from fedrun.errors import InputError
+from fedrun.recipe import STRICT
+
+logger = logging.getLogger(__name__)
+
+SPLITS = ("train", "test")
+
+
+class Decoder(Protocol):
+    """Turns the JSON of one user after another into the arrays that a cache holds."""
+
+    @property
+    def how(self) -> str:
+        """What else than the files decides about the arrays; part of the cache's key."""
+
+    def decode(self, x: list[Any], y: list[Any]) -> tuple[np.ndarray, np.ndarray]:
+        """One user's samples, uint8 ``[n, *input_shape]``, and classes, uint8 ``[n]``.
+
+        Args:
+            x: n samples as the JSON has them; n > 0.
+            y: their n labels.
+
+        Raises:
+            InputError: says what is wrong with which sample; the file and the user are added by the caller.
+        """
+
+    def remarks(self) -> tuple[str, ...]:
+        """What there is to say about all the samples decoded so far, one line each."""
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class LeafDataset(DatasetRecipe):
+    """What LEAF's datasets share.
+
+    The users of a split are ordered by their number of samples and then by name: ascending in training, descending in
+    the test split. So the order does not depend on how users are spread over files, and whatever ``min_samples`` is,
+    the users that stay are one contiguous stretch of the cache, which is used without a copy.
+
+    Attributes:
+        data_dir: folder in which ``<name>/train/*.json`` and ``<name>/test/*.json`` are. Without ``test/`` all users are
+            training users. A user may be in both splits (LEAF's split by sample) but only once in each.
+        cache_dir: folder for the compact copy of the data that the first run makes; null puts it beside the data, in
+            ``<data_dir>/<name>/.fedrun-cache``.
+        min_samples: users with fewer samples in a split are left out of it (64 in the TurboSVM-FL paper's code).
+    """
+
+    data_dir: str
+    cache_dir: str | None
+    min_samples: Annotated[int, Ge(1)]
+
+    name: ClassVar[str]
+    class_names: ClassVar[tuple[str, ...]]
+
+    @property
+    @abstractmethod
+    def encoding(self) -> Encoding:
+        """Turns stored samples into what a network reads."""
+
+    @abstractmethod
+    def decoder(self) -> Decoder:
+        """A decoder that has seen no samples yet."""
+
+    @property
+    def folder(self) -> Path:
+        """Where ``train`` and ``test`` are."""
+        return Path(self.data_dir).expanduser() / self.name
+
+    def load(self) -> Dataset:
+        """Map the cache, after making it from the JSON files if they have none yet.
+
+        Raises:
+            InputError: files are missing, malformed or contradict themselves; the cache is damaged or cannot be
+                written; no user has ``min_samples`` samples.
+        """
+        files = self._files()
+        key = cache_key(self.decoder().how, [path for paths in files.values() for path in paths])
+        place = (
+            self.folder / ".fedrun-cache" if self.cache_dir is None else Path(self.cache_dir).expanduser() / self.name
+        )
+        create(place / key, lambda folder: self._read(files, key, folder))
+        cached = open_cache(place / key)
+        for remark in cached.remarks:
+            logger.warning("%s: %s", self.name, remark)
+        return self._dataset(cached)
+
+    def _files(self) -> dict[str, list[Path]]:
+        """The files of each split that there is, sorted by name."""
+        files = {}
+        for split in SPLITS:
+            folder = self.folder / split
+            if os.path.isdir(folder):
+                files[split] = sorted(path for path in folder.glob("*.json") if not path.name.startswith("."))
+                if not files[split]:
+                    raise InputError(f"{folder} has no .json files: {self._remedy()}")
+        if "train" not in files:
+            raise InputError(f"{self.folder / 'train'} is not a folder that can be read: {self._remedy()}")
+        return files
+
+    def _remedy(self) -> str:
+        return (
+            f"run `git clone https://github.com/TalwalkarLab/leaf && cd leaf/data/{self.name} && ./preprocess.sh "
+            "-s niid --sf 1.0 -k 0 -t user --tf 0.9 --smplseed 0 --spltseed 0`, "
+            f"then copy leaf/data/{self.name}/data/train and data/test into {self.folder}"
+        )
+
+    def _read(self, files: Mapping[str, list[Path]], key: str, folder: Path) -> None:
+        """Read all JSON files into a new cache."""
+        sizes = {split: read_sizes(paths) for split, paths in files.items()}
+        index = ordered(sizes["train"], sizes.get("test", {}), self.spec.input_shape)
+        number = {
+            split: {name: first + u for u, name in enumerate(names)}
+            for split, first, names in (
+                ("train", 0, index.names[: index.training]),
+                ("test", index.training, index.names[index.training :]),
+            )
+        }
+        decoder = self.decoder()
+
+        def users() -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+            for split, paths in files.items():
+                for count, path in enumerate(paths, start=1):
+                    logger.info("%s: reading %s (file %d of %d, once)", self.name, path, count, len(paths))
+                    for name, inputs, targets in read_users(path, decoder):
+                        yield number[split][name], inputs, targets
+
+        write_cache(folder, index, users(), decoder.remarks)
+        if cache_key(decoder.how, [path for paths in files.values() for path in paths]) != key:
+            raise InputError(f"the files in {self.folder} changed while they were read; run again")
+
+    def _dataset(self, cached: Cached) -> Dataset:
+        """The dataset of the users that have enough samples."""
+        index = cached.index
+        first = bisect_left(index.sizes, self.min_samples, hi=index.training)
+        end = bisect_right(index.sizes, -self.min_samples, lo=index.training, key=lambda size: -size)
+        training, test = index.training - first, end - index.training
+        for split, kept, present in (
+            ("training", training, index.training),
+            ("test", test, len(index.names) - index.training),
+        ):
+            if present and not kept:
+                raise InputError(f"dataset.min_samples={self.min_samples} leaves no {split} user of {self.folder}")
+            logger.info(
+                "%s: %d %s users; %d more have fewer than %d samples and are left out",
+                self.name, kept, split, present - kept, self.min_samples,
+            )  # fmt: skip
+        offsets = torch.from_numpy(index.offsets[first : end + 1])
+        begin, stop = int(offsets[0]), int(offsets[-1])
+        offsets = offsets - begin
+        return Dataset(
+            spec=self.spec,
+            encoding=self.encoding,
+            inputs=cached.inputs[begin:stop],
+            targets=cached.targets[begin:stop],
+            train_size=int(offsets[training]),
+            users=Users(index.names[first:end], offsets, training),
+            class_names=self.class_names,
+            fingerprint=fingerprint([cached.fingerprint, first, end]),
+        )
+
+
+def ordered(train: Mapping[str, int], test: Mapping[str, int], shape: tuple[int, ...]) -> Index:
+    """The order of the users in the cache, see :class:`LeafDataset`, from their numbers of samples."""
+    users = sorted(train.items(), key=lambda user: (user[1], user[0]))
+    users += sorted(test.items(), key=lambda user: (-user[1], user[0]))
+    return Index(
+        names=tuple(name for name, _ in users),
+        sizes=tuple(size for _, size in users),
+        training=len(train),
+        shape=shape,
+    )
+
+
+def read_sizes(paths: list[Path]) -> dict[str, int]:
+    """The users of one split and their numbers of samples, from ``users`` and ``num_samples`` of its files.
+
+    Raises:
+        InputError: the lists are malformed or empty, or name a user twice.
+    """
+    sizes: dict[str, int] = {}
+    for path in paths:
+        for name, size in _listed(path).items():
+            if name in sizes:
+                raise InputError(f"{path}: user {name!r} is also in another file of {path.parent}")
+            sizes[name] = size
+    if not sizes:
+        raise InputError(f"the files in {paths[0].parent} have no users")
+    return sizes
+
+
+def read_users(path: Path, decoder: Decoder) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    """Each user of one file once: name, samples uint8 ``[n, ...]`` and classes uint8 ``[n]``. The file is streamed.
+
+    Raises:
+        InputError: the file is malformed, or its ``users``, ``num_samples`` and ``user_data`` contradict one another.
+    """
+    import ijson
+
+    waiting = _listed(path)
+    known = set(waiting)
+    with _reading(path) as file:
+        for name, data in ijson.kvitems(file, "user_data", use_float=True):
+            x, y = _samples(path, name, data)
+            if name not in known:
+                if not y:
+                    continue  # LEAF's split by sample leaves such entries behind for users with a single sample
+                raise InputError(f"{path}: user_data has user {name!r}, who is not in users")
+            if name not in waiting:
+                raise InputError(f"{path}: user_data has user {name!r} twice")
+            size = waiting.pop(name)
+            if len(y) != size:
+                raise InputError(f"{path}: user {name!r} has {len(y)} samples, but num_samples says {size}")
+            try:
+                yield name, *decoder.decode(x, y)
+            except InputError as error:
+                raise InputError(f"{path}: user {name!r}: {error}") from error
+    if waiting:
+        raise InputError(f"{path}: user {next(iter(waiting))!r} has no data in user_data")
+
+
+def integer_labels(y: list[Any], classes: int) -> np.ndarray:
+    """Labels as uint8 ``[n]``.
+
+    Raises:
+        InputError: a label is not an integer in ``0 .. classes - 1``.
+    """
+    for sample, label in enumerate(y):
+        if type(label) is not int or not 0 <= label < classes:
+            raise InputError(f"label {sample} is {reprlib.repr(label)}; labels are integers from 0 to {classes - 1}")
+    return np.array(y, dtype=np.uint8)
+
+
+def _listed(path: Path) -> dict[str, int]:
+    """``users`` and ``num_samples`` of one file; LEAF writes them first, so little of the file is read."""
+    import ijson
+
+    lists: dict[str, list[Any]] = {}
+    for key, kind, wanted in (("users", str, "a list of names"), ("num_samples", int, "a list of integers")):
+        with _reading(path) as file:
+            found = next(ijson.items(file, key, use_float=True), None)
+        if not isinstance(found, list) or not all(type(entry) is kind for entry in found):
+            raise InputError(f"{path}: {key} must be {wanted}")
+        lists[key] = found
+    users, sizes = lists["users"], lists["num_samples"]
+    if len(users) != len(sizes):
+        raise InputError(f"{path}: {len(users)} users, but num_samples has {len(sizes)} entries")
+    listed: dict[str, int] = {}
+    for name, size in zip(users, sizes, strict=True):
+        if name in listed:
+            raise InputError(f"{path}: user {name!r} is twice in users")
+        if size < 1:
+            raise InputError(f"{path}: user {name!r} has {size} samples; a user has at least one")
+        listed[name] = size
+    return listed
+
+
+def _samples(path: Path, name: str, data: object) -> tuple[list[Any], list[Any]]:
+    """The lists x and y of one entry of ``user_data``."""
+    x, y = (data.get("x"), data.get("y")) if isinstance(data, dict) else (None, None)
+    if not isinstance(x, list) or not isinstance(y, list):
+        raise InputError(f"{path}: user {name!r} must have two lists, x and y")
+    if len(x) != len(y):
+        raise InputError(f"{path}: user {name!r} has {len(x)} samples but {len(y)} labels")
+    return x, y
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file; an error of the file system or of the JSON parser becomes one line that names the file."""
+    import ijson
+
+    try:
+        with open(path, "rb") as file:
+            yield file
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+    except (ijson.JSONError, UnicodeDecodeError) as error:
+        text = str(error)
+        if "premature EOF" in text or "Incomplete" in text:
+            raise InputError(f"{path} is cut short: it ends in the middle of the JSON text") from error
+        found = re.search(r"error: ([^\n\\]+)", text)
+        raise InputError(f"{path} is not valid JSON in UTF-8: {found[1] if found else text.splitlines()[0]}") from error

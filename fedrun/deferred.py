@@ -1,0 +1,35 @@
+"""Deferred imports: ``import torch`` for free until something in torch is used.
+
+Importing torch takes longer than everything else that ``fedrun --help`` or a refused configuration needs. The standard
+library's ``LazyLoader`` does not serve: a second ``import`` statement already makes it load the module.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from types import ModuleType
+from typing import Any
+
+
+class Deferred(ModuleType):
+    """A module that executes itself when an attribute it does not have yet is asked for."""
+
+    def __getattr__(self, name: str) -> Any:
+        spec = self.__spec__
+        assert spec is not None and spec.loader is not None
+        self.__class__ = ModuleType
+        self.__path__ = spec.submodule_search_locations
+        spec.loader.exec_module(self)
+        return getattr(self, name)
+
+
+def defer(name: str) -> None:
+    """From now on, ``import name`` loads the package when it is first used, unless it is loaded already."""
+    spec = importlib.util.find_spec(name) if name not in sys.modules else None
+    if spec is None or spec.loader is None:
+        return
+    module = importlib.util.module_from_spec(spec)
+    module.__class__ = Deferred
+    del module.__path__  # so that importing a submodule loads the package first
+    sys.modules[name] = module

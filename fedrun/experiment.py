@@ -1,0 +1,109 @@
+"""An experiment: everything one run is made of, checked before anything is loaded."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Gt, Le
+from pydantic.dataclasses import dataclass
+
+from fedrun.datasets.base import DatasetRecipe
+from fedrun.errors import InputError
+from fedrun.evaluation import Evaluation
+from fedrun.hardware import Hardware
+from fedrun.models.base import ModelRecipe
+from fedrun.partitions.base import Partition
+from fedrun.recipe import STRICT
+from fedrun.strategies.base import ClientHalf, ServerHalf
+from fedrun.tracking.wandb import Tracking
+from fedrun.training import LocalTraining
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class Strategy:
+    """A client half and a server half.
+
+    Attributes:
+        client: how local training differs from plain SGD.
+        server: how uploads become the next global state.
+    """
+
+    client: ClientHalf
+    server: ServerHalf
+
+    def check(self) -> None:
+        """Refuse halves that do not fit together."""
+        missing = self.client.needs - self.server.broadcasts
+        if missing:
+            raise InputError(
+                f"strategy.client={type(self.client).__name__} needs {', '.join(sorted(missing))!r} from the server, which "
+                f"strategy.server={type(self.server).__name__} does not send; choose the server half made for it"
+            )
+        missing = self.server.needs - self.client.sends
+        if missing:
+            raise InputError(
+                f"strategy.server={type(self.server).__name__} needs {', '.join(sorted(missing))!r} from the clients, which "
+                f"strategy.client={type(self.client).__name__} does not send; choose the client half made for it"
+            )
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class Experiment:
+    """Everything one run is made of. Constructor arguments are the keys of the composed configuration.
+
+    Attributes:
+        dataset: what is learned from.
+        partition: how its samples are shared out over clients.
+        model: the network.
+        strategy: the two halves.
+        local: how clients train.
+        evaluation: when and how the global model is tested.
+        hardware: where it is computed.
+        tracking: where the run is mirrored.
+        seed: of every random choice; 0 is a seed.
+        rounds: T, the number of server updates.
+        clients_per_round: an int is the number M of clients per round, a float up to 1.0 their share of all clients.
+        targets: test accuracies whose first round is reported.
+        stop_at_targets: end the run as soon as every target has been reached.
+        name: first part of the run's folder; experiments set it to their own name.
+        data_dir: folder in which datasets lie.
+        cache_dir: folder for what datasets are turned into once; None: beside the source.
+        output_dir: folder in which runs land.
+        overwrite: compute again even if the run is finished.
+        checkpoint_seconds: least time between two checkpoints; 0: after every round.
+        display: how progress is shown: ``auto`` (live in a terminal, otherwise plain lines), ``live``, ``plain``, ``none``.
+    """
+
+    dataset: DatasetRecipe
+    partition: Partition
+    model: ModelRecipe
+    strategy: Strategy
+    local: LocalTraining
+    evaluation: Evaluation
+    hardware: Hardware
+    tracking: Tracking
+    seed: Annotated[int, Ge(0)]
+    rounds: Annotated[int, Ge(1)]
+    clients_per_round: Annotated[int, Ge(1)] | Annotated[float, Gt(0), Le(1)]
+    targets: tuple[Annotated[float, Gt(0), Le(1)], ...]
+    stop_at_targets: bool
+    name: str
+    data_dir: str
+    cache_dir: str | None
+    output_dir: str
+    overwrite: bool
+    checkpoint_seconds: Annotated[float, Ge(0)]
+    display: Literal["auto", "live", "plain", "none"]
+
+    def check(self) -> None:
+        """Refuse combinations that cannot work, without loading anything.
+
+        Raises:
+            InputError: one line that names the keys and what is allowed.
+        """
+        self.strategy.check()
+        self.strategy.server.check(self.rounds)
+        self.local.check()
+        self.model.check(self.dataset.spec)
+        if self.stop_at_targets and not self.targets:
+            raise InputError("stop_at_targets=true needs at least one target, such as targets=[0.9]")

@@ -1,0 +1,56 @@
+"""Where and how a run computes. Nothing here can change a result beyond rounding."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated, Literal
+
+import torch
+from annotated_types import Ge
+from pydantic.dataclasses import dataclass
+
+from fedrun.errors import InputError
+from fedrun.recipe import STRICT
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class Hardware:
+    """The machine's part of a configuration.
+
+    Attributes:
+        device: ``cpu``, ``cuda`` or ``cuda:N``.
+        executor: ``in_process``: clients one after the other; ``vectorized``: side by side, for models without batch
+            normalisation, recurrence and dropout.
+        threads: CPU threads of PyTorch; None: all cores, shared evenly among a sweep's parallel jobs.
+        deterministic: on a GPU, use deterministic kernels only, so that a repeated run is identical.
+    """
+
+    device: str
+    executor: Literal["in_process", "vectorized"]
+    threads: Annotated[int, Ge(1)] | None
+    deterministic: bool
+
+    def prepare(self, parallel_jobs: int) -> torch.device:
+        """Apply the settings to this process and return the device.
+
+        Args:
+            parallel_jobs: how many runs share the machine.
+
+        Raises:
+            InputError: there is no such device.
+        """
+        try:
+            device = torch.device(self.device)
+        except RuntimeError:
+            raise InputError(f"hardware.device={self.device}: no such device; allowed: cpu, cuda, cuda:N") from None
+        if device.type not in ("cpu", "cuda"):
+            raise InputError(f"hardware.device={self.device}: not supported; allowed: cpu, cuda, cuda:N")
+        if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+            found = torch.cuda.device_count()
+            raise InputError(f"hardware.device={self.device}: PyTorch sees {found} CUDA devices here; try hardware=cpu")
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        torch.set_num_threads(self.threads or max(1, cores // parallel_jobs))
+        if device.type == "cuda" and self.deterministic:
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+            torch.use_deterministic_algorithms(True, warn_only=True)
+        return device

@@ -1,0 +1,55 @@
+"""How many rounds a run needs to reach a target value.
+
+A curve is two sequences: the evaluated rounds (server updates made, ascending; not necessarily every one) and the
+metric's value there. Round 0 is the initial model; it never counts as having reached a target.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+
+
+def first_hit(rounds: Sequence[int], values: Sequence[float], target: float) -> int | None:
+    """The first evaluated round from 1 on whose value is at least the target; None if there is none (TurboSVM-FL)."""
+    for round, value in zip(rounds, values, strict=True):
+        if round >= 1 and value >= target:
+            return round
+    return None
+
+
+def interpolated(rounds: Sequence[int], values: Sequence[float], target: float) -> float | None:
+    """Where the curve's running maximum, linear between evaluated rounds, reaches the target (McMahan et al., 2017).
+
+    An initial model below the target is a point to interpolate from; one that is not is left out. A curve whose first
+    point is at the target reaches it there. None if the target is not reached. Published tables round up.
+    """
+    before, best = 0, -math.inf
+    for round, value in zip(rounds, values, strict=True):
+        if round < 1 and value >= target:
+            continue
+        if value >= target:
+            # From -inf, where there is no earlier point, there is nothing to interpolate.
+            share = (target - best) / (value - best) if best > -math.inf else 1.0
+            return before + share * (round - before)
+        before, best = round, max(best, value)
+    return None
+
+
+def describe(hits: Sequence[int | None], cap: int) -> str:
+    """A table's cell for a setting's seeds: ``103.6 ± 3.2`` rounds, or ``>200`` if any seed did not reach the target.
+
+    The deviation is over the seeds with ddof = 0; it is left out for a single seed. ``-`` without seeds.
+
+    Args:
+        hits: each seed's round, None where the target was not reached.
+        cap: the rounds that were made.
+    """
+    reached = [hit for hit in hits if hit is not None]
+    if not hits:
+        return "-"
+    if len(reached) < len(hits):
+        return f">{cap}"
+    mean = f"{statistics.fmean(reached):.1f}"
+    return mean if len(reached) == 1 else f"{mean} ± {statistics.pstdev(reached):.1f}"

@@ -1,0 +1,34 @@
+"""Multinomial logistic regression."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from pydantic.dataclasses import dataclass
+
+from fedrun.datasets.base import Spec
+from fedrun.models.base import ModelRecipe, encoder_and_head
+from fedrun.models.numbers_only import require_numbers
+from fedrun.recipe import STRICT
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class Logistic(ModelRecipe):
+    """One linear layer with bias on the flattened sample: a convex problem.
+
+    Attributes:
+        zero_init: start from zero weights and biases, as FedDC's synthetic runs do; otherwise from PyTorch's default.
+    """
+
+    zero_init: bool
+
+    def check(self, spec: Spec) -> None:
+        require_numbers("logistic", spec)
+
+    def build(self, spec: Spec) -> torch.nn.Sequential:
+        head = torch.nn.Linear(math.prod(spec.input_shape), spec.classes)
+        if self.zero_init:
+            torch.nn.init.zeros_(head.weight)
+            torch.nn.init.zeros_(head.bias)
+        return encoder_and_head(torch.nn.Flatten(), head)

@@ -1,0 +1,46 @@
+"""A multi-layer perceptron over any numbers."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import Annotated
+
+import torch
+from annotated_types import Ge, Lt
+from pydantic.dataclasses import dataclass
+
+from fedrun.datasets.base import Spec
+from fedrun.models.base import ModelRecipe, encoder_and_head
+from fedrun.models.numbers_only import require_numbers
+from fedrun.recipe import STRICT
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class MLP(ModelRecipe):
+    """Flatten, then hidden layers with ReLU and optional dropout, then the head.
+
+    Attributes:
+        hidden: units of each hidden layer, from input to head; an empty list gives logistic regression.
+        dropout: probability in [0, 1) with which a hidden unit is dropped in training, after each ReLU; 0 for none.
+    """
+
+    hidden: tuple[Annotated[int, Ge(1)], ...]
+    dropout: Annotated[float, Ge(0), Lt(1)]
+
+    def check(self, spec: Spec) -> None:
+        require_numbers("mlp", spec)
+
+    def build(self, spec: Spec) -> torch.nn.Sequential:
+        return perceptron(spec, self.hidden, self.dropout)
+
+
+def perceptron(spec: Spec, hidden: tuple[int, ...], dropout: float) -> torch.nn.Sequential:
+    """The network of :class:`MLP` for samples of any shape."""
+    widths = (math.prod(spec.input_shape), *hidden)
+    encoder: list[torch.nn.Module] = [torch.nn.Flatten()]
+    for width_in, width_out in pairwise(widths):
+        encoder += [torch.nn.Linear(width_in, width_out), torch.nn.ReLU()]
+        if dropout > 0:
+            encoder.append(torch.nn.Dropout(dropout))
+    return encoder_and_head(torch.nn.Sequential(*encoder), torch.nn.Linear(widths[-1], spec.classes))

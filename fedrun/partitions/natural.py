@@ -1,0 +1,75 @@
+"""Clients that are the people who produced the samples."""
+
+from __future__ import annotations
+
+import random
+from typing import Annotated
+
+import numpy as np
+import torch
+from annotated_types import Ge, Gt, Lt
+from pydantic.dataclasses import dataclass
+
+from fedrun.datasets.base import Dataset, Users
+from fedrun.errors import InputError
+from fedrun.federation import Federation, Shares
+from fedrun.partitions.base import Partition
+from fedrun.recipe import STRICT
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class Natural(Partition):
+    """A client is a user; other users are held out whole for the test (LEAF: Caldas et al., 2018; TurboSVM-FL).
+
+    The publisher's split into training and test users is kept where there is one. Otherwise LEAF's own draw is made:
+    ``random.Random(seed).sample(range(U), int(train_fraction * U))`` are the training users, the others the test users,
+    both in the dataset's order. Users with too few samples are dropped after the split, as TurboSVM-FL does it.
+
+    Attributes:
+        train_fraction: share of the users that become clients, in (0, 1); 0.9 in LEAF and TurboSVM-FL.
+        min_samples: smallest number of samples of a user, in training and test; 1 drops only users without samples.
+        seed: of the users' split, 0 in TurboSVM-FL for all of its runs; None for the run's seed.
+    """
+
+    train_fraction: Annotated[float, Gt(0), Lt(1)]
+    min_samples: Annotated[int, Ge(1)]
+    seed: int | None
+
+    def split(self, dataset: Dataset, seed: int) -> Federation:
+        users = dataset.users
+        if users is None:
+            raise InputError(
+                "partition=natural needs a dataset whose samples have users, and this one has none; "
+                "allowed here: partition=iid, dirichlet or shards"
+            )
+        training = self._training_users(users, seed if self.seed is None else self.seed)
+        enough = users.offsets.diff().numpy() >= self.min_samples
+        for group, kept in (("training", training & enough), ("test", ~training & enough)):
+            if not kept.any():
+                raise InputError(
+                    f"partition=natural: no {group} user is left of {len(users.names)} users with "
+                    f"train_fraction={self.train_fraction:g} and min_samples={self.min_samples}; "
+                    "use more users or a smaller min_samples"
+                )
+        return Federation(
+            dataset, shares_of_users(users, training & enough), shares_of_users(users, ~training & enough)
+        )
+
+    def _training_users(self, users: Users, seed: int) -> np.ndarray:
+        """Which users train, bool ``[U]``."""
+        count = len(users.names)
+        if users.training < count:
+            return np.arange(count) < users.training
+        training = np.zeros(count, dtype=bool)
+        training[random.Random(seed).sample(range(count), int(self.train_fraction * count))] = True
+        return training
+
+
+def shares_of_users(users: Users, chosen: np.ndarray) -> Shares:
+    """Each chosen user (bool ``[U]``) holds all of its samples, in the dataset's order."""
+    starts = users.offsets[:-1].numpy()[chosen]
+    sizes = users.offsets.diff().numpy()[chosen]
+    offsets = np.cumsum([0, *sizes])
+    samples = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], sizes)
+    names = tuple(users.names[user] for user in np.flatnonzero(chosen))
+    return Shares(torch.from_numpy(samples), torch.from_numpy(offsets), names)

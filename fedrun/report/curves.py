@@ -1,0 +1,237 @@
+"""Reading a run's ``metrics.jsonl``, and drawing it: curves.png."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedrun.errors import InputError
+from fedrun.report import wording
+from fedrun.tracking.base import Row
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Seeds = Sequence[Sequence[Row]]
+"""The rows of several runs that differ in nothing but their seed."""
+
+
+def read_rows(path: Path) -> list[Row]:
+    """The rows of a ``metrics.jsonl``, in order.
+
+    NaN and infinity may be written as the literals ``NaN``, ``Infinity`` and ``-Infinity``, or as null. A last line
+    that was not finished (the run was killed while writing it) is left out.
+
+    Raises:
+        InputError: the file cannot be read, or a line of it is not a row.
+    """
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); expected a run's metrics.jsonl") from error
+    rows: list[Row] = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            if number == len(lines):  # nothing ends this line: it was cut while being written
+                break
+            raise InputError(f"{path}, line {number}: not a JSON object ({error})") from error
+        if problem := flaw(row, rows[-1] if rows else None):
+            raise InputError(f"{path}, line {number}: {problem}")
+        rows.append(row)
+    return rows
+
+
+def flaw(row: Any, previous: Row | None) -> str | None:
+    """What keeps a parsed line from being the row after ``previous``, or None."""
+    if not isinstance(row, dict):
+        return f"a {type(row).__name__} where a JSON object is expected"
+    if type(row.get("round")) is not int:
+        return f"round is {row.get('round')!r}; a whole number is expected"
+    for key, value in row.items():
+        if value is not None and type(value) not in (int, float):
+            return f"{key} is {value!r}; a number or null is expected"
+    if previous is not None and row["round"] <= (before := previous["round"] or 0):
+        return f"round {row['round']} follows round {before}; rounds must ascend"
+    return None
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A metric against rounds, over the seeds of one label.
+
+    Attributes:
+        rounds: int64 ``[r]``, every round that any seed has.
+        mean: float64 ``[r]``; NaN, a gap in the line, where not all seeds have a finite value: the mean of those that
+            have not diverged would flatter.
+        std: float64 ``[r]``, with ddof 0.
+    """
+
+    rounds: np.ndarray
+    mean: np.ndarray
+    std: np.ndarray
+
+
+def curve(seeds: Seeds, key: str) -> Curve | None:
+    """The curve of a metric, or None where no round has a finite value in all seeds."""
+    runs = [{row["round"]: row[key] for row in rows if row.get(key) is not None} for rows in seeds]
+    rounds = sorted({round for run in runs for round in run if round is not None})
+    values = np.array([[run.get(round, math.nan) for round in rounds] for run in runs], dtype=np.float64)
+    values = values.reshape(len(runs), len(rounds))
+    complete = np.isfinite(values).all(axis=0) if runs else np.zeros(len(rounds), dtype=bool)
+    if not complete.any():
+        return None
+    finite = np.where(complete, values, 0.0)
+    mean, std = finite.mean(axis=0), finite.std(axis=0)
+    return Curve(np.array(rounds), np.where(complete, mean, np.nan), np.where(complete, std, np.nan))
+
+
+@dataclass(frozen=True)
+class Look:
+    """How one label is drawn. Its marker tells it apart where colours do not: in print, or to the colour-blind."""
+
+    colour: str
+    marker: str
+
+
+# Okabe and Ito's palette, which people with any of the common colour blindnesses can tell apart; without its yellow,
+# which is too pale for a line on white.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+MARKERS = ("o", "s", "^", "D", "v", "X")  # one fewer than the colours: 42 labels before a pair of them comes again
+INK, GRID = "#333333", "#DDDDDD"
+
+PANELS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("accuracy (%)", ("test/accuracy",)),
+    ("F1 (%)", ("test/f1",)),
+    ("MCC (%)", ("test/mcc",)),
+    ("loss", ("test/loss", "train/loss")),
+    ("GM-Appeal (%)", ("clients/gm_appeal",)),
+)
+"""Title of each panel and the metrics in it; a panel none of whose metrics was recorded is left out."""
+
+
+def plot_curves(runs: Mapping[str, Seeds], path: Path, targets: Sequence[float]) -> None:
+    """Draw a panel for each recorded metric against rounds, and write them as one PNG.
+
+    Args:
+        runs: for each label, the rows of one or several seeds; several become their mean and a band of ± one standard
+            deviation (ddof 0).
+        path: the PNG to write; its folder exists.
+        targets: test accuracies marked by a line in the accuracy panel.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    curves = {
+        (label, key): found
+        for label, seeds in runs.items()
+        for _, keys in PANELS
+        for key in keys
+        if (found := curve(seeds, key)) is not None
+    }
+    panels = [(title, keys) for title, keys in PANELS if any((label, key) in curves for label in runs for key in keys)]
+    columns = min(2 if len(panels) <= 4 else 3, max(len(panels), 1))
+    lines = max(math.ceil(len(panels) / columns), 1)
+    engine = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08)
+    figure = Figure(figsize=(0.6 + 3.6 * columns, 0.9 + 2.6 * lines), layout=engine)
+    looks = {label: Look(COLOURS[n % len(COLOURS)], MARKERS[n % len(MARKERS)]) for n, label in enumerate(runs)}
+    grid = figure.subplots(lines, columns, squeeze=False, sharex=True).ravel()
+    for axes, (title, keys) in zip(grid, panels, strict=False):
+        for key in keys:
+            for label, look in looks.items():
+                if (label, key) in curves:
+                    draw(axes, curves[label, key], key, label, look, alone=len(runs) == 1)
+        finish(axes, title)
+        if title == PANELS[0][0]:
+            mark_targets(axes, targets)
+        if len(keys) > 1:
+            explain_dashes(axes)
+    for axes in grid[len(panels) :]:
+        axes.set_axis_off()
+    if not panels:
+        grid[0].text(0.5, 0.5, "no finite metric yet", ha="center", va="center", color=INK)
+    handles, labels = grid[0].get_legend_handles_labels()
+    if len(runs) == 1:
+        figure.suptitle(next(iter(runs)), fontsize=11, color=INK)
+    elif handles:
+        figure.legend(
+            handles, labels, loc="outside upper center", ncols=min(len(labels), 4), frameon=False, fontsize=10
+        )
+    figure.savefig(path, dpi=160)
+
+
+def draw(axes: Axes, curve: Curve, key: str, label: str, look: Look, alone: bool) -> None:
+    """One line and its band, with about ten markers; a long line that is ``alone`` needs none to be told apart."""
+    factor = 100.0 if wording.is_share(key) else 1.0
+    mean, std = factor * curve.mean, factor * curve.std
+    train = key.startswith("train/")
+    points = len(curve.rounds)
+    axes.plot(
+        curve.rounds,
+        mean,
+        color=look.colour,
+        linestyle="--" if train else "-",
+        linewidth=1.6,
+        marker="" if alone and points > 20 else look.marker,
+        markersize=3.5,
+        markevery=max(1, points // 10),
+        markerfacecolor="white" if train else look.colour,
+        label=label,
+    )
+    if np.nanmax(std) > 0:
+        axes.fill_between(curve.rounds, mean - std, mean + std, color=look.colour, alpha=0.18, linewidth=0)
+
+
+def finish(axes: Axes, title: str) -> None:
+    """Title, ticks and grid; a loss that spans more than two decades gets a logarithmic axis."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.set_title(title, fontsize=10, color=INK, loc="left")
+    axes.set_xlabel("round", fontsize=9, color=INK)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
+    axes.xaxis.set_tick_params(labelbottom=True)
+    axes.tick_params(labelsize=8, colors=INK, length=3)
+    axes.grid(color=GRID, linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(INK)
+    values = np.concatenate([np.asarray(line.get_ydata(), dtype=np.float64) for line in axes.lines])
+    values = values[np.isfinite(values)]
+    if title == "loss" and values.min() > 0 and values.max() > 100 * values.min():
+        axes.set_yscale("log")
+
+
+def mark_targets(axes: Axes, targets: Sequence[float]) -> None:
+    """A dotted line for each target accuracy, named at the left edge, where most curves are still far below it."""
+    for target in targets:
+        axes.axhline(100 * target, color=INK, linewidth=0.9, linestyle=":", zorder=1)
+        axes.annotate(
+            wording.target(target),
+            xy=(0.0, 100 * target),
+            xycoords=("axes fraction", "data"),
+            xytext=(3, 2),
+            textcoords="offset points",
+            ha="left",
+            va="bottom",
+            fontsize=8,
+            color=INK,
+        )
+
+
+def explain_dashes(axes: Axes) -> None:
+    """A legend for the two kinds of line, where both are drawn."""
+    from matplotlib.lines import Line2D
+
+    if len({line.get_linestyle() for line in axes.lines}) < 2:
+        return
+    kinds = [Line2D([], [], color=INK, linestyle=style, linewidth=1.4) for style in ("-", "--")]
+    axes.legend(kinds, ["test", "train"], frameon=False, fontsize=8)

@@ -1,0 +1,148 @@
+"""The result of a sweep: one row per setting, over its seeds."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich import box
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from fedrun.metrics.rounds_to_target import describe
+from fedrun.report import wording
+
+Summary = Mapping[str, Any]
+"""The content of a complete run's ``summary.json``."""
+
+METRICS = ("test/accuracy", "test/f1", "test/mcc")
+
+NOTE = "Test metrics after the last round, in percent; mean ± std over seeds (ddof 0)."
+
+
+@dataclass(frozen=True)
+class Cells:
+    """A sweep's table before it is drawn.
+
+    Attributes:
+        header: heading of each column; the first is empty. Without any complete run there is no header.
+        rows: one per setting, as long as ``header``.
+        notes: what stands below the table, one line each.
+    """
+
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...]
+
+
+def sweep_table(summaries: Sequence[Summary], failed: Sequence[str] = ()) -> Group:
+    """The sweep's complete runs, grouped by everything but their seed, and its failed jobs below.
+
+    Args:
+        summaries: of the complete runs.
+        failed: a line for each failed job that names it and says why it failed.
+    """
+    cells = tabulate(summaries, failed)
+    # Two strategies with two targets fit into 80 columns; in less space a number breaks at its ±.
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, collapse_padding=True, pad_edge=False, header_style="dim")
+    for number, heading in enumerate(cells.header):
+        table.add_column(Text(heading), justify="right" if number else "left", overflow="fold")
+    for row in cells.rows:
+        table.add_row(*map(Text, row))
+    notes = Text("\n".join(cells.notes))
+    return Group(table, Text(), notes) if cells.rows else Group(notes)
+
+
+def sweep_lines(summaries: Sequence[Summary], failed: Sequence[str] = ()) -> list[str]:
+    """The same table as lines of plain text in fixed columns."""
+    cells = tabulate(summaries, failed)
+    table = [cells.header, *cells.rows]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    lines = [
+        "  ".join(
+            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        )
+        for row in table
+        if row
+    ]
+    return [*lines, *cells.notes]
+
+
+def tabulate(summaries: Sequence[Summary], failed: Sequence[str]) -> Cells:
+    """Group the runs and write every cell; settings stand in the order in which they first appear."""
+    notes = tuple(f"failed: {line}" for line in failed)
+    if not summaries:
+        return Cells((), (), notes)
+    groups: dict[str, list[Summary]] = defaultdict(list)
+    for summary in summaries:
+        groups[summary["group"]].append(summary)
+    targets = sorted({target for summary in summaries for target in summary["rounds_to"]}, key=float)
+    names = labels({group: runs[0] for group, runs in groups.items()})
+    rows = tuple(
+        (
+            names[group],
+            str(len(runs)),
+            *(mean_and_std([run["final"].get(metric) for run in runs]) for metric in METRICS),
+            *(rounds_cell(runs, target) for target in targets),
+        )
+        for group, runs in groups.items()
+    )
+    header = (
+        "",
+        "runs",
+        *(wording.name(metric.rpartition("/")[2]) for metric in METRICS),
+        *(f"to {wording.target(float(target))}" for target in targets),
+    )
+    return Cells(header, rows, (NOTE, *notes))
+
+
+def labels(settings: Mapping[str, Summary]) -> dict[str, str]:
+    """What tells each setting from the others: its dataset, strategy and overrides, where they differ.
+
+    Args:
+        settings: one run of each group.
+    """
+    own = {
+        group: [run["dataset"], run["strategy"], *sorted(filter(is_setting, run["overrides"]))]
+        for group, run in settings.items()
+    }
+    shared = set.intersection(*map(set, own.values())) if len(own) > 1 else set()
+    names = {
+        group: " ".join(part for part in parts if part not in shared) if len(own) > 1 else " ".join(parts[:2])
+        for group, parts in own.items()
+    }
+    names = {group: name or "default" for group, name in names.items()}
+    # Two settings may differ in what no override says, such as an edited YAML file; the hash that ends the group does.
+    written = list(names.values())
+    return {
+        group: name if written.count(name) == 1 else f"{name} {group.rpartition('/')[2]}"
+        for group, name in names.items()
+    }
+
+
+def is_setting(override: str) -> bool:
+    """Whether an override says more about a setting than its seed, dataset and strategy do."""
+    return override.lstrip("+").partition("=")[0] not in ("seed", "dataset", "strategy")
+
+
+def mean_and_std(shares: Sequence[float | None]) -> str:
+    """``71.23 ± 0.45``, in percent; the deviation, with ddof 0, is left out for a single seed."""
+    known = [100 * share for share in shares if share is not None]
+    if not known or len(known) < len(shares):
+        return wording.ABSENT
+    if not all(map(math.isfinite, known)):
+        return "nan"
+    mean = f"{statistics.fmean(known):.2f}"
+    return mean if len(known) == 1 else f"{mean} ± {statistics.pstdev(known):.2f}"
+
+
+def rounds_cell(runs: Sequence[Summary], target: str) -> str:
+    """The rounds a setting's seeds needed to a target; ``-`` where it was not one of the setting's targets."""
+    if not all(target in run["rounds_to"] for run in runs):
+        return wording.ABSENT
+    return describe([run["rounds_to"][target] for run in runs], max(run["cap"] for run in runs))

@@ -1,0 +1,90 @@
+"""How metrics are named and numbers are written, the same in every display, table and plot."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+NAMES = {
+    "accuracy": "accuracy",
+    "f1": "F1",
+    "mcc": "MCC",
+    "loss": "loss",
+    "gm_appeal": "GM-Appeal",
+    "preferred_accuracy": "preferred accuracy",
+    "accuracy_mean": "mean accuracy",
+}
+"""The part of a metric's key after the slash, as people write it."""
+
+ABSENT = "-"
+
+
+def name(key: str) -> str:
+    """``test/f1`` → ``test F1``."""
+    part, _, metric = key.rpartition("/")
+    return " ".join(filter(None, (part, NAMES.get(metric, metric.replace("_", " ")))))
+
+
+def is_share(key: str) -> bool:
+    """Whether a metric is written in percent: all known ones but losses are."""
+    metric = key.rpartition("/")[2]
+    return metric in NAMES and metric != "loss"
+
+
+def value(key: str, number: float | None) -> str:
+    """A metric's value: ``71.23 %`` for a share, ``0.9321`` for everything else."""
+    return percent(number) if is_share(key) else decimal(number)
+
+
+def percent(share: float | None) -> str:
+    """``0.71234`` → ``71.23 %``."""
+    if share is None:
+        return ABSENT
+    return f"{100 * share:.2f} %" if math.isfinite(share) else str(share)
+
+
+def decimal(number: float | None) -> str:
+    """Four decimals, or four significant digits of something huge, as the loss of a diverging run."""
+    if number is None:
+        return ABSENT
+    return f"{number:.4f}" if abs(number) < 10_000 or not math.isfinite(number) else f"{number:.3e}"
+
+
+def target(share: float) -> str:
+    """``0.7`` → ``70 %``, ``0.925`` → ``92.5 %``."""
+    return f"{100 * share:.6g} %"
+
+
+def hit(round: int | None, cap: int) -> str:
+    """The round in which a target was reached, or ``>cap``."""
+    return f">{cap}" if round is None else str(round)
+
+
+def duration(seconds: float) -> str:
+    """``0.84`` → ``0.8 s``, ``42`` → ``42 s``, ``4000`` → ``1:06:40``."""
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02} min"
+
+
+def rate(per_second: float) -> str:
+    """Three digits or all of them: ``0.0312``, ``3.41``, ``12,346``."""
+    return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:.3g}"
+
+
+def in_order(keys: Iterable[str]) -> list[str]:
+    """Known metrics, test first, then train, then the rest; unknown ones (counts, times) are left out."""
+    known = [key for key in keys if key.rpartition("/")[2] in NAMES]
+    parts = ["test", "train"]
+    metrics = list(NAMES)
+
+    def place(key: str) -> tuple[int, str, int]:
+        part, _, metric = key.rpartition("/")
+        return (parts.index(part) if part in parts else len(parts), part, metrics.index(metric))
+
+    return sorted(known, key=place)

@@ -1,0 +1,227 @@
+"""One run, from a composed configuration to a folder of results: resumable, repeatable, watched."""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from fedrun import checkpoint as checkpoints
+from fedrun import results
+from fedrun.checkpoint import Checkpoint, Identity
+from fedrun.config import Composed
+from fedrun.experiment import Experiment
+from fedrun.report.curves import plot_curves, read_rows
+from fedrun.report.federation import plot_labels, summarise
+from fedrun.run_folder import CHECKPOINT, METRICS, SUMMARY, MetricsFile, clear, finished, opened, write_json, writing
+from fedrun.simulation import Metrics, Simulation, State
+from fedrun.tracking.base import Observer, Row, RunInfo
+
+log = logging.getLogger(__name__)
+
+
+def run(
+    composed: Composed, experiment: Experiment, observers: Sequence[Observer] = (), parallel_jobs: int = 1
+) -> dict[str, Any]:
+    """Carry out a run in its folder, or take it up where it was left; return its summary.
+
+    A finished run is not computed again (unless ``overwrite`` is set): its summary is returned as it is. An interrupted
+    run continues from its checkpoint and ends with the metrics of an uninterrupted one. On Ctrl-C a checkpoint is
+    written before ``KeyboardInterrupt`` goes on.
+
+    Args:
+        composed: the configuration and how it came about.
+        experiment: built from it.
+        observers: see :class:`fedrun.tracking.base.Observer`; one that raises is dropped with a warning.
+        parallel_jobs: how many runs share this machine's cores.
+
+    Raises:
+        InputError: the data, the hardware or the run's folder cannot be used.
+        RunError: the run cannot go on.
+    """
+    folder = composed.folder
+    if not experiment.overwrite and (summary := finished(folder)):
+        return summary
+    simulation = Simulation(experiment, parallel_jobs)
+    with opened(folder), writing(folder), logged_to(folder / "run.log"):
+        if experiment.overwrite:
+            clear(folder)
+        session = Session(composed, experiment, simulation, observers)
+        return session.run()
+
+
+@contextmanager
+def logged_to(path: Path) -> Iterator[None]:
+    """Append fedrun's log to a file while the block runs."""
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logger = logging.getLogger("fedrun")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        handler.close()
+
+
+class Session:
+    """One process's work on a run whose folder it holds."""
+
+    def __init__(
+        self, composed: Composed, experiment: Experiment, simulation: Simulation, observers: Sequence[Observer]
+    ) -> None:
+        self.composed = composed
+        self.experiment = experiment
+        self.simulation = simulation
+        self.folder = composed.folder
+        self.observers = list(observers)
+        self.identity = Identity(composed.hash, experiment.seed, simulation.dataset.fingerprint)
+        self.began = time.perf_counter()
+
+    def run(self) -> dict[str, Any]:
+        """Resume or begin, run the missing rounds, write the results; the summary."""
+        stable = self.resumed()
+        metrics = MetricsFile(self.folder / METRICS, stable.metrics_bytes)
+        rows = list(read_rows(self.folder / METRICS))
+        self.describe()
+        try:
+            self.tell("on_start", self.info(stable, rows))
+            stable = self.rounds(stable, metrics, rows)
+            summary = self.finish(stable, rows)
+            self.tell("on_end", summary)
+            return summary
+        finally:
+            metrics.close()
+            self.tell("close")
+
+    def resumed(self) -> Checkpoint:
+        """The checkpoint of an interrupted run, or the beginning of a new one."""
+        initial = self.simulation.initial()
+        path = self.folder / CHECKPOINT
+        if path.exists():
+            return checkpoints.load(path, self.identity, initial)
+        return Checkpoint(initial, 0, uuid.uuid4().hex[:12], 0.0)
+
+    def describe(self) -> None:
+        """Record the configuration, and say and draw who holds which samples."""
+        record = self.folder / ".hydra"
+        record.mkdir(exist_ok=True)
+        OmegaConf.save(self.composed.config, record / "config.yaml")
+        OmegaConf.save(list(self.composed.overrides), record / "overrides.yaml")
+        for line in str(summarise(self.simulation.federation)).splitlines():
+            log.info(line)
+        picture = self.folder / "federation.png"
+        if not picture.exists():
+            plot_labels(self.simulation.federation, picture)
+
+    def rounds(self, stable: Checkpoint, metrics: MetricsFile, rows: list[Row]) -> Checkpoint:
+        """Run the rounds that are missing.
+
+        ``stable`` always is a state together with the length of the metrics file that belongs to it, so that whatever
+        ends the loop, a consistent pair is saved.
+        """
+        experiment, simulation = self.experiment, self.simulation
+        earlier = stable.seconds
+
+        def reached(state: State) -> Checkpoint:
+            spent = earlier + time.perf_counter() - self.began
+            return Checkpoint(state, metrics.size, stable.tracking_id, spent)
+
+        def record(state: State, measured: Metrics) -> None:
+            row = metrics.append(self.row(state, measured))
+            rows.append(row)
+            self.tell("on_row", row)
+
+        saved = time.monotonic()
+        try:
+            if not rows:
+                record(stable.state, {})
+                stable = reached(stable.state)
+            while not self.over(stable.state, rows):
+                number = stable.state.round + 1
+                state, measured = simulation.advance(stable.state, partial(self.client_done, number))
+                if number % experiment.evaluation.every == 0 or number == experiment.rounds:
+                    record(state, measured)
+                stable = reached(state)
+                if time.monotonic() - saved >= experiment.checkpoint_seconds:
+                    checkpoints.save(self.folder / CHECKPOINT, stable, self.identity)
+                    saved = time.monotonic()
+        finally:
+            checkpoints.save(self.folder / CHECKPOINT, stable, self.identity)
+        return stable
+
+    def over(self, state: State, rows: Sequence[Row]) -> bool:
+        """Whether the run is complete."""
+        if state.round >= self.experiment.rounds:
+            return True
+        reached = results.hits(rows, self.experiment.targets).values()
+        return self.experiment.stop_at_targets and all(hit is not None for hit in reached)
+
+    def row(self, state: State, measured: Metrics) -> Row:
+        """What is recorded of an evaluated round."""
+        began = time.perf_counter()
+        tested = self.simulation.test(state)
+        costs = {f"cost/{name}": value for name, value in asdict(state.totals).items()}
+        return {"round": state.round, **tested, **measured, **costs, "time/eval_s": time.perf_counter() - began}
+
+    def finish(self, stable: Checkpoint, rows: Sequence[Row]) -> dict[str, Any]:
+        """Write the results of a complete run, its summary last."""
+        state, choices = stable.state, self.composed.choices
+        results.save_model(self.simulation, state, self.folder / "model.safetensors")
+        results.save_clients(self.simulation, state, self.folder / "clients.parquet")
+        plot_curves({choices["strategy"]: [rows]}, self.folder / "curves.png", self.experiment.targets)
+        summary = {
+            "status": "complete",
+            "title": self.composed.title,
+            "group": self.composed.group,
+            "folder": str(self.folder),
+            "dataset": choices["dataset"],
+            "strategy": choices["strategy"],
+            "overrides": list(self.composed.overrides),
+            "seed": self.experiment.seed,
+            "config_hash": self.composed.hash,
+            "data": self.identity.data,
+            "rounds": state.round,
+            "cap": self.experiment.rounds,
+            "final": {name: value for name, value in rows[-1].items() if name != "round"},
+            "best": results.best(rows),
+            "rounds_to": results.hits(rows, self.experiment.targets),
+            "seconds": stable.seconds,
+            "versions": results.versions(),
+        }
+        write_json(self.folder / SUMMARY, summary)
+        return summary
+
+    def info(self, stable: Checkpoint, rows: Sequence[Row]) -> RunInfo:
+        """What observers are told when the run begins."""
+        return RunInfo(
+            folder=self.folder,
+            title=self.composed.title,
+            group=self.composed.group,
+            seed=self.experiment.seed,
+            rounds=self.experiment.rounds,
+            targets=self.experiment.targets,
+            config=self.composed.config,
+            history=tuple(rows),
+            tracking_id=stable.tracking_id,
+        )
+
+    def client_done(self, number: int, done: int) -> None:
+        self.tell("on_client", number, done, self.simulation.cohort_size)
+
+    def tell(self, event: str, *arguments: object) -> None:
+        """Tell every observer; one that fails is dropped."""
+        for observer in list(self.observers):
+            try:
+                getattr(observer, event)(*arguments)
+            except Exception as error:  # an observer must never harm the run, whatever it raises
+                self.observers.remove(observer)
+                log.warning("%s failed and is ignored from here on: %s", type(observer).__name__, error)

@@ -1,0 +1,133 @@
+"""A run's folder: the truth about a run, written as it goes."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO
+
+from fedrun.errors import InputError
+from fedrun.tracking.base import Row
+
+SUMMARY = "summary.json"
+CHECKPOINT = "checkpoint.pt"
+METRICS = "metrics.jsonl"
+WRITTEN = (SUMMARY, CHECKPOINT, METRICS, "clients.parquet", "model.safetensors", "curves.png", "federation.png", "run.log")
+"""The files of a run, in the order in which starting over deletes them."""
+
+
+def finished(folder: Path) -> dict[str, Any] | None:
+    """The summary of a finished run, or None.
+
+    Raises:
+        InputError: ``summary.json`` is damaged.
+    """
+    path = folder / SUMMARY
+    try:
+        summary = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: cannot be read ({error}); delete it, or start over with overwrite=true") from None
+    return dict(summary)
+
+
+@contextmanager
+def opened(folder: Path) -> Iterator[None]:
+    """Create the folder and hold it for this process until the block ends, even if the process is killed.
+
+    Raises:
+        InputError: it cannot be created, or another process is at work in it.
+    """
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / ".lock").open("w")
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise InputError(f"{folder}: another process is at work on this very run; wait for it or stop it") from None
+        yield
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn a failing write below ``path`` (full disk, read-only folder) into one clear line."""
+    try:
+        yield
+    except OSError as error:
+        where = error.filename or path
+        raise InputError(
+            f"{where}: cannot be written ({error.strerror or error}); make room or choose another output_dir; "
+            "what was written so far is kept, and the same command continues the run"
+        ) from error
+
+
+def clear(folder: Path) -> None:
+    """Delete a former run's files (and nothing else), the ones that mark it finished first."""
+    for name in WRITTEN:
+        (folder / name).unlink(missing_ok=True)
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a file atomically."""
+    partial = path.with_name(path.name + ".partial")
+    try:
+        with partial.open("w", encoding="utf-8") as file:
+            json.dump(_finite(content), file, indent=2)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+class MetricsFile:
+    """``metrics.jsonl``: one object per evaluated round, appended and flushed. NaN and infinities are null.
+
+    Args:
+        path: of the file.
+        keep_bytes: keep this much of the file and drop what was written after it, by rounds that will be repeated.
+
+    Raises:
+        InputError: the file is shorter than that.
+    """
+
+    def __init__(self, path: Path, keep_bytes: int) -> None:
+        size = path.stat().st_size if path.exists() else 0
+        if size < keep_bytes:
+            raise InputError(
+                f"{path}: has {size} bytes where the checkpoint beside it expects {keep_bytes}; it was cut short; "
+                "restore it, or start over with overwrite=true"
+            )
+        os.truncate(path, keep_bytes) if size else None
+        self._file: TextIO = path.open("a", encoding="utf-8")
+        self.size = keep_bytes
+
+    def append(self, row: Row) -> Row:
+        """Write one row; the row as written."""
+        clean: dict[str, float | int | None] = _finite(row)
+        line = json.dumps(clean) + "\n"
+        self._file.write(line)
+        self._file.flush()
+        self.size += len(line.encode())
+        return clean
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _finite(value: Any) -> Any:
+    """The same containers with null for NaN and infinities, which JSON does not know."""
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,128 @@
+import math
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+from fedrun.errors import InputError
+from fedrun.report.curves import curve, plot_curves, read_rows
+
+
+def test_rows_are_read_with_nan_and_null(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"round": 0, "test/loss": NaN, "a": null}\n{"round": 2, "test/loss": -Infinity}\n')
+    first, second = read_rows(path)
+    assert (first["round"], first["a"], second["test/loss"]) == (0, None, -math.inf)
+    assert math.isnan(first["test/loss"])
+
+
+@pytest.mark.parametrize("cut", [b'{"round": 1, "test', b'{"round": 1, "\xc3', b'{"round"', b"{"])
+def test_an_unfinished_last_line_is_left_out(tmp_path, cut):
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'{"round": 0}\n' + cut)
+    assert read_rows(path) == [{"round": 0}]
+
+
+def test_a_whole_last_line_counts_without_its_line_end(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"round": 0}\n{"round": 1}')
+    assert read_rows(path) == [{"round": 0}, {"round": 1}]
+    path.write_text("")
+    assert read_rows(path) == []
+
+
+@pytest.mark.parametrize(
+    ("second", "problem"),
+    [
+        ('{"round": 1, "te\n{"round": 2}\n', "not a JSON object"),
+        ('{"round": 1, "te\n', "not a JSON object"),
+        ("[1]\n", "a list where a JSON object is expected"),
+        ('{"a": 1}\n', "round is None; a whole number is expected"),
+        ('{"round": 1.5}\n', "round is 1.5; a whole number is expected"),
+        ('{"round": true}\n', "round is True; a whole number is expected"),
+        ('{"round": 1, "test/loss": "x"}\n', "test/loss is 'x'; a number or null is expected"),
+        ('{"round": 0}\n', "round 0 follows round 0; rounds must ascend"),
+    ],
+)
+def test_a_damaged_line_is_named(tmp_path, second, problem):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"round": 0}\n' + second)
+    with pytest.raises(InputError) as caught:
+        read_rows(path)
+    assert str(caught.value).startswith(f"{path}, line 2: {problem}")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(InputError, match=r"metrics\.jsonl: cannot be read \(No such file or directory\)"):
+        read_rows(tmp_path / "metrics.jsonl")
+
+
+def rows(**values):
+    return [{"round": int(name[1:]), "test/loss": value} for name, value in values.items()]
+
+
+def test_a_curve_is_the_mean_and_the_std_with_ddof_0_over_seeds():
+    found = curve([rows(r0=1.0, r5=2.0), rows(r0=3.0, r5=2.0)], "test/loss")
+    assert found.rounds.tolist() == [0, 5]
+    assert found.mean.tolist() == [2.0, 2.0]
+    assert found.std.tolist() == [1.0, 0.0]
+
+
+def test_a_curve_has_a_gap_where_a_seed_has_no_finite_value():
+    seeds = [rows(r0=1.0, r1=math.nan, r2=3.0, r3=4.0), rows(r0=1.0, r1=2.0, r2=5.0)]
+    found = curve(seeds, "test/loss")
+    assert found.rounds.tolist() == [0, 1, 2, 3]
+    np.testing.assert_array_equal(found.mean, [1.0, math.nan, 4.0, math.nan])
+    np.testing.assert_array_equal(found.std, [0.0, math.nan, 1.0, math.nan])
+
+
+def test_no_curve_without_finite_values():
+    assert curve([rows(r0=math.nan, r1=math.inf, r2=None)], "test/loss") is None
+    assert curve([[]], "test/loss") is None
+    assert curve([], "test/loss") is None
+
+
+def row(number, value=0.5, **more):
+    names = ("test/accuracy", "test/f1", "test/mcc", "test/loss", "train/loss")
+    return {"round": number, **dict.fromkeys(names, value), **more}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("runs", "panels"),
+    [
+        ({"one point": [[row(0)]]}, (2, 2)),
+        ({"three seeds": [[row(0), row(1, 0.1 * seed)] for seed in range(3)]}, (2, 2)),
+        ({"a": [[row(0)]], "b": [[row(0), row(9)], []]}, (2, 2)),
+        ({"appeal": [[row(0, **{"clients/gm_appeal": 0.2})]]}, (2, 3)),
+        ({"diverged": [[row(0), row(1, 1e30), row(2, math.inf), row(3, math.nan), row(4, None)]]}, (2, 2)),
+        ({"all nan": [[row(0, math.nan)]]}, (1, 1)),
+        ({"nothing yet": [[]]}, (1, 1)),
+        ({}, (1, 1)),
+    ],
+)
+def test_whatever_was_recorded_is_drawn(tmp_path, runs, panels):
+    path = tmp_path / "curves.png"
+    plot_curves(runs, path, (0.5, 0.7))
+    height, width, _ = imread(path).shape
+    lines, columns = panels
+    # 160 dots per inch; a panel takes 3.6 by 2.6 inches, margins 0.6 and 0.9.
+    assert (width, height) == (round(160 * (0.6 + 3.6 * columns)), round(160 * (0.9 + 2.6 * lines)))
+
+
+def test_the_colours_of_both_runs_and_no_more_are_on_the_paper(tmp_path):
+    path = tmp_path / "curves.png"
+    plot_curves({"a": [[row(0, 0.1), row(9, 0.9)]], "b": [[row(0, 0.2), row(9, 0.3)]]}, path, ())
+    pixels = {tuple(pixel) for pixel in np.rint(255 * imread(path)[..., :3]).astype(int).reshape(-1, 3).tolist()}
+    blue, vermilion, green = (0x00, 0x72, 0xB2), (0xD5, 0x5E, 0x00), (0x00, 0x9E, 0x73)
+    assert {blue, vermilion} <= pixels
+    assert green not in pixels
+
+
+def test_plotting_leaves_matplotlib_as_it_was(tmp_path):
+    import matplotlib
+
+    before = dict(matplotlib.rcParams)
+    plot_curves({"a": [[row(0)]]}, tmp_path / "curves.png", (0.5,))
+    assert dict(matplotlib.rcParams) == before
