@@ -52,7 +52,7 @@ def _guarded() -> int:
         return BAD_INPUT
 
 
-class Defect(Exception):
+class Defect(Exception):  # noqa: N818 - it is the word for what went wrong
     """A job failed in a way fedrun did not foresee; shown with its traceback."""
 
 
@@ -130,13 +130,14 @@ def _displays(kind: str) -> list[Observer]:
 
     from fedrun.tracking.console import LiveDisplay, PlainLines, display
 
-    kinds = {
-        "auto": lambda: [display(sys.stdout)],
-        "live": lambda: [LiveDisplay(Console())],
-        "plain": lambda: [PlainLines(sys.stdout)],
-        "none": list,
-    }
-    return kinds[kind]()
+    match kind:
+        case "live":
+            return [LiveDisplay(Console())]
+        case "plain":
+            return [PlainLines(sys.stdout)]
+        case "none":
+            return []
+    return [display(sys.stdout)]
 
 
 def _log_to_screen() -> None:

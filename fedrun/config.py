@@ -19,7 +19,9 @@ from fedrun.experiment import Experiment
 Plain = dict[str, Any]
 """A composed configuration as plain dicts, lists and scalars."""
 
-IRRELEVANT = frozenset({"hardware", "tracking", "display", "output_dir", "overwrite", "checkpoint_seconds", "seed", "name"})
+IRRELEVANT = frozenset(
+    {"hardware", "tracking", "display", "output_dir", "overwrite", "checkpoint_seconds", "seed", "name"}
+)
 """Top-level keys that cannot change a result (hardware, beyond rounding), or that name the run's folder themselves."""
 
 CACHING = frozenset({"cache_dir", "download"})
@@ -136,7 +138,9 @@ def build(node: Any, path: str) -> Any:
     arguments = dict(node)
     target = arguments.pop("_target_", None)
     if target is None:
-        raise InputError(f"{path}: has no _target_, so it does not say what to build; choose one of the group's options")
+        raise InputError(
+            f"{path}: has no _target_, so it does not say what to build; choose one of the group's options"
+        )
     return _construct(_locate(target, path), arguments, path)
 
 
@@ -155,7 +159,7 @@ def _locate(target: Any, path: str) -> type:
 def _construct(recipe: type, arguments: Mapping[str, Any], path: str) -> object:
     """A recipe from its arguments, nested ones first; a refusal becomes one line."""
     annotations = get_type_hints(recipe, include_extras=True)
-    names = [field.name for field in fields(recipe)]  # type: ignore[arg-type]  # recipes are dataclasses
+    names = [field.name for field in fields(recipe)]
     for key in arguments:
         if key not in names:
             raise InputError(f"{_join(path, key)}: unknown key; allowed{_below(path)}: {', '.join(names)}")

@@ -17,9 +17,10 @@ class Deferred(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         spec = self.__spec__
-        assert spec is not None and spec.loader is not None
-        self.__class__ = ModuleType
-        self.__path__ = spec.submodule_search_locations
+        assert spec is not None
+        assert spec.loader is not None
+        self.__class__ = ModuleType  # type: ignore[assignment]  # mypy takes an instance's class for fixed
+        self.__path__ = spec.submodule_search_locations or []
         spec.loader.exec_module(self)
         return getattr(self, name)
 

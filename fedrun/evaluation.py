@@ -52,7 +52,7 @@ def evaluate(network: FlatNetwork, samples: Samples, indices: torch.Tensor, batc
     module = network.network.eval()
     losses, predictions, targets = [], [], []
     with torch.no_grad():
-        for batch in indices.split(batch_size):
+        for batch in torch.split(indices, batch_size):
             inputs, labels = samples.gather(batch)
             logits = module(samples.encoding(inputs))
             losses.append(torch.nn.functional.cross_entropy(logits, labels, reduction="none"))

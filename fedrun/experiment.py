@@ -33,17 +33,16 @@ class Strategy:
 
     def check(self) -> None:
         """Refuse halves that do not fit together."""
-        missing = self.client.needs - self.server.broadcasts
-        if missing:
+        client, server = type(self.client).__name__, type(self.server).__name__
+        if missing := ", ".join(sorted(self.client.needs - self.server.broadcasts)):
             raise InputError(
-                f"strategy.client={type(self.client).__name__} needs {', '.join(sorted(missing))!r} from the server, which "
-                f"strategy.server={type(self.server).__name__} does not send; choose the server half made for it"
+                f"strategy.client={client} needs {missing!r} from the server, which strategy.server={server} does not "
+                "send; choose the server half made for it"
             )
-        missing = self.server.needs - self.client.sends
-        if missing:
+        if missing := ", ".join(sorted(self.server.needs - self.client.sends)):
             raise InputError(
-                f"strategy.server={type(self.server).__name__} needs {', '.join(sorted(missing))!r} from the clients, which "
-                f"strategy.client={type(self.client).__name__} does not send; choose the client half made for it"
+                f"strategy.server={server} needs {missing!r} from the clients, which strategy.client={client} does not "
+                "send; choose the client half made for it"
             )
 
 
@@ -71,7 +70,8 @@ class Experiment:
         output_dir: folder in which runs land.
         overwrite: compute again even if the run is finished.
         checkpoint_seconds: least time between two checkpoints; 0: after every round.
-        display: how progress is shown: ``auto`` (live in a terminal, otherwise plain lines), ``live``, ``plain``, ``none``.
+        display: how progress is shown: ``auto`` (live in a terminal, otherwise plain lines), ``live``, ``plain``,
+            ``none``.
     """
 
     dataset: DatasetRecipe

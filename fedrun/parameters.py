@@ -1,6 +1,7 @@
 """A model as one vector.
 
-All trainable parameters of a network, then its head's, then its float buffers (BatchNorm's running statistics) lie in one
+All trainable parameters of a network, then its head's, then its float buffers (BatchNorm's running statistics) lie in
+one
 contiguous float32 vector θ of length P. The network's tensors are views into it, so that loading a model is one copy,
 averaging models is one product, and a step of SGD is one in-place operation.
 """
@@ -64,7 +65,7 @@ class Layout:
             ``[..., classes, d]`` or ``[..., classes, d + 1]``; row c belongs to class c.
         """
         cut = self.classes * self.embedding
-        weight = head[..., :cut].unflatten(-1, (self.classes, self.embedding))
+        weight = head[..., :cut].view(*head.shape[:-1], self.classes, self.embedding)
         bias = head[..., cut:]
         if not with_bias or bias.shape[-1] == 0:
             return weight

@@ -5,8 +5,8 @@ recipe's constructor arguments. A recipe is small and cheap: creating one reads 
 (modules that hold recipes may say ``import torch`` but must not *use* it while being imported), so a whole
 configuration is checked in milliseconds. The work is done later, by the recipe's methods.
 
-The defaults live in ``conf/`` and nowhere else, so recipes have no default values. :func:`fedrun.config.option` builds a
-recipe from its YAML file for those who use fedrun as a library.
+The defaults live in ``conf/`` and nowhere else, so recipes have no default values. :func:`fedrun.config.option`
+builds a recipe from its YAML file for those who use fedrun as a library.
 """
 
 from pydantic import ConfigDict

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -36,10 +37,14 @@ def hits(rows: Sequence[Row], targets: Sequence[float]) -> dict[str, int | None]
 
 def best(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
     """The best value of each test metric and the round where it was first reached."""
-    found = {}
+    found: dict[str, dict[str, float]] = {}
     for names, choose in ((HIGHER_IS_BETTER, max), (LOWER_IS_BETTER, min)):
         for name in names:
-            values = [(float(value), row["round"]) for row in rows if (value := row.get(name)) is not None]
+            values = [
+                (float(value), int(row["round"] or 0))
+                for row in rows
+                if (value := row.get(name)) is not None and math.isfinite(value)
+            ]
             if values:
                 value, round = choose(values, key=lambda pair: pair[0])
                 found[name] = {"value": value, "round": round}

@@ -6,7 +6,7 @@ import logging
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -177,7 +177,7 @@ class Session:
         state, choices = stable.state, self.composed.choices
         results.save_model(self.simulation, state, self.folder / "model.safetensors")
         results.save_clients(self.simulation, state, self.folder / "clients.parquet")
-        plot_curves({choices["strategy"]: [rows]}, self.folder / "curves.png", self.experiment.targets)
+        plot_curves({self.composed.title: [rows]}, self.folder / "curves.png", self.experiment.targets)
         summary = {
             "status": "complete",
             "title": self.composed.title,
@@ -225,3 +225,6 @@ class Session:
             except Exception as error:  # an observer must never harm the run, whatever it raises
                 self.observers.remove(observer)
                 log.warning("%s failed and is ignored from here on: %s", type(observer).__name__, error)
+                if event != "close":
+                    with suppress(Exception):
+                        observer.close()

@@ -17,7 +17,16 @@ from fedrun.tracking.base import Row
 SUMMARY = "summary.json"
 CHECKPOINT = "checkpoint.pt"
 METRICS = "metrics.jsonl"
-WRITTEN = (SUMMARY, CHECKPOINT, METRICS, "clients.parquet", "model.safetensors", "curves.png", "federation.png", "run.log")
+WRITTEN = (
+    SUMMARY,
+    CHECKPOINT,
+    METRICS,
+    "clients.parquet",
+    "model.safetensors",
+    "curves.png",
+    "federation.png",
+    "run.log",
+)
 """The files of a run, in the order in which starting over deletes them."""
 
 

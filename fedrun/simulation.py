@@ -112,7 +112,8 @@ class Simulation:
             progress: called with the number of clients done.
 
         Returns:
-            The state after the round, and metrics: ``train/*``, ``server/*``, ``clients/excluded``, ``time/*`` in seconds.
+            The state after the round, and metrics: ``train/*``, ``server/*``, ``clients/excluded``, ``time/*`` in
+            seconds.
 
         Raises:
             RunError: no client's upload was finite.

@@ -1,7 +1,8 @@
 """Local training: the hot path.
 
-A client's data are gathered once per epoch in their compact type and encoded batch by batch; the model, its gradient and
-its momentum are flat vectors. Nothing here knows which strategy runs: the client half's hooks say what differs from SGD.
+A client's data are gathered once per epoch in their compact type and encoded batch by batch; the model, its gradient
+and its momentum are flat vectors. Nothing here knows which strategy runs: the client half's hooks say what differs from
+SGD.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class LocalTraining:
         batch_size: B ≥ 1 samples; None: all of a client's samples are one batch. The last batch of an epoch may be
             smaller.
         epochs: E ≥ 1 passes over the client's samples, or None where ``steps`` is given.
-        steps: K ≥ 1 SGD steps, begun anew with a reshuffled epoch as often as needed, or None where ``epochs`` is given.
+        steps: K ≥ 1 SGD steps, begun anew with a reshuffled epoch as often as needed, or None where ``epochs`` is
+            given.
         max_gradient_norm: the gradient (after the strategy's correction) is scaled down to this norm; None: never.
         repair_nonfinite: replace NaN and infinities in the parameters by 1e-5 after every client's training and after
             every aggregation, as TurboSVM-FL's published code does. It matters only for runs that diverge.
@@ -54,8 +56,8 @@ class LocalTraining:
         """Refuse settings that contradict each other."""
         if (self.epochs is None) == (self.steps is None):
             raise InputError(
-                f"local.epochs={shown(self.epochs)} and local.steps={shown(self.steps)}: exactly one of the two must be a number, "
-                "the other null"
+                f"local.epochs={shown(self.epochs)} and local.steps={shown(self.steps)}: exactly one of the two must be "
+                "a number, the other null"
             )
 
     def rate(self, round: int) -> float:
@@ -90,7 +92,9 @@ class Samples:
         """Compact inputs ``[*indices.shape, ...]`` and targets ``[*indices.shape]`` of sample numbers of any shape."""
         flat = indices.flatten().to(self.inputs.device)
         inputs, targets = self.inputs.index_select(0, flat), self.targets.index_select(0, flat)
-        return inputs.unflatten(0, indices.shape).to(self.device), targets.view(indices.shape).to(self.device)
+        return inputs.view(*indices.shape, *inputs.shape[1:]).to(self.device), targets.view(indices.shape).to(
+            self.device
+        )
 
 
 def epochs(samples: int, local: LocalTraining, generator: torch.Generator) -> Iterator[torch.Tensor]:
@@ -191,7 +195,7 @@ def train(
     for order in epochs(len(own), local, generator):
         inputs, labels = samples.gather(own[order])
         targets.append(labels)
-        for x, y in zip(inputs.split(batch), labels.split(batch), strict=True):
+        for x, y in zip(torch.split(inputs, batch), torch.split(labels, batch), strict=True):
             z = module(samples.encoding(x))
             loss = torch.nn.functional.cross_entropy(z, y)
             gradient = network.backward(loss)

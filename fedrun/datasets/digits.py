@@ -13,7 +13,8 @@ from fedrun.recipe import STRICT
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class Digits(DatasetRecipe):
-    """Handwritten digits of 13 people, 16 grey levels (the test part of UCI's "Optical Recognition of Handwritten Digits").
+    """Handwritten digits of 13 people, 16 grey levels (the test part of UCI's "Optical Recognition of Handwritten
+    Digits").
 
     The library has no split of its own. Ours is a rule and draws nothing: of each class, in the library's order, every
     fifth sample is a test sample. That gives 1442 training and 355 test samples, the same ones for every seed.

@@ -65,8 +65,8 @@ class LeafDataset(DatasetRecipe):
     the users that stay are one contiguous stretch of the cache, which is used without a copy.
 
     Attributes:
-        data_dir: folder in which ``<name>/train/*.json`` and ``<name>/test/*.json`` are. Without ``test/`` all users are
-            training users. A user may be in both splits (LEAF's split by sample) but only once in each.
+        data_dir: folder in which ``<name>/train/*.json`` and ``<name>/test/*.json`` are. Without ``test/`` all users
+            are training users. A user may be in both splits (LEAF's split by sample) but only once in each.
         cache_dir: folder for the compact copy of the data that the first run makes; null puts it beside the data, in
             ``<data_dir>/<name>/.fedrun-cache``.
         min_samples: users with fewer samples in a split are left out of it (64 in the TurboSVM-FL paper's code).

@@ -53,7 +53,7 @@ class Shakespeare(LeafDataset):
 
 
 class Characters:
-    """Decodes strings of 80 characters, and labels of one, to their numbers in the alphabet: uint8 ``[n, 80]``, ``[n]``."""
+    """Decodes strings of 80 characters, and labels of one, to symbol numbers: uint8 ``[n, 80]``, ``[n]``."""
 
     def __init__(self, substitute: bool) -> None:
         self.how = "map" if substitute else "refuse"

@@ -68,7 +68,7 @@ class Executor(ABC):
 class Gathering:
     """Folds the clients' uploads, one after the other, into a :class:`CohortUpdate`.
 
-    Only weighted sums and the rows the server half asks for are kept, never a model per client. Uploads that are not
+    Only running means and the rows the server half asks for are kept, never a model per client. Uploads that are not
     finite are left out, and so is their client's new memory.
     """
 
@@ -77,7 +77,8 @@ class Gathering:
         self._cohort = cohort
         self._samples = workplace.clients.sizes[cohort]
         self._weights = workplace.server.weights(self._samples).tolist()
-        self._sums: dict[str, torch.Tensor] = {}
+        self._total = 0.0
+        self._means: dict[str, torch.Tensor] = {}
         self._rows: list[torch.Tensor] = []
         self._memory: dict[int, Vectors] = {}
         self._accepted: list[int] = []
@@ -101,11 +102,14 @@ class Gathering:
         if not all(bool(vector.sum().isfinite()) for vector in uploads.values()):
             return
         weight = self._weights[position]
+        self._total += weight
         for name, vector in uploads.items():
-            if name in self._sums:
-                self._sums[name].add_(vector, alpha=weight)
+            if name in self._means:
+                # mean + (weight / total) (vector − mean): an entry that no client moved stays exactly where it was, while
+                # Σ w x / Σ w is off by a rounding error, which a server's Adam would blow up to a step of its own.
+                self._means[name].lerp_(vector, weight / self._total)
             else:
-                self._sums[name] = vector * weight
+                self._means[name] = vector.clone()
         rows = self._work.server.rows
         if rows != "none":
             model = uploads[MODEL]
@@ -122,13 +126,12 @@ class Gathering:
     def result(self, memory: ClientMemory) -> tuple[CohortUpdate, ClientMemory]:
         """The cohort's update, over the clients that were accepted, and the memory after the round."""
         accepted = torch.tensor(self._accepted, dtype=torch.int64)
-        total = sum(self._weights[position] for position in self._accepted)
         left_out = set(range(len(self._cohort))) - set(self._accepted)
         update = CohortUpdate(
             clients=self._cohort[accepted],
             samples=self._samples[accepted],
             steps=torch.tensor(self._steps, dtype=torch.int64),
-            mean={name: summed.div_(total) for name, summed in self._sums.items()},
+            mean=self._means,
             rows=torch.stack(self._rows) if self._rows else None,
             excluded=tuple(int(self._cohort[position]) for position in sorted(left_out)),
             loss=self._loss / self._seen if self._seen else float("nan"),

@@ -27,9 +27,7 @@ class InProcess(Executor):
             network.load(half.start(received, own))
             torch.manual_seed(address(work.seed, "forward", round, client))  # for dropout
             order = generator(work.seed, "batches", round, client)
-            trained = train(
-                network, half, work.local, work.samples, work.clients[client], rate, constants, order
-            )
+            trained = train(network, half, work.local, work.samples, work.clients[client], rate, constants, order)
             steps = torch.tensor(float(trained.steps), device=network.vector.device)
             uploads, kept = half.finish(network.vector, received, own, constants, steps, rate)
             gathering.add(position, {MODEL: network.vector, **uploads}, kept, trained)

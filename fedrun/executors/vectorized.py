@@ -130,7 +130,9 @@ class Vectorized(Executor):
             own = work.clients[client]
             batch = len(own) if work.local.batch_size is None else work.local.batch_size
             order = generator(work.seed, "batches", round, client)
-            plans.append([part for epoch in epochs(len(own), work.local, order) for part in own[epoch].split(batch)])
+            plans.append(
+                [part for epoch in epochs(len(own), work.local, order) for part in torch.split(own[epoch], batch)]
+            )
         steps = max(len(plan) for plan in plans)
         width = max(len(part) for plan in plans for part in plan)
         first = torch.stack([work.clients[client][0] for client in clients])

@@ -1,7 +1,7 @@
 """The two halves of a strategy.
 
-The *client half* says how local training differs from plain SGD; the *server half* says how a cohort's uploads become the
-next global state. Both are recipes: frozen hyper-parameters and pure functions of tensors. The base classes are
+The *client half* says how local training differs from plain SGD; the *server half* says how a cohort's uploads become
+the next global state. Both are recipes: frozen hyper-parameters and pure functions of tensors. The base classes are
 complete: :class:`ClientHalf` is plain SGD, :class:`ServerHalf` leaves only :meth:`ServerHalf.aggregate` to be said.
 
 Client-half functions are written for tensors whose *last* dimension is the vector: the same code serves one client
@@ -183,7 +183,5 @@ class ServerHalf(ABC):
         return {MODEL: state.model}
 
     @abstractmethod
-    def aggregate(
-        self, state: ServerState, update: CohortUpdate, round: Round
-    ) -> tuple[ServerState, dict[str, float]]:
+    def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         """The next state, and metrics of the step to be logged under ``server/``."""

@@ -54,9 +54,7 @@ class FedAdam(ServerHalf):
     def weights(self, samples: torch.Tensor) -> torch.Tensor:
         return client_weights(samples, self.weighting)
 
-    def aggregate(
-        self, state: ServerState, update: CohortUpdate, round: Round
-    ) -> tuple[ServerState, dict[str, float]]:
+    def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         trainable = round.layout.trainable
         x = state.model[:trainable]
         delta = update.mean[MODEL][:trainable] - x

@@ -31,8 +31,6 @@ class FedAvg(ServerHalf):
     def weights(self, samples: torch.Tensor) -> torch.Tensor:
         return client_weights(samples, self.weighting)
 
-    def aggregate(
-        self, state: ServerState, update: CohortUpdate, round: Round
-    ) -> tuple[ServerState, dict[str, float]]:
+    def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         # x ← Σ_{k∈S} p_k y_k
         return ServerState(update.mean[MODEL], state.slots), {}

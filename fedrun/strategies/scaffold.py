@@ -73,9 +73,7 @@ class ScaffoldServer(ServerHalf):
     def broadcast(self, state: ServerState) -> Vectors:
         return {MODEL: state.model, CONTROL: state.slots[CONTROL]}
 
-    def aggregate(
-        self, state: ServerState, update: CohortUpdate, round: Round
-    ) -> tuple[ServerState, dict[str, float]]:
+    def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         # x ← x + η_g mean_S (y_k − x); buffers are averaged plainly
         model = update.mean[MODEL].clone()
         model[: round.layout.trainable].lerp_(state.model[: round.layout.trainable], 1 - self.lr)

@@ -91,7 +91,7 @@ def fit(
         warnings.simplefilter("always")
         dual = torch.from_numpy(solve(gram.numpy(), labels, penalty, tolerance, max_iterations))
     # [problems, sample] with samples ordered (client, class) → [C, C, M]
-    by_class = dual.unflatten(1, (clients, classes)).transpose(1, 2)
+    by_class = dual.view(classes, clients, classes).transpose(1, 2)
     gram4 = gram.view(clients, classes, clients, classes).permute(1, 0, 3, 2)
     if multiclass == "ovo":
         # row j of the solver holds, for sample (i, m), its coefficient in problem {i, j}

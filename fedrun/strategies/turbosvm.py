@@ -1,7 +1,8 @@
 """TurboSVM-FL's server half (Wang, Bodonhelyi, Bozkir, Kasneci, AAAI 2024).
 
 The clients' class embeddings (the rows of their logit layers) are labelled samples of a multi-class SVM. For each class
-only the embeddings that are support vectors are averaged, and the averages are then pushed apart along the SVM's normals.
+only the embeddings that are support vectors are averaged, and the averages are then pushed apart along the SVM's
+normals.
 """
 
 from __future__ import annotations
@@ -86,11 +87,13 @@ class TurboSVM(ServerHalf):
     def check(self, rounds: int) -> None:
         self.base.check(rounds)
         if self.base.rows != "none":
-            raise InputError("strategy.server.base: TurboSVM's base must be an averaging strategy such as fedavg or fedadam")
+            raise InputError(
+                "strategy.server.base: TurboSVM's base must be an averaging strategy such as fedavg or fedadam"
+            )
         if self.schedule != "constant" and self.schedule_rounds is not None and rounds > self.schedule_rounds:
             raise InputError(
-                f"rounds={rounds}: the SVM's schedule ends after strategy.server.schedule_rounds={self.schedule_rounds}; "
-                f"allowed: rounds up to {self.schedule_rounds}, or strategy.server.schedule_rounds=null"
+                f"rounds={rounds}: the SVM's schedule ends after strategy.server.schedule_rounds="
+                f"{self.schedule_rounds}; allowed: rounds up to {self.schedule_rounds}, or strategy.server.schedule_rounds=null"
             )
 
     def init(self, model: torch.Tensor, layout: Layout) -> ServerState:
@@ -118,9 +121,7 @@ class TurboSVM(ServerHalf):
         draw = torch.randperm(classes, generator=generator(round.seed, "turbosvm-classes", round.index))
         return draw[:count].sort().values
 
-    def aggregate(
-        self, state: ServerState, update: CohortUpdate, round: Round
-    ) -> tuple[ServerState, dict[str, float]]:
+    def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         own = {name: slot for name, slot in state.slots.items() if name.startswith(f"{MOMENTS}/")}
         base, metrics = self.base.aggregate(state, update, round)
         slots = {**base.slots, **own}

@@ -69,7 +69,9 @@ class LiveDisplay(Observer):
             self._live = None
 
     def _draw(self) -> RenderableType:
-        return "" if self._progress is None else panel(self._progress)
+        # Two columns stay free for the "^C" that a terminal echoes: wrapped to a line of its own it would make rich
+        # redraw the panel one line too low.
+        return "" if self._progress is None else panel(self._progress, min(WIDTH, self._console.width - 2))
 
     def _move_logging(self, direct: tuple[TextIO, TextIO]) -> None:
         # While it draws, rich stands in for sys.stdout and sys.stderr, so that what is printed appears above the
@@ -163,8 +165,8 @@ def line(progress: Progress, row: Row) -> str:
     return "".join(f"{cells[heading]:>{width}}" for heading, width, _ in COLUMNS)
 
 
-def panel(progress: Progress) -> Panel:
-    """The live panel: bars, newest metrics, best accuracy, targets."""
+def panel(progress: Progress, width: int) -> Panel:
+    """The live panel, ``width`` columns wide: bars, newest metrics, best accuracy, targets."""
     run = progress.run
     resumed = "" if progress.resumed_from is None else f"resumed after round {progress.resumed_from}"
     return Panel(
@@ -173,7 +175,7 @@ def panel(progress: Progress) -> Panel:
         title_align="left",
         subtitle=Text(resumed, style="dim") if resumed else None,
         subtitle_align="left",
-        width=WIDTH,
+        width=width,
         border_style="dim",
         padding=(0, 1),
     )

@@ -71,15 +71,20 @@ class WandbObserver(Observer):
         self._entity = entity
         self._patience = patience or Patience()
         self._run: wandb.Run | None = None
+        self._id = ""
         self._completed = False
 
     def on_start(self, run: RunInfo) -> None:
         if self._mode == "disabled" or (self._mode == "auto" and os.environ.get("WANDB_MODE") == "disabled"):
             return
+        self._id = run.tracking_id
         try:
             self._run = self._open(run)
         except Exception as error:
             log.warning("W&B is off for this run: %s", one_line(error))
+            return
+        if not Path(self._run.dir).is_relative_to(run.folder.absolute()):
+            log.warning("W&B cannot write to %s, so it records in %s", run.folder, Path(self._run.dir).parent)
 
     def on_row(self, row: Row) -> None:
         if self._run is None:
@@ -112,7 +117,7 @@ class WandbObserver(Observer):
             log.warning("W&B did not finish: %s", one_line(error))
             return
         if run.offline:
-            log.info("W&B recorded offline; to upload: wandb sync %s", Path(run.dir).parent)
+            log.info("W&B recorded offline; to upload: wandb sync --id %s %s", self._id, Path(run.dir).parent)
 
     def _open(self, info: RunInfo) -> wandb.Run:
         # wandb's usage reports hold a process open for half a minute when the network swallows packets.
@@ -124,10 +129,12 @@ class WandbObserver(Observer):
         mode = self._effective_mode(key)
         if mode == "online":
             try:
-                return self._init(info, "online", key)
+                return self._init(info, "online", key, info.tracking_id)
             except Exception as error:
                 log.warning("W&B cannot be used online, so this run is recorded offline: %s", one_line(error))
-        return self._init(info, "offline", None)
+                # To wandb's service, the id of the run that just failed stays in use as long as this process lives.
+                return self._init(info, "offline", None, f"{info.tracking_id}-offline")
+        return self._init(info, "offline", None, info.tracking_id)
 
     def _effective_mode(self, key: str | None) -> Literal["online", "offline"]:
         wanted = os.environ.get("WANDB_MODE") if self._mode == "auto" else self._mode
@@ -135,7 +142,7 @@ class WandbObserver(Observer):
             log.warning("W&B has no API key (WANDB_API_KEY or `wandb login`), so this run is recorded offline")
         return "online" if key is not None and wanted != "offline" else "offline"
 
-    def _init(self, info: RunInfo, mode: Literal["online", "offline"], key: str | None) -> wandb.Run:
+    def _init(self, info: RunInfo, mode: Literal["online", "offline"], key: str | None, id: str) -> wandb.Run:
         import wandb
 
         settings = wandb.Settings(
@@ -152,7 +159,7 @@ class WandbObserver(Observer):
             entity=self._entity,
             group=info.group,
             name=f"seed={info.seed}",
-            id=info.tracking_id,
+            id=id,
             resume="allow",
             reinit="create_new",  # a run of its own, even if another job of this process left one open
             dir=info.folder,

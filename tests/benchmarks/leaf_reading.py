@@ -2,9 +2,10 @@
 
     python tests/benchmarks/leaf_reading.py [--users 3550] [--samples 227] [--folder DIR] [--json FILE]
 
-Writes JSON files of FEMNIST's shape and format (about 4.6 GB for the defaults) to a temporary folder in DIR, reads them in
-fresh processes, prints a table and deletes them. Times are beyond importing torch; memory is the peak resident set beyond
-the one after importing torch. Mapped pages that were read count as resident, as far as the process touched them.
+Writes JSON files of FEMNIST's shape and format (about 4.6 GB for the defaults) to a temporary folder in DIR, reads
+them in
+fresh processes, prints a table and deletes them. Times are beyond importing torch; memory is the peak resident set
+beyond the one after importing torch. Mapped pages that were read count as resident, as far as the process touched them.
 """
 
 from __future__ import annotations

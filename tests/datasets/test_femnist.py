@@ -37,6 +37,11 @@ def test_images_are_written_row_by_row() -> None:
     assert inputs.sum() == 255
 
 
+def test_other_pixels_become_the_nearest_grey_level() -> None:
+    inputs, _ = GreyImages().decode([[100.4 / 255, 100.6 / 255] + [0.0] * 782], [0])
+    assert inputs.flatten()[:3].tolist() == [100, 101, 0]
+
+
 @pytest.mark.parametrize(("pixel", "warned"), [(0.502, False), (100.4 / 255, True)])
 def test_rounding_is_mentioned_when_it_is_large(
     tmp_path: Path, write_leaf: Callable[..., Path], caplog: pytest.LogCaptureFixture, pixel: float, warned: bool

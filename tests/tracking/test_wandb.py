@@ -4,6 +4,7 @@ import logging
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 
 import pytest
@@ -24,14 +25,12 @@ def no_account(monkeypatch, tmp_path):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def service_stopped():
+    # Nobody listens at the discard port: no test can reach the real service.
+    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
     yield
     import wandb
 
-    wandb.teardown()
+    wandb.teardown()  # what it read from the environment is forgotten, too
 
 
 def recorded(folder):
@@ -40,8 +39,10 @@ def recorded(folder):
     The file is 7 bytes and then a LevelDB log: blocks of 32 KiB, in them chunks of crc32 (4 bytes), length (2) and
     type (1: whole record, 2: first, 3: middle, 4: last part of one).
     """
+    import wandb
     from wandb.proto.wandb_internal_pb2 import Record
 
+    wandb.teardown()  # returns when everything is written
     (path,) = folder.glob("wandb/offline-run-*/run-*.wandb")
     data, at, parts = path.read_bytes(), 7, []
     while at < len(data):
@@ -97,7 +98,7 @@ def test_an_offline_run_holds_the_rows_the_summary_and_its_place(run_info, tmp_p
     (ending,) = [record.exit.exit_code for record in records if record.HasField("exit")]
     assert ending == 0
     (folder,) = tmp_path.glob("wandb/offline-run-*")
-    assert f"wandb sync {folder}" in caplog.text
+    assert f"wandb sync --id abc123 {folder}" in caplog.text
 
 
 def test_a_run_that_did_not_end_is_marked_as_failed_and_closing_again_does_nothing(run_info, tmp_path):
@@ -127,7 +128,7 @@ def test_jobs_of_one_process_do_not_leak_into_one_another(run_info, tmp_path):
 
 
 def test_without_a_network_the_run_is_recorded_offline_after_a_short_wait(run_info, tmp_path, monkeypatch, caplog):
-    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")  # the discard port: nobody listens
+    caplog.set_level(logging.INFO)
     monkeypatch.setenv("WANDB_API_KEY", "a" * 40)
     observer = WandbObserver("auto", "fedrun", None, Patience(start=1.0, finish=1.0))
     began = time.monotonic()
@@ -138,6 +139,7 @@ def test_without_a_network_the_run_is_recorded_offline_after_a_short_wait(run_in
     (warning,) = warnings(caplog)
     assert warning.startswith("W&B cannot be used online, so this run is recorded offline: ")
     assert "\n" not in warning
+    assert "wandb sync --id abc123 " in caplog.text
     assert len([record for record in recorded(tmp_path) if record.HasField("history")]) == 1
 
 
@@ -177,15 +179,17 @@ def test_a_dead_service_costs_one_warning_for_the_rows_and_one_for_the_end(caplo
     ]
 
 
-def test_a_folder_that_cannot_be_used_does_not_stop_the_run(run_info, tmp_path, caplog):
-    blocked = tmp_path / "a file"
+def test_a_folder_that_cannot_be_used_does_not_stop_the_run(run_info, tmp_path, monkeypatch, caplog):
+    elsewhere, blocked = tmp_path / "elsewhere", tmp_path / "a file"
+    elsewhere.mkdir()
     blocked.touch()
+    monkeypatch.setattr(tempfile, "tempdir", str(elsewhere))
     observer = WandbObserver("offline", "fedrun", None)
     observer.on_start(dataclasses.replace(run_info(), folder=blocked / "below"))
     observer.on_row({"round": 1})
     observer.close()
-    (warning,) = warnings(caplog)
-    assert warning.startswith("W&B is off for this run: ")
+    (record,) = elsewhere.glob("wandb/offline-run-*")
+    assert warnings(caplog) == [f"W&B cannot write to {blocked / 'below'}, so it records in {record}"]
 
 
 def test_disabled_does_not_import_wandb():

@@ -1,0 +1,117 @@
+"""A small federation in memory, so that a test can run whole experiments in milliseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+
+from fedrun.config import build_experiment, compose
+from fedrun.datasets.base import Dataset, DatasetRecipe, Scaled, Spec
+from fedrun.experiment import Experiment
+from fedrun.federation import Federation, Shares
+from fedrun.models.base import ModelRecipe
+from fedrun.partitions.base import Partition
+
+SIZES = (3, 12, 8, 5, 20, 12)
+"""Training samples of the small federation's clients: unequal, with full, short and single batches."""
+
+Build = Callable[[Spec], torch.nn.Sequential]
+MakeExperiment = Callable[..., Experiment]
+
+
+@dataclass(frozen=True)
+class GivenDataset(DatasetRecipe):
+    """A dataset that is already in memory."""
+
+    dataset: Dataset
+
+    @property
+    def spec(self) -> Spec:
+        return self.dataset.spec
+
+    def load(self) -> Dataset:
+        return self.dataset
+
+
+@dataclass(frozen=True)
+class GivenSizes(Partition):
+    """The training samples, dealt out in strides so that no client holds neighbours; the rest is one test set."""
+
+    sizes: tuple[int, ...]
+
+    def split(self, dataset: Dataset, seed: int) -> Federation:
+        order = torch.arange(dataset.train_size) * 7 % dataset.train_size  # 7 and the size have no common factor
+        parts = [part.numpy() for part in order.split(list(self.sizes))]
+        test = torch.arange(dataset.train_size, len(dataset.targets)).numpy()
+        return Federation(dataset, Shares.of(parts), Shares.of([test]))
+
+
+@dataclass(frozen=True)
+class GivenModel(ModelRecipe):
+    """Any network."""
+
+    network: Build
+
+    def check(self, spec: Spec) -> None:
+        pass
+
+    def build(self, spec: Spec) -> torch.nn.Sequential:
+        return self.network(spec)
+
+
+def small_images(train: int, test: int) -> Dataset:
+    """Grey 4x4 images of 3 classes that can be learned: each class is bright in a place of its own; one corner is
+    black.""" draw = torch.Generator().manual_seed(11)
+    count = train + test
+    targets = torch.randint(0, 3, (count,), generator=draw)
+    images = torch.randint(0, 120, (count, 1, 4, 4), generator=draw)
+    images[torch.arange(count), 0, targets, targets] += 120
+    images[:, :, 3, 0] = 0
+    return Dataset(
+        spec=Spec((1, 4, 4), 3),
+        encoding=Scaled(255.0),
+        inputs=images.to(torch.uint8),
+        targets=targets,
+        train_size=train,
+        users=None,
+        class_names=("a", "b", "c"),
+        fingerprint="small",
+    )
+
+
+@pytest.fixture(scope="session")
+def default_experiment() -> Experiment:
+    """The embedded default, on one CPU thread."""
+    return build_experiment(compose(["hardware.threads=1", "tracking=none"]).config)
+
+
+@pytest.fixture(scope="session")
+def make_experiment(default_experiment: Experiment) -> MakeExperiment:
+    """``make_experiment(strategy=.., model=.., local={"epochs": 2}, rounds=3)``: the small federation, changed.
+
+    ``local`` and ``hardware`` take the fields to change; ``network`` a function from the dataset's spec to a network.
+    """
+
+    def make(
+        *,
+        sizes: Sequence[int] = SIZES,
+        dataset: Dataset | None = None,
+        network: Build | None = None,
+        local: dict[str, object] | None = None,
+        hardware: dict[str, object] | None = None,
+        **changes: object,
+    ) -> Experiment:
+        given = {
+            "dataset": GivenDataset(small_images(sum(sizes), 30) if dataset is None else dataset),
+            "partition": GivenSizes(tuple(sizes)),
+            "local": replace(default_experiment.local, **{"batch_size": 4, **(local or {})}),
+            "hardware": replace(default_experiment.hardware, **(hardware or {})),
+        }
+        if network is not None:
+            given["model"] = GivenModel(network)
+        return replace(default_experiment, **{**given, **changes})
+
+    return make

@@ -1,0 +1,334 @@
+"""FedAvg, FedProx, SCAFFOLD and FedAdam: numbers worked out on quadratic clients, then networks against a naive server."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field, replace
+
+import pytest
+import torch
+from torch import nn
+
+from fedrun.config import option
+from fedrun.experiment import Strategy
+from fedrun.parameters import Layout, Slot
+from fedrun.selection import select
+from fedrun.simulation import Simulation
+from fedrun.strategies.base import MODEL, ClientHalf, CohortUpdate, Round, ServerHalf, ServerState
+
+from .naive_averaging import NaiveClients, NaiveFedAdam, NaiveFedAvg, NaiveScaffold, NaiveServer
+
+SGD = option("strategy/client", "sgd")
+FEDAVG = option("strategy/server", "fedavg")
+UNIFORM = option("strategy/server", "fedavg", weighting="uniform")
+SCAFFOLD = Strategy(client=option("strategy/client", "scaffold"), server=option("strategy/server", "scaffold"))
+
+
+# --- worked numbers: clients whose loss is f(y; a, b) = a/2 (y - b)^2, on a model of one number ---------------------
+
+ONE = Layout(slots=(Slot("head.weight", (1, 1), 0, 1),), trainable=1, size=1, head=slice(0, 1), classes=1, embedding=1)
+
+
+@dataclass
+class Quadratics:
+    """A federation of quadratic clients around a client half and a server half."""
+
+    client: ClientHalf
+    server: ServerHalf
+    curves: tuple[tuple[float, float], ...]
+    samples: tuple[int, ...]
+    lr: float
+    steps: int
+    total: int | None = None
+    memory: dict[int, dict[str, torch.Tensor]] = field(default_factory=dict)
+
+    def ends(self, state: ServerState) -> list[tuple[torch.Tensor, dict[str, torch.Tensor]]]:
+        """Every client's model and other uploads after its steps."""
+        received, trained = self.server.broadcast(state), []
+        for number, (a, b) in enumerate(self.curves):
+            memory = self.memory.get(number, {name: torch.zeros(1) for name in self.client.remembers})
+            constants = self.client.constants(received, memory, 1)
+            y = self.client.start(received, memory).clone()
+            for _ in range(self.steps):
+                gradient = a * (y - b)
+                self.client.correct(gradient, y, constants)
+                y -= self.lr * gradient
+            uploads, kept = self.client.finish(y, received, memory, constants, torch.tensor(float(self.steps)), self.lr)
+            self.memory[number] = dict(kept)
+            trained.append((y, dict(uploads)))
+        return trained
+
+    def round(self, state: ServerState, index: int = 0) -> ServerState:
+        trained = self.ends(state)
+        weights = self.server.weights(torch.tensor(self.samples))
+        uploads = [{MODEL: y, **others} for y, others in trained]
+        mean = {
+            name: sum(w * upload[name] for w, upload in zip(weights.tolist(), uploads, strict=True))
+            / weights.sum().item()
+            for name in uploads[0]
+        }
+        return self.server.aggregate(state, update_of(mean, self.samples), round_of(index, len(self.curves)))[0]
+
+
+def update_of(mean: dict[str, torch.Tensor], samples: tuple[int, ...]) -> CohortUpdate:
+    count = len(samples)
+    return CohortUpdate(
+        clients=torch.arange(count),
+        samples=torch.tensor(samples),
+        steps=torch.ones(count, dtype=torch.int64),
+        mean=mean,
+        rows=None,
+        excluded=(),
+        loss=0.0,
+        accuracy=0.0,
+        client_samples=sum(samples),
+    )
+
+
+def round_of(index: int, clients: int) -> Round:
+    return Round(index=index, total=10, clients=clients, layout=ONE, seed=0)
+
+
+def start(server: ServerHalf, x: float) -> ServerState:
+    return server.init(torch.tensor([x]), ONE)
+
+
+@pytest.mark.parametrize(("server", "expected"), [(FEDAVG, 2.0), (UNIFORM, 1.5)])
+def test_one_step_of_fedavg_is_fedsgd(server, expected):
+    # gradients (1, -3), ends (0.5, 2.5); n = (1, 3)
+    federation = Quadratics(SGD, server, ((1, 0), (1, 4)), (1, 3), lr=0.5, steps=1)
+    state = start(server, 1.0)
+    assert [y.item() for y, _ in federation.ends(state)] == [0.5, 2.5]
+    assert federation.round(state).model.item() == expected
+
+
+def test_fedavg_weighs_by_samples():
+    mean = {MODEL: torch.tensor([0.375])}  # ends (0, 0.5), n = (1, 3)
+    assert FEDAVG.weights(torch.tensor([1, 3])).tolist() == [1, 3]
+    assert UNIFORM.weights(torch.tensor([1, 3])).tolist() == [1, 1]
+    assert FEDAVG.aggregate(start(FEDAVG, 1.0), update_of(mean, (1, 3)), round_of(0, 2))[0].model.item() == 0.375
+
+
+def test_fedproxs_gradient_has_the_factor_one_half():
+    half = option("strategy/client", "fedprox", mu=0.5)
+    received = {MODEL: torch.tensor([1.0])}
+    y = torch.tensor([2.0])
+    gradient = 1.0 * (y - 4.0)
+    half.correct(gradient, y, half.constants(received, {}, 1))
+    assert (y - 0.1 * gradient).item() == pytest.approx(2.15, abs=1e-6)  # without the 1/2 in the loss it would be 2.10
+
+
+def test_fedprox_spares_the_buffers():
+    half = option("strategy/client", "fedprox", mu=0.5)
+    assert half.constants({MODEL: torch.arange(5.0)}, {}, 3)["anchor"].tolist() == [0, 1, 2]
+
+
+def test_scaffold_after_two_rounds():
+    federation = Quadratics(SCAFFOLD.client, SCAFFOLD.server, ((1, 0), (0.5, 4)), (1, 9), lr=0.5, steps=2)
+    state = federation.round(start(SCAFFOLD.server, 1.0))
+    assert federation.memory[0]["control"].item() == 0.75
+    assert federation.memory[1]["control"].item() == -1.3125
+    assert state.slots["control"].item() == -0.28125
+    assert state.model.item() == 1.28125
+    assert [y.item() for y, _ in replace(federation).ends(state)] == [1.09375, 1.568359375]
+
+
+def test_scaffolds_second_round():
+    federation = Quadratics(SCAFFOLD.client, SCAFFOLD.server, ((1, 0), (0.5, 4)), (1, 9), lr=0.5, steps=2)
+    state = federation.round(federation.round(start(SCAFFOLD.server, 1.0)), 1)
+    assert federation.memory[0]["control"].item() == 1.21875
+    assert federation.memory[1]["control"].item() == -1.318359375
+    assert state.slots["control"].item() == pytest.approx(-0.0498046875, abs=1e-7)
+    assert state.model.item() == pytest.approx(1.3310546875, abs=1e-7)
+
+
+def test_scaffolds_control_moves_by_the_share_of_all_clients():
+    """c ← c + (1/N) Σ: two of eight clients took part; their mean change is 4, so c moves by 1."""
+    server = option("strategy/server", "scaffold", lr=0.5)
+    state = ServerState(torch.tensor([1.0]), {"control": torch.tensor([10.0])})
+    update = update_of({MODEL: torch.tensor([3.0]), "control": torch.tensor([4.0])}, (1, 3))
+    state, _ = server.aggregate(state, update, round_of(0, 8))
+    assert state.slots["control"].item() == 11.0
+    assert state.model.item() == 2.0  # half the way from 1 to 3
+
+
+REDDI = {"variant": "reddi", "lr": 0.1, "beta2": 0.99, "eps": 1e-3}
+
+
+@pytest.mark.parametrize(
+    ("settings", "second_delta", "expected"),
+    [
+        (REDDI, -0.1, (0.901587077, 0.798060765)),
+        ({"variant": "torch", "lr": 0.1}, -0.1, (0.9000000016, 0.8220741646)),
+    ],
+)
+def test_fedadam_in_two_rounds(settings, second_delta, expected):
+    server = option("strategy/server", "fedadam", **settings)
+    state = start(server, 1.0)
+    # ends (0, 0.5), n = (1, 3): mean 0.375, Δ = -0.625
+    state, _ = server.aggregate(state, update_of({MODEL: torch.tensor([0.375])}, (1, 3)), round_of(0, 2))
+    assert state.model.item() == pytest.approx(expected[0], abs=2e-7)
+    if settings is REDDI:
+        assert state.slots["fedadam/v"].item() == pytest.approx(0.00390724, abs=1e-8)
+        assert state.slots["fedadam/m"].item() == pytest.approx(-0.0625, abs=1e-8)
+    state, _ = server.aggregate(state, update_of({MODEL: state.model + second_delta}, (1, 3)), round_of(1, 2))
+    assert state.model.item() == pytest.approx(expected[1], abs=2e-7)
+
+
+# --- networks, against the naive server ------------------------------------------------------------------------------
+
+
+def mlp(spec):
+    encoder = nn.Sequential(nn.Flatten(), nn.Linear(16, 6), nn.ReLU())
+    return nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(6, spec.classes)))
+
+
+def batch_norm(spec):
+    encoder = nn.Sequential(nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten())
+    return nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(12, spec.classes)))
+
+
+NETWORKS = {"mlp": mlp, "batch_norm": batch_norm}
+
+COHORT = 4
+"""Clients per round, of six."""
+
+
+def data_of(simulation: Simulation) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Every client's encoded samples and labels."""
+    dataset, shares = simulation.dataset, simulation.federation.train
+    return [(dataset.inputs[shares[k]].float() / 255, dataset.targets[shares[k]]) for k in range(len(shares))]
+
+
+def network_of(simulation: Simulation, build) -> nn.Module:
+    """An ordinary network with the simulation's initial values."""
+    network = build(simulation.dataset.spec)
+    views = simulation.network.layout.views(simulation.initial().server.model.clone())
+    network.load_state_dict(views, strict=False)
+    return network
+
+
+def assert_equal_after(simulation: Simulation, naive: NaiveServer, rounds: int = 3, tolerance: float = 1e-5) -> None:
+    """Both run ``rounds`` rounds; every float tensor must agree after each."""
+    state = simulation.initial()
+    before = state.server.model.clone()
+    for index in range(rounds):
+        state, _ = simulation.advance(state)
+        naive.round(index, select(naive.seed, index, len(naive.data), COHORT).tolist())
+        for name, own in simulation.network.layout.views(state.server.model).items():
+            other = naive.network.state_dict()[name]
+            torch.testing.assert_close(
+                own, other, rtol=tolerance, atol=tolerance / 10, msg=lambda m, n=name: f"{n}: {m}"
+            )
+    assert not torch.allclose(before, state.server.model, atol=1e-2)  # there was something to compare
+
+
+LOCAL = {
+    "plain": {},
+    "several epochs": {"epochs": 3},
+    "momentum and weight decay": {"momentum": 0.9, "weight_decay": 0.01, "epochs": 2},
+    "clipping and weight decay": {"max_gradient_norm": 0.3, "weight_decay": 0.1},
+    "one batch of all samples": {"batch_size": None, "epochs": 3},
+    "steps within an epoch": {"epochs": None, "steps": 2},
+    "steps over several epochs": {"epochs": None, "steps": 7, "momentum": 0.5},
+    "falling rate": {"lr": 0.3, "lr_decay": 0.5},
+}
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("local", LOCAL.values(), ids=LOCAL)
+def test_fedavg(make_experiment, network, local):
+    build = NETWORKS[network]
+    experiment = make_experiment(network=build, local=local, clients_per_round=COHORT, rounds=3, seed=1)
+    simulation = Simulation(experiment)
+    clients = NaiveClients(**local)
+    assert_equal_after(simulation, NaiveFedAvg(network_of(simulation, build), data_of(simulation), clients, 1))
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("local", [{"epochs": 2}, {"epochs": 2, "momentum": 0.9, "max_gradient_norm": 0.5}])
+def test_fedprox(make_experiment, network, local):
+    build = NETWORKS[network]
+    strategy = Strategy(client=option("strategy/client", "fedprox", mu=0.7), server=FEDAVG)
+    simulation = Simulation(
+        make_experiment(network=build, local=local, strategy=strategy, clients_per_round=COHORT, rounds=3)
+    )
+    clients = NaiveClients(**local, mu=0.7)
+    assert_equal_after(simulation, NaiveFedAvg(network_of(simulation, build), data_of(simulation), clients, 0))
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize(
+    ("local", "lr"),
+    [({"epochs": 2}, 1.0), ({"epochs": None, "steps": 5, "lr_decay": 0.5}, 0.5), ({"weight_decay": 0.1}, 1.0)],
+)
+def test_scaffold(make_experiment, network, local, lr):
+    build = NETWORKS[network]
+    strategy = Strategy(client=SCAFFOLD.client, server=option("strategy/server", "scaffold", lr=lr))
+    simulation = Simulation(
+        make_experiment(network=build, local=local, strategy=strategy, clients_per_round=COHORT, rounds=4)
+    )
+    naive = NaiveScaffold(network_of(simulation, build), data_of(simulation), NaiveClients(**local), 0, lr=lr)
+    assert_equal_after(simulation, naive, rounds=4)
+
+
+@pytest.mark.parametrize("buffers", ["average", "frozen"])
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("variant", ["torch", "reddi"])
+def test_fedadam(make_experiment, network, variant, buffers):
+    build = NETWORKS[network]
+    settings = {"lr": 0.05, "beta1": 0.8, "beta2": 0.95, "eps": 1e-3}
+    server = option("strategy/server", "fedadam", variant=variant, buffers=buffers, **settings)
+    strategy = Strategy(client=SGD, server=server)
+    simulation = Simulation(make_experiment(network=build, strategy=strategy, clients_per_round=COHORT, rounds=3))
+    naive = NaiveFedAdam(
+        network_of(simulation, build),
+        data_of(simulation),
+        NaiveClients(),
+        0,
+        reddi=variant == "reddi",
+        frozen=buffers == "frozen",
+        **settings,
+    )
+    assert_equal_after(simulation, naive)
+
+
+def final_model(experiment, rounds: int) -> torch.Tensor:
+    simulation = Simulation(experiment)
+    state = simulation.initial()
+    for _ in range(rounds):
+        state, _ = simulation.advance(state)
+    return state.server.model
+
+
+def test_frozen_buffers_keep_their_initial_values(make_experiment):
+    server = option("strategy/server", "fedadam", buffers="frozen")
+    model = final_model(make_experiment(network=batch_norm, strategy=Strategy(client=SGD, server=server)), 2)
+    assert model[-6:].tolist() == [0, 0, 0, 1, 1, 1]
+
+
+@pytest.mark.parametrize("weighting", ["samples", "uniform"])
+def test_fedadam_leaves_parameters_alone_that_no_client_moved(make_experiment, weighting):
+    """The pixel at (3, 0) is black in every image, so its weights have no gradient and must stay bit for bit.
+
+    Adam divides by the size of what it is given: the rounding error of a mean of equal numbers would become a step.
+    """
+    server = option("strategy/server", "fedadam", weighting=weighting, lr=0.1)
+    experiment = make_experiment(network=mlp, strategy=Strategy(client=SGD, server=server), clients_per_round=6)
+    initial = Simulation(experiment).initial().server.model[:96].view(6, 16)
+    weight = final_model(experiment, 3)[:96].view(6, 16)
+    assert torch.equal(weight[:, 12], initial[:, 12])
+    assert not torch.isclose(weight[:, 0], initial[:, 0]).any()
+
+
+def test_fedprox_without_pull_is_fedavg(make_experiment):
+    prox = Strategy(client=option("strategy/client", "fedprox", mu=0.0), server=FEDAVG)
+    experiment = make_experiment(network=mlp, local={"epochs": 2, "momentum": 0.9})
+    assert torch.equal(final_model(replace(experiment, strategy=prox), 3), final_model(experiment, 3))
+
+
+def test_scaffolds_first_round_is_fedavgs_plain_mean(make_experiment):
+    uniform = make_experiment(network=batch_norm, strategy=Strategy(client=SGD, server=UNIFORM))
+    scaffold = replace(uniform, strategy=SCAFFOLD)
+    torch.testing.assert_close(final_model(scaffold, 1), final_model(uniform, 1), rtol=1e-6, atol=1e-7)
+    assert not torch.allclose(final_model(scaffold, 2), final_model(uniform, 2), atol=1e-4)
