@@ -63,8 +63,8 @@ class GivenModel(ModelRecipe):
 
 
 def small_images(train: int, test: int) -> Dataset:
-    """Grey 4x4 images of 3 classes that can be learned: each class is bright in a place of its own; one corner is
-    black.""" draw = torch.Generator().manual_seed(11)
+    """Grey 4x4 images of 3 classes that can be learned: each has a bright place of its own; one corner is black."""
+    draw = torch.Generator().manual_seed(11)
     count = train + test
     targets = torch.randint(0, 3, (count,), generator=draw)
     images = torch.randint(0, 120, (count, 1, 4, 4), generator=draw)

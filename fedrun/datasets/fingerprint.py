@@ -9,8 +9,8 @@ import numpy as np
 
 
 def fingerprint(parts: Iterable[bytes | str | int | np.ndarray]) -> str:
-    """128 bits of BLAKE2b, in hexadecimal, over a sequence of texts, numbers and arrays (with their types and
-    shapes).""" digest = hashlib.blake2b(digest_size=16)
+    """128 bits of BLAKE2b, in hexadecimal, over texts, numbers and arrays (with their types and shapes)."""
+    digest = hashlib.blake2b(digest_size=16)
     for part in parts:
         if isinstance(part, np.ndarray):
             digest.update(f"{part.dtype.str}{part.shape}".encode())
