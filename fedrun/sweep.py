@@ -41,7 +41,7 @@ def outcomes(sweep: Path) -> list[Outcome]:
 
 
 class Sweep(Callback):
-    """Hydra's callback around a sweep: checks its jobs before the first starts, and shows its results after the last."""
+    """Hydra's callback around a sweep: shows its results after the last job."""
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
         """Print one table over all jobs; exit with status 1 if any failed."""

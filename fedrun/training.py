@@ -56,8 +56,8 @@ class LocalTraining:
         """Refuse settings that contradict each other."""
         if (self.epochs is None) == (self.steps is None):
             raise InputError(
-                f"local.epochs={shown(self.epochs)} and local.steps={shown(self.steps)}: exactly one of the two must be "
-                "a number, the other null"
+                f"local.epochs={shown(self.epochs)} and local.steps={shown(self.steps)}: exactly one of the two "
+                "must be a number, the other null"
             )
 
     def rate(self, round: int) -> float:

@@ -93,7 +93,7 @@ class TurboSVM(ServerHalf):
         if self.schedule != "constant" and self.schedule_rounds is not None and rounds > self.schedule_rounds:
             raise InputError(
                 f"rounds={rounds}: the SVM's schedule ends after strategy.server.schedule_rounds="
-                f"{self.schedule_rounds}; allowed: rounds up to {self.schedule_rounds}, or strategy.server.schedule_rounds=null"
+                f"{self.schedule_rounds}; allowed: at most as many, or strategy.server.schedule_rounds=null"
             )
 
     def init(self, model: torch.Tensor, layout: Layout) -> ServerState:

@@ -12,7 +12,7 @@ import pytest
 
 @pytest.fixture
 def write_leaf(tmp_path: Path) -> Callable[..., Path]:
-    """``write_leaf("femnist/train/a.json", {"ann": (x, y)}, **changes)`` writes a file, changed where ``changes`` say so."""
+    """``write_leaf("femnist/train/a.json", {"ann": (x, y)}, **changes)`` writes a file, with the changes given."""
 
     def write(name: str, users: dict[str, tuple[list[Any], list[Any]]], /, **changes: object) -> Path:
         path = tmp_path / name
