@@ -1,0 +1,48 @@
+# Set-up, demo, tests and benchmarks. `make` lists the targets.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+DATA ?= data
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint types bench bench-data constraints clean
+
+help: ## List the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+$(INSTALLED): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+install: $(INSTALLED) ## Make .venv and install fedrun with the pinned versions
+
+demo: $(INSTALLED) ## FedAvg and TurboSVM-FL side by side on scikit-learn's digits
+	$(BIN)/fedrun experiment=demo
+
+test: $(INSTALLED) lint types ## Lint, types and the test suite
+	$(BIN)/pytest -n auto --dist loadfile
+
+lint: $(INSTALLED) ## ruff
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(INSTALLED) ## mypy
+	$(BIN)/mypy
+
+bench: $(INSTALLED) ## Speed and memory against baselines; needs no data
+	$(BIN)/python tests/benchmarks/femnist_round.py
+	$(BIN)/python tests/benchmarks/turbosvm_server.py
+	$(BIN)/python tests/benchmarks/leaf_reading.py
+
+bench-data: $(INSTALLED) ## The checks on real data: DATA=folder with MNIST/ and shakespeare/
+	$(BIN)/fedrun experiment=fedavg/mnist_shards data_dir=$(DATA)
+	$(BIN)/fedrun experiment=turbosvm/shakespeare data_dir=$(DATA)
+
+constraints: $(INSTALLED) ## Write the installed versions to constraints.txt
+	$(BIN)/pip freeze --exclude-editable > constraints.txt
+
+clean: ## Remove .venv and caches; outputs/ stays
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
