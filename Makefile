@@ -38,8 +38,8 @@ bench: $(INSTALLED) ## Speed and memory against baselines; needs no data
 	$(BIN)/python tests/benchmarks/leaf_reading.py
 
 bench-data: $(INSTALLED) ## The checks on real data: DATA=folder with MNIST/ and shakespeare/
-	$(BIN)/fedrun experiment=fedavg/mnist_shards data_dir=$(DATA)
-	$(BIN)/fedrun experiment=turbosvm/shakespeare data_dir=$(DATA)
+	$(BIN)/fedrun experiment=fedavg/mnist_2nn data_dir=$(DATA)
+	$(BIN)/fedrun experiment=turbosvm/shakespeare data_dir=$(DATA) rounds=40 evaluation.every=4
 
 constraints: $(INSTALLED) ## Write the installed versions to constraints.txt
 	$(BIN)/pip freeze --exclude-editable > constraints.txt

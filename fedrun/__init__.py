@@ -1,1 +1,51 @@
-"""x"""
+"""Federated-learning experiments: composed, resumable, reproducible.
+
+A run with all its files, as the ``fedrun`` command makes it::
+
+    import fedrun
+
+    composed = fedrun.compose(["strategy=turbosvm", "rounds=2", "tracking=none"])
+    experiment = fedrun.build_experiment(composed.config)
+    summary = fedrun.run(composed, experiment)  # the files are in composed.folder
+
+The same rounds one by one, without a file::
+
+    simulation = fedrun.Simulation(experiment)
+    state = simulation.initial()
+    while state.round < experiment.rounds:
+        state, metrics = simulation.advance(state)
+        print(state.round, simulation.test(state)["test/accuracy"])
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from fedrun.errors import InputError, RunError
+
+if TYPE_CHECKING:
+    from fedrun.config import build_experiment, compose, option
+    from fedrun.session import run
+    from fedrun.simulation import Simulation
+
+__all__ = ["InputError", "RunError", "Simulation", "build_experiment", "compose", "option", "run"]
+
+HOME = {
+    "Simulation": "fedrun.simulation",
+    "build_experiment": "fedrun.config",
+    "compose": "fedrun.config",
+    "option": "fedrun.config",
+    "run": "fedrun.session",
+}
+"""Where the names live that are imported when they are first used, so that ``import fedrun`` costs nothing."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in HOME:
+        raise AttributeError(f"module 'fedrun' has no attribute {name!r}")
+    return getattr(import_module(HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

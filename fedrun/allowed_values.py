@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, Lt
 
-NAMES = {int: "an integer", float: "a number", str: "a text", bool: "true or false", NoneType: "null"}
+NAMES = {int: "an integer", float: "a finite number", str: "a text", bool: "true or false", NoneType: "null"}
 
 
 def describe(annotation: Any) -> str:
@@ -25,7 +25,7 @@ def describe(annotation: Any) -> str:
         return f"a list, each item {describe(get_args(annotation)[0])}"
     if annotation in NAMES:
         return NAMES[annotation]
-    return f"one of the group's options (a {annotation.__name__})"
+    return f"a mapping whose _target_ is a {annotation.__name__}"
 
 
 def _bound(constraint: Any) -> str:

@@ -10,6 +10,7 @@ import logging
 import os
 import sys
 import traceback
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedrun.deferred import defer
@@ -18,6 +19,8 @@ from fedrun.errors import InputError, RunError
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
+    from fedrun.config import Composed
+    from fedrun.experiment import Experiment
     from fedrun.tracking.base import Observer
 
 FAILED = 1
@@ -29,25 +32,37 @@ def main() -> None:
     """The ``fedrun`` command."""
     defer("torch")
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises its errors instead of printing them over many lines
+    sys.argv[1:] = options_first(sys.argv[1:])
     sys.exit(_guarded())
+
+
+def options_first(arguments: Sequence[str]) -> list[str]:
+    """The arguments with ``KEY=VALUE`` behind everything else: argparse takes them in one piece only, and refuses
+    ``fedrun strategy=turbosvm -m seed=0,1``.
+    """
+    return sorted(arguments, key=lambda argument: "=" in argument and not argument.startswith("-"))
 
 
 def _guarded() -> int:
     """Run Hydra's application and turn the errors users are expected to meet into one line and an exit status."""
-    import hydra
-
-    from fedrun.composition_errors import explain
-    from fedrun.config import conf_dir
-
     try:
+        import hydra
+
+        from fedrun.config import conf_dir
+
         hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(job)()
         return 0
     except Defect:
         raise
     except KeyboardInterrupt:
-        print("fedrun: interrupted; the same command continues from the checkpoint", file=sys.stderr)
+        print("fedrun: interrupted; the same command (without overwrite=true) continues", file=sys.stderr)
         return INTERRUPTED
+    except BrokenPipeError:  # whoever read our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
     except Exception as error:  # only the composition of the configuration is left, and Hydra's output folder
+        from fedrun.composition_errors import explain
+
         print(f"fedrun: {explain(error, sys.argv[1:])}", file=sys.stderr)
         return BAD_INPUT
 
@@ -57,94 +72,110 @@ class Defect(Exception):  # noqa: N818 - it is the word for what went wrong
 
 
 def job(config: DictConfig) -> None:
-    """One job of Hydra's: a single run, or one run of a sweep.
-
-    A sweep's job never raises: it leaves its outcome in the sweep's folder (see :mod:`fedrun.sweep`), so that the other
-    jobs go on. A single run ends the process with its exit status.
-    """
+    """One job of Hydra's: a single run, or one run of a sweep."""
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
 
-    from fedrun.sweep import Outcome
+    if HydraConfig.get().mode == RunMode.MULTIRUN:
+        _sweep_job(config)
+    else:
+        _single_job(config)
 
-    sweep = HydraConfig.get().mode == RunMode.MULTIRUN
-    overrides = tuple(HydraConfig.get().overrides.task)
-    if sweep:
-        print(f"== {' '.join(overrides)}", flush=True)
-    summary, failure, status = None, None, 0
+
+def _single_job(config: DictConfig) -> None:
+    """A run by itself: it ends with its result table, or ends the process with an exit status."""
     try:
-        summary = _run(config)
+        composed, experiment = _checked(config)
+
+        # Only now is it worth loading what runs need and refused configurations do not.
+        from rich.console import Console
+
+        from fedrun.report.result import result_table
+        from fedrun.run_folder import finished
+        from fedrun.session import run
+
+        _log_to_screen(logging.INFO)
+        if not experiment.overwrite and finished(composed.folder):
+            print(f"{composed.title}: finished earlier; overwrite=true computes it again", flush=True)
+        Console().print(result_table(run(composed, experiment, _observers(experiment, experiment.display))))
     except InputError as error:
-        failure, status = str(error), BAD_INPUT
+        print(f"fedrun: {error}", file=sys.stderr)
+        sys.exit(BAD_INPUT)
     except RunError as error:
-        failure, status = str(error), FAILED
+        print(f"fedrun: {error}", file=sys.stderr)
+        sys.exit(FAILED)
+    except BrokenPipeError:
+        raise
     except Exception as error:
-        if not sweep:
-            raise Defect(" ".join(overrides)) from error
+        raise Defect("please report this") from error
+
+
+def _sweep_job(config: DictConfig) -> None:
+    """A run in a sweep: it never raises, but leaves its outcome in the sweep's folder, so that the others go on.
+
+    Its lines on the screen begin with its number, as those of parallel jobs come in any order.
+    """
+    from hydra.core.hydra_config import HydraConfig
+
+    from fedrun.report import wording
+    from fedrun.run_folder import finished
+    from fedrun.session import run
+    from fedrun.sweep import Outcome, parallel_jobs
+
+    hydra = HydraConfig.get()
+    overrides = tuple(hydra.overrides.task)
+    begin, together = f"== {hydra.job.num}: ", parallel_jobs(hydra.launcher)
+    _log_to_screen(logging.WARNING, begin)
+    summary, failure = None, None
+    try:
+        composed, experiment = _checked(config)
+        earlier = not experiment.overwrite and finished(composed.folder) is not None
+        print(f"{begin}{' '.join(overrides)}{': finished earlier' if earlier else ''}", flush=True)
+        kind = "none" if experiment.display == "auto" and together > 1 else experiment.display
+        summary = run(composed, experiment, _observers(experiment, kind), together)
+        reached = wording.percent(summary["final"].get("test/accuracy"))
+        print(f"{begin}test accuracy {reached} after {summary['rounds']} rounds", flush=True)
+    except (InputError, RunError) as error:
+        failure = str(error)
+    except Exception as error:
         traceback.print_exc()
         failure = f"{type(error).__name__}: {error}"
     if failure is not None:
-        print(f"fedrun: {failure}", file=sys.stderr, flush=True)
-    if sweep:
-        Outcome(overrides, summary, failure).save(HydraConfig.get().runtime.output_dir)
-    elif status:
-        sys.exit(status)
+        print(f"{begin}failed: {failure}", file=sys.stderr, flush=True)
+    Outcome(overrides, summary, failure).save(hydra.runtime.output_dir)
 
 
-def _run(config: DictConfig) -> dict[str, Any]:
-    """Check the composed configuration, carry it out and show the result; the run's summary."""
+def _checked(config: DictConfig) -> tuple[Composed, Experiment]:
+    """A job's composed configuration, and the experiment built from it."""
     from hydra.core.hydra_config import HydraConfig
-    from omegaconf import OmegaConf
 
     from fedrun.config import Composed, build_experiment
 
-    plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-    assert isinstance(plain, dict)
-    hydra_config = HydraConfig.get()
-    composed = Composed(
-        {str(key): value for key, value in plain.items()},
-        dict(hydra_config.runtime.choices),
-        tuple(hydra_config.overrides.task),
-    )
-    experiment = build_experiment(composed.config)
-
-    # Only now is it worth loading what runs need and refused configurations do not.
-    from rich.console import Console
-
-    from fedrun.report.result import result_table
-    from fedrun.run import run
-    from fedrun.run_folder import finished
-
-    _log_to_screen()
-    if not experiment.overwrite and finished(composed.folder):
-        print(f"{composed.title}: finished earlier; overwrite=true computes it again", flush=True)
-    observers = [*_displays(experiment.display), experiment.tracking.observer()]
-    summary = run(composed, experiment, observers, int(hydra_config.launcher.get("n_jobs") or 1))
-    Console().print(result_table(summary))
-    return summary
+    composed = Composed.of(config, HydraConfig.get())
+    return composed, build_experiment(composed.config)
 
 
-def _displays(kind: str) -> list[Observer]:
-    """The observers that show progress on the screen."""
+def _observers(experiment: Experiment, kind: str) -> list[Observer]:
+    """Who watches a run: a display of this kind, and the tracking service."""
     from rich.console import Console
 
     from fedrun.tracking.console import LiveDisplay, PlainLines, display
 
+    tracking = experiment.tracking.observer()
     match kind:
         case "live":
-            return [LiveDisplay(Console())]
+            return [LiveDisplay(Console()), tracking]
         case "plain":
-            return [PlainLines(sys.stdout)]
+            return [PlainLines(sys.stdout), tracking]
         case "none":
-            return []
-    return [display(sys.stdout)]
+            return [tracking]
+    return [display(sys.stdout), tracking]
 
 
-def _log_to_screen() -> None:
-    """Show fedrun's own messages, and every package's warnings, as plain lines."""
-    logging.getLogger("fedrun").setLevel(logging.INFO)
-    root = logging.getLogger()
-    if not root.handlers:
-        handler = logging.StreamHandler(sys.stdout)
-        handler.setFormatter(logging.Formatter("%(message)s"))
-        root.addHandler(handler)
+def _log_to_screen(level: int, begin: str = "") -> None:
+    """Show fedrun's own messages, and every package's warnings, as plain lines from this level on."""
+    handler = logging.StreamHandler(sys.stdout)
+    handler.setLevel(level)
+    handler.setFormatter(logging.Formatter(f"{begin}%(message)s"))
+    logging.basicConfig(handlers=[handler], force=True)
+    logging.getLogger("fedrun").setLevel(logging.INFO)  # the run's log file takes all of it

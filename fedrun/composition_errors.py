@@ -6,43 +6,69 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from fedrun.config import compose, conf_dir
+from hydra.errors import MissingConfigException, OverrideParseException
+
+from fedrun.config import compose, options
 from fedrun.errors import InputError
 
 
 def explain(error: Exception, arguments: Sequence[str]) -> str:
     """What is wrong with the command line ``arguments``, where, and what is allowed, in one line."""
-    text = str(error)
-    if isinstance(error, InputError):
-        return text
-    if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.filename}: {error.strerror}; choose another output_dir"
-    if missing := re.search(r"Could not find '(?P<group>.+)/(?P<option>[^/']+)'", text):
-        return f"{missing['group']}={missing['option']}: no such option; allowed: {_options(missing['group'])}"
+    text = " ".join(str(error).split())
+    if not text and isinstance(error.__cause__, Exception):  # Hydra wraps OmegaConf's errors in empty ones
+        return explain(error.__cause__, arguments)
+    match error:
+        case InputError():
+            return text
+        case MissingConfigException(missing_cfg_file=str(missing), options=[*names]):
+            group, _, option = missing.rpartition("/")
+            return f"{group}={option or repr('')}: no such option; allowed: {', '.join(options(group) or names)}"
+        case OverrideParseException():
+            return (
+                f"{error.override}: cannot be read; allowed: KEY=VALUE, GROUP=OPTION; a list is KEY=[A,B], and a value "
+                "with other special characters stands in quotes"
+            )
+        case OSError(filename=str(filename)):
+            return f"{filename}: {error.strerror}; choose another output_dir"
     if unknown := re.search(r"Could not override '(?P<key>[^']+)'", text):
-        key = unknown["key"]
-        if options := _options(key):
-            return f"{key}: cannot be chosen here; allowed: {options}"
-        return f"{key}: unknown key; {_keys_beside(key, arguments)}"
-    return " ".join(text.split())
+        return f"{unknown['key']}: {_why_unknown(unknown['key'], arguments)}"
+    if several := re.search(r"Ambiguous value for argument '(?P<argument>[^']+)'", text):
+        return f"{several['argument']}: several values are a sweep, fedrun -m ...; a list is written KEY=[A,B]"
+    if repeated := re.search(r"Multiple values for (?P<group>\S+)\.", text):
+        return f"{repeated['group']}: is there already; choose one option as {repeated['group']}=OPTION, without +"
+    if wrong := next(filter(_names_no_option, arguments), None):
+        group = wrong.lstrip("~").partition("=")[0]
+        return f"{wrong}: names no option; allowed: {group}=OPTION, one of {', '.join(options(group))}"
+    return text
 
 
-def _options(group: str) -> str:
-    """The options of a config group, empty if there is no such group."""
-    return ", ".join(sorted(path.stem for path in (conf_dir() / group).glob("*.yaml")))
+def _names_no_option(argument: str) -> bool:
+    """Whether an argument leaves a group out, or sets it to something other than one option's name."""
+    group, _, option = argument.lstrip("~").partition("=")
+    return bool(options(group)) and (argument.startswith("~") or option not in options(group))
 
 
-def _keys_beside(key: str, arguments: Sequence[str]) -> str:
-    """The keys that exist where an unknown one was looked for, given the other arguments."""
-    from hydra.core.global_hydra import GlobalHydra
-
-    GlobalHydra.instance().clear()  # the failed attempt may have left its own behind
-    choices = [argument for argument in arguments if re.match(r"[\w/@.]+=[\w-]+$", argument) and key not in argument]
-    node: Any = compose(choices).config
+def _why_unknown(key: str, arguments: Sequence[str]) -> str:
+    """Why a key or group that was not found does not exist, and what does, given the other arguments."""
+    group, _, package = key.partition("@")
+    if names := options(group):
+        return f"is no place for an option of {group}" if package else f"cannot be chosen here; allowed: {', '.join(names)}"
     parents = key.replace("/", ".").split(".")[:-1]
+    node = _composed([argument for argument in arguments if options(argument.partition("=")[0])])
     for parent in parents:
         node = node.get(parent) if isinstance(node, dict) else None
     if not isinstance(node, dict):
-        return "see fedrun --cfg job for all keys"
+        return "unknown key; fedrun --cfg job shows all keys"
     where = f" below {'.'.join(parents)}" if parents else ""
-    return f"allowed{where}: " + ", ".join(name for name in node if name != "_target_")
+    return f"unknown key; allowed{where}: " + (", ".join(name for name in node if name != "_target_") or "nothing")
+
+
+def _composed(choices: Sequence[str]) -> Any:
+    """The configuration with these options, or nothing where they cannot be composed either."""
+    from hydra.core.global_hydra import GlobalHydra
+
+    GlobalHydra.instance().clear()  # the failed attempt may have left its own behind
+    try:
+        return compose(choices).config
+    except InputError:
+        return None

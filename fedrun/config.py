@@ -5,16 +5,19 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from pydantic import ValidationError
 
 from fedrun.allowed_values import describe, shown
 from fedrun.errors import InputError
 from fedrun.experiment import Experiment
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
 Plain = dict[str, Any]
 """A composed configuration as plain dicts, lists and scalars."""
@@ -48,6 +51,44 @@ class Composed:
     config: Plain
     choices: Mapping[str, str]
     overrides: tuple[str, ...]
+
+    @classmethod
+    def of(cls, config: DictConfig, hydra: DictConfig) -> Composed:
+        """What Hydra composed.
+
+        Args:
+            config: the job's own part.
+            hydra: Hydra's part, with the choices and the overrides.
+
+        Raises:
+            InputError: a value is missing or refers to nothing, or there is no such recipe.
+        """
+        from omegaconf import OmegaConf
+        from omegaconf.errors import OmegaConfBaseException
+
+        try:
+            plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+        except OmegaConfBaseException as error:
+            raise InputError(f"{error.full_key}: {str(error).splitlines()[0]}; see fedrun --cfg job") from None
+        assert isinstance(plain, dict)
+        composed = cls(
+            {str(key): value for key, value in plain.items()},
+            dict(hydra.runtime.choices),
+            tuple(hydra.overrides.task),
+        )
+        composed.check_recipe(Path(source.path) for source in hydra.runtime.config_sources if source.schema == "file")
+        return composed
+
+    def check_recipe(self, folders: Iterable[Path]) -> None:
+        """Refuse a recipe that was asked for and is in none of the folders.
+
+        Hydra does not: the recipe is optional, since most pairs of a dataset and a strategy have none.
+        """
+        if not any(override.lstrip("+").startswith("recipe=") for override in self.overrides):
+            return
+        files = {path.stem for folder in folders for path in (folder / "recipe").glob("*.yaml")}
+        if (name := self.choices["recipe"]) not in files:
+            raise InputError(f"recipe={name}: no such option; allowed: {', '.join(sorted(files))}; or ~recipe for none")
 
     @property
     def hash(self) -> str:
@@ -84,29 +125,43 @@ def compose(overrides: Sequence[str] = ()) -> Composed:
         >>> experiment = build_experiment(compose(["strategy=turbosvm", "rounds=5"]).config)
 
     Raises:
-        hydra.errors.HydraException, omegaconf.errors.OmegaConfBaseException: an override does not exist.
+        InputError: an override cannot be used.
     """
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
+    from hydra.errors import HydraException
     from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
 
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        config = hydra_compose("config", list(overrides), return_hydra_config=True)
-    choices = dict(config.hydra.runtime.choices)
-    tasks = tuple(config.hydra.overrides.task)
-    del config._content["hydra"]  # type: ignore[union-attr]
-    plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-    assert isinstance(plain, dict)
-    return Composed({str(key): value for key, value in plain.items()}, choices, tasks)
+        try:
+            config = hydra_compose("config", list(overrides), return_hydra_config=True)
+        except (HydraException, OmegaConfBaseException, ValueError) as error:
+            from fedrun.composition_errors import explain
+
+            raise InputError(explain(error, overrides)) from error
+    return Composed.of(OmegaConf.masked_copy(config, [key for key in config if key != "hydra"]), config.hydra)
+
+
+def options(group: str) -> list[str]:
+    """The names of a config group's options; none if there is no such group."""
+    folder = conf_dir() / group
+    pattern = "**/*.yaml" if group == "experiment" else "*.yaml"  # a paper's experiments have a folder of their own
+    return sorted(path.relative_to(folder).with_suffix("").as_posix() for path in folder.glob(pattern)) if group else []
 
 
 def option(group: str, name: str, **changes: Any) -> Any:
     """The recipe of one option, such as ``option("strategy/client", "fedprox", mu=0.1)``, without composing the rest.
 
     Only options whose YAML file has neither a defaults list nor interpolations can be built on their own.
+
+    Raises:
+        InputError: there is no such option, or the changes do not fit it.
     """
     from omegaconf import OmegaConf
 
+    if name not in options(group):
+        raise InputError(f"{group}={name}: no such option; allowed: {', '.join(options(group)) or 'no such group'}")
     node = OmegaConf.to_container(OmegaConf.load(conf_dir() / group / f"{name}.yaml"), resolve=True)
     assert isinstance(node, dict)
     return build({**node, **changes}, group.replace("/", "."))
@@ -138,9 +193,7 @@ def build(node: Any, path: str) -> Any:
     arguments = dict(node)
     target = arguments.pop("_target_", None)
     if target is None:
-        raise InputError(
-            f"{path}: has no _target_, so it does not say what to build; choose one of the group's options"
-        )
+        raise InputError(f"{path}: has no _target_, so it does not say what to build; choose one of the group's options")
     return _construct(_locate(target, path), arguments, path)
 
 
@@ -151,8 +204,8 @@ def _locate(target: Any, path: str) -> type:
         found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise InputError(f"{path}._target_={target}: {error}; allowed: the dotted path of a recipe class") from None
-    if not isinstance(found, type):
-        raise InputError(f"{path}._target_={target}: not a class; allowed: the dotted path of a recipe class")
+    if not (isinstance(found, type) and is_dataclass(found)):
+        raise InputError(f"{path}._target_={target}: not a recipe; allowed: the dotted path of a recipe class")
     return found
 
 
@@ -162,17 +215,23 @@ def _construct(recipe: type, arguments: Mapping[str, Any], path: str) -> object:
     names = [field.name for field in fields(recipe)]
     for key in arguments:
         if key not in names:
-            raise InputError(f"{_join(path, key)}: unknown key; allowed{_below(path)}: {', '.join(names)}")
+            raise InputError(f"{_join(path, key)}: unknown key; allowed{_below(path)}: {', '.join(names) or 'nothing'}")
     for name in names:
         if name not in arguments:
-            raise InputError(f"{_join(path, name)}: is missing; allowed: {describe(annotations[name])}")
+            raise InputError(f"{_join(path, name)}: is missing; allowed: {_allowed(annotations[name], _join(path, name))}")
     built = {key: build(value, _join(path, key)) for key, value in arguments.items()}
     try:
         return recipe(**built)
     except ValidationError as refusal:
         key = str(refusal.errors()[0]["loc"][0])
-        allowed = describe(annotations[key])
-        raise InputError(f"{_join(path, key)}={shown(built[key])}: allowed: {allowed}") from None
+        where = _join(path, key)
+        raise InputError(f"{where}={shown(built[key])}: allowed: {_allowed(annotations[key], where)}") from None
+
+
+def _allowed(annotation: Any, path: str) -> str:
+    """What a key allows, in words: the options where it is a config group."""
+    group = path.replace(".", "/")
+    return f"{group}=OPTION, one of {', '.join(names)}" if (names := options(group)) else describe(annotation)
 
 
 def _below(path: str) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le
 from pydantic.dataclasses import dataclass
 
+from fedrun.allowed_values import shown
 from fedrun.datasets.base import DatasetRecipe
 from fedrun.errors import InputError
 from fedrun.evaluation import Evaluation
@@ -105,5 +107,7 @@ class Experiment:
         self.strategy.server.check(self.rounds)
         self.local.check()
         self.model.check(self.dataset.spec)
+        if not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)*", self.name):
+            raise InputError(f"name={shown(self.name)}: allowed: words of letters, digits, -, _ and ., joined by /")
         if self.stop_at_targets and not self.targets:
             raise InputError("stop_at_targets=true needs at least one target, such as targets=[0.9]")

@@ -11,5 +11,5 @@ builds a recipe from its YAML file for those who use fedrun as a library.
 
 from pydantic import ConfigDict
 
-STRICT = ConfigDict(strict=True, extra="forbid", arbitrary_types_allowed=True)
-"""How recipes are validated: no silent conversion ("5" is not 5), no unknown keys."""
+STRICT = ConfigDict(strict=True, extra="forbid", arbitrary_types_allowed=True, allow_inf_nan=False)
+"""How recipes are validated: no silent conversion ("5" is not 5), no unknown keys, no infinity and no NaN."""

@@ -58,11 +58,11 @@ def versions() -> dict[str, str]:
 
 def save_model(simulation: Simulation, state: State, path: Path) -> None:
     """``model.safetensors``: the global model under the network's own tensor names."""
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
     views = simulation.network.layout.views(state.server.model.cpu())
     partial = path.with_suffix(".partial")
-    save_file({name: view.clone() for name, view in views.items()}, partial)
+    partial.write_bytes(save({name: view.clone() for name, view in views.items()}))
     partial.replace(path)
 
 

@@ -39,11 +39,24 @@ def finished(folder: Path) -> dict[str, Any] | None:
     path = folder / SUMMARY
     try:
         summary = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: cannot be read ({error}); delete it, or start over with overwrite=true") from None
-    return dict(summary)
+    if not isinstance(summary, dict) or summary.get("status") != "complete":
+        raise InputError(f"{path}: is not the summary of a complete run; delete it, or start over with overwrite=true")
+    return {**summary, "folder": str(folder)}  # the folder may have been moved since
+
+
+def require_writable(folder: Path) -> None:
+    """Refuse, before anything slow happens, a folder that could not be made or written. Nothing is made.
+
+    Raises:
+        InputError: it could not.
+    """
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    if not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
+        raise InputError(f"{there}: is not a folder that can be written; choose another output_dir")
 
 
 @contextmanager

@@ -1,9 +1,15 @@
-"""Sweeps: every job leaves its outcome in the sweep's folder; the end of the sweep shows them in one table."""
+"""Sweeps: the jobs are checked before the first one starts, every job leaves its outcome in the sweep's folder, and the
+end of the sweep shows them in one table and one plot.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
+import traceback
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +18,7 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
 OUTCOME = "outcome.json"
+CURVES = "curves.png"
 
 
 @dataclass(frozen=True)
@@ -40,23 +47,106 @@ def outcomes(sweep: Path) -> list[Outcome]:
     return [Outcome(tuple(record["overrides"]), record["summary"], record["error"]) for record in records]
 
 
+def parallel_jobs(launcher: Mapping[str, Any]) -> int:
+    """How many jobs Hydra's launcher runs on this machine at once, from its settings (``n_jobs`` as in joblib)."""
+    jobs = int(launcher.get("n_jobs") or 1)
+    return jobs if jobs > 0 else max(1, (os.cpu_count() or 1) + 1 + jobs)
+
+
 class Sweep(Callback):
-    """Hydra's callback around a sweep: shows its results after the last job."""
+    """Hydra's callback around a sweep. Hydra turns what a callback raises into a warning; this one ends the process."""
+
+    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Refuse the sweep, with exit status 2 and nothing written, if one of its jobs can be refused by its
+        configuration alone: better now than in the middle of the night.
+        """
+        if refusal := first_refusal(config):
+            print(f"fedrun: {refusal}", file=sys.stderr)
+            sys.exit(2)
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
-        """Print one table over all jobs; exit with status 1 if any failed."""
-        from rich.console import Console
-
-        from fedrun.report.sweep import sweep_table
-
-        ended = outcomes(Path(config.hydra.sweep.dir))
-        console = Console()
-        completed = [outcome.summary for outcome in ended if outcome.summary is not None]
-        failed = [outcome for outcome in ended if outcome.error is not None]
-        if completed:
-            console.print(sweep_table(completed))
-        for outcome in failed:
-            print(f"failed: {' '.join(outcome.overrides)}: {outcome.error}", file=sys.stderr)
-        if failed:
-            print(f"fedrun: {len(failed)} of {len(ended)} jobs failed", file=sys.stderr)
+        """Print one table over all jobs and the path of one plot; exit with status 1 if any job failed."""
+        folder = Path(config.hydra.sweep.dir)
+        try:
+            ended = outcomes(folder)
+            show(ended, folder)
+        except OSError as error:
+            print(f"fedrun: {error.filename or folder}: {error.strerror or error}", file=sys.stderr)
             sys.exit(1)
+        except Exception:
+            traceback.print_exc()
+            sys.exit(1)
+        if any(outcome.error is not None for outcome in ended):
+            sys.exit(1)
+
+
+def first_refusal(config: DictConfig) -> str | None:
+    """Why the first job of a sweep that cannot work is refused, in one line; None if all can, or if the jobs are not
+    known beforehand (a sweeper that searches).
+
+    Args:
+        config: Hydra's configuration of the sweep.
+    """
+    from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.types import RunMode
+    from omegaconf import OmegaConf
+
+    from fedrun.composition_errors import explain
+    from fedrun.config import Composed, build_experiment
+
+    sweeper = config.hydra.sweeper
+    if not str(sweeper._target_).endswith(f".{BasicSweeper.__name__}"):
+        return None
+    loader = GlobalHydra.instance().config_loader()
+    params = [f"{key}={value}" for key, value in (sweeper.params or {}).items()]
+    arguments = [*params, *config.hydra.overrides.task]
+    try:
+        (jobs,) = BasicSweeper.split_arguments(OverridesParser.create(loader).parse_overrides(arguments), None)
+    except Exception as error:  # of many kinds, all about how an argument is written
+        return explain(error, arguments)
+    for number, job in enumerate(jobs):
+        try:
+            composed = loader.load_configuration(config.hydra.job.config_name, list(job), RunMode.RUN)
+            own = OmegaConf.masked_copy(composed, [key for key in composed if key != "hydra"])
+            build_experiment(Composed.of(own, composed.hydra).config)
+        except Exception as error:
+            return f"{explain(error, job)} (job {number} of the sweep: {' '.join(job)})"
+    return None
+
+
+def show(ended: Sequence[Outcome], folder: Path) -> None:
+    """Print the table of a sweep's complete runs and the path of their plot, and name the failed jobs."""
+    from rich.console import Console
+
+    from fedrun.report.sweep import sweep_table
+
+    completed = [outcome.summary for outcome in ended if outcome.summary is not None]
+    failed = [outcome for outcome in ended if outcome.error is not None]
+    for outcome in failed:
+        print(f"failed: {' '.join(outcome.overrides)}: {outcome.error}", file=sys.stderr)
+    if failed:
+        print(f"fedrun: {len(failed)} of {len(ended)} jobs failed", file=sys.stderr, flush=True)
+    if completed:
+        print(flush=True)
+        Console().print(sweep_table(completed))
+        plot(completed, folder / CURVES)
+        print(f"\ncurves  {folder / CURVES}")
+
+
+def plot(completed: Sequence[dict[str, Any]], path: Path) -> None:
+    """Draw the curves of all runs: one label per setting, the mean over its seeds."""
+    from fedrun.report.curves import plot_curves, read_rows
+    from fedrun.report.sweep import labels
+    from fedrun.run_folder import METRICS
+
+    groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for summary in completed:
+        groups[summary["group"]].append(summary)
+    names = labels({group: runs[0] for group, runs in groups.items()})
+    rows = {
+        names[group]: [read_rows(Path(run["folder"]) / METRICS) for run in runs] for group, runs in groups.items()
+    }
+    targets = sorted({float(target) for run in completed for target in run["rounds_to"]})
+    plot_curves(rows, path, targets)

@@ -105,7 +105,7 @@ class Gathering:
         self._total += weight
         for name, vector in uploads.items():
             if name in self._means:
-                # mean + (weight / total) (vector − mean): an entry that no client moved stays exactly where it was, while
+                # mean + (weight / total) (vector − mean): an entry that no client moved stays exactly where it was;
                 # Σ w x / Σ w is off by a rounding error, which a server's Adam would blow up to a step of its own.
                 self._means[name].lerp_(vector, weight / self._total)
             else:

@@ -64,7 +64,7 @@ class TurboSVM(ServerHalf):
     schedule: Literal["decreasing", "increasing", "constant"]
     schedule_rounds: Annotated[int, Ge(1)] | None
     tolerance: Annotated[float, Gt(0)]
-    max_iterations: Annotated[int, Ge(-1)]
+    max_iterations: Literal[-1] | Annotated[int, Ge(1)]
     bias: Literal["coordinate", "separate"]
     classes_per_round: Annotated[int, Ge(2)] | Annotated[float, Gt(0), Le(1)]
 

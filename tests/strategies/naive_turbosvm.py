@@ -1,4 +1,4 @@
-"""TurboSVM-FL's server, step by step as in the paper's Algorithms 1 to 3: lists, loops, scikit-learn, autograd, torch's Adam."""
+"""TurboSVM-FL's server as in the paper's Algorithms 1 to 3: lists, loops, scikit-learn, autograd, torch's Adam."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from fedrun.config import Composed
 from fedrun.experiment import Experiment
 from fedrun.report.curves import plot_curves, read_rows
 from fedrun.report.federation import plot_labels, summarise
-from fedrun.run_folder import CHECKPOINT, METRICS, SUMMARY, MetricsFile, clear, finished, opened, write_json, writing
+from fedrun.run_folder import CHECKPOINT, METRICS, SUMMARY, MetricsFile, clear, finished, opened, require_writable, write_json, writing
 from fedrun.simulation import Metrics, Simulation, State
 from fedrun.tracking.base import Observer, Row, RunInfo
 
@@ -48,8 +48,9 @@ def run(
         RunError: the run cannot go on.
     """
     folder = composed.folder
-    if not experiment.overwrite and (summary := finished(folder)):
+    if not experiment.overwrite and (summary := finished(folder)) is not None:
         return summary
+    require_writable(folder)
     simulation = Simulation(experiment, parallel_jobs)
     with opened(folder), writing(folder), logged_to(folder / "run.log"):
         if experiment.overwrite:
@@ -61,7 +62,7 @@ def run(
 @contextmanager
 def logged_to(path: Path) -> Iterator[None]:
     """Append fedrun's log to a file while the block runs."""
-    handler = logging.FileHandler(path, encoding="utf-8")
+    handler = LogFile(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logger = logging.getLogger("fedrun")
     logger.addHandler(handler)
@@ -70,6 +71,15 @@ def logged_to(path: Path) -> Iterator[None]:
     finally:
         logger.removeHandler(handler)
         handler.close()
+
+
+class LogFile(logging.FileHandler):
+    """A log file that may fall short: where there is no room for a line of it, a result cannot be written either, and
+    that is what the user is told.
+    """
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name is logging's
+        pass
 
 
 class Session:
@@ -99,8 +109,8 @@ class Session:
             self.tell("on_end", summary)
             return summary
         finally:
-            metrics.close()
             self.tell("close")
+            metrics.close()
 
     def resumed(self) -> Checkpoint:
         """The checkpoint of an interrupted run, or the beginning of a new one."""
@@ -120,7 +130,9 @@ class Session:
             log.info(line)
         picture = self.folder / "federation.png"
         if not picture.exists():
-            plot_labels(self.simulation.federation, picture)
+            partial = picture.with_suffix(".partial.png")
+            plot_labels(self.simulation.federation, partial)
+            partial.replace(picture)
 
     def rounds(self, stable: Checkpoint, metrics: MetricsFile, rows: list[Row]) -> Checkpoint:
         """Run the rounds that are missing.

@@ -1,0 +1,337 @@
+"""Executors agree with each other, whatever the strategy, the network and the order of work."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import replace
+from functools import cache
+
+import pytest
+import torch
+from torch import nn
+
+from fedrun.client_memory import ClientMemory
+from fedrun.config import build_experiment, compose, option
+from fedrun.datasets.base import Dataset, Scaled, Spec
+from fedrun.errors import InputError, RunError
+from fedrun.executors import vectorized
+from fedrun.executors.base import Executor, Workplace
+from fedrun.executors.in_process import InProcess
+from fedrun.executors.vectorized import Vectorized
+from fedrun.experiment import Experiment, Strategy
+from fedrun.simulation import Simulation
+from fedrun.strategies.base import MODEL, CohortUpdate
+
+EXECUTORS = {"in_process": InProcess, "vectorized": Vectorized}
+
+
+def mlp(spec):
+    encoder = nn.Sequential(nn.Flatten(), nn.Linear(16, 6), nn.ReLU())
+    return nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(6, spec.classes)))
+
+
+def logistic(spec):
+    return nn.Sequential(OrderedDict(encoder=nn.Flatten(), head=nn.Linear(16, spec.classes)))
+
+
+def convolution(spec):
+    encoder = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten())
+    return nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(16, spec.classes)))
+
+
+NETWORKS = {"mlp": mlp, "logistic": logistic, "convolution": convolution}
+
+
+@cache
+def strategy(name: str) -> Strategy:
+    """A strategy as conf/ composes it; a server's Adam has an ε that does not blow up rounding errors."""
+    adam = {"fedadam": "strategy.server.eps=1e-3", "turbosvm": "strategy.server.adam_eps=1.0"}
+    return build_experiment(compose([f"strategy={name}", *([adam[name]] if name in adam else [])]).config).strategy
+
+
+def run(experiment: Experiment, executor: str, rounds: int) -> list[tuple[torch.Tensor, dict[str, float]]]:
+    """Model and metrics after each round, times left out; the last model is followed by what clients remember."""
+    simulation = Simulation(replace(experiment, hardware=replace(experiment.hardware, executor=executor)))
+    state, trace = simulation.initial(), []
+    for _ in range(rounds):
+        state, metrics = simulation.advance(state)
+        kept = {name: value for name, value in metrics.items() if not name.startswith("time/")}
+        kept["client_samples"] = state.totals.client_samples
+        kept["params"] = state.totals.params_up + state.totals.params_down
+        memory = [vector for client in sorted(state.memory.held) for vector in state.memory.held[client].values()]
+        trace.append((torch.cat([state.server.model, *memory]), kept))
+    return trace
+
+
+def assert_same(trace, other, tolerance: float = 1e-5) -> None:
+    for (model, metrics), (other_model, other_metrics) in zip(trace, other, strict=True):
+        torch.testing.assert_close(model, other_model, rtol=tolerance, atol=tolerance)
+        assert metrics == pytest.approx(other_metrics, rel=10 * tolerance, abs=10 * tolerance)
+    assert (trace[0][0][: len(model)] - trace[-1][0][: len(trace[0][0])]).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("name", ["fedavg", "fedprox", "scaffold", "fedadam", "turbosvm"])
+def test_both_executors_agree(make_experiment, name, network):
+    experiment = make_experiment(network=NETWORKS[network], strategy=strategy(name), clients_per_round=5)
+    assert_same(run(experiment, "in_process", 3), run(experiment, "vectorized", 3))
+
+
+LOCAL = {
+    "momentum, weight decay, clipping": {"momentum": 0.9, "weight_decay": 0.01, "max_gradient_norm": 0.5, "epochs": 2},
+    "steps": {"epochs": None, "steps": 7, "momentum": 0.5},
+    "one batch of all samples": {"batch_size": None, "epochs": 3},
+    "falling rate": {"lr": 0.3, "lr_decay": 0.5},
+}
+
+
+@pytest.mark.parametrize("name", ["fedprox", "scaffold"])
+@pytest.mark.parametrize("local", LOCAL.values(), ids=LOCAL)
+def test_both_executors_agree_on_every_way_of_training(make_experiment, name, local):
+    experiment = make_experiment(network=mlp, strategy=strategy(name), local=local, clients_per_round=5)
+    assert_same(run(experiment, "in_process", 3), run(experiment, "vectorized", 3))
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_the_size_of_the_groups_does_not_matter(make_experiment, monkeypatch, size):
+    experiment = make_experiment(network=mlp, strategy=strategy("scaffold"), clients_per_round=6)
+    whole = run(experiment, "vectorized", 2)
+    monkeypatch.setattr(vectorized, "GROUP", size)
+    assert_same(whole, run(experiment, "vectorized", 2), tolerance=2e-6)
+
+
+def test_vectorized_reports_progress_once_per_group(make_experiment, monkeypatch):
+    monkeypatch.setattr(vectorized, "GROUP", 4)
+    assert work(make_experiment(network=mlp), "vectorized").progress(range(6)) == [4, 6]
+    assert work(make_experiment(network=mlp), "in_process").progress(range(6)) == [1, 2, 3, 4, 5, 6]
+
+
+# --- an executor by itself -------------------------------------------------------------------------------------------
+
+
+class Work:
+    """An executor and what it is given in the first round."""
+
+    def __init__(self, experiment: Experiment, executor: type[Executor]) -> None:
+        simulation = Simulation(experiment)
+        self.executor = executor(
+            Workplace(
+                network=simulation.network,
+                samples=simulation.samples,
+                clients=simulation.federation.train,
+                client=experiment.strategy.client,
+                server=experiment.strategy.server,
+                local=experiment.local,
+                seed=experiment.seed,
+            )
+        )
+        state = simulation.initial()
+        self.layout = simulation.network.layout
+        self.received = experiment.strategy.server.broadcast(state.server)
+        self.memory = state.memory
+
+    def __call__(self, cohort) -> CohortUpdate:
+        return self.with_memory(cohort)[0]
+
+    def with_memory(self, cohort) -> tuple[CohortUpdate, ClientMemory]:
+        return self.executor.run(torch.tensor(list(cohort)), 0, self.received, self.memory, lambda done: None)
+
+    def progress(self, cohort) -> list[int]:
+        seen: list[int] = []
+        self.executor.run(torch.tensor(list(cohort)), 0, self.received, self.memory, seen.append)
+        return seen
+
+
+def work(experiment: Experiment, executor: str) -> Work:
+    return Work(experiment, EXECUTORS[executor])
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_rows_are_the_heads_that_the_clients_sent(make_experiment, executor):
+    run_cohort = work(make_experiment(network=mlp, strategy=strategy("turbosvm")), executor)
+    update = run_cohort([4, 0, 3])
+    assert update.rows.shape == (3, 3 * 6 + 3)
+    for row, client in zip(update.rows, [4, 0, 3], strict=True):
+        alone = run_cohort([client]).mean[MODEL]  # the mean of one client is what it sent
+        torch.testing.assert_close(row, alone[16 * 6 + 6 :], rtol=1e-6, atol=1e-7)
+    assert not torch.allclose(update.rows[0], update.rows[1], atol=1e-3)
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_no_rows_are_kept_that_nobody_asked_for(make_experiment, executor):
+    assert work(make_experiment(network=mlp), executor)([0, 1]).rows is None
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_what_the_server_learns(make_experiment, executor):
+    """Clients 4, 0, 3 hold 20, 3, 5 samples: with B = 4 and E = 2 that is 10, 2, 4 steps and 56 samples processed."""
+    run_cohort = work(make_experiment(network=mlp, local={"epochs": 2}), executor)
+    update = run_cohort([4, 0, 3])
+    assert update.clients.tolist() == [4, 0, 3]
+    assert update.samples.tolist() == [20, 3, 5]
+    assert update.steps.tolist() == [10, 2, 4]
+    assert update.client_samples == 56
+    assert update.excluded == ()
+    alone = [run_cohort([client]) for client in (4, 0, 3)]
+    mean = sum(n * each.mean[MODEL] for n, each in zip((20, 3, 5), alone, strict=True)) / 28
+    torch.testing.assert_close(update.mean[MODEL], mean, rtol=1e-5, atol=1e-6)
+    loss = sum(n * each.loss for n, each in zip((20, 3, 5), alone, strict=True)) / 28
+    assert update.loss == pytest.approx(loss, rel=1e-5)
+    assert update.accuracy == pytest.approx(sum(n * e.accuracy for n, e in zip((20, 3, 5), alone, strict=True)) / 28)
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("name", ["fedavg", "scaffold"])
+def test_the_order_of_the_cohort_does_not_matter(make_experiment, executor, name):
+    run_cohort = work(make_experiment(network=mlp, strategy=strategy(name)), executor)
+    one, memory = run_cohort.with_memory([5, 1, 4, 0])
+    two, other = run_cohort.with_memory([0, 1, 4, 5])
+    for sent in one.mean:
+        torch.testing.assert_close(one.mean[sent], two.mean[sent], rtol=1e-6, atol=1e-7)
+    assert set(memory.held) == set(other.held) == ({0, 1, 4, 5} if name == "scaffold" else set())
+    for client in memory.held:
+        torch.testing.assert_close(memory.held[client]["control"], other.held[client]["control"], rtol=1e-6, atol=1e-6)
+
+
+def small_alike() -> Dataset:
+    """Twelve times the same sample."""
+    inputs, targets = torch.full((12, 1, 4, 4), 100, dtype=torch.uint8), torch.ones(12, dtype=torch.int64)
+    return Dataset(Spec((1, 4, 4), 3), Scaled(255.0), inputs, targets, 8, None, ("a", "b", "c"), "alike")
+
+
+def test_dropout_is_a_function_of_seed_round_and_client(make_experiment):
+    """What ran before, and how much randomness it used, must not show."""
+
+    def network(spec):
+        encoder = nn.Sequential(nn.Flatten(), nn.Linear(16, 6), nn.Dropout(0.5))
+        return nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(6, spec.classes)))
+
+    run_cohort = work(make_experiment(network=network), "in_process")
+    first = run_cohort([2])
+    torch.rand(3)
+    assert torch.equal(run_cohort([2]).mean[MODEL], first.mean[MODEL])
+    run_cohort([5])
+    assert torch.equal(run_cohort([2]).mean[MODEL], first.mean[MODEL])
+    alike = small_alike()
+    run_cohort = work(make_experiment(network=network, sizes=(4, 4), dataset=alike), "in_process")
+    assert not torch.equal(run_cohort([0]).mean[MODEL], run_cohort([1]).mean[MODEL])  # nothing else differs
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_a_broadcast_is_left_alone(make_experiment, executor):
+    run_cohort = work(make_experiment(network=mlp, strategy=strategy("scaffold")), executor)
+    before = {name: vector.clone() for name, vector in run_cohort.received.items()}
+    run_cohort([0, 1, 2])
+    assert all(torch.equal(before[name], vector) for name, vector in run_cohort.received.items())
+    assert not run_cohort.memory.held
+
+
+@pytest.mark.parametrize(
+    ("layer", "name"),
+    [(nn.BatchNorm1d(6), "BatchNorm1d"), (nn.Dropout(0.1), "Dropout"), (nn.LSTM(6, 6), "LSTM"), (nn.GRU(6, 6), "GRU")],
+)
+def test_vectorized_refuses_layers_by_name(make_experiment, layer, name):
+    def network(spec):
+        encoder = nn.Sequential(nn.Flatten(), nn.Linear(16, 6), layer)
+        return nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(6, spec.classes)))
+
+    with pytest.raises(InputError, match=rf"hardware\.executor=vectorized.* {name} .*in_process"):
+        Simulation(make_experiment(network=network, hardware={"executor": "vectorized"}))
+
+
+# --- uploads that are not finite -------------------------------------------------------------------------------------
+
+
+def poisoned(*clients: int) -> Dataset:
+    """Four clients of 4, 8, 12 and 16 samples; the samples of those named are so large that training diverges."""
+    draw = torch.Generator().manual_seed(5)
+    inputs, targets = torch.rand(50, 1, 4, 4, generator=draw), torch.randint(0, 3, (50,), generator=draw)
+    order, first = torch.arange(40) * 7 % 40, 0  # as GivenSizes deals
+    for client, size in enumerate((4, 8, 12, 16)):
+        if client in clients:
+            inputs[order[first : first + size]] *= 1e25
+        first += size
+    return Dataset(Spec((1, 4, 4), 3), Scaled(1.0), inputs, targets, 40, None, ("a", "b", "c"), "poisoned")
+
+
+def poisoned_experiment(make_experiment, *clients: int, **changes: object) -> Experiment:
+    return make_experiment(sizes=(4, 8, 12, 16), dataset=poisoned(*clients), clients_per_round=4, **changes)
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("name", ["fedavg", "scaffold", "turbosvm"])
+def test_a_client_that_diverges_is_left_out_and_named(make_experiment, executor, name):
+    experiment = poisoned_experiment(make_experiment, 2, network=mlp, strategy=strategy(name), local={"epochs": 2})
+    run_cohort = work(experiment, executor)
+    update, memory = run_cohort.with_memory([3, 2, 0, 1])
+    assert update.excluded == (2,)
+    assert update.clients.tolist() == [3, 0, 1]
+    assert update.samples.tolist() == [16, 4, 8]
+    assert update.steps.tolist() == [8, 2, 4]
+    assert update.client_samples == 2 * 40  # it did the work
+    assert set(memory.held) == ({0, 1, 3} if name == "scaffold" else set())
+    without = run_cohort([3, 0, 1])
+    for sent in without.mean:
+        torch.testing.assert_close(update.mean[sent], without.mean[sent], rtol=1e-6, atol=1e-7)
+    if name == "turbosvm":
+        torch.testing.assert_close(update.rows, without.rows, rtol=1e-6, atol=1e-7)
+    assert (update.loss, update.accuracy) == pytest.approx((without.loss, without.accuracy), rel=1e-6)
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_scaffolds_server_counts_only_those_that_arrived(make_experiment, executor):
+    """Three of four arrived: c moves by 3/4 of their mean change."""
+    experiment = poisoned_experiment(
+        make_experiment,
+        1,
+        network=mlp,
+        strategy=strategy("scaffold"),
+        local={"epochs": 2},
+        hardware={"executor": executor},
+    )
+    simulation = Simulation(experiment)
+    state, metrics = simulation.advance(simulation.initial())
+    assert metrics["clients/excluded"] == 1
+    controls = torch.stack([state.memory.held[client]["control"] for client in (0, 2, 3)])
+    torch.testing.assert_close(state.server.slots["control"], controls.sum(0) / 4, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_a_round_without_any_finite_upload_ends_the_run(make_experiment, executor):
+    experiment = poisoned_experiment(
+        make_experiment, 0, 1, 2, 3, network=mlp, local={"epochs": 2}, hardware={"executor": executor}
+    )
+    simulation = Simulation(experiment)
+    with pytest.raises(RunError, match=r"round 1: no client's upload was finite \(clients \[.*\]\).*local\.lr"):
+        simulation.advance(simulation.initial())
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_repaired_parameters_are_sent(make_experiment, executor):
+    experiment = poisoned_experiment(
+        make_experiment, 2, network=logistic, local={"epochs": 2, "repair_nonfinite": True}
+    )
+    update = work(experiment, executor)([0, 1, 2, 3])
+    assert update.excluded == ()
+    alone = work(experiment, executor)([2]).mean[MODEL]
+    assert torch.isfinite(alone).all()
+    assert (alone == torch.tensor(1e-5)).any()
+
+
+def test_a_memory_is_a_value():
+    empty = ClientMemory(("control",), 2)
+    one = empty.updated({3: {"control": torch.ones(2)}})
+    assert empty.of(3, torch.device("cpu"))["control"].tolist() == [0, 0]
+    assert one.of(3, torch.device("cpu"))["control"].tolist() == [1, 1]
+    two = one.updated({3: {"control": torch.full((2,), 5.0)}, 1: {"control": torch.full((2,), 2.0)}})
+    assert one.held[3]["control"].tolist() == [1, 1]
+    assert {client: vectors["control"].tolist() for client, vectors in two.held.items()} == {3: [5, 5], 1: [2, 2]}
+    assert ClientMemory((), 2).updated({1: {}}) == ClientMemory((), 2)
+
+
+def test_the_options_of_conf_fit_together():
+    with pytest.raises(InputError, match="ScaffoldClient needs 'control'.*FedAvg does not send"):
+        Strategy(client=option("strategy/client", "scaffold"), server=option("strategy/server", "fedavg")).check()
+    with pytest.raises(InputError, match="ScaffoldServer needs 'control'.*SGD does not send"):
+        Strategy(client=option("strategy/client", "sgd"), server=option("strategy/server", "scaffold")).check()
+    Strategy(client=option("strategy/client", "fedprox"), server=option("strategy/server", "fedadam")).check()

@@ -1,0 +1,154 @@
+"""Many fedrun commands in little time: each runs in a forked child of one process that has imported the slow packages.
+
+``python forked.py PACKAGE...`` imports the packages, then reads one command per line from standard input (a JSON object,
+the fields of :meth:`Fedrun.__call__`) and answers each with a line (the fields of :class:`Ended`).
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended: its exit status (negative: the signal that killed it), and what it printed.
+
+    ``deferred``: torch was not loaded.
+    """
+
+    status: int
+    out: str
+    err: str
+    deferred: bool
+
+
+class Fedrun:
+    """Runs commands; a context manager, which holds the process that forks."""
+
+    def __init__(self, *packages: str) -> None:
+        command = [sys.executable, __file__, *packages]
+        self._parent = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def __enter__(self) -> Fedrun:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._parent.communicate(timeout=60)
+
+    def __call__(
+        self,
+        *arguments: str,
+        folder: Path,
+        send: tuple[int, float] | None = None,
+        kill_at: tuple[str, str, int] | None = None,
+        largest_file: int | None = None,
+    ) -> Ended:
+        """``fedrun ARGUMENTS...`` in a folder.
+
+        Args:
+            arguments: of the command.
+            folder: where it runs.
+            send: a signal to send it, and after how many seconds.
+            kill_at: module or class, function, n: the process kills itself instead of calling the function for the
+                n-th time.
+            largest_file: no file can grow larger than this many bytes.
+        """
+        assert self._parent.stdin is not None and self._parent.stdout is not None
+        order = [arguments, str(folder), send, kill_at, largest_file]
+        print(json.dumps(order), file=self._parent.stdin, flush=True)
+        return Ended(**json.loads(self._parent.stdout.readline()))
+
+
+def serve() -> None:
+    """Carry out the commands that arrive."""
+    for package in sys.argv[1:]:
+        importlib.import_module(package)
+    for line in sys.stdin:
+        arguments, folder, send, kill_at, largest_file = json.loads(line)
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, tempfile.TemporaryFile() as note:
+            child = os.fork()
+            if child == 0:
+                become(arguments, folder, [file.fileno() for file in (out, err, note)], kill_at, largest_file)
+            alarm = threading.Timer(send[1] if send else 0, os.kill, (child, send[0] if send else 0))
+            alarm.start()
+            os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)  # it keeps its number until no alarm can go off
+            alarm.cancel()
+            alarm.join()
+            status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            printed, complained, deferred = map(written, (out, err, note))
+        answer = {"status": status, "out": printed, "err": complained, "deferred": deferred == "True"}
+        print(json.dumps(answer), flush=True)
+
+
+def written(file: IO[bytes]) -> str:
+    """All of a file's content."""
+    file.seek(0)
+    return file.read().decode()
+
+
+def become(
+    arguments: list[str],
+    folder: str,
+    files: list[int],
+    kill_at: tuple[str, str, int] | None,
+    largest_file: int | None,
+) -> None:
+    """Turn this process into the command, which prints to the first two files; never returns."""
+    status: Any = 1
+    try:
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(files[0], 1)
+        os.dup2(files[1], 2)
+        os.chdir(folder)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if kill_at is not None:
+            arrange_death(*kill_at)
+        if largest_file is not None:
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
+        sys.argv = ["fedrun", *arguments]
+        from fedrun.cli import main
+
+        main()
+    except SystemExit as end:
+        status = end.code or 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os.write(files[2], str(type(sys.modules.get("torch")).__name__ == "Deferred").encode())
+        os._exit(status)
+
+
+def arrange_death(place: str, name: str, calls: int) -> None:
+    """Replace a function of a module or class by one that ends this process when it is called the n-th time."""
+    module, _, attribute = place.partition(":")
+    owner = importlib.import_module(module)
+    owner = getattr(owner, attribute) if attribute else owner
+    real, left = getattr(owner, name), calls
+
+    def fatal(*arguments: object, **named: object) -> object:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return real(*arguments, **named)
+
+    setattr(owner, name, fatal)
+
+
+if __name__ == "__main__":
+    serve()

@@ -1,0 +1,248 @@
+"""The command line as its users meet it: exit statuses, one line for every mistake, nothing written, torch not loaded."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fedrun.cli import options_first
+from fedrun.config import conf_dir
+
+from .forked import Fedrun
+
+GROUPS = ("dataset", "hardware", "model", "partition", "strategy", "strategy/client", "strategy/server", "tracking")
+
+SMALL = ("rounds=2", "model=logistic", "partition.clients=4", "hardware.threads=1", "tracking=none")
+
+
+def names(group: str) -> list[str]:
+    return sorted(path.stem for path in (conf_dir() / group).glob("*.yaml"))
+
+
+@pytest.fixture(scope="module")
+def checking() -> Iterator[Fedrun]:
+    """Commands that end before anything slow is imported."""
+    with Fedrun("hydra", "fedrun.cli", "hydra.core.plugins") as fedrun:
+        yield fedrun
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Fedrun]:
+    """Commands that run something."""
+    with Fedrun("fedrun.session", "matplotlib.figure", "sklearn.datasets", "rich.console") as fedrun:
+        yield fedrun
+
+
+# What is wrong, and what the one line must name: the key with its value, and what is allowed.
+REFUSED = [
+    ("local.batch_size=0", "local.batch_size=0: allowed: an integer, at least 1; or null"),
+    ("local.lr=-0.1", "local.lr=-0.1: allowed: a finite number, above 0"),
+    ("local.lr=inf", "local.lr=inf: allowed: a finite number, above 0"),
+    ("local.lr=nan", "local.lr=nan: allowed: a finite number, above 0"),
+    ("local.lr=fast", "local.lr=fast: allowed: a finite number, above 0"),
+    ("local.lr=true", "local.lr=true: allowed: a finite number, above 0"),
+    ("local.lr=", "local.lr='': allowed: a finite number, above 0"),
+    ("~local.lr", "local.lr: is missing; allowed: a finite number, above 0"),
+    ("seed=-1", "seed=-1: allowed: an integer, at least 0"),
+    ("seed=0.5", "seed=0.5: allowed: an integer, at least 0"),
+    ("seed=???", "seed: Missing mandatory value: seed; see fedrun --cfg job"),
+    ("seed=${nothing}", "seed: Interpolation key 'nothing' not found; see fedrun --cfg job"),
+    ("rounds=0", "rounds=0: allowed: an integer, at least 1"),
+    (
+        "clients_per_round=1.5",
+        "clients_per_round=1.5: allowed: an integer, at least 1; or a finite number, above 0 and at most 1",
+    ),
+    ("targets=[70]", "targets=[70]: allowed: a list, each item a finite number, above 0 and at most 1"),
+    ("targets=[] stop_at_targets=true", "stop_at_targets=true needs at least one target, such as targets=[0.9]"),
+    ("targets=[0.5", "targets=[0.5: cannot be read; allowed: KEY=VALUE, GROUP=OPTION; a list is KEY=[A,B], and a value"),
+    ("display=loud", "display=loud: allowed: auto, live, plain, none"),
+    ("overwrite=maybe", "overwrite=maybe: allowed: true or false"),
+    ("output_dir=null", "output_dir=null: allowed: a text"),
+    ("name=../elsewhere", "name=../elsewhere: allowed: words of letters, digits, -, _ and ., joined by /"),
+    ("name=/elsewhere", "name=/elsewhere: allowed: words of letters, digits, -, _ and ., joined by /"),
+    ("hardware.threads=0", "hardware.threads=0: allowed: an integer, at least 1; or null"),
+    ("strategy.server.weighting=votes", "strategy.server.weighting=votes: allowed: samples, uniform"),
+    (
+        "local.epochs=2 local.steps=3",
+        "local.epochs=2 and local.steps=3: exactly one of the two must be a number, the other null",
+    ),
+    ("local=null", "local=null: allowed: a mapping whose _target_ is a LocalTraining"),
+    ("local.pace=1", "local.pace: unknown key; allowed below local: lr, lr_decay, momentum, weight_decay, batch_size,"),
+    ("+local.pace=1", "local.pace: unknown key; allowed below local: lr, lr_decay, momentum, weight_decay, batch_size,"),
+    ("pace=1 speed=2", "pace: unknown key; allowed: seed, rounds, clients_per_round,"),
+    ("+pace=1", "pace: unknown key; allowed: dataset, partition, model,"),
+    ("nothing.pace=1", "nothing.pace: unknown key; fedrun --cfg job shows all keys"),
+    ("strategy.client.mu=1", "strategy.client.mu: unknown key; allowed below strategy.client: nothing"),
+    ("strategy.client=3", "strategy.client=3: allowed: strategy/client=OPTION, one of fedprox, scaffold, sgd"),
+    ("strategy=none", "strategy=none: no such option; allowed: " + ", ".join(names("strategy"))),
+    ("strategy=", "strategy='': no such option; allowed: " + ", ".join(names("strategy"))),
+    ("strategy=3", "strategy=3: names no option; allowed: strategy=OPTION, one of " + ", ".join(names("strategy"))),
+    ("~strategy", "~strategy: names no option; allowed: strategy=OPTION, one of " + ", ".join(names("strategy"))),
+    ("+strategy/client=fedprox", "strategy/client: is there already; choose one option as strategy/client=OPTION"),
+    ("strategy/clients=sgd", "strategy/clients: unknown key; allowed below strategy: client, server"),
+    ("strategies=fedavg", "strategies: unknown key; allowed: seed, rounds,"),
+    ("recipe=none", "recipe=none: no such option; allowed: " + ", ".join(names("recipe")) + "; or ~recipe for none"),
+    ("experiment=none", "experiment=none: no such option; allowed: demo, fedavg/mnist_2nn, turbosvm/shakespeare"),
+    ("strategy=fedavg,turbosvm", "strategy=fedavg,turbosvm: several values are a sweep, fedrun -m ...; a list is written"),
+    ("dataset", "dataset: cannot be read; allowed: KEY=VALUE, GROUP=OPTION"),
+    ("dataset._target_=os.system", "dataset._target_=os.system: not a recipe; allowed: the dotted path of a recipe"),
+    ("dataset._target_=subprocess.Popen", "dataset._target_=subprocess.Popen: not a recipe; allowed: the dotted path"),
+    ("dataset._target_=fedrun.none.X", "dataset._target_=fedrun.none.X: No module named 'fedrun.none'; allowed:"),
+    (
+        "model=leaf_femnist_cnn",
+        "model=leaf_femnist_cnn reads inputs of shape 1x28x28, but the dataset's samples are 1x8x8",
+    ),
+    (
+        "strategy/client=scaffold",
+        "strategy.client=ScaffoldClient needs 'control' from the server, which strategy.server=FedAvg does not send;",
+    ),
+    (
+        "strategy/server=scaffold",
+        "strategy.server=ScaffoldServer needs 'control' from the clients, which strategy.client=SGD does not send;",
+    ),
+    (
+        "strategy=turbosvm rounds=300",
+        "rounds=300: the SVM's schedule ends after strategy.server.schedule_rounds=201; allowed: ",
+    ),
+    (
+        "strategy=turbosvm strategy/server@strategy.server.base=turbosvm",
+        "strategy.server.base: TurboSVM's base must be an averaging strategy such as fedavg or fedadam",
+    ),
+    ("-m seed=0,1 rounds=0", "rounds=0: allowed: an integer, at least 1 (job 0 of the sweep: seed=0 rounds=0)"),
+    ("-m strategy=fedavg,none", "strategy=none: no such option; allowed: "),
+    ("-m strategy=fedavg,turbosvm rounds=300", "rounds=300: the SVM's schedule ends after "),
+    ("-m seed=0,1 pace=1", "pace: unknown key; allowed: seed, rounds,"),
+    ("-m experiment=demo local.lr=0", "local.lr=0: allowed: a finite number, above 0 (job 0 of the sweep: "),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), REFUSED)
+def test_a_refused_configuration(checking: Fedrun, tmp_path: Path, arguments: str, message: str) -> None:
+    ended = checking(*arguments.split(), folder=tmp_path)
+    assert ended.err.startswith(f"fedrun: {message}")
+    assert ended.err.count("\n") == 1
+    assert (ended.status, ended.out) == (2, "")
+    assert list(tmp_path.iterdir()) == []
+    assert ended.deferred, "torch was loaded before the configuration was refused"
+
+
+# What can only be known once the data are there, or the machine is asked.
+REFUSED_LATER = [
+    ("clients_per_round=11", "clients_per_round=11: the federation has 10 clients; allowed: 1 to 10, or a share such as"),
+    ("partition=natural", "partition=natural needs a dataset whose samples have users, and this one has none; allowed"),
+    ("partition.clients=1000", "partition=dirichlet: clients=1000 with min_samples=10 needs at least 10000 training"),
+    ("dataset=femnist", "data/femnist/train is not a folder that can be read: run `git clone https://github.com/"),
+    ("dataset=shakespeare data_dir=here", "here/shakespeare/train is not a folder that can be read: run `git clone"),
+    ("dataset=mnist dataset.download=false", "data/MNIST/raw lacks train-images-idx3-ubyte, "),
+    ("hardware.device=abacus", "hardware.device=abacus: no such device; allowed: cpu, cuda, cuda:N"),
+    ("hardware.device=cuda:999", "hardware.device=cuda:999: PyTorch sees "),
+    ("hardware.executor=vectorized model.dropout=0.5", "hardware.executor=vectorized cannot train a model with Dropout"),
+    ("output_dir=/dev/null/here", "/dev/null: is not a folder that can be written; choose another output_dir"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), REFUSED_LATER)
+def test_input_that_cannot_be_used(running: Fedrun, tmp_path: Path, arguments: str, message: str) -> None:
+    ended = running(*arguments.split(), folder=tmp_path)
+    assert ended.err.startswith(f"fedrun: {message}")
+    assert ended.err.count("\n") == 1
+    assert (ended.status, ended.out) == (2, "")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("strategy", names("strategy"))
+def test_no_strategy_loads_torch_to_be_checked(checking: Fedrun, tmp_path: Path, strategy: str) -> None:
+    ended = checking(f"strategy={strategy}", "rounds=0", folder=tmp_path)
+    assert ended.err == "fedrun: rounds=0: allowed: an integer, at least 1\n"
+    assert ended.deferred, f"a module of strategy={strategy} uses torch while it is imported"
+
+
+@pytest.mark.parametrize("option", [f"{group}={name}" for group in ("dataset", "model", "partition") for name in names(group)])
+def test_no_option_loads_torch_to_be_checked(checking: Fedrun, tmp_path: Path, option: str) -> None:
+    # Two mistakes, so that the check of what fits together, which comes last, is not needed to refuse it.
+    ended = checking(option, "rounds=0", folder=tmp_path)
+    assert ended.status == 2
+    assert ended.deferred, f"a module of {option} uses torch while it is imported"
+
+
+def test_help_lists_every_group_and_option(checking: Fedrun, tmp_path: Path) -> None:
+    ended = checking("--help", folder=tmp_path)
+    assert (ended.status, ended.err) == (0, "")
+    assert ended.deferred
+    for group in GROUPS:
+        assert f"\n{group}: {', '.join(names(group))}\n" in ended.out
+    assert "fedrun strategy=turbosvm dataset=femnist  " in ended.out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_examples_of_help_compose(checking: Fedrun, tmp_path: Path) -> None:
+    shown = checking("--help", folder=tmp_path).out.splitlines()
+    examples = [line.strip().split("  ")[0].split() for line in shown if line.startswith("  fedrun ")]
+    assert len(examples) >= 7
+    for _, *arguments in examples:
+        # A seed that is refused last of all: everything else in the example is right.
+        ended = checking(*(part for part in arguments if part not in ("--cfg", "job")), "seed=-1", folder=tmp_path)
+        assert ended.err.startswith("fedrun: seed=-1: allowed: an integer, at least 0"), arguments
+
+
+def test_the_composed_configuration_is_shown(checking: Fedrun, tmp_path: Path) -> None:
+    ended = checking("strategy=fedprox", "--cfg", "job", folder=tmp_path)
+    assert (ended.status, ended.err) == (0, "")
+    assert ended.deferred
+    assert "\n    _target_: fedrun.strategies.fedprox.FedProx\n    mu: 0.01\n" in ended.out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_options_may_stand_between_keys() -> None:
+    assert options_first(["strategy=turbosvm", "-m", "seed=0,1"]) == ["-m", "strategy=turbosvm", "seed=0,1"]
+    assert options_first(["seed=1", "--cfg", "job", "seed=2"]) == ["--cfg", "job", "seed=1", "seed=2"]
+    assert options_first(["--config-dir=mine", "+x=3", "~recipe"]) == ["--config-dir=mine", "~recipe", "+x=3"]
+
+
+def test_a_run_and_the_same_run_again(running: Fedrun, tmp_path: Path) -> None:
+    first = running(*SMALL, folder=tmp_path)
+    assert (first.status, first.err) == (0, "")
+    assert "fedavg · digits · seed 0, 2 rounds" in first.out
+    (summary,) = tmp_path.glob("outputs/runs/digits/fedavg/*/seed=0/summary.json")
+    assert f"curves  {summary.parent.relative_to(tmp_path)}/curves.png" in first.out
+    again = running(*SMALL, folder=tmp_path)
+    assert again.status == 0
+    assert again.out.startswith("fedavg · digits · seed 0: finished earlier; overwrite=true computes it again\n")
+    assert again.out.splitlines()[1:] == first.out.splitlines()[-len(again.out.splitlines()) + 1 :]  # the same table
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["outputs"]
+
+
+def test_a_run_that_diverges(running: Fedrun, tmp_path: Path) -> None:
+    ended = running(*SMALL, "local.lr=1e38", folder=tmp_path)
+    assert ended.status == 1
+    assert ended.err.startswith("fedrun: round 1: no client's upload was finite ")
+    assert ended.err.count("\n") == 1
+
+
+def test_ctrl_c(running: Fedrun, tmp_path: Path) -> None:
+    ended = running(*SMALL, "rounds=100000", folder=tmp_path, send=(signal.SIGINT, 2.0))
+    assert ended.status == 130
+    assert ended.err == "fedrun: interrupted; the same command (without overwrite=true) continues\n"
+
+
+def test_a_reader_who_has_seen_enough(tmp_path: Path) -> None:
+    command = subprocess.Popen(
+        [sys.executable, "-m", "fedrun", "--help"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert command.stdout is not None and command.stderr is not None
+    command.stdout.close()
+    assert command.wait(30) == 1
+    assert command.stderr.read() == b""
+    command.stderr.close()
+
+
+def test_the_package_can_be_run(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "fedrun", "rounds=0"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr == "fedrun: rounds=0: allowed: an integer, at least 1\n"
