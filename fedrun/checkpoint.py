@@ -75,9 +75,9 @@ def save(path: Path, checkpoint: Checkpoint, identity: Identity) -> None:
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
-    except RuntimeError as error:  # torch.save reports a failing write in its own way
+    except RuntimeError as error:  # torch.save hides a failing write behind an error of its own
         partial.unlink(missing_ok=True)
-        raise OSError(f"cannot write {path}: {str(error).splitlines()[0]}") from error
+        raise error.__context__ if isinstance(error.__context__, OSError) else OSError(str(error)) from error
     except OSError:
         partial.unlink(missing_ok=True)
         raise
@@ -96,7 +96,12 @@ def load(path: Path, identity: Identity, initial: State) -> Checkpoint:
     """
     advice = "it was left in place and not used; delete it, or start over with overwrite=true"
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        file = path.open("rb")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or error}); {advice}") from None
+    try:
+        with file:
+            content = torch.load(file, map_location="cpu", weights_only=True)
         found = Identity(**content["identity"])
         if content["format"] != FORMAT:
             raise InputError(f"{path}: written by another version of fedrun; {advice}")
@@ -118,7 +123,5 @@ def load(path: Path, identity: Identity, initial: State) -> Checkpoint:
         return Checkpoint(state, content["metrics_bytes"], content["tracking_id"], content["seconds"])
     except InputError:
         raise
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror or error}); {advice}") from None
     except Exception as error:  # whatever unpickling garbage raises
         raise InputError(f"{path}: damaged ({type(error).__name__}); {advice}") from None

@@ -34,7 +34,9 @@ def explain(error: Exception, arguments: Sequence[str]) -> str:
         return f"{unknown['key']}: {_why_unknown(unknown['key'], arguments)}"
     if several := re.search(r"Ambiguous value for argument '(?P<argument>[^']+)'", text):
         return f"{several['argument']}: several values are a sweep, fedrun -m ...; a list is written KEY=[A,B]"
-    if repeated := re.search(r"Multiple values for (?P<group>\S+)\.", text):
+    if repeated := re.search(
+        r"(?:Multiple values for )?(?P<group>\S+)(?:\. To override| appears more than once)", text
+    ):
         return f"{repeated['group']}: is there already; choose one option as {repeated['group']}=OPTION, without +"
     if wrong := next(filter(_names_no_option, arguments), None):
         group = wrong.lstrip("~").partition("=")[0]
@@ -52,7 +54,11 @@ def _why_unknown(key: str, arguments: Sequence[str]) -> str:
     """Why a key or group that was not found does not exist, and what does, given the other arguments."""
     group, _, package = key.partition("@")
     if names := options(group):
-        return f"is no place for an option of {group}" if package else f"cannot be chosen here; allowed: {', '.join(names)}"
+        return (
+            f"is no place for an option of {group}"
+            if package
+            else f"cannot be chosen here; allowed: {', '.join(names)}"
+        )
     parents = key.replace("/", ".").split(".")[:-1]
     node = _composed([argument for argument in arguments if options(argument.partition("=")[0])])
     for parent in parents:

@@ -193,7 +193,9 @@ def build(node: Any, path: str) -> Any:
     arguments = dict(node)
     target = arguments.pop("_target_", None)
     if target is None:
-        raise InputError(f"{path}: has no _target_, so it does not say what to build; choose one of the group's options")
+        raise InputError(
+            f"{path}: has no _target_, so it does not say what to build; choose one of the group's options"
+        )
     return _construct(_locate(target, path), arguments, path)
 
 
@@ -218,7 +220,9 @@ def _construct(recipe: type, arguments: Mapping[str, Any], path: str) -> object:
             raise InputError(f"{_join(path, key)}: unknown key; allowed{_below(path)}: {', '.join(names) or 'nothing'}")
     for name in names:
         if name not in arguments:
-            raise InputError(f"{_join(path, name)}: is missing; allowed: {_allowed(annotations[name], _join(path, name))}")
+            raise InputError(
+                f"{_join(path, name)}: is missing; allowed: {_allowed(annotations[name], _join(path, name))}"
+            )
     built = {key: build(value, _join(path, key)) for key, value in arguments.items()}
     try:
         return recipe(**built)

@@ -45,7 +45,7 @@ class Hardware:
             raise InputError(f"hardware.device={self.device}: no such device; allowed: cpu, cuda, cuda:N") from None
         if device.type not in ("cpu", "cuda"):
             raise InputError(f"hardware.device={self.device}: not supported; allowed: cpu, cuda, cuda:N")
-        if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        if device.type == "cuda" and not 0 <= (device.index or 0) < torch.cuda.device_count():  # 999 overflows to -25
             found = torch.cuda.device_count()
             raise InputError(f"hardware.device={self.device}: PyTorch sees {found} CUDA devices here; try hardware=cpu")
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -20,7 +20,7 @@ from fedrun.tracking.base import Row
 ACCURACY = "test/accuracy"
 HIGHER_IS_BETTER = (ACCURACY, "test/f1", "test/mcc")
 LOWER_IS_BETTER = ("test/loss",)
-PACKAGES = ("fedrun", "torch", "numpy", "scikit-learn", "hydra-core")
+PACKAGES = ("fedrun", "numpy", "scikit-learn", "hydra-core")
 
 
 def target_name(target: float) -> str:
@@ -53,7 +53,8 @@ def best(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
 
 def versions() -> dict[str, str]:
     """What computed the results."""
-    return {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}}
+    packages = {name: version(name) for name in PACKAGES}
+    return {"python": platform.python_version(), "torch": torch.__version__, **packages}
 
 
 def save_model(simulation: Simulation, state: State, path: Path) -> None:

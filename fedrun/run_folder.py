@@ -68,7 +68,7 @@ def opened(folder: Path) -> Iterator[None]:
     """
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / ".lock").open("w")
+        lock = (folder / ".lock").open("a")
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -129,7 +129,8 @@ class MetricsFile:
                 f"{path}: has {size} bytes where the checkpoint beside it expects {keep_bytes}; it was cut short; "
                 "restore it, or start over with overwrite=true"
             )
-        os.truncate(path, keep_bytes) if size else None
+        if size > keep_bytes:
+            os.truncate(path, keep_bytes)
         self._file: TextIO = path.open("a", encoding="utf-8")
         self.size = keep_bytes
 

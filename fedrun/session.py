@@ -21,7 +21,18 @@ from fedrun.config import Composed
 from fedrun.experiment import Experiment
 from fedrun.report.curves import plot_curves, read_rows
 from fedrun.report.federation import plot_labels, summarise
-from fedrun.run_folder import CHECKPOINT, METRICS, SUMMARY, MetricsFile, clear, finished, opened, require_writable, write_json, writing
+from fedrun.run_folder import (
+    CHECKPOINT,
+    METRICS,
+    SUMMARY,
+    MetricsFile,
+    clear,
+    finished,
+    opened,
+    require_writable,
+    write_json,
+    writing,
+)
 from fedrun.simulation import Metrics, Simulation, State
 from fedrun.tracking.base import Observer, Row, RunInfo
 
@@ -52,7 +63,7 @@ def run(
         return summary
     require_writable(folder)
     simulation = Simulation(experiment, parallel_jobs)
-    with opened(folder), writing(folder), logged_to(folder / "run.log"):
+    with opened(folder), writing(folder / "run.log"), logged_to(folder / "run.log"):
         if experiment.overwrite:
             clear(folder)
         session = Session(composed, experiment, simulation, observers)
@@ -123,16 +134,18 @@ class Session:
     def describe(self) -> None:
         """Record the configuration, and say and draw who holds which samples."""
         record = self.folder / ".hydra"
-        record.mkdir(exist_ok=True)
-        OmegaConf.save(self.composed.config, record / "config.yaml")
-        OmegaConf.save(list(self.composed.overrides), record / "overrides.yaml")
+        with writing(record):
+            record.mkdir(exist_ok=True)
+            OmegaConf.save(self.composed.config, record / "config.yaml")
+            OmegaConf.save(list(self.composed.overrides), record / "overrides.yaml")
         for line in str(summarise(self.simulation.federation)).splitlines():
             log.info(line)
         picture = self.folder / "federation.png"
         if not picture.exists():
             partial = picture.with_suffix(".partial.png")
-            plot_labels(self.simulation.federation, partial)
-            partial.replace(picture)
+            with writing(picture):
+                plot_labels(self.simulation.federation, partial)
+                partial.replace(picture)
 
     def rounds(self, stable: Checkpoint, metrics: MetricsFile, rows: list[Row]) -> Checkpoint:
         """Run the rounds that are missing.
@@ -148,7 +161,9 @@ class Session:
             return Checkpoint(state, metrics.size, stable.tracking_id, spent)
 
         def record(state: State, measured: Metrics) -> None:
-            row = metrics.append(self.row(state, measured))
+            row = self.row(state, measured)
+            with writing(self.folder / METRICS):
+                row = metrics.append(row)
             rows.append(row)
             self.tell("on_row", row)
 
@@ -164,11 +179,16 @@ class Session:
                     record(state, measured)
                 stable = reached(state)
                 if time.monotonic() - saved >= experiment.checkpoint_seconds:
-                    checkpoints.save(self.folder / CHECKPOINT, stable, self.identity)
+                    self.save(stable)
                     saved = time.monotonic()
         finally:
-            checkpoints.save(self.folder / CHECKPOINT, stable, self.identity)
+            self.save(stable)
         return stable
+
+    def save(self, stable: Checkpoint) -> None:
+        """Replace the checkpoint."""
+        with writing(self.folder / CHECKPOINT):
+            checkpoints.save(self.folder / CHECKPOINT, stable, self.identity)
 
     def over(self, state: State, rows: Sequence[Row]) -> bool:
         """Whether the run is complete."""
@@ -187,9 +207,13 @@ class Session:
     def finish(self, stable: Checkpoint, rows: Sequence[Row]) -> dict[str, Any]:
         """Write the results of a complete run, its summary last."""
         state, choices = stable.state, self.composed.choices
-        results.save_model(self.simulation, state, self.folder / "model.safetensors")
-        results.save_clients(self.simulation, state, self.folder / "clients.parquet")
-        plot_curves({self.composed.title: [rows]}, self.folder / "curves.png", self.experiment.targets)
+        model, clients, curves = (self.folder / name for name in ("model.safetensors", "clients.parquet", "curves.png"))
+        with writing(model):
+            results.save_model(self.simulation, state, model)
+        with writing(clients):
+            results.save_clients(self.simulation, state, clients)
+        with writing(curves):
+            plot_curves({self.composed.title: [rows]}, curves, self.experiment.targets)
         summary = {
             "status": "complete",
             "title": self.composed.title,
@@ -209,7 +233,8 @@ class Session:
             "seconds": stable.seconds,
             "versions": results.versions(),
         }
-        write_json(self.folder / SUMMARY, summary)
+        with writing(self.folder / SUMMARY):
+            write_json(self.folder / SUMMARY, summary)
         return summary
 
     def info(self, stable: Checkpoint, rows: Sequence[Row]) -> RunInfo:

@@ -145,8 +145,6 @@ def plot(completed: Sequence[dict[str, Any]], path: Path) -> None:
     for summary in completed:
         groups[summary["group"]].append(summary)
     names = labels({group: runs[0] for group, runs in groups.items()})
-    rows = {
-        names[group]: [read_rows(Path(run["folder"]) / METRICS) for run in runs] for group, runs in groups.items()
-    }
+    rows = {names[group]: [read_rows(Path(run["folder"]) / METRICS) for run in runs] for group, runs in groups.items()}
     targets = sorted({float(target) for run in completed for target in run["rounds_to"]})
     plot_curves(rows, path, targets)

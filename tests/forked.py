@@ -52,7 +52,7 @@ class Fedrun:
         *arguments: str,
         folder: Path,
         send: tuple[int, float] | None = None,
-        kill_at: tuple[str, str, int] | None = None,
+        kill_at: tuple[str, str, int, float] | None = None,
         largest_file: int | None = None,
     ) -> Ended:
         """``fedrun ARGUMENTS...`` in a folder.
@@ -61,8 +61,8 @@ class Fedrun:
             arguments: of the command.
             folder: where it runs.
             send: a signal to send it, and after how many seconds.
-            kill_at: module or class, function, n: the process kills itself instead of calling the function for the
-                n-th time.
+            kill_at: module or class, function, n, seconds: the process dies without warning when it calls the function
+                for the n-th time, or so many seconds later.
             largest_file: no file can grow larger than this many bytes.
         """
         assert self._parent.stdin is not None and self._parent.stdout is not None
@@ -102,7 +102,7 @@ def become(
     arguments: list[str],
     folder: str,
     files: list[int],
-    kill_at: tuple[str, str, int] | None,
+    kill_at: tuple[str, str, int, float] | None,
     largest_file: int | None,
 ) -> None:
     """Turn this process into the command, which prints to the first two files; never returns."""
@@ -133,7 +133,7 @@ def become(
         os._exit(status)
 
 
-def arrange_death(place: str, name: str, calls: int) -> None:
+def arrange_death(place: str, name: str, calls: int, seconds: float) -> None:
     """Replace a function of a module or class by one that ends this process when it is called the n-th time."""
     module, _, attribute = place.partition(":")
     owner = importlib.import_module(module)
@@ -143,8 +143,10 @@ def arrange_death(place: str, name: str, calls: int) -> None:
     def fatal(*arguments: object, **named: object) -> object:
         nonlocal left
         left -= 1
-        if left == 0:
+        if left == 0 and seconds == 0:
             os.kill(os.getpid(), signal.SIGKILL)
+        if left == 0:
+            signal.setitimer(signal.ITIMER_REAL, seconds)  # nobody handles its signal, so that the kernel ends us
         return real(*arguments, **named)
 
     setattr(owner, name, fatal)
