@@ -104,6 +104,7 @@ class Experiment:
         self.strategy.check()
         self.strategy.server.check(self.rounds)
         self.local.check()
+        self.strategy.client.check(self.local)
         self.model.check(self.dataset.spec)
         if self.stop_at_targets and not self.targets:
             raise InputError("stop_at_targets=true needs at least one target, such as targets=[0.9]")

@@ -32,11 +32,13 @@ class Totals:
         params_up: numbers (float32) sent by clients.
         params_down: numbers sent to clients.
         client_samples: samples processed in local training, forward and backward.
+        forward_samples: samples that clients processed by forward passes only.
     """
 
     params_up: int = 0
     params_down: int = 0
     client_samples: int = 0
+    forward_samples: int = 0
 
 
 @dataclass(frozen=True)
@@ -141,6 +143,7 @@ class Simulation:
             params_up=state.totals.params_up + up,
             params_down=state.totals.params_down + down,
             client_samples=state.totals.client_samples + update.client_samples,
+            forward_samples=state.totals.forward_samples + update.forward_samples,
         )
         metrics = {
             "train/loss": update.loss,

@@ -131,7 +131,7 @@ class Trained:
     Attributes:
         steps: SGD steps made.
         processed: samples processed.
-        loss_sum: sum over processed samples of the loss, float32 scalar on the device.
+        loss_sum: sum over processed samples of :meth:`ClientHalf.loss`, float32 scalar on the device.
         correct: number of processed samples that were predicted correctly, int64 scalar on the device.
     """
 
@@ -142,18 +142,25 @@ class Trained:
 
 
 def sgd_step(
-    weights: torch.Tensor, gradient: torch.Tensor, momentum: torch.Tensor | None, rate: float, local: LocalTraining
+    weights: torch.Tensor,
+    gradient: torch.Tensor,
+    momentum: torch.Tensor | None,
+    rate: float,
+    local: LocalTraining,
+    decay: torch.Tensor | None = None,
 ) -> None:
     """One step of SGD in place, on one client's parameters ``[T]`` or on a cohort's ``[C, T]``.
 
     The update rule is ``torch.optim.SGD``'s. ``gradient`` is used as scratch space; ``momentum`` (zeros at first, None
-    where the momentum is 0) is updated.
+    where the momentum is 0) is updated. ``decay`` (``[1]`` or ``[C, 1]``) is a weight decay beside ``local``'s.
     """
     if local.max_gradient_norm is not None:
         norm = gradient.norm(dim=-1, keepdim=True)
         gradient.mul_((local.max_gradient_norm / (norm + 1e-6)).clamp_max_(1.0))
     if local.weight_decay:
         gradient.add_(weights, alpha=local.weight_decay)
+    if decay is not None:
+        gradient.addcmul_(weights, decay)
     if momentum is not None:
         momentum.mul_(local.momentum).add_(gradient)
         gradient = momentum
@@ -184,6 +191,8 @@ def train(
     """
     weights = network.vector[: network.layout.trainable]
     momentum = torch.zeros_like(weights) if local.momentum else None
+    decay = half.decay(constants)
+    plain = type(half).loss is ClientHalf.loss  # then one fused call computes the mean
     batch = len(own) if local.batch_size is None else local.batch_size
     steps = processed = 0
     losses: list[torch.Tensor] = []
@@ -197,10 +206,10 @@ def train(
         targets.append(labels)
         for x, y in zip(torch.split(inputs, batch), torch.split(labels, batch), strict=True):
             z = module(samples.encoding(x))
-            loss = torch.nn.functional.cross_entropy(z, y)
+            loss = torch.nn.functional.cross_entropy(z, y) if plain else half.loss(z, y, constants).mean()
             gradient = network.backward(loss)
             half.correct(gradient, weights, constants)
-            sgd_step(weights, gradient, momentum, rate, local)
+            sgd_step(weights, gradient, momentum, rate, local, decay)
             losses.append(loss.detach())
             sizes.append(len(y))
             logits.append(z.detach())
