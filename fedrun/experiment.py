@@ -39,6 +39,11 @@ class Strategy:
                 f"strategy.client={client} needs {missing!r} from the server, which strategy.server={server} does not "
                 "send; choose the server half made for it"
             )
+        if missing := ", ".join(sorted(self.client.relies_on - self.server.maintains)):
+            raise InputError(
+                f"strategy.client={client} relies on the mean {missing!r} of all clients, which "
+                f"strategy.server={server} does not use; choose the server half made for it"
+            )
         if missing := ", ".join(sorted(self.server.needs - self.client.sends)):
             raise InputError(
                 f"strategy.server={server} needs {missing!r} from the clients, which strategy.client={client} does not "

@@ -73,6 +73,8 @@ class ClientHalf:
         needs: names the server must broadcast beside the model.
         sends: names the client uploads.
         remembers: names of vectors ``[T]`` kept between a client's rounds; zero until it first takes part.
+        relies_on: sums over all clients' memories that the server must keep account of and use (see
+            :attr:`ServerHalf.maintains`), without which local training goes astray.
         counts_labels: whether :attr:`ClientInfo.label_counts` is wanted.
         measures_initial_loss: whether :attr:`ClientInfo.initial_loss` is wanted, at the cost of a forward pass over all
             of the client's samples.
@@ -81,6 +83,7 @@ class ClientHalf:
     needs: ClassVar[frozenset[str]] = frozenset()
     sends: ClassVar[frozenset[str]] = frozenset({MODEL})
     remembers: ClassVar[frozenset[str]] = frozenset()
+    relies_on: ClassVar[frozenset[str]] = frozenset()
     counts_labels: ClassVar[bool] = False
     measures_initial_loss: ClassVar[bool] = False
 
@@ -212,6 +215,7 @@ class ServerHalf(ABC):
     Attributes:
         needs: names the clients must upload.
         broadcasts: names the server sends down beside the model.
+        maintains: names of what clients remember whose mean over all clients this half follows and uses.
         rows: which entries of every single client's model it must see (the mean is always there).
     """
 
@@ -221,6 +225,10 @@ class ServerHalf(ABC):
 
     @property
     def broadcasts(self) -> frozenset[str]:
+        return frozenset()
+
+    @property
+    def maintains(self) -> frozenset[str]:
         return frozenset()
 
     @property

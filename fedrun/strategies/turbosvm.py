@@ -77,6 +77,10 @@ class TurboSVM(ServerHalf):
         return self.base.broadcasts
 
     @property
+    def maintains(self) -> frozenset[str]:
+        return self.base.maintains
+
+    @property
     def rows(self) -> Rows:
         return "head"
 
