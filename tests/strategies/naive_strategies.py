@@ -244,3 +244,55 @@ class NaiveAggregation(NaiveLocal):
         networks = [self.train(client, index)[0] for client in cohort]
         before = {name: tensor.clone() for name, tensor in floats(self.network).items()}
         self.load(self.combine(before, [floats(network) for network in networks], self.sizes(cohort)))
+
+
+@dataclass
+class NaiveFedOpt(NaiveLocal):
+    """The weighted mean displacement, given to a torch optimizer or to ``rule(x, Δ, state, name) -> x``."""
+
+    optimizer: Callable[..., torch.optim.Optimizer] | None = None
+    rule: Callable[[torch.Tensor, torch.Tensor, dict[str, torch.Tensor]], torch.Tensor] | None = None
+    frozen: bool = False
+
+    def __post_init__(self) -> None:
+        self.state: dict[str, dict[str, torch.Tensor]] = {name: {} for name in parameters(self.network)}
+        if self.optimizer is not None:
+            self.stepper = self.optimizer(list(self.network.parameters()))
+
+    def round(self, index: int, cohort: list[int]) -> None:
+        mean = weighted_mean([self.train(client, index)[0] for client in cohort], self.sizes(cohort))
+        x = parameters(self.network)
+        if self.optimizer is not None:
+            for name, parameter in self.network.named_parameters():
+                parameter.grad = x[name] - mean[name]
+            self.stepper.step()
+        else:
+            self.set_parameters({name: self.rule(x[name], mean[name] - x[name], self.state[name]) for name in x})
+        if not self.frozen:
+            self.load_buffers(mean)
+
+
+@dataclass
+class NaiveFedAwS(NaiveLocal):
+    lr: float = 0.01
+    eps: float = 1e-5
+    with_bias: bool = True
+
+    def __post_init__(self) -> None:
+        self.adam = torch.optim.Adam(self.network.head.parameters(), self.lr, eps=self.eps)
+
+    def round(self, index: int, cohort: list[int]) -> None:
+        self.load(weighted_mean([self.train(client, index)[0] for client in cohort], self.sizes(cohort)))
+        head = self.network.head
+        rows = [
+            torch.cat([head.weight[c], head.bias[c : c + 1]]) if self.with_bias else head.weight[c]
+            for c in range(head.out_features)
+        ]
+        loss = 0 * (head.weight.sum() + head.bias.sum())  # so that Adam steps even where no pair counts
+        for c, row in enumerate(rows):
+            for other in rows[c + 1 :]:
+                cosine = torch.dot(row, other) / (row.norm() * other.norm())
+                loss = loss + (cosine if cosine > 0 else 0)
+        self.adam.zero_grad()
+        loss.backward()
+        self.adam.step()
