@@ -224,13 +224,15 @@ def network_of(simulation: Simulation, build) -> nn.Module:
     return network
 
 
-def assert_equal_after(simulation: Simulation, naive: NaiveServer, rounds: int = 3, tolerance: float = 1e-5) -> None:
+def assert_equal_after(
+    simulation: Simulation, naive: NaiveServer, rounds: int = 3, tolerance: float = 1e-5, cohort: int = COHORT
+) -> None:
     """Both run ``rounds`` rounds; every float tensor must agree after each."""
     state = simulation.initial()
     before = state.server.model.clone()
     for index in range(rounds):
         state, _ = simulation.advance(state)
-        naive.round(index, select(naive.seed, index, len(naive.data), COHORT).tolist())
+        naive.round(index, select(naive.seed, index, len(naive.data), cohort).tolist())
         for name, own in simulation.network.layout.views(state.server.model).items():
             other = naive.network.state_dict()[name]
             torch.testing.assert_close(
