@@ -103,8 +103,10 @@ class Simulation:
         """The state before the first round."""
         layout = self.network.layout
         server = self.experiment.strategy.server.init(self._initial_model.clone(), layout)
-        names = tuple(sorted(self.experiment.strategy.client.remembers))
-        return State(0, server, ClientMemory(names, layout.trainable), Totals())
+        client = self.experiment.strategy.client
+        names = tuple(sorted(client.remembers | client.remembers_models))
+        lengths = dict.fromkeys(client.remembers_models, layout.size)
+        return State(0, server, ClientMemory(names, layout.trainable, lengths=lengths), Totals())
 
     def advance(self, state: State, progress: Callable[[int], None] = lambda done: None) -> tuple[State, Metrics]:
         """One round.

@@ -7,6 +7,7 @@ SGD.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from dataclasses import dataclass as value
 from typing import Annotated
@@ -167,6 +168,26 @@ def sgd_step(
     weights.add_(gradient, alpha=-rate)
 
 
+class FrozenEncoders:
+    """The encoders of fixed models: they embed in evaluation mode and without gradient."""
+
+    def __init__(self, network: FlatNetwork, models: Vectors) -> None:
+        self._encoder = copy.deepcopy(network.network.get_submodule("encoder")).eval()
+        prefix = "encoder."
+        self._tensors = {
+            name: {key.removeprefix(prefix): view for key, view in views.items() if key.startswith(prefix)}
+            for name, views in ((name, network.layout.views(model)) for name, model in models.items())
+        }
+
+    def __call__(self, inputs: torch.Tensor) -> Vectors:
+        """The embeddings ``[B, d]`` of a batch under each model."""
+        with torch.no_grad():
+            return {
+                name: torch.func.functional_call(self._encoder, tensors, (inputs,))
+                for name, tensors in self._tensors.items()
+            }
+
+
 def train(
     network: FlatNetwork,
     half: ClientHalf,
@@ -193,6 +214,7 @@ def train(
     momentum = torch.zeros_like(weights) if local.momentum else None
     decay = half.decay(constants)
     plain = type(half).loss is ClientHalf.loss  # then one fused call computes the mean
+    frozen = FrozenEncoders(network, {name: constants[name] for name in half.compares}) if half.compares else None
     batch = len(own) if local.batch_size is None else local.batch_size
     steps = processed = 0
     losses: list[torch.Tensor] = []
@@ -200,13 +222,21 @@ def train(
     logits: list[torch.Tensor] = []
     targets: list[torch.Tensor] = []
     module = network.network
+    encoder, head = module.get_submodule("encoder"), module.get_submodule("head")
     module.train()
     for order in epochs(len(own), local, generator):
         inputs, labels = samples.gather(own[order])
         targets.append(labels)
         for x, y in zip(torch.split(inputs, batch), torch.split(labels, batch), strict=True):
-            z = module(samples.encoding(x))
-            loss = torch.nn.functional.cross_entropy(z, y) if plain else half.loss(z, y, constants).mean()
+            if frozen is None:
+                z = module(samples.encoding(x))
+                loss = torch.nn.functional.cross_entropy(z, y) if plain else half.loss(z, y, constants).mean()
+            else:
+                encoded = samples.encoding(x)
+                embeddings = encoder(encoded)
+                z = head(embeddings)
+                contrast = half.contrast(embeddings, frozen(encoded), constants)
+                loss = (half.loss(z, y, constants) + contrast).mean()
             gradient = network.backward(loss)
             half.correct(gradient, weights, constants)
             sgd_step(weights, gradient, momentum, rate, local, decay)

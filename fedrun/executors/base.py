@@ -152,6 +152,7 @@ class Gathering:
             trained: counts and sums of its local training.
         """
         self._processed += trained.processed
+        self.forward_samples += trained.processed * len(self._work.client.compares)
         # A sum is finite exactly if every entry is, short of an overflow, which would be no less of a failure.
         if not all(bool(vector.sum().isfinite()) for vector in uploads.values()):
             return

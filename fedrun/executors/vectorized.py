@@ -25,12 +25,17 @@ class Vectorized(Executor):
     """Trains groups of clients as one batched computation, with the results of :class:`InProcess` up to rounding.
 
     Raises:
-        InputError: the model has batch normalisation, recurrent layers or dropout, which ``torch.func`` does not batch
-            over clients with the same results.
+        InputError: the client half compares embeddings under several models, or the model has batch normalisation,
+            recurrent layers or dropout, which ``torch.func`` does not batch over clients with the same results.
     """
 
     def __init__(self, workplace: Workplace) -> None:
         super().__init__(workplace)
+        if workplace.client.compares:
+            raise InputError(
+                f"hardware.executor=vectorized cannot train with strategy.client={type(workplace.client).__name__}, "
+                "which compares embeddings under several models; allowed here: hardware.executor=in_process"
+            )
         for module in workplace.network.network.modules():
             if isinstance(module, UNSUPPORTED):
                 raise InputError(

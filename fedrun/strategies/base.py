@@ -73,6 +73,9 @@ class ClientHalf:
         needs: names the server must broadcast beside the model.
         sends: names the client uploads.
         remembers: names of vectors ``[T]`` kept between a client's rounds; zero until it first takes part.
+        remembers_models: names of vectors ``[P]`` kept likewise.
+        compares: names of constants that are models ``[P]``; every batch is also embedded by their encoders, frozen and
+            in evaluation mode, for :meth:`contrast`.
         relies_on: sums over all clients' memories that the server must keep account of and use (see
             :attr:`ServerHalf.maintains`), without which local training goes astray.
         counts_labels: whether :attr:`ClientInfo.label_counts` is wanted.
@@ -83,6 +86,8 @@ class ClientHalf:
     needs: ClassVar[frozenset[str]] = frozenset()
     sends: ClassVar[frozenset[str]] = frozenset({MODEL})
     remembers: ClassVar[frozenset[str]] = frozenset()
+    remembers_models: ClassVar[frozenset[str]] = frozenset()
+    compares: ClassVar[tuple[str, ...]] = ()
     relies_on: ClassVar[frozenset[str]] = frozenset()
     counts_labels: ClassVar[bool] = False
     measures_initial_loss: ClassVar[bool] = False
@@ -120,6 +125,16 @@ class ClientHalf:
         """
         return torch.nn.functional.cross_entropy(logits, targets, reduction="none")
 
+    def contrast(self, embeddings: torch.Tensor, others: Vectors, constants: Vectors) -> torch.Tensor:
+        """What is added to the loss of every sample, ``[B]``, where :attr:`compares` names models.
+
+        Args:
+            embeddings: of the batch under the model in training, ``[B, d]``.
+            others: of the same batch under each of the models to compare with, ``[B, d]``, without gradient.
+            constants: the client's own.
+        """
+        raise NotImplementedError
+
     def correct(self, gradient: torch.Tensor, model: torch.Tensor, constants: Vectors) -> None:
         """Change the gradient ``[..., T]`` in place, given the current trainable part ``model`` ``[..., T]``."""
 
@@ -135,13 +150,13 @@ class ClientHalf:
         Args:
             model: ``[..., P]`` after local training.
             received: the broadcast.
-            memory: what the client remembered before this round, ``[..., T]`` each.
+            memory: what the client remembered before this round, ``[..., T]`` or ``[..., P]`` each.
             constants: from :meth:`constants`.
             client: what the client knows of itself.
 
         Returns:
             The uploads, exactly what is sent (a vector ``[..., m]`` for each name in ``sends``), and the new memory
-            (``[..., T]`` for each in ``remembers``).
+            (``[..., T]`` for each in ``remembers``, ``[..., P]`` for each in ``remembers_models``).
         """
         return {MODEL: model}, {}
 

@@ -296,3 +296,33 @@ class NaiveFedAwS(NaiveLocal):
         self.adam.zero_grad()
         loss.backward()
         self.adam.step()
+
+
+@dataclass
+class NaiveMoon(NaiveLocal):
+    mu: float = 1.0
+    tau: float = 0.5
+    previous: dict[int, torch.nn.Module] = field(default_factory=dict)
+
+    def round(self, index: int, cohort: list[int]) -> None:
+        networks = []
+        for client in cohort:
+            inputs, labels = self.data[client]
+            network = copy.deepcopy(self.network).train()
+            anchor = copy.deepcopy(self.network).eval()
+            optimizer = torch.optim.SGD(network.parameters(), self.rate(index), self.clients.momentum)
+            for batch in self.clients.batches(len(labels), generator(self.seed, "batches", index, client)):
+                z = network.encoder(inputs[batch])
+                loss = torch.nn.functional.cross_entropy(network.head(z), labels[batch])
+                if client in self.previous:
+                    with torch.no_grad():
+                        others = [net.encoder(inputs[batch]) for net in (anchor, self.previous[client].eval())]
+                    logits = torch.stack([torch.nn.functional.cosine_similarity(z, o) for o in others], 1) / self.tau
+                    first = torch.zeros(len(batch), dtype=torch.int64)
+                    loss = loss + self.mu * torch.nn.functional.cross_entropy(logits, first)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+            self.previous[client] = copy.deepcopy(network)
+            networks.append(network)
+        self.load(weighted_mean(networks, self.sizes(cohort)))
