@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
 
-from fedrun.client_memory import ClientMemory
 from fedrun.errors import InputError
 from fedrun.simulation import State, Totals
 from fedrun.strategies.base import ServerState
@@ -116,7 +115,7 @@ def load(path: Path, identity: Identity, initial: State) -> Checkpoint:
         server = ServerState(
             content["model"].to(device), {name: slot.to(device) for name, slot in content["slots"].items()}
         )
-        memory = ClientMemory(initial.memory.names, initial.memory.trainable, content["memory"])
+        memory = replace(initial.memory, held=content["memory"])
         state = State(int(content["round"]), server, memory, Totals(**content["totals"]))
         if server.model.shape != initial.server.model.shape or server.slots.keys() != initial.server.slots.keys():
             raise InputError(f"{path}: holds another model; {advice}")

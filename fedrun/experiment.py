@@ -41,6 +41,11 @@ class Strategy:
                 f"strategy.client={client} needs {missing!r} from the server, which strategy.server={server} does not "
                 "send; choose the server half made for it"
             )
+        if missing := ", ".join(sorted(self.client.relies_on - self.server.maintains)):
+            raise InputError(
+                f"strategy.client={client} relies on the mean {missing!r} of all clients, which "
+                f"strategy.server={server} does not use; choose the server half made for it"
+            )
         if missing := ", ".join(sorted(self.server.needs - self.client.sends)):
             raise InputError(
                 f"strategy.server={server} needs {missing!r} from the clients, which strategy.client={client} does not "
@@ -106,6 +111,7 @@ class Experiment:
         self.strategy.check()
         self.strategy.server.check(self.rounds)
         self.local.check()
+        self.strategy.client.check(self.local)
         self.model.check(self.dataset.spec)
         if not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)*", self.name):
             raise InputError(f"name={shown(self.name)}: allowed: words of letters, digits, -, _ and ., joined by /")

@@ -32,11 +32,13 @@ class Totals:
         params_up: numbers (float32) sent by clients.
         params_down: numbers sent to clients.
         client_samples: samples processed in local training, forward and backward.
+        forward_samples: samples that clients processed by forward passes only.
     """
 
     params_up: int = 0
     params_down: int = 0
     client_samples: int = 0
+    forward_samples: int = 0
 
 
 @dataclass(frozen=True)
@@ -101,8 +103,10 @@ class Simulation:
         """The state before the first round."""
         layout = self.network.layout
         server = self.experiment.strategy.server.init(self._initial_model.clone(), layout)
-        names = tuple(sorted(self.experiment.strategy.client.remembers))
-        return State(0, server, ClientMemory(names, layout.trainable), Totals())
+        client = self.experiment.strategy.client
+        names = tuple(sorted(client.remembers | client.remembers_models))
+        lengths = dict.fromkeys(client.remembers_models, layout.size)
+        return State(0, server, ClientMemory(names, layout.trainable, lengths=lengths), Totals())
 
     def advance(self, state: State, progress: Callable[[int], None] = lambda done: None) -> tuple[State, Metrics]:
         """One round.
@@ -141,6 +145,7 @@ class Simulation:
             params_up=state.totals.params_up + up,
             params_down=state.totals.params_down + down,
             client_samples=state.totals.client_samples + update.client_samples,
+            forward_samples=state.totals.forward_samples + update.forward_samples,
         )
         metrics = {
             "train/loss": update.loss,

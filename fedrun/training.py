@@ -7,6 +7,7 @@ SGD.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from dataclasses import dataclass as value
 from typing import Annotated
@@ -131,7 +132,7 @@ class Trained:
     Attributes:
         steps: SGD steps made.
         processed: samples processed.
-        loss_sum: sum over processed samples of the loss, float32 scalar on the device.
+        loss_sum: sum over processed samples of :meth:`ClientHalf.loss`, float32 scalar on the device.
         correct: number of processed samples that were predicted correctly, int64 scalar on the device.
     """
 
@@ -142,22 +143,49 @@ class Trained:
 
 
 def sgd_step(
-    weights: torch.Tensor, gradient: torch.Tensor, momentum: torch.Tensor | None, rate: float, local: LocalTraining
+    weights: torch.Tensor,
+    gradient: torch.Tensor,
+    momentum: torch.Tensor | None,
+    rate: float,
+    local: LocalTraining,
+    decay: torch.Tensor | None = None,
 ) -> None:
     """One step of SGD in place, on one client's parameters ``[T]`` or on a cohort's ``[C, T]``.
 
     The update rule is ``torch.optim.SGD``'s. ``gradient`` is used as scratch space; ``momentum`` (zeros at first, None
-    where the momentum is 0) is updated.
+    where the momentum is 0) is updated. ``decay`` (``[1]`` or ``[C, 1]``) is a weight decay beside ``local``'s.
     """
     if local.max_gradient_norm is not None:
         norm = gradient.norm(dim=-1, keepdim=True)
         gradient.mul_((local.max_gradient_norm / (norm + 1e-6)).clamp_max_(1.0))
     if local.weight_decay:
         gradient.add_(weights, alpha=local.weight_decay)
+    if decay is not None:
+        gradient.addcmul_(weights, decay)
     if momentum is not None:
         momentum.mul_(local.momentum).add_(gradient)
         gradient = momentum
     weights.add_(gradient, alpha=-rate)
+
+
+class FrozenEncoders:
+    """The encoders of fixed models: they embed in evaluation mode and without gradient."""
+
+    def __init__(self, network: FlatNetwork, models: Vectors) -> None:
+        self._encoder = copy.deepcopy(network.network.get_submodule("encoder")).eval()
+        prefix = "encoder."
+        self._tensors = {
+            name: {key.removeprefix(prefix): view for key, view in views.items() if key.startswith(prefix)}
+            for name, views in ((name, network.layout.views(model)) for name, model in models.items())
+        }
+
+    def __call__(self, inputs: torch.Tensor) -> Vectors:
+        """The embeddings ``[B, d]`` of a batch under each model."""
+        with torch.no_grad():
+            return {
+                name: torch.func.functional_call(self._encoder, tensors, (inputs,))
+                for name, tensors in self._tensors.items()
+            }
 
 
 def train(
@@ -184,6 +212,9 @@ def train(
     """
     weights = network.vector[: network.layout.trainable]
     momentum = torch.zeros_like(weights) if local.momentum else None
+    decay = half.decay(constants)
+    plain = type(half).loss is ClientHalf.loss  # then one fused call computes the mean
+    frozen = FrozenEncoders(network, {name: constants[name] for name in half.compares}) if half.compares else None
     batch = len(own) if local.batch_size is None else local.batch_size
     steps = processed = 0
     losses: list[torch.Tensor] = []
@@ -191,16 +222,24 @@ def train(
     logits: list[torch.Tensor] = []
     targets: list[torch.Tensor] = []
     module = network.network
+    encoder, head = module.get_submodule("encoder"), module.get_submodule("head")
     module.train()
     for order in epochs(len(own), local, generator):
         inputs, labels = samples.gather(own[order])
         targets.append(labels)
         for x, y in zip(torch.split(inputs, batch), torch.split(labels, batch), strict=True):
-            z = module(samples.encoding(x))
-            loss = torch.nn.functional.cross_entropy(z, y)
+            if frozen is None:
+                z = module(samples.encoding(x))
+                loss = torch.nn.functional.cross_entropy(z, y) if plain else half.loss(z, y, constants).mean()
+            else:
+                encoded = samples.encoding(x)
+                embeddings = encoder(encoded)
+                z = head(embeddings)
+                contrast = half.contrast(embeddings, frozen(encoded), constants)
+                loss = (half.loss(z, y, constants) + contrast).mean()
             gradient = network.backward(loss)
             half.correct(gradient, weights, constants)
-            sgd_step(weights, gradient, momentum, rate, local)
+            sgd_step(weights, gradient, momentum, rate, local, decay)
             losses.append(loss.detach())
             sizes.append(len(y))
             logits.append(z.detach())

@@ -12,7 +12,7 @@ from fedrun.client_memory import ClientMemory
 from fedrun.errors import InputError
 from fedrun.executors.base import Executor, Gathering, Progress, Workplace
 from fedrun.randomness import generator
-from fedrun.strategies.base import MODEL, CohortUpdate, Vectors
+from fedrun.strategies.base import CohortUpdate, Vectors
 from fedrun.training import Trained, epochs, repair, sgd_step, steps_of
 
 GROUP = 64
@@ -25,12 +25,17 @@ class Vectorized(Executor):
     """Trains groups of clients as one batched computation, with the results of :class:`InProcess` up to rounding.
 
     Raises:
-        InputError: the model has batch normalisation, recurrent layers or dropout, which ``torch.func`` does not batch
-            over clients with the same results.
+        InputError: the client half compares embeddings under several models, or the model has batch normalisation,
+            recurrent layers or dropout, which ``torch.func`` does not batch over clients with the same results.
     """
 
     def __init__(self, workplace: Workplace) -> None:
         super().__init__(workplace)
+        if workplace.client.compares:
+            raise InputError(
+                f"hardware.executor=vectorized cannot train with strategy.client={type(workplace.client).__name__}, "
+                "which compares embeddings under several models; allowed here: hardware.executor=in_process"
+            )
         for module in workplace.network.network.modules():
             if isinstance(module, UNSUPPORTED):
                 raise InputError(
@@ -47,10 +52,12 @@ class Vectorized(Executor):
         sizes = work.clients.sizes[cohort].tolist()
         steps = [steps_of(size, work.local) for size in sizes]
         alike = sorted(range(len(clients)), key=lambda position: (steps[position], sizes[position]))
+        initial_losses = self.initial_losses(cohort, received, gathering)
         results: dict[int, tuple[Vectors, Vectors, Trained]] = {}
         for first in range(0, len(alike), GROUP):
             positions = alike[first : first + GROUP]
-            trained = self._train([clients[position] for position in positions], round, received, memory)
+            losses = None if initial_losses is None else initial_losses[positions]
+            trained = self._train(cohort[positions], round, received, memory, losses)
             results.update(zip(positions, trained, strict=True))
             progress(len(results))
         for position in range(len(clients)):  # in the cohort's order, whatever the grouping
@@ -58,16 +65,24 @@ class Vectorized(Executor):
         return gathering.result(memory)
 
     def _train(
-        self, clients: list[int], round: int, received: Vectors, memory: ClientMemory
+        self,
+        cohort: torch.Tensor,
+        round: int,
+        received: Vectors,
+        memory: ClientMemory,
+        initial_losses: torch.Tensor | None,
     ) -> list[tuple[Vectors, Vectors, Trained]]:
         """Train these clients side by side: the uploads, memory and counts of each."""
         work = self.workplace
         network, half, local = work.network, work.client, work.local
         trainable, device = network.layout.trainable, network.vector.device
         rate = local.rate(round)
+        clients = cohort.tolist()
+        info = self.info(cohort, round, initial_losses)
         memories = [memory.of(client, device) for client in clients]
         own = {name: torch.stack([each[name] for each in memories]) for name in memory.names}
-        constants = half.constants(received, own, trainable)
+        constants = half.constants(received, own, info)
+        decay = half.decay(constants)
         model = half.start(received, own).expand(len(clients), -1).clone()
         weights = model[:, :trainable]
         momentum = torch.zeros_like(weights) if local.momentum else None
@@ -80,26 +95,27 @@ class Vectorized(Executor):
         views = network.layout.views
 
         def client_loss(
-            parameters: torch.Tensor, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor
+            parameters: torch.Tensor, fixed: Vectors, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor
         ) -> tuple[torch.Tensor, torch.Tensor]:
             logits = torch.func.functional_call(module, views(parameters), (x,))
-            return (torch.nn.functional.cross_entropy(logits, y, reduction="none") * weight).sum(), logits
+            return (half.loss(logits, y, fixed) * weight).sum(), logits
 
-        step = torch.vmap(torch.func.grad_and_value(client_loss, has_aux=True))
+        own_constants = {name: 0 if vector.ndim > 1 else None for name, vector in constants.items()}
+        step = torch.vmap(torch.func.grad_and_value(client_loss, has_aux=True), in_dims=(0, own_constants, 0, 0, 0))
         slots = torch.arange(batches.shape[2], device=device)
         for index in range(batches.shape[1]):
             inputs, targets = work.samples.gather(batches[:, index])
             count = counts[:, index, None]
             real = slots < count  # [C, B]
             weight = real / count.clamp_min(1)
-            gradient, (loss, logits) = step(weights, work.samples.encoding(inputs), targets, weight)
+            gradient, (loss, logits) = step(weights, constants, work.samples.encoding(inputs), targets, weight)
             half.correct(gradient, weights, constants)
             active = count > 0
             if everyone[index]:
-                sgd_step(weights, gradient, momentum, rate, local)
+                sgd_step(weights, gradient, momentum, rate, local, decay)
             else:  # some clients have finished: their models stay
                 moved = weights.clone()
-                sgd_step(moved, gradient, momentum, rate, local)
+                sgd_step(moved, gradient, momentum, rate, local, decay)
                 weights.copy_(torch.where(active, moved, weights))
             losses += loss * count[:, 0]
             correct += ((logits.argmax(-1) == targets) & real).sum(1)
@@ -107,10 +123,10 @@ class Vectorized(Executor):
             repair(weights)
         made = (counts > 0).sum(1)
         processed = counts.sum(1)
-        uploads, kept = half.finish(model, received, own, constants, made.float()[:, None], rate)
+        uploads, kept = half.finish(model, received, own, constants, info)
         return [
             (
-                {MODEL: model[k], **{name: vectors[k] for name, vectors in uploads.items()}},
+                {name: vectors[k] for name, vectors in uploads.items()},
                 {name: vectors[k] for name, vectors in kept.items()},
                 Trained(int(made[k]), int(processed[k]), losses[k], correct[k]),
             )

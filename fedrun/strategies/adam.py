@@ -17,18 +17,22 @@ class Adam:
         lr: step size.
         betas: β₁, β₂, the decay rates of the first and the second moment.
         eps: ε, added to the root of the corrected second moment.
+        amsgrad: divide by the largest second moment so far (Reddi, Kale, Kumar, 2018).
     """
 
     lr: float
     betas: tuple[float, float]
     eps: float
+    amsgrad: bool = False
 
     def init(self, parameters: torch.Tensor, name: str) -> dict[str, torch.Tensor]:
         """The state before the first step, under keys that begin with ``name``."""
+        largest = {f"{name}/v_max": torch.zeros_like(parameters)} if self.amsgrad else {}
         return {
             f"{name}/m": torch.zeros_like(parameters),
             f"{name}/v": torch.zeros_like(parameters),
             f"{name}/step": torch.zeros((), dtype=torch.int64),
+            **largest,
         }
 
     def step(
@@ -40,6 +44,7 @@ class Adam:
         m = slots[f"{name}/m"].lerp(gradient, 1 - beta1)
         v = (beta2 * slots[f"{name}/v"]).addcmul_(gradient, gradient, value=1 - beta2)
         count = int(step)
-        root = (v / (1 - beta2**count)).sqrt_().add_(self.eps)
+        largest = {f"{name}/v_max": torch.maximum(slots[f"{name}/v_max"], v)} if self.amsgrad else {}
+        root = (largest.get(f"{name}/v_max", v) / (1 - beta2**count)).sqrt_().add_(self.eps)
         moved = parameters - (self.lr / (1 - beta1**count)) * m / root
-        return moved, {f"{name}/m": m, f"{name}/v": v, f"{name}/step": step}
+        return moved, {f"{name}/m": m, f"{name}/v": v, f"{name}/step": step, **largest}

@@ -14,11 +14,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 
 from fedrun.parameters import Layout
+
+if TYPE_CHECKING:
+    from fedrun.training import LocalTraining
 
 Vectors = Mapping[str, "torch.Tensor"]
 """Named vectors: what is sent up or down, what a client remembers, what the server's state holds."""
@@ -30,6 +33,37 @@ MODEL = "model"
 """The name under which a model's vector travels, down and up."""
 
 
+@dataclass(frozen=True)
+class ClientInfo:
+    """What a client knows of itself before a round's training; ``...`` is nothing, or ``C`` for a stacked cohort.
+
+    Attributes:
+        trainable: T, the number of trainable parameters.
+        samples: n_k, training samples, float32 ``[..., 1]``.
+        share: ω_k = n_k N / Σ_j n_j over all N clients (1 where all hold equally many), float32 ``[..., 1]``.
+        steps: K_k, the SGD steps this client makes in the round, float32 ``[..., 1]``.
+        mean_steps: K̄, the steps of a client that holds the mean number of samples: E ⌈mean n_k / B⌉.
+        lr: η_t, the learning rate of the round.
+        initial_lr: η_0, the learning rate before any decay.
+        momentum: ρ of the local SGD.
+        label_counts: training samples per class, float32 ``[..., classes]``; only for halves that ask
+            (:attr:`ClientHalf.counts_labels`).
+        initial_loss: F_k at the broadcast model, over all of the client's training samples and in evaluation mode,
+            float32 ``[..., 1]``; only for halves that ask (:attr:`ClientHalf.measures_initial_loss`).
+    """
+
+    trainable: int
+    samples: torch.Tensor
+    share: torch.Tensor
+    steps: torch.Tensor
+    mean_steps: int
+    lr: float
+    initial_lr: float
+    momentum: float
+    label_counts: torch.Tensor | None = None
+    initial_loss: torch.Tensor | None = None
+
+
 class ClientHalf:
     """Plain local SGD, and the hooks by which a strategy changes it.
 
@@ -37,48 +71,94 @@ class ClientHalf:
 
     Attributes:
         needs: names the server must broadcast beside the model.
-        sends: names the client uploads beside the model.
+        sends: names the client uploads.
         remembers: names of vectors ``[T]`` kept between a client's rounds; zero until it first takes part.
+        remembers_models: names of vectors ``[P]`` kept likewise.
+        compares: names of constants that are models ``[P]``; every batch is also embedded by their encoders, frozen and
+            in evaluation mode, for :meth:`contrast`.
+        relies_on: sums over all clients' memories that the server must keep account of and use (see
+            :attr:`ServerHalf.maintains`), without which local training goes astray.
+        counts_labels: whether :attr:`ClientInfo.label_counts` is wanted.
+        measures_initial_loss: whether :attr:`ClientInfo.initial_loss` is wanted, at the cost of a forward pass over all
+            of the client's samples.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset()
-    sends: ClassVar[frozenset[str]] = frozenset()
+    sends: ClassVar[frozenset[str]] = frozenset({MODEL})
     remembers: ClassVar[frozenset[str]] = frozenset()
+    remembers_models: ClassVar[frozenset[str]] = frozenset()
+    compares: ClassVar[tuple[str, ...]] = ()
+    relies_on: ClassVar[frozenset[str]] = frozenset()
+    counts_labels: ClassVar[bool] = False
+    measures_initial_loss: ClassVar[bool] = False
+
+    def check(self, local: LocalTraining) -> None:
+        """Refuse settings of the local training that this half cannot work with.
+
+        Raises:
+            InputError: naming the key and what is allowed.
+        """
 
     def start(self, received: Vectors, memory: Vectors) -> torch.Tensor:
         """The model ``[..., P]`` at which local training starts: the broadcast one."""
         return received[MODEL]
 
-    def constants(self, received: Vectors, memory: Vectors, trainable: int) -> Vectors:
-        """What stays fixed during a client's local training, computed once for :meth:`correct`."""
+    def constants(self, received: Vectors, memory: Vectors, client: ClientInfo) -> Vectors:
+        """What stays fixed during a client's local training, computed once for the hooks below.
+
+        Each is ``[..., m]`` with some m, or ``[m]`` where it is the same for every client.
+        """
         return {}
+
+    def loss(self, logits: torch.Tensor, targets: torch.Tensor, constants: Vectors) -> torch.Tensor:
+        """The loss of every sample of one client's batch: cross-entropy.
+
+        Always called for a single client (the vectorised executor maps it over the cohort).
+
+        Args:
+            logits: ``[B, classes]``.
+            targets: int64 ``[B]``.
+            constants: the client's own, ``[m]`` each.
+
+        Returns:
+            ``[B]``.
+        """
+        return torch.nn.functional.cross_entropy(logits, targets, reduction="none")
+
+    def contrast(self, embeddings: torch.Tensor, others: Vectors, constants: Vectors) -> torch.Tensor:
+        """What is added to the loss of every sample, ``[B]``, where :attr:`compares` names models.
+
+        Args:
+            embeddings: of the batch under the model in training, ``[B, d]``.
+            others: of the same batch under each of the models to compare with, ``[B, d]``, without gradient.
+            constants: the client's own.
+        """
+        raise NotImplementedError
 
     def correct(self, gradient: torch.Tensor, model: torch.Tensor, constants: Vectors) -> None:
         """Change the gradient ``[..., T]`` in place, given the current trainable part ``model`` ``[..., T]``."""
 
+    def decay(self, constants: Vectors) -> torch.Tensor | None:
+        """The factor ``[..., 1]`` of a further weight decay, added like the optimizer's own after gradient clipping."""
+        return None
+
     def finish(
-        self,
-        model: torch.Tensor,
-        received: Vectors,
-        memory: Vectors,
-        constants: Vectors,
-        steps: torch.Tensor,
-        lr: float,
+        self, model: torch.Tensor, received: Vectors, memory: Vectors, constants: Vectors, client: ClientInfo
     ) -> tuple[Vectors, Vectors]:
-        """What the client sends up beside its model, and what it remembers.
+        """What the client sends up, and what it remembers.
 
         Args:
             model: ``[..., P]`` after local training.
             received: the broadcast.
-            memory: what the client remembered before this round, ``[..., T]`` each.
+            memory: what the client remembered before this round, ``[..., T]`` or ``[..., P]`` each.
             constants: from :meth:`constants`.
-            steps: number of SGD steps made, float32, broadcastable against ``[..., T]``.
-            lr: the learning rate used.
+            client: what the client knows of itself.
 
         Returns:
-            The uploads (a vector for each name in ``sends``) and the new memory (for each in ``remembers``).
+            The uploads, exactly what is sent (a vector ``[..., m]`` for each name in ``sends``), and the new memory
+            (``[..., T]`` for each in ``remembers``, ``[..., P]`` for each in ``remembers_models``).
         """
-        return {}, {}
+        return {MODEL: model}, {}
 
 
 @dataclass(frozen=True)
@@ -116,6 +196,7 @@ class CohortUpdate:
         loss: mean training loss over the samples processed during local training.
         accuracy: share of those samples that were predicted correctly when they were processed.
         client_samples: samples processed in training (forward and backward), summed over clients.
+        forward_samples: samples processed by forward passes only, summed over clients.
     """
 
     clients: torch.Tensor
@@ -127,6 +208,7 @@ class CohortUpdate:
     loss: float
     accuracy: float
     client_samples: int
+    forward_samples: int = 0
 
 
 @dataclass(frozen=True)
@@ -146,17 +228,22 @@ class ServerHalf(ABC):
     """How a cohort's uploads become the next global state.
 
     Attributes:
-        needs: names the clients must upload beside the model.
+        needs: names the clients must upload.
         broadcasts: names the server sends down beside the model.
+        maintains: names of what clients remember whose mean over all clients this half follows and uses.
         rows: which entries of every single client's model it must see (the mean is always there).
     """
 
     @property
     def needs(self) -> frozenset[str]:
-        return frozenset()
+        return frozenset({MODEL})
 
     @property
     def broadcasts(self) -> frozenset[str]:
+        return frozenset()
+
+    @property
+    def maintains(self) -> frozenset[str]:
         return frozenset()
 
     @property

@@ -9,7 +9,7 @@ from annotated_types import Ge
 from pydantic.dataclasses import dataclass
 
 from fedrun.recipe import STRICT
-from fedrun.strategies.base import MODEL, ClientHalf, Vectors
+from fedrun.strategies.base import MODEL, ClientHalf, ClientInfo, Vectors
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -23,8 +23,8 @@ class FedProx(ClientHalf):
 
     mu: Annotated[float, Ge(0)]
 
-    def constants(self, received: Vectors, memory: Vectors, trainable: int) -> Vectors:
-        return {"anchor": received[MODEL][..., :trainable]}
+    def constants(self, received: Vectors, memory: Vectors, client: ClientInfo) -> Vectors:
+        return {"anchor": received[MODEL][..., : client.trainable]}
 
     def correct(self, gradient: torch.Tensor, model: torch.Tensor, constants: Vectors) -> None:
         # g(y) + μ (y − x)

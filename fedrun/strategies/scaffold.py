@@ -10,7 +10,7 @@ from pydantic.dataclasses import dataclass
 
 from fedrun.parameters import Layout
 from fedrun.recipe import STRICT
-from fedrun.strategies.base import MODEL, ClientHalf, CohortUpdate, Round, ServerHalf, ServerState, Vectors
+from fedrun.strategies.base import MODEL, ClientHalf, ClientInfo, CohortUpdate, Round, ServerHalf, ServerState, Vectors
 
 CONTROL = "control"
 """The control variate's name: c on its way down, c_k⁺ − c_k on its way up, c_k in a client's memory."""
@@ -21,10 +21,10 @@ class ScaffoldClient(ClientHalf):
     """Correct every local step by the difference of the server's and the client's control variates."""
 
     needs: ClassVar[frozenset[str]] = frozenset({CONTROL})
-    sends: ClassVar[frozenset[str]] = frozenset({CONTROL})
+    sends: ClassVar[frozenset[str]] = frozenset({MODEL, CONTROL})
     remembers: ClassVar[frozenset[str]] = frozenset({CONTROL})
 
-    def constants(self, received: Vectors, memory: Vectors, trainable: int) -> Vectors:
+    def constants(self, received: Vectors, memory: Vectors, client: ClientInfo) -> Vectors:
         return {"correction": received[CONTROL] - memory[CONTROL]}
 
     def correct(self, gradient: torch.Tensor, model: torch.Tensor, constants: Vectors) -> None:
@@ -32,18 +32,12 @@ class ScaffoldClient(ClientHalf):
         gradient.add_(constants["correction"])
 
     def finish(
-        self,
-        model: torch.Tensor,
-        received: Vectors,
-        memory: Vectors,
-        constants: Vectors,
-        steps: torch.Tensor,
-        lr: float,
+        self, model: torch.Tensor, received: Vectors, memory: Vectors, constants: Vectors, client: ClientInfo
     ) -> tuple[Vectors, Vectors]:
         # c_k⁺ = c_k − c + (x − y_k) / (K η), with the client's own K and the rate in use
-        trainable = constants["correction"].shape[-1]
-        change = (received[MODEL][..., :trainable] - model[..., :trainable]) / (steps * lr) - received[CONTROL]
-        return {CONTROL: change}, {CONTROL: memory[CONTROL] + change}
+        moved = received[MODEL][..., : client.trainable] - model[..., : client.trainable]
+        change = moved / (client.steps * client.lr) - received[CONTROL]
+        return {MODEL: model, CONTROL: change}, {CONTROL: memory[CONTROL] + change}
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -58,7 +52,7 @@ class ScaffoldServer(ServerHalf):
 
     @property
     def needs(self) -> frozenset[str]:
-        return frozenset({CONTROL})
+        return frozenset({MODEL, CONTROL})
 
     @property
     def broadcasts(self) -> frozenset[str]:

@@ -19,7 +19,7 @@ from fedrun.parameters import Layout
 from fedrun.randomness import generator
 from fedrun.recipe import STRICT
 from fedrun.strategies.adam import Adam
-from fedrun.strategies.base import CohortUpdate, Round, Rows, ServerHalf, ServerState, Vectors
+from fedrun.strategies.base import MODEL, CohortUpdate, Round, Rows, ServerHalf, ServerState, Vectors
 from fedrun.strategies.svm import FittedSVM, Kernel, KernelName, Multiclass, fit, spread_out_loss
 
 MOMENTS = "turbosvm"
@@ -70,11 +70,15 @@ class TurboSVM(ServerHalf):
 
     @property
     def needs(self) -> frozenset[str]:
-        return self.base.needs
+        return self.base.needs | {MODEL}
 
     @property
     def broadcasts(self) -> frozenset[str]:
         return self.base.broadcasts
+
+    @property
+    def maintains(self) -> frozenset[str]:
+        return self.base.maintains
 
     @property
     def rows(self) -> Rows:

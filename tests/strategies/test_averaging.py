@@ -14,7 +14,7 @@ from fedrun.experiment import Strategy
 from fedrun.parameters import Layout, Slot
 from fedrun.selection import select
 from fedrun.simulation import Simulation
-from fedrun.strategies.base import MODEL, ClientHalf, CohortUpdate, Round, ServerHalf, ServerState
+from fedrun.strategies.base import MODEL, ClientHalf, ClientInfo, CohortUpdate, Round, ServerHalf, ServerState
 
 from .naive_averaging import NaiveClients, NaiveFedAdam, NaiveFedAvg, NaiveScaffold, NaiveServer
 
@@ -47,13 +47,14 @@ class Quadratics:
         received, trained = self.server.broadcast(state), []
         for number, (a, b) in enumerate(self.curves):
             memory = self.memory.get(number, {name: torch.zeros(1) for name in self.client.remembers})
-            constants = self.client.constants(received, memory, 1)
+            info = info_of(self.samples, number, self.steps, self.lr)
+            constants = self.client.constants(received, memory, info)
             y = self.client.start(received, memory).clone()
             for _ in range(self.steps):
                 gradient = a * (y - b)
                 self.client.correct(gradient, y, constants)
                 y -= self.lr * gradient
-            uploads, kept = self.client.finish(y, received, memory, constants, torch.tensor(float(self.steps)), self.lr)
+            uploads, kept = self.client.finish(y, received, memory, constants, info)
             self.memory[number] = dict(kept)
             trained.append((y, dict(uploads)))
         return trained
@@ -61,13 +62,26 @@ class Quadratics:
     def round(self, state: ServerState, index: int = 0) -> ServerState:
         trained = self.ends(state)
         weights = self.server.weights(torch.tensor(self.samples))
-        uploads = [{MODEL: y, **others} for y, others in trained]
+        uploads = [upload for _, upload in trained]
         mean = {
             name: sum(w * upload[name] for w, upload in zip(weights.tolist(), uploads, strict=True))
             / weights.sum().item()
             for name in uploads[0]
         }
         return self.server.aggregate(state, update_of(mean, self.samples), round_of(index, len(self.curves)))[0]
+
+
+def info_of(samples: tuple[int, ...], client: int, steps: int, lr: float) -> ClientInfo:
+    return ClientInfo(
+        trainable=1,
+        samples=torch.tensor([float(samples[client])]),
+        share=torch.tensor([samples[client] * len(samples) / sum(samples)]),
+        steps=torch.tensor([float(steps)]),
+        mean_steps=steps,
+        lr=lr,
+        initial_lr=lr,
+        momentum=0.0,
+    )
 
 
 def update_of(mean: dict[str, torch.Tensor], samples: tuple[int, ...]) -> CohortUpdate:
@@ -114,13 +128,14 @@ def test_fedproxs_gradient_has_the_factor_one_half():
     received = {MODEL: torch.tensor([1.0])}
     y = torch.tensor([2.0])
     gradient = 1.0 * (y - 4.0)
-    half.correct(gradient, y, half.constants(received, {}, 1))
+    half.correct(gradient, y, half.constants(received, {}, info_of((1,), 0, 1, 0.1)))
     assert (y - 0.1 * gradient).item() == pytest.approx(2.15, abs=1e-6)  # without the 1/2 in the loss it would be 2.10
 
 
 def test_fedprox_spares_the_buffers():
     half = option("strategy/client", "fedprox", mu=0.5)
-    assert half.constants({MODEL: torch.arange(5.0)}, {}, 3)["anchor"].tolist() == [0, 1, 2]
+    info = replace(info_of((1,), 0, 1, 0.1), trainable=3)
+    assert half.constants({MODEL: torch.arange(5.0)}, {}, info)["anchor"].tolist() == [0, 1, 2]
 
 
 def test_scaffold_after_two_rounds():
@@ -209,13 +224,15 @@ def network_of(simulation: Simulation, build) -> nn.Module:
     return network
 
 
-def assert_equal_after(simulation: Simulation, naive: NaiveServer, rounds: int = 3, tolerance: float = 1e-5) -> None:
+def assert_equal_after(
+    simulation: Simulation, naive: NaiveServer, rounds: int = 3, tolerance: float = 1e-5, cohort: int = COHORT
+) -> None:
     """Both run ``rounds`` rounds; every float tensor must agree after each."""
     state = simulation.initial()
     before = state.server.model.clone()
     for index in range(rounds):
         state, _ = simulation.advance(state)
-        naive.round(index, select(naive.seed, index, len(naive.data), COHORT).tolist())
+        naive.round(index, select(naive.seed, index, len(naive.data), cohort).tolist())
         for name, own in simulation.network.layout.views(state.server.model).items():
             other = naive.network.state_dict()[name]
             torch.testing.assert_close(

@@ -1,0 +1,58 @@
+"""Coordinate-wise robust aggregation: median and trimmed mean (Yin, Chen, Ramchandran, Bartlett, ICML 2018)."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated
+
+import torch
+from annotated_types import Ge, Lt
+from pydantic.dataclasses import dataclass
+
+from fedrun.recipe import STRICT
+from fedrun.strategies.base import CohortUpdate, Round, Rows, ServerHalf, ServerState
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class CoordinateMedian(ServerHalf):
+    """Every entry of the model becomes the median of the clients' entries; all clients count alike.
+
+    For an even number of clients it is the mean of the two in the middle.
+    """
+
+    @property
+    def rows(self) -> Rows:
+        return "all"
+
+    def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
+        assert update.rows is not None
+        clients = len(update.rows)
+        middle = trimmed_mean(update.rows, (clients - 1) // 2)
+        return ServerState(middle, state.slots), {}
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class TrimmedMean(ServerHalf):
+    """Every entry of the model becomes the mean of the clients' entries without the smallest and the largest.
+
+    Attributes:
+        trim: β in [0, 1/2): ⌊β M⌋ of a round's M clients are left out on either side, entry by entry; all others count
+            alike. 0: the plain mean.
+    """
+
+    trim: Annotated[float, Ge(0), Lt(0.5)]
+
+    @property
+    def rows(self) -> Rows:
+        return "all"
+
+    def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
+        assert update.rows is not None
+        left_out = math.floor(self.trim * len(update.rows) + 1e-9)
+        return ServerState(trimmed_mean(update.rows, left_out), state.slots), {"trimmed": float(2 * left_out)}
+
+
+def trimmed_mean(rows: torch.Tensor, left_out: int) -> torch.Tensor:
+    """The mean ``[P]`` over clients (``[C, P]``) without the ``left_out`` smallest and largest of each entry."""
+    ordered = rows.sort(dim=0).values
+    return ordered[left_out : len(rows) - left_out].mean(0)

@@ -1,0 +1,85 @@
+"""FedDC: local drift decoupling and correction (Gao et al., CVPR 2022, arXiv 2203.11751), as in the authors' code."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+import torch
+from annotated_types import Ge
+from pydantic.dataclasses import dataclass
+
+from fedrun.parameters import Layout
+from fedrun.recipe import STRICT
+from fedrun.strategies.base import MODEL, ClientHalf, ClientInfo, CohortUpdate, Round, ServerHalf, ServerState, Vectors
+from fedrun.strategies.feddyn import DRIFT, mean_drift
+
+GRADIENT = "gradient"
+"""The gradient state: G on its way down, ΔG_k on its way up, g_k in a client's memory."""
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class FedDCClient(ClientHalf):
+    """Local SGD with gradient g(y) + α_k (y − (w − h_k)) − g_k + G/ω_k.
+
+    Attributes:
+        alpha: α ≥ 0; a client uses α_k = α / ω_k with ω_k = n_k N / Σ n_j.
+    """
+
+    alpha: Annotated[float, Ge(0)]
+
+    needs: ClassVar[frozenset[str]] = frozenset({GRADIENT})
+    sends: ClassVar[frozenset[str]] = frozenset({MODEL, GRADIENT})
+    remembers: ClassVar[frozenset[str]] = frozenset({DRIFT, GRADIENT})
+    relies_on: ClassVar[frozenset[str]] = frozenset({DRIFT})
+
+    def constants(self, received: Vectors, memory: Vectors, client: ClientInfo) -> Vectors:
+        alpha = self.alpha / client.share
+        pull = alpha * (memory[DRIFT] - received[MODEL][..., : client.trainable])
+        return {"alpha": alpha, "pull": pull - memory[GRADIENT] + received[GRADIENT] / client.share}
+
+    def correct(self, gradient: torch.Tensor, model: torch.Tensor, constants: Vectors) -> None:
+        gradient.add_(constants["pull"]).addcmul_(model, constants["alpha"])
+
+    def finish(
+        self, model: torch.Tensor, received: Vectors, memory: Vectors, constants: Vectors, client: ClientInfo
+    ) -> tuple[Vectors, Vectors]:
+        # s = g_k − G/ω_k − D/(K̄ η_0), with K̄ and η_0 the same for every client and round
+        moved = model[..., : client.trainable] - received[MODEL][..., : client.trainable]
+        change = -received[GRADIENT] / client.share - moved / (client.mean_steps * client.initial_lr)
+        kept = {DRIFT: memory[DRIFT] + moved, GRADIENT: memory[GRADIENT] + change}
+        return {MODEL: model, GRADIENT: change * client.share}, kept
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class FedDCServer(ServerHalf):
+    """The plain mean of the participants' models, moved by the mean drift of all clients; G follows the clients."""
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({MODEL, GRADIENT})
+
+    @property
+    def broadcasts(self) -> frozenset[str]:
+        return frozenset({GRADIENT})
+
+    @property
+    def maintains(self) -> frozenset[str]:
+        return frozenset({DRIFT})
+
+    def init(self, model: torch.Tensor, layout: Layout) -> ServerState:
+        return ServerState(model, {name: model.new_zeros(layout.trainable) for name in (DRIFT, GRADIENT)})
+
+    def weights(self, samples: torch.Tensor) -> torch.Tensor:
+        return torch.ones(len(samples), dtype=torch.float64)
+
+    def broadcast(self, state: ServerState) -> Vectors:
+        return {MODEL: state.model, GRADIENT: state.slots[GRADIENT]}
+
+    def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
+        # w ← mean_S y_k + mean_N h_k;  G ← G + (1/N) Σ_S ΔG_k
+        drift = mean_drift(state, update, round)
+        model = update.mean[MODEL].clone()
+        model[: round.layout.trainable] += drift
+        share = len(update.clients) / round.clients
+        gradient = state.slots[GRADIENT] + share * update.mean[GRADIENT]
+        return ServerState(model, {**state.slots, DRIFT: drift, GRADIENT: gradient}), {}

@@ -1,0 +1,82 @@
+"""FedDyn: dynamic regularisation (Acar et al., ICLR 2021), in the form of the authors' code."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+import torch
+from annotated_types import Ge
+from pydantic.dataclasses import dataclass
+
+from fedrun.parameters import Layout
+from fedrun.recipe import STRICT
+from fedrun.strategies.base import MODEL, ClientHalf, ClientInfo, CohortUpdate, Round, ServerHalf, ServerState, Vectors
+
+DRIFT = "drift"
+"""h_k in a client's memory; the mean of all N h_k in the server's state."""
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class FedDynClient(ClientHalf):
+    """Local SGD with gradient g(y) + α_k (y − w + h_k), where h_k sums the client's displacements so far.
+
+    Attributes:
+        alpha: α ≥ 0; a client uses α_k = α / ω_k with ω_k = n_k N / Σ n_j. The quadratic half of the term is added like
+            weight decay, after gradient clipping, as in the code. With α = 0 clients run plain SGD, but the server
+            still adds the mean drift: x ← mean_S y_k + (1/N) Σ of all displacements so far.
+    """
+
+    alpha: Annotated[float, Ge(0)]
+
+    remembers: ClassVar[frozenset[str]] = frozenset({DRIFT})
+    relies_on: ClassVar[frozenset[str]] = frozenset({DRIFT})
+
+    def constants(self, received: Vectors, memory: Vectors, client: ClientInfo) -> Vectors:
+        alpha = self.alpha / client.share
+        return {"alpha": alpha, "pull": alpha * (memory[DRIFT] - received[MODEL][..., : client.trainable])}
+
+    def correct(self, gradient: torch.Tensor, model: torch.Tensor, constants: Vectors) -> None:
+        # g(y) + α_k (h_k − w); the rest, α_k y, is the decay
+        gradient.add_(constants["pull"])
+
+    def decay(self, constants: Vectors) -> torch.Tensor | None:
+        return constants["alpha"]
+
+    def finish(
+        self, model: torch.Tensor, received: Vectors, memory: Vectors, constants: Vectors, client: ClientInfo
+    ) -> tuple[Vectors, Vectors]:
+        # h_k ← h_k + (y_k − w)
+        moved = model[..., : client.trainable] - received[MODEL][..., : client.trainable]
+        return {MODEL: model}, {DRIFT: memory[DRIFT] + moved}
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class FedDynServer(ServerHalf):
+    """The plain mean of the participants' models, moved by the mean drift of all clients.
+
+    The server needs no client's h_k: their mean moves by the participants' displacements alone.
+    """
+
+    @property
+    def maintains(self) -> frozenset[str]:
+        return frozenset({DRIFT})
+
+    def init(self, model: torch.Tensor, layout: Layout) -> ServerState:
+        return ServerState(model, {DRIFT: model.new_zeros(layout.trainable)})
+
+    def weights(self, samples: torch.Tensor) -> torch.Tensor:
+        return torch.ones(len(samples), dtype=torch.float64)
+
+    def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
+        # w ← mean_S y_k + mean_N h_k; buffers are averaged
+        drift = mean_drift(state, update, round)
+        model = update.mean[MODEL].clone()
+        model[: round.layout.trainable] += drift
+        return ServerState(model, {**state.slots, DRIFT: drift}), {}
+
+
+def mean_drift(state: ServerState, update: CohortUpdate, round: Round) -> torch.Tensor:
+    """The mean over all N clients of h_k after the round, ``[T]``: h_k gains y_k − w if k took part."""
+    trainable = round.layout.trainable
+    moved = update.mean[MODEL][:trainable] - state.model[:trainable]
+    return state.slots[DRIFT] + len(update.clients) / round.clients * moved

@@ -1,0 +1,50 @@
+"""FedLC: logits calibrated by the client's class frequencies (Zhang et al., ICML 2022, arXiv 2209.00189)."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, ClassVar, Literal
+
+import torch
+from annotated_types import Ge
+from pydantic.dataclasses import dataclass
+
+from fedrun.recipe import STRICT
+from fedrun.strategies.base import ClientHalf, ClientInfo, Vectors
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class FedLC(ClientHalf):
+    """Softmax loss of z'_c = z_c − τ n_c^(−1/4), where n_c is the number of the client's samples of class c.
+
+    A class which the client does not have drops out (its margin is infinite). Evaluation uses plain logits.
+
+    Attributes:
+        tau: τ ≥ 0; 0: no margins at all, so that with ``denominator: all`` this is plain SGD.
+        denominator: ``all``: cross-entropy of z'; ``others``: −z'_y + log Σ_{c≠y} exp z'_c, the letter of the paper,
+            which has no lower bound and is known to collapse. A sample of a client that has no other class then has
+            loss 0, as under ``all``.
+    """
+
+    tau: Annotated[float, Ge(0)]
+    denominator: Literal["all", "others"]
+
+    counts_labels: ClassVar[bool] = True
+
+    def constants(self, received: Vectors, memory: Vectors, client: ClientInfo) -> Vectors:
+        assert client.label_counts is not None
+        counts = client.label_counts
+        if not self.tau:
+            return {"margin": torch.zeros_like(counts)}
+        return {"margin": (self.tau * counts.clamp_min(1) ** -0.25).masked_fill(counts == 0, math.inf)}
+
+    def loss(self, logits: torch.Tensor, targets: torch.Tensor, constants: Vectors) -> torch.Tensor:
+        calibrated = logits - constants["margin"]
+        if self.denominator == "all":
+            return torch.nn.functional.cross_entropy(calibrated, targets, reduction="none")
+        true = torch.arange(logits.shape[-1], device=logits.device) == targets[:, None]
+        # masked, though −∞ already: logsumexp's gradient is NaN where all are −∞, and the mask stops it
+        left_out = true | constants["margin"].isinf()
+        others = calibrated.masked_fill(left_out, -math.inf).logsumexp(-1)
+        loss = others - calibrated.gather(-1, targets[:, None]).squeeze(-1)
+        return torch.where(others == -math.inf, torch.zeros_like(loss), loss)

@@ -1,0 +1,85 @@
+"""FedNova: normalised averaging (Wang et al., NeurIPS 2020, arXiv 2007.07481)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+import torch
+from annotated_types import Ge
+from pydantic.dataclasses import dataclass
+
+from fedrun.errors import InputError
+from fedrun.recipe import STRICT
+from fedrun.strategies.base import MODEL, ClientHalf, ClientInfo, CohortUpdate, Round, ServerHalf, ServerState, Vectors
+
+if TYPE_CHECKING:
+    from fedrun.training import LocalTraining
+
+DIRECTION = "direction"
+"""d_k = (x − y_k) / a_k on the parameters; float buffers travel in the same vector as they are."""
+
+NORMALIZER = "normalizer"
+"""a_k, one number."""
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class FedNovaClient(ClientHalf):
+    """Local SGD that sends its displacement per effective step, and how many effective steps it made.
+
+    Attributes:
+        mu: μ ≥ 0 of a proximal term μ/2 ‖y − x‖² in the local loss.
+    """
+
+    mu: Annotated[float, Ge(0)]
+
+    sends: ClassVar[frozenset[str]] = frozenset({DIRECTION, NORMALIZER})
+
+    def check(self, local: LocalTraining) -> None:
+        if self.mu and local.momentum:
+            raise InputError(
+                f"strategy.client.mu={self.mu} with local.momentum={local.momentum}: FedNova's number of effective "
+                "steps is known for either alone; one of the two must be 0"
+            )
+        if local.lr * self.mu >= 1:
+            raise InputError(f"strategy.client.mu={self.mu}: allowed: below 1 / local.lr = {1 / local.lr:g}")
+
+    def constants(self, received: Vectors, memory: Vectors, client: ClientInfo) -> Vectors:
+        return {"anchor": received[MODEL][..., : client.trainable]}
+
+    def correct(self, gradient: torch.Tensor, model: torch.Tensor, constants: Vectors) -> None:
+        if self.mu:
+            gradient.add_(model, alpha=self.mu).sub_(constants["anchor"], alpha=self.mu)
+
+    def effective_steps(self, client: ClientInfo) -> torch.Tensor:
+        """a_k = ‖a‖₁, the sum of the weights with which a client's gradients enter its displacement, ``[..., 1]``."""
+        steps, rho, shrink = client.steps.double(), client.momentum, client.lr * self.mu
+        if rho:
+            # (τ − ρ (1 − ρ^τ) / (1 − ρ)) / (1 − ρ)
+            steps = (steps - rho * (1 - rho**steps) / (1 - rho)) / (1 - rho)
+        elif shrink:
+            # (1 − (1 − η μ)^τ) / (η μ)
+            steps = (1 - (1 - shrink) ** steps) / shrink
+        return steps.float()
+
+    def finish(
+        self, model: torch.Tensor, received: Vectors, memory: Vectors, constants: Vectors, client: ClientInfo
+    ) -> tuple[Vectors, Vectors]:
+        a = self.effective_steps(client)
+        moved = constants["anchor"] - model[..., : client.trainable]
+        return {DIRECTION: torch.cat([moved / a, model[..., client.trainable :]], dim=-1), NORMALIZER: a}, {}
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class FedNovaServer(ServerHalf):
+    """One step of τ_eff effective steps along the mean normalised direction; weights p_k = n_k / Σ_S n_j."""
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({DIRECTION, NORMALIZER})
+
+    def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
+        # x ← x − τ_eff Σ p_k d_k with τ_eff = Σ p_k a_k; buffers are averaged
+        trainable, steps = round.layout.trainable, update.mean[NORMALIZER]
+        moved = state.model[:trainable] - steps * update.mean[DIRECTION][:trainable]
+        model = torch.cat([moved, update.mean[DIRECTION][trainable:]])
+        return ServerState(model, state.slots), {"effective_steps": steps.item()}

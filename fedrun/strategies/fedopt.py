@@ -1,0 +1,188 @@
+"""FedOpt: an adaptive optimizer on the server, fed with the clients' mean displacement.
+
+FedAdagrad, FedAdam and FedYogi: Reddi et al., ICLR 2021, arXiv 2003.00295, Algorithm 2. FedAMS: Wang, Lin, Chen, ICML
+2022, arXiv 2205.00719. Published results often come from ``torch.optim`` instead, which is another algorithm under the
+same name; ``variant`` says which. Notation: Δ = Σ p_k (y_k − x), the mean displacement; torch's gradient is −Δ.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Annotated, Literal
+
+import torch
+from annotated_types import Ge, Gt, Lt
+from pydantic.dataclasses import dataclass
+
+from fedrun.errors import InputError
+from fedrun.parameters import Layout
+from fedrun.recipe import STRICT
+from fedrun.strategies.adam import Adam
+from fedrun.strategies.base import MODEL, CohortUpdate, Round, ServerHalf, ServerState, Vectors
+from fedrun.strategies.fedavg import Weighting, client_weights
+
+Slots = dict[str, torch.Tensor]
+Variant = Literal["torch", "reddi"]
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class FedOpt(ServerHalf):
+    """What the family shares: the optimizer moves the parameters only; buffers are averaged or frozen.
+
+    Attributes:
+        lr: η_g > 0, the server's learning rate.
+        eps: added to the denominator: τ of the papers, ε of torch; > 0.
+        weighting: of the clients in Δ: ``samples`` or ``uniform``.
+        buffers: ``average``: float buffers (BatchNorm statistics) become the clients' weighted mean; ``frozen``: they
+            stay at their initial values, as in code that gives the optimizer named parameters only.
+    """
+
+    lr: Annotated[float, Gt(0)]
+    eps: Annotated[float, Gt(0)]
+    weighting: Weighting
+    buffers: Literal["average", "frozen"]
+
+    @abstractmethod
+    def slots(self, parameters: torch.Tensor) -> Slots:
+        """The optimizer's state before the first round, given the parameters ``[T]``."""
+
+    @abstractmethod
+    def step(self, parameters: torch.Tensor, delta: torch.Tensor, slots: Vectors) -> tuple[torch.Tensor, Slots]:
+        """The parameters ``[T]`` after a step along Δ ``[T]``, and the optimizer's next state."""
+
+    def init(self, model: torch.Tensor, layout: Layout) -> ServerState:
+        return ServerState(model, self.slots(model[: layout.trainable]))
+
+    def weights(self, samples: torch.Tensor) -> torch.Tensor:
+        return client_weights(samples, self.weighting)
+
+    def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
+        trainable = round.layout.trainable
+        x = state.model[:trainable]
+        moved, slots = self.step(x, update.mean[MODEL][:trainable] - x, state.slots)
+        source = update.mean[MODEL] if self.buffers == "average" else state.model
+        return ServerState(torch.cat([moved, source[trainable:]]), {**state.slots, **slots}), {}
+
+
+def moving_average(slot: torch.Tensor, value: torch.Tensor, beta: float) -> torch.Tensor:
+    """β · slot + (1 − β) · value."""
+    return slot.lerp(value, 1 - beta)
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class FedAdagrad(FedOpt):
+    """v ← v + Δ²;  x ← x + η_g m / (√v + τ).
+
+    Attributes:
+        beta1: β₁ in [0, 1) of m ← β₁ m + (1 − β₁) Δ; 0 in the paper.
+        variant: ``reddi``: v₀ = τ²; ``torch``: v₀ = 0 and no first moment, as in ``torch.optim.Adagrad``.
+    """
+
+    beta1: Annotated[float, Ge(0), Lt(1)]
+    variant: Variant
+
+    def check(self, rounds: int) -> None:
+        if self.variant == "torch" and self.beta1:
+            raise InputError(
+                f"strategy.server.beta1={self.beta1}: torch's Adagrad has no first moment; allowed with "
+                "strategy.server.variant=torch: 0.0"
+            )
+
+    def slots(self, parameters: torch.Tensor) -> Slots:
+        v = torch.full_like(parameters, self.eps**2 if self.variant == "reddi" else 0.0)
+        return {"fedadagrad/m": torch.zeros_like(parameters), "fedadagrad/v": v}
+
+    def step(self, parameters: torch.Tensor, delta: torch.Tensor, slots: Vectors) -> tuple[torch.Tensor, Slots]:
+        m = moving_average(slots["fedadagrad/m"], delta, self.beta1)
+        v = slots["fedadagrad/v"].addcmul(delta, delta)
+        return parameters + self.lr * m / (v.sqrt() + self.eps), {"fedadagrad/m": m, "fedadagrad/v": v}
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class FedAdam(FedOpt):
+    """m ← β₁ m + (1 − β₁) Δ;  v ← β₂ v + (1 − β₂) Δ²;  x ← x + η_g m / (√v + τ).
+
+    Attributes:
+        beta1: β₁ in [0, 1).
+        beta2: β₂ in [0, 1).
+        variant: ``torch``: bias-corrected Adam, as published results with ``torch.optim.Adam`` use it; ``reddi``: the
+            paper's Algorithm 2, without bias correction and with v₀ = τ².
+    """
+
+    beta1: Annotated[float, Ge(0), Lt(1)]
+    beta2: Annotated[float, Ge(0), Lt(1)]
+    variant: Variant
+
+    @property
+    def _adam(self) -> Adam:
+        return Adam(self.lr, (self.beta1, self.beta2), self.eps)
+
+    def slots(self, parameters: torch.Tensor) -> Slots:
+        slots = self._adam.init(parameters, "fedadam")
+        if self.variant == "reddi":
+            slots["fedadam/v"].fill_(self.eps**2)
+        return slots
+
+    def step(self, parameters: torch.Tensor, delta: torch.Tensor, slots: Vectors) -> tuple[torch.Tensor, Slots]:
+        if self.variant == "torch":
+            return self._adam.step(parameters, -delta, slots, "fedadam")
+        m = moving_average(slots["fedadam/m"], delta, self.beta1)
+        v = moving_average(slots["fedadam/v"], delta.square(), self.beta2)
+        return parameters + self.lr * m / (v.sqrt() + self.eps), {"fedadam/m": m, "fedadam/v": v}
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class FedYogi(FedOpt):
+    """v ← v − (1 − β₂) Δ² sign(v − Δ²), otherwise FedAdam as in the paper, with v₀ = τ² (torch has no Yogi).
+
+    Attributes:
+        beta1: β₁ in [0, 1).
+        beta2: β₂ in [0, 1).
+    """
+
+    beta1: Annotated[float, Ge(0), Lt(1)]
+    beta2: Annotated[float, Ge(0), Lt(1)]
+
+    def slots(self, parameters: torch.Tensor) -> Slots:
+        return {
+            "fedyogi/m": torch.zeros_like(parameters),
+            "fedyogi/v": torch.full_like(parameters, self.eps**2),
+        }
+
+    def step(self, parameters: torch.Tensor, delta: torch.Tensor, slots: Vectors) -> tuple[torch.Tensor, Slots]:
+        m = moving_average(slots["fedyogi/m"], delta, self.beta1)
+        v, squared = slots["fedyogi/v"], delta.square()
+        v = v - (1 - self.beta2) * squared * (v - squared).sign()
+        return parameters + self.lr * m / (v.sqrt() + self.eps), {"fedyogi/m": m, "fedyogi/v": v}
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class FedAMS(FedOpt):
+    """FedAdam whose second moment never falls: v̂ ← max(v̂, v, ε);  x ← x + η_g m / √v̂.
+
+    Attributes:
+        beta1: β₁ in [0, 1).
+        beta2: β₂ in [0, 1).
+        variant: ``reddi``: the form of the FedAMS paper (option 1), without bias correction; ``torch``:
+            ``torch.optim.Adam(amsgrad=True)``, bias-corrected, ε outside the root.
+    """
+
+    beta1: Annotated[float, Ge(0), Lt(1)]
+    beta2: Annotated[float, Ge(0), Lt(1)]
+    variant: Variant
+
+    @property
+    def _adam(self) -> Adam:
+        return Adam(self.lr, (self.beta1, self.beta2), self.eps, amsgrad=True)
+
+    def slots(self, parameters: torch.Tensor) -> Slots:
+        return self._adam.init(parameters, "fedams")
+
+    def step(self, parameters: torch.Tensor, delta: torch.Tensor, slots: Vectors) -> tuple[torch.Tensor, Slots]:
+        if self.variant == "torch":
+            return self._adam.step(parameters, -delta, slots, "fedams")
+        m = moving_average(slots["fedams/m"], delta, self.beta1)
+        v = moving_average(slots["fedams/v"], delta.square(), self.beta2)
+        largest = torch.maximum(slots["fedams/v_max"], v).clamp_min(self.eps)
+        moved = parameters + self.lr * m / largest.sqrt()
+        return moved, {"fedams/m": m, "fedams/v": v, "fedams/v_max": largest}

@@ -1,0 +1,40 @@
+"""FedRS: restricted softmax (Li, Zhan, KDD 2021)."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+import torch
+from annotated_types import Ge, Le
+from pydantic.dataclasses import dataclass
+
+from fedrun.recipe import STRICT
+from fedrun.strategies.base import ClientHalf, ClientInfo, Vectors
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class FedRS(ClientHalf):
+    """Cross-entropy of logits that are scaled down for classes which the client does not have.
+
+    The paper's classifier has no bias; where there is one, the whole logit is scaled. Evaluation uses plain logits.
+
+    Attributes:
+        alpha: α in [0, 1], the factor of a missing class; 1: plain SGD.
+        soft: scale every class by (1 − α) r_c + α, with r_c its share of the client's samples over the largest such
+            share, as the authors' repository does; otherwise present classes are left alone, as in the paper.
+    """
+
+    alpha: Annotated[float, Ge(0), Le(1)]
+    soft: bool
+
+    counts_labels: ClassVar[bool] = True
+
+    def constants(self, received: Vectors, memory: Vectors, client: ClientInfo) -> Vectors:
+        assert client.label_counts is not None
+        counts = client.label_counts
+        ratio = counts / counts.amax(-1, keepdim=True) if self.soft else (counts > 0).float()
+        return {"scale": (1 - self.alpha) * ratio + self.alpha}
+
+    def loss(self, logits: torch.Tensor, targets: torch.Tensor, constants: Vectors) -> torch.Tensor:
+        # z'_c = z_c if the client has class c, else α z_c
+        return torch.nn.functional.cross_entropy(logits * constants["scale"], targets, reduction="none")

@@ -1,0 +1,31 @@
+"""FedSGD: one gradient of all of a client's data per round (McMahan et al., 2017, arXiv 1602.05629)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydantic.dataclasses import dataclass
+
+from fedrun.allowed_values import shown
+from fedrun.errors import InputError
+from fedrun.recipe import STRICT
+from fedrun.strategies.base import ClientHalf
+
+if TYPE_CHECKING:
+    from fedrun.training import LocalTraining
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class FedSGD(ClientHalf):
+    """Plain SGD that makes exactly one step, on one batch of all n_k samples: E = 1, B = ∞.
+
+    With y_k = x − η g_k the weighted mean of the models is x − η Σ p_k g_k, the step along the mean gradient.
+    """
+
+    def check(self, local: LocalTraining) -> None:
+        if local.batch_size is not None or (local.epochs, local.steps) not in ((1, None), (None, 1)):
+            raise InputError(
+                f"strategy.client=FedSGD makes one step on all of a client's samples, but local.batch_size="
+                f"{shown(local.batch_size)}, local.epochs={shown(local.epochs)}, local.steps={shown(local.steps)}; "
+                "allowed: batch_size=null with epochs=1; for more local work choose strategy=fedavg"
+            )

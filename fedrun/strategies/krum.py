@@ -1,0 +1,54 @@
+"""Krum and multi-Krum (Blanchard, El Mhamdi, Guerraoui, Stainer, NeurIPS 2017, arXiv 1703.02757)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import torch
+from annotated_types import Ge
+from pydantic.dataclasses import dataclass
+
+from fedrun.errors import RunError
+from fedrun.recipe import STRICT
+from fedrun.strategies.base import CohortUpdate, Round, Rows, ServerHalf, ServerState
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class Krum(ServerHalf):
+    """The mean of the models that lie closest to their neighbours.
+
+    A client's score is the sum of the squared distances between its parameters and those of its M − f − 2 nearest
+    other clients; the models with the lowest scores are kept, of equal scores the one selected first.
+
+    Attributes:
+        byzantine: f ≥ 0, the number of clients per round that may send anything; a round needs M ≥ 2 f + 3 uploads.
+        keep: m ≥ 1, how many models are averaged: 1 is Krum, more is multi-Krum (at most M).
+    """
+
+    byzantine: Annotated[int, Ge(0)]
+    keep: Annotated[int, Ge(1)]
+
+    @property
+    def rows(self) -> Rows:
+        return "all"
+
+    def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
+        assert update.rows is not None
+        uploads, least = len(update.rows), max(2 * self.byzantine + 3, self.keep)
+        if uploads < least:
+            raise RunError(
+                f"round {round.index + 1}: Krum with byzantine={self.byzantine} and keep={self.keep} needs "
+                f"at least {least} uploads, but there are {uploads}; raise clients_per_round or lower the two"
+            )
+        trainable = round.layout.trainable
+        scores = krum_scores(update.rows[:, :trainable] - state.model[:trainable], self.byzantine)
+        kept = scores.argsort(stable=True)[: self.keep]
+        return ServerState(update.rows[kept].mean(0), state.slots), {"kept_score": scores[kept].mean().item()}
+
+
+def krum_scores(vectors: torch.Tensor, byzantine: int) -> torch.Tensor:
+    """Σ of the squared distances of each of M vectors ``[M, T]`` to its M − f − 2 nearest others, ``[M]``."""
+    # differences, not the expanded square: clients lie close together
+    distances = torch.cdist(vectors, vectors, compute_mode="donot_use_mm_for_euclid_dist").square()
+    neighbours = len(vectors) - byzantine - 2
+    return distances.sort(dim=1).values[:, 1 : 1 + neighbours].sum(1)  # the nearest of all is the vector itself

@@ -1,0 +1,48 @@
+"""Averaging of clipped updates (Sun, Kairouz, Suresh, McMahan, 2019, arXiv 1911.07963)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import torch
+from annotated_types import Gt
+from pydantic.dataclasses import dataclass
+
+from fedrun.recipe import STRICT
+from fedrun.strategies.base import MODEL, CohortUpdate, Round, Rows, ServerHalf, ServerState
+from fedrun.strategies.fedavg import Weighting, client_weights
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class NormClipping(ServerHalf):
+    """The weighted mean of the clients' displacements, each scaled down to a largest norm.
+
+    Attributes:
+        max_norm: S > 0, the largest Euclidean norm of a displacement y_k − x of the parameters; buffers are averaged.
+        weighting: of the clients: ``samples`` or ``uniform``.
+    """
+
+    max_norm: Annotated[float, Gt(0)]
+    weighting: Weighting
+
+    @property
+    def rows(self) -> Rows:
+        return "all"
+
+    def weights(self, samples: torch.Tensor) -> torch.Tensor:
+        return client_weights(samples, self.weighting)
+
+    def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
+        assert update.rows is not None
+        trainable = round.layout.trainable
+        # x ← x + Σ p_k Δ_k min(1, S / ‖Δ_k‖)
+        deltas = update.rows[:, :trainable] - state.model[:trainable]
+        norms = deltas.norm(dim=1)
+        weights = self.weights(update.samples)
+        scaled = (weights / weights.sum()).to(norms) * (self.max_norm / norms.clamp_min(1e-30)).clamp_max(1)
+        model = update.mean[MODEL].clone()
+        model[:trainable] = state.model[:trainable] + scaled @ deltas
+        return ServerState(model, state.slots), {
+            "clipped": float((norms > self.max_norm).sum()),
+            "update_norm": norms.mean().item(),
+        }

@@ -1,0 +1,64 @@
+"""q-FedAvg, the solver of q-fair federated learning (Li et al., ICLR 2020, arXiv 1905.10497)."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+import torch
+from annotated_types import Ge
+from pydantic.dataclasses import dataclass
+
+from fedrun.recipe import STRICT
+from fedrun.strategies.base import MODEL, ClientHalf, ClientInfo, CohortUpdate, Round, ServerHalf, ServerState, Vectors
+
+STEP = "step"
+"""Δ_k = F_k^q L (w − y_k) on the parameters; float buffers travel in the same vector as they are."""
+
+CURVATURE = "curvature"
+"""h_k, one number."""
+
+LOSS_FLOOR = 1e-10
+"""Added to F_k before the power, as in the authors' code."""
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class QFFLClient(ClientHalf):
+    """Local SGD whose displacement is weighted by a power of the client's loss at the broadcast model.
+
+    Attributes:
+        q: q ≥ 0 of the objective Σ F_k^(q+1) / (q + 1); the larger, the more clients with high losses weigh.
+    """
+
+    q: Annotated[float, Ge(0)]
+
+    sends: ClassVar[frozenset[str]] = frozenset({STEP, CURVATURE})
+    measures_initial_loss: ClassVar[bool] = True
+
+    def finish(
+        self, model: torch.Tensor, received: Vectors, memory: Vectors, constants: Vectors, client: ClientInfo
+    ) -> tuple[Vectors, Vectors]:
+        # Δ_k = F_k^q Δw_k;  h_k = q F_k^(q−1) ‖Δw_k‖² + L F_k^q, with Δw_k = L (w − y_k) and L = 1/η
+        assert client.initial_loss is not None
+        loss, lipschitz = client.initial_loss + LOSS_FLOOR, 1 / client.lr
+        moved = lipschitz * (received[MODEL][..., : client.trainable] - model[..., : client.trainable])
+        power = loss**self.q
+        step = torch.cat([power * moved, model[..., client.trainable :]], dim=-1)
+        squared = moved.square().sum(-1, keepdim=True)
+        return {STEP: step, CURVATURE: self.q * loss ** (self.q - 1) * squared + lipschitz * power}, {}
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class QFFLServer(ServerHalf):
+    """w ← w − Σ Δ_k / Σ h_k, without weights; for q = 0 that is the plain mean of the clients' models."""
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({STEP, CURVATURE})
+
+    def weights(self, samples: torch.Tensor) -> torch.Tensor:
+        return torch.ones(len(samples), dtype=torch.float64)
+
+    def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
+        trainable, step = round.layout.trainable, update.mean[STEP]
+        moved = state.model[:trainable] - step[:trainable] / update.mean[CURVATURE]
+        return ServerState(torch.cat([moved, step[trainable:]]), state.slots), {}

@@ -1,0 +1,68 @@
+"""FedAwS: worked numbers, networks against a naive server, other bases."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fedrun.config import build_experiment, compose, option
+from fedrun.errors import InputError
+from fedrun.experiment import Strategy
+from fedrun.simulation import Simulation
+from fedrun.strategies.fedaws import FedAwS, positive_cosines
+
+from .naive_averaging import NaiveClients
+from .naive_strategies import NaiveFedAwS
+from .test_averaging import COHORT, FEDAVG, NETWORKS, SGD, assert_equal_after, batch_norm, data_of, network_of
+
+
+def fedaws(base=FEDAVG, bias="coordinate", eps=1e-5) -> FedAwS:
+    return FedAwS(base=base, lr=0.05, adam_eps=eps, bias=bias)
+
+
+def test_only_positive_cosines_of_different_classes_count():
+    embeddings = torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, -1.0]], requires_grad=True)
+    loss = positive_cosines(embeddings)
+    loss.backward()
+    assert loss.item() == pytest.approx(0.7071068, abs=1e-6)
+    expected = torch.tensor([[0, 0.7071068], [0.3535534, -0.3535534], [0, 0]])
+    torch.testing.assert_close(embeddings.grad, expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("bias", ["coordinate", "separate"])
+def test_networks(make_experiment, network, bias):
+    build = NETWORKS[network]
+    for executor in ("in_process", "vectorized")[: 1 if build is batch_norm else 2]:
+        experiment = make_experiment(
+            network=build,
+            strategy=Strategy(client=SGD, server=fedaws(bias=bias, eps=1e-3)),
+            clients_per_round=COHORT,
+            hardware={"executor": executor},
+        )
+        simulation = Simulation(experiment)
+        with_bias = bias == "coordinate"
+        naive = NaiveFedAwS(
+            network_of(simulation, build), data_of(simulation), NaiveClients(), 0, 0.05, 1e-3, with_bias
+        )
+        assert_equal_after(simulation, naive)
+
+
+def test_the_encoder_is_the_bases(make_experiment):
+    """With FedAdam below, the encoder is FedAdam's after one round and its moments are kept beside FedAwS's own."""
+    adam = option("strategy/server", "fedadam", lr=0.1, eps=1e-3)
+    ended = {}
+    for name, server in (("base", adam), ("both", fedaws(adam))):
+        experiment = make_experiment(network=NETWORKS["mlp"], strategy=Strategy(client=SGD, server=server))
+        simulation = Simulation(experiment)
+        ended[name] = simulation.advance(simulation.initial())[0].server
+    head = simulation.network.layout.head
+    assert torch.equal(ended["base"].model[: head.start], ended["both"].model[: head.start])
+    assert not torch.equal(ended["base"].model[head], ended["both"].model[head])
+    assert ended["both"].slots.keys() == ended["base"].slots.keys() | {"fedaws/m", "fedaws/v", "fedaws/step"}
+
+
+def test_it_cannot_be_its_own_base():
+    with pytest.raises(InputError, match=r"strategy\.server\.base: FedAwS cannot be its own base"):
+        fedaws(fedaws()).check(10)
+    build_experiment(compose(["strategy=fedaws", "strategy/server@strategy.server.base=fedyogi"]).config)

@@ -1,0 +1,72 @@
+"""FedDC: worked numbers, networks against a naive server, its first round without a pull."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fedrun.config import option
+from fedrun.experiment import Strategy
+from fedrun.simulation import Simulation
+
+from .naive_averaging import NaiveClients
+from .naive_strategies import NaiveFedDC
+from .test_averaging import COHORT, NETWORKS, Quadratics, assert_equal_after, data_of, mlp, network_of, start
+
+SERVER = option("strategy/server", "feddc")
+
+
+def feddc(alpha: float) -> Strategy:
+    return Strategy(client=option("strategy/client", "feddc", alpha=alpha), server=SERVER)
+
+
+def test_two_rounds():
+    federation = Quadratics(feddc(0.3).client, SERVER, ((1, 0), (1, 4)), (1, 3), lr=0.5, steps=2)
+
+    def remembered(name: str) -> list[float]:
+        return [federation.memory[k][name].item() for k in (0, 1)]
+
+    state = federation.round(start(SERVER, 1.0))
+    assert remembered("drift") == pytest.approx([-0.6, 2.1], abs=1e-6)
+    assert remembered("gradient") == pytest.approx([0.6, -2.1], abs=1e-6)
+    assert state.slots["gradient"].item() == pytest.approx(-1.425, abs=1e-6)
+    assert state.model.item() == pytest.approx(2.5, abs=1e-6)
+    state = federation.round(state, 1)
+    assert remembered("drift") == pytest.approx([0.186, 2.051], abs=1e-6)
+    assert remembered("gradient") == pytest.approx([2.664, -1.101], abs=1e-6)
+    assert state.slots["gradient"].item() == pytest.approx(-0.15975, abs=1e-6)
+    assert state.model.item() == pytest.approx(3.987, abs=1e-6)
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize(
+    "local", [{"epochs": 2}, {"lr_decay": 0.5, "weight_decay": 0.1, "max_gradient_norm": 0.3, "momentum": 0.5}]
+)
+def test_networks(make_experiment, network, local):
+    build = NETWORKS[network]
+    for executor in ("in_process", "vectorized")[: 1 if network == "batch_norm" else 2]:
+        experiment = make_experiment(
+            network=build, local=local, strategy=feddc(0.3), clients_per_round=COHORT, hardware={"executor": executor}
+        )
+        simulation = Simulation(experiment)
+        naive = NaiveFedDC(network_of(simulation, build), data_of(simulation), NaiveClients(**local), 0, alpha=0.3)
+        assert_equal_after(simulation, naive)
+
+
+def test_without_drift_clients_run_plain_sgd(make_experiment):
+    """α = 0 and nothing remembered yet: every client ends where plain SGD ends."""
+    experiment = make_experiment(network=mlp, clients_per_round=COHORT)
+    plain, own = Simulation(experiment), Simulation(make_experiment(network=mlp, strategy=feddc(0.0)))
+    state = own.initial()
+    received = SERVER.broadcast(state.server)
+    for client in range(6):
+        cohort = torch.tensor([client])
+        ended = [s._executor.run(cohort, 0, received, s.initial().memory, print)[0].mean["model"] for s in (plain, own)]
+        assert torch.equal(*ended)
+
+
+def test_a_client_receives_and_sends_two_vectors(make_experiment):
+    simulation = Simulation(make_experiment(network=mlp, strategy=feddc(0.1), clients_per_round=COHORT))
+    totals = simulation.advance(simulation.initial())[0].totals
+    size = simulation.network.layout.size
+    assert (totals.params_down, totals.params_up) == (2 * COHORT * size, 2 * COHORT * size)

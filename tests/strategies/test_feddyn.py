@@ -1,0 +1,98 @@
+"""FedDyn: worked numbers, networks against a naive server, its limit without a pull."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from fedrun.config import build_experiment, compose, option
+from fedrun.errors import InputError
+from fedrun.experiment import Strategy
+from fedrun.simulation import Simulation
+
+from .naive_averaging import NaiveClients
+from .naive_strategies import NaiveFedDyn
+from .test_averaging import COHORT, NETWORKS, UNIFORM, assert_equal_after, data_of, info_of, mlp, network_of, start
+from .test_averaging import Quadratics as Plain
+
+SERVER = option("strategy/server", "feddyn")
+
+
+def feddyn(alpha: float) -> Strategy:
+    return Strategy(client=option("strategy/client", "feddyn", alpha=alpha), server=SERVER)
+
+
+class Quadratics(Plain):
+    """Quadratic clients whose step also has the strategy's decay."""
+
+    def ends(self, state):
+        received, trained = self.server.broadcast(state), []
+        for number, (a, b) in enumerate(self.curves):
+            memory = self.memory.get(number, {name: torch.zeros(1) for name in self.client.remembers})
+            info = info_of(self.samples, number, self.steps, self.lr)
+            constants = self.client.constants(received, memory, info)
+            y = self.client.start(received, memory).clone()
+            for _ in range(self.steps):
+                gradient = a * (y - b)
+                self.client.correct(gradient, y, constants)
+                decay = self.client.decay(constants)
+                y -= self.lr * (gradient if decay is None else gradient + decay * y)
+            uploads, kept = self.client.finish(y, received, memory, constants, info)
+            self.memory[number] = dict(kept)
+            trained.append((y, dict(uploads)))
+        return trained
+
+
+def test_two_rounds():
+    federation = Quadratics(feddyn(0.3).client, SERVER, ((1, 0), (1, 4)), (1, 3), lr=0.5, steps=2)
+    state = federation.round(start(SERVER, 1.0))
+    assert [federation.memory[k]["drift"].item() for k in (0, 1)] == pytest.approx([-0.6, 2.1], abs=1e-6)
+    assert state.model.item() == pytest.approx(2.5, abs=1e-6)
+    state = federation.round(state, 1)
+    assert [federation.memory[k]["drift"].item() for k in (0, 1)] == pytest.approx([-1.884, 2.856], abs=1e-6)
+    assert state.model.item() == pytest.approx(2.722, abs=1e-6)
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize(
+    "local", [{"epochs": 2}, {"lr_decay": 0.5, "weight_decay": 0.1, "max_gradient_norm": 0.3, "momentum": 0.5}]
+)
+def test_networks(make_experiment, network, local):
+    build = NETWORKS[network]
+    for executor in ("in_process", "vectorized")[: 1 if network == "batch_norm" else 2]:
+        experiment = make_experiment(
+            network=build,
+            local=local,
+            strategy=feddyn(0.3),
+            clients_per_round=COHORT,
+            hardware={"executor": executor},
+        )
+        simulation = Simulation(experiment)
+        naive = NaiveFedDyn(network_of(simulation, build), data_of(simulation), NaiveClients(**local), 0, alpha=0.3)
+        assert_equal_after(simulation, naive)
+
+
+def test_without_a_pull_the_server_adds_all_past_displacements(make_experiment):
+    """α = 0: x ← mean_S y_k + (1/N) Σ of all displacements so far, with plain SGD's y_k."""
+    experiment = make_experiment(network=mlp, strategy=feddyn(0.0), clients_per_round=COHORT)
+    simulation = Simulation(experiment)
+    plain = Simulation(replace(experiment, strategy=replace(feddyn(0.0), client=option("strategy/client", "sgd"))))
+    average = Simulation(
+        replace(experiment, strategy=Strategy(client=option("strategy/client", "sgd"), server=UNIFORM))
+    )
+    state, other, drift = simulation.initial(), plain.initial(), 0.0
+    for _ in range(3):
+        mean = average.advance(replace(state, memory=average.initial().memory))[0].server.model
+        drift = drift + COHORT / 6 * (mean - state.server.model)
+        state, other = simulation.advance(state)[0], plain.advance(other)[0]
+        torch.testing.assert_close(state.server.model, mean + drift, rtol=1e-5, atol=1e-6)
+        assert torch.equal(state.server.model, other.server.model)
+
+
+def test_a_server_that_forgets_the_drift_is_refused():
+    with pytest.raises(InputError, match="FedDynClient relies on the mean 'drift' of all clients.*FedAvg does not use"):
+        build_experiment(compose(["strategy=feddyn", "strategy/server=fedavg"]).config)
+    turbo = ["strategy=turbosvm", "strategy/client=feddyn", "strategy/server@strategy.server.base=feddyn"]
+    build_experiment(compose(turbo).config)

@@ -1,0 +1,81 @@
+"""FedLC: worked numbers, networks against a naive server, its reduction to FedAvg."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from fedrun.config import option
+from fedrun.experiment import Strategy
+from fedrun.simulation import Simulation
+
+from .naive_averaging import NaiveClients
+from .naive_strategies import NaiveFedLC
+from .test_averaging import COHORT, FEDAVG, NETWORKS, assert_equal_after, data_of, final_model, info_of, mlp, network_of
+
+
+def fedlc(tau: float = 1.0, denominator: str = "all") -> Strategy:
+    return Strategy(client=option("strategy/client", "fedlc", tau=tau, denominator=denominator), server=FEDAVG)
+
+
+def loss_and_gradient(half, logits, target, counts) -> tuple[float, list[float]]:
+    constants = half.constants({}, {}, replace(info_of((1,), 0, 1, 0.1), label_counts=torch.tensor(counts)))
+    z = torch.tensor([logits], requires_grad=True)
+    loss = half.loss(z, torch.tensor([target]), constants)
+    loss.sum().backward()
+    return loss.item(), z.grad[0].tolist()
+
+
+@pytest.mark.parametrize(("denominator", "expected"), [("all", 0.6260068), ("others", -0.1391152)])
+def test_margins(denominator, expected):
+    """Counts (16, 1, 81): margins (1/2, 1, 1/3)."""
+    half = fedlc(denominator=denominator).client
+    counts = (16.0, 1.0, 81.0)
+    constants = half.constants({}, {}, replace(info_of((1,), 0, 1, 0.1), label_counts=torch.tensor(counts)))
+    assert constants["margin"].tolist() == pytest.approx([0.5, 1, 1 / 3])
+    assert loss_and_gradient(half, (1.0, 2.0, 0.0), 1, counts)[0] == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("denominator", ["all", "others"])
+def test_a_missing_class_drops_out(denominator):
+    """Whatever its logit, it changes neither loss nor gradient, and gets no gradient."""
+    half = fedlc(denominator=denominator).client
+    low = loss_and_gradient(half, (1.0, -7.0, 0.5), 0, (4.0, 0.0, 9.0))
+    high = loss_and_gradient(half, (1.0, 90.0, 0.5), 0, (4.0, 0.0, 9.0))
+    assert low == high
+    assert low[1][1] == 0.0
+    assert low[1][0] < 0 < low[1][2]
+
+
+@pytest.mark.parametrize("denominator", ["all", "others"])
+def test_a_client_with_a_single_class_learns_nothing(denominator):
+    half = fedlc(denominator=denominator).client
+    assert loss_and_gradient(half, (1.0, 2.0, 3.0), 0, (4.0, 0.0, 0.0)) == (0.0, [0.0, 0.0, 0.0])
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("denominator", ["all", "others"])
+def test_networks(make_experiment, network, denominator):
+    build, local = NETWORKS[network], {"epochs": 2, "lr": 0.05}
+    for executor in ("in_process", "vectorized")[: 1 if network == "batch_norm" else 2]:
+        simulation = Simulation(
+            make_experiment(
+                network=build,
+                sizes=(2, 12, 3, 5, 20, 1),  # small clients lack classes; the last has a single one
+                local=local,
+                strategy=fedlc(denominator=denominator),
+                clients_per_round=COHORT,
+                hardware={"executor": executor},
+            )
+        )
+        others = denominator == "others"
+        naive = NaiveFedLC(network_of(simulation, build), data_of(simulation), NaiveClients(**local), 0, others=others)
+        assert_equal_after(simulation, naive)
+
+
+def test_without_margins_it_is_fedavg(make_experiment):
+    experiment = make_experiment(network=mlp, local={"epochs": 2})
+    calibrated = final_model(replace(experiment, strategy=fedlc(tau=0.0)), 3)
+    torch.testing.assert_close(calibrated, final_model(experiment, 3), rtol=1e-6, atol=1e-7)

@@ -1,0 +1,61 @@
+"""FedRS: worked numbers, networks against a naive server, its reduction to FedAvg."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from fedrun.config import option
+from fedrun.experiment import Strategy
+from fedrun.simulation import Simulation
+
+from .naive_averaging import NaiveClients
+from .naive_strategies import NaiveFedRS
+from .test_averaging import COHORT, FEDAVG, NETWORKS, assert_equal_after, data_of, final_model, info_of, mlp, network_of
+
+
+def fedrs(alpha: float = 0.5, soft: bool = False) -> Strategy:
+    return Strategy(client=option("strategy/client", "fedrs", alpha=alpha, soft=soft), server=FEDAVG)
+
+
+@pytest.mark.parametrize(
+    ("soft", "counts", "factors"), [(False, (3.0, 0.0, 1.0), (1, 0.5, 1)), (True, (50.0, 0.0, 25.0), (1, 0.5, 0.75))]
+)
+def test_a_missing_class_is_scaled_down(soft, counts, factors):
+    """z = (1, 2, 0), label 0, class 1 missing: cross-entropy 1.4076060 becomes 0.8619948."""
+    half, logits, target = fedrs(soft=soft).client, torch.tensor([[1.0, 2.0, 0.0]]), torch.tensor([0])
+    constants = half.constants({}, {}, replace(info_of((1,), 0, 1, 0.1), label_counts=torch.tensor(counts)))
+    assert constants["scale"].tolist() == pytest.approx(factors)
+    assert half.loss(logits, target, constants).tolist() == pytest.approx([0.8619948], abs=1e-6)
+    one = fedrs(alpha=1.0, soft=soft).client
+    constants = one.constants({}, {}, replace(info_of((1,), 0, 1, 0.1), label_counts=torch.tensor(counts)))
+    assert one.loss(logits, target, constants).tolist() == pytest.approx([1.4076060], abs=1e-6)
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("soft", [False, True])
+def test_networks(make_experiment, network, soft):
+    build, local = NETWORKS[network], {"epochs": 2, "momentum": 0.5}
+    for executor in ("in_process", "vectorized")[: 1 if network == "batch_norm" else 2]:
+        simulation = Simulation(
+            make_experiment(
+                network=build,
+                sizes=(2, 12, 3, 5, 20, 1),  # small clients lack classes
+                local=local,
+                strategy=fedrs(soft=soft),
+                clients_per_round=COHORT,
+                hardware={"executor": executor},
+            )
+        )
+        naive = NaiveFedRS(network_of(simulation, build), data_of(simulation), NaiveClients(**local), 0, soft=soft)
+        assert any(0 in naive.counts(client) for client in range(6))
+        assert_equal_after(simulation, naive)
+
+
+@pytest.mark.parametrize("soft", [False, True])
+def test_alpha_one_is_fedavg(make_experiment, soft):
+    experiment = make_experiment(network=mlp, local={"epochs": 2})
+    restricted = final_model(replace(experiment, strategy=fedrs(1.0, soft)), 3)
+    torch.testing.assert_close(restricted, final_model(experiment, 3), rtol=1e-6, atol=1e-7)

@@ -1,0 +1,89 @@
+"""MOON: worked numbers, networks against a naive server, its reduction to FedAvg, memory and cost."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from fedrun.checkpoint import Checkpoint, Identity, load, save
+from fedrun.config import option
+from fedrun.errors import InputError
+from fedrun.experiment import Strategy
+from fedrun.simulation import Simulation
+
+from .naive_averaging import NaiveClients
+from .naive_strategies import NaiveMoon
+from .test_averaging import (
+    COHORT,
+    FEDAVG,
+    NETWORKS,
+    assert_equal_after,
+    batch_norm,
+    data_of,
+    final_model,
+    info_of,
+    mlp,
+    network_of,
+)
+
+
+def moon(mu: float = 1.0, tau: float = 0.5) -> Strategy:
+    return Strategy(client=option("strategy/client", "moon", mu=mu, tau=tau), server=FEDAVG)
+
+
+@pytest.mark.parametrize(("previous", "expected"), [([0.5, 0.0], 0.2176217), ([0.0, 0.0], 0.0)])
+def test_the_contrastive_term(previous, expected):
+    """Cosines 0.7071 and 0, τ = 0.5; nothing for a client that remembers no model."""
+    half = moon().client
+    memory = {"previous": torch.tensor(previous)}
+    constants = half.constants({"model": torch.ones(2)}, memory, info_of((1,), 0, 1, 0.1))
+    others = {"model": torch.tensor([[1.0, 1.0]]), "previous": torch.tensor([[0.0, 1.0]])}
+    term = half.contrast(torch.tensor([[1.0, 0.0]]), others, constants)
+    assert term.tolist() == pytest.approx([expected], abs=1e-6)
+    assert math.log(1 + math.exp(-(2**0.5))) == pytest.approx(0.2176217, abs=1e-7)
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_networks(make_experiment, network):
+    build, local = NETWORKS[network], {"epochs": 2, "momentum": 0.5}
+    experiment = make_experiment(network=build, local=local, strategy=moon(2.0, 0.3), clients_per_round=COHORT)
+    simulation = Simulation(experiment)
+    naive = NaiveMoon(network_of(simulation, build), data_of(simulation), NaiveClients(**local), 0, 2.0, 0.3)
+    assert_equal_after(simulation, naive, rounds=4)
+    plain = final_model(replace(experiment, strategy=moon(0.0)), 4)
+    assert not torch.allclose(plain, final_model(experiment, 4), atol=1e-3)  # the term did something
+
+
+@pytest.mark.parametrize("network", [mlp, batch_norm])
+def test_without_weight_it_is_fedavg(make_experiment, network):
+    experiment = make_experiment(network=network, local={"epochs": 2})
+    contrastive = final_model(replace(experiment, strategy=moon(0.0)), 3)
+    torch.testing.assert_close(contrastive, final_model(experiment, 3), rtol=1e-6, atol=1e-7)
+
+
+def test_a_client_remembers_its_whole_model_across_a_checkpoint(make_experiment, tmp_path):
+    simulation = Simulation(make_experiment(network=batch_norm, strategy=moon(), clients_per_round=COHORT))
+    size = simulation.network.layout.size
+    state, _ = simulation.advance(simulation.initial())
+    assert {len(vectors["previous"]) for vectors in state.memory.held.values()} == {size}
+    identity = Identity("c", 0, "d")
+    save(tmp_path / "checkpoint.pt", Checkpoint(state, 0, "", 0.0), identity)
+    restored = load(tmp_path / "checkpoint.pt", identity, simulation.initial()).state
+    for _ in range(2):
+        state, restored = simulation.advance(state)[0], simulation.advance(restored)[0]
+    assert torch.equal(state.server.model, restored.server.model)
+    assert state.totals == restored.totals
+
+
+def test_two_forward_passes_more_per_sample(make_experiment):
+    simulation = Simulation(make_experiment(network=mlp, strategy=moon(), clients_per_round=6, local={"epochs": 2}))
+    totals = simulation.advance(simulation.initial())[0].totals
+    assert (totals.client_samples, totals.forward_samples) == (120, 240)
+
+
+def test_the_vectorised_executor_refuses_it_by_name(make_experiment):
+    with pytest.raises(InputError, match=r"hardware\.executor=vectorized cannot train with strategy\.client=Moon"):
+        Simulation(make_experiment(network=mlp, strategy=moon(), hardware={"executor": "vectorized"}))

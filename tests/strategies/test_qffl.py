@@ -1,0 +1,94 @@
+"""q-FFL: worked numbers, networks against a naive server, its plain mean for q = 0, its cost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from fedrun.config import option
+from fedrun.experiment import Strategy
+from fedrun.simulation import Simulation
+
+from .naive_averaging import NaiveClients
+from .naive_strategies import NaiveQFFL
+from .test_averaging import (
+    COHORT,
+    NETWORKS,
+    SGD,
+    UNIFORM,
+    assert_equal_after,
+    batch_norm,
+    data_of,
+    final_model,
+    info_of,
+    mlp,
+    network_of,
+    round_of,
+    start,
+    update_of,
+)
+
+SERVER = option("strategy/server", "qffl")
+
+
+def qffl(q: float) -> Strategy:
+    return Strategy(client=option("strategy/client", "qffl", q=q), server=SERVER)
+
+
+@pytest.mark.parametrize(
+    ("q", "steps", "curvatures", "expected"),
+    [(0.0, (2, 5), (10, 10), 0.65), (1.0, (4, 2.5), (24, 30), 0.8796296), (2.0, (8, 1.25), (56, 27.5), 0.8892216)],
+)
+def test_a_round(q, steps, curvatures, expected):
+    """w = 1, η = 0.1, ends (0.8, 0.5), F = (2, 0.5)."""
+    half, uploads = qffl(q).client, []
+    received = SERVER.broadcast(start(SERVER, 1.0))
+    for end, loss in ((0.8, 2.0), (0.5, 0.5)):
+        info = replace(info_of((1, 3), 0, 1, 0.1), initial_loss=torch.tensor([loss]))
+        uploads.append(half.finish(torch.tensor([end]), received, {}, {}, info)[0])
+    assert [sent["step"].item() for sent in uploads] == pytest.approx(steps, rel=1e-5)
+    assert [sent["curvature"].item() for sent in uploads] == pytest.approx(curvatures, rel=1e-5)
+    assert SERVER.weights(torch.tensor([1, 3])).tolist() == [1, 1]
+    mean = {name: (uploads[0][name] + uploads[1][name]) / 2 for name in ("step", "curvature")}
+    state, _ = SERVER.aggregate(start(SERVER, 1.0), update_of(mean, (1, 3)), round_of(0, 2))
+    assert state.model.item() == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("q", [0.5, 2.0])
+def test_networks(make_experiment, network, q):
+    build, local = NETWORKS[network], {"epochs": 2, "lr_decay": 0.5}
+    for executor in ("in_process", "vectorized")[: 1 if network == "batch_norm" else 2]:
+        experiment = make_experiment(
+            network=build, local=local, strategy=qffl(q), clients_per_round=COHORT, hardware={"executor": executor}
+        )
+        simulation = Simulation(experiment)
+        naive = NaiveQFFL(network_of(simulation, build), data_of(simulation), NaiveClients(**local), 0, q=q)
+        assert_equal_after(simulation, naive, tolerance=2e-5)
+
+
+@pytest.mark.parametrize("network", [mlp, batch_norm])
+def test_q_zero_is_the_plain_mean(make_experiment, network):
+    experiment = make_experiment(network=network, local={"epochs": 2}, strategy=Strategy(client=SGD, server=UNIFORM))
+    fair = final_model(replace(experiment, strategy=qffl(0.0)), 3)
+    torch.testing.assert_close(fair, final_model(experiment, 3), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("executor", ["in_process", "vectorized"])
+def test_costs(make_experiment, executor):
+    """Clients of 3 + 12 + 8 + 5 + 20 + 12 samples: one forward pass over all, then two epochs; P + 1 numbers up."""
+    simulation = Simulation(
+        make_experiment(
+            network=mlp,
+            strategy=qffl(1.0),
+            clients_per_round=6,
+            local={"epochs": 2},
+            hardware={"executor": executor},
+        )
+    )
+    totals = simulation.advance(simulation.advance(simulation.initial())[0])[0].totals
+    size = simulation.network.layout.size
+    assert (totals.forward_samples, totals.client_samples) == (2 * 60, 2 * 120)
+    assert (totals.params_down, totals.params_up) == (2 * 6 * size, 2 * 6 * (size + 1))

@@ -1,0 +1,174 @@
+"""Median, trimmed mean, Krum and norm clipping: worked numbers, networks against naive servers, an attacker."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from statistics import median
+
+import pytest
+import torch
+
+from fedrun.config import option
+from fedrun.errors import RunError
+from fedrun.experiment import Strategy
+from fedrun.simulation import Simulation
+from fedrun.strategies.base import ServerHalf, ServerState
+from fedrun.strategies.krum import krum_scores
+
+from .naive_averaging import NaiveClients, Tensors
+from .naive_strategies import NaiveAggregation
+from .test_averaging import (
+    NETWORKS,
+    SGD,
+    UNIFORM,
+    assert_equal_after,
+    batch_norm,
+    data_of,
+    final_model,
+    mlp,
+    network_of,
+    round_of,
+    update_of,
+)
+
+COHORT = 5
+
+
+def server(name: str, **settings: object) -> ServerHalf:
+    half = option("strategy/server", name, **settings)
+    assert isinstance(half, ServerHalf)
+    return half
+
+
+def aggregate(half: ServerHalf, before: float, ends: list[float]) -> tuple[float, dict[str, float]]:
+    """One round on a model of one number, of clients with equally many samples."""
+    rows = torch.tensor(ends)[:, None]
+    update = replace(update_of({"model": rows.mean(0)}, (1,) * len(ends)), rows=rows)
+    state, metrics = half.aggregate(ServerState(torch.tensor([before])), update, round_of(0, len(ends)))
+    return state.model.item(), metrics
+
+
+@pytest.mark.parametrize(
+    ("half", "ends", "expected"),
+    [
+        (server("median"), [5.0, 1.0, 1e9], 5.0),
+        (server("median"), [5.0, 1.0, 1e9, 7.0], 6.0),
+        (server("median"), [5.0], 5.0),
+        (server("median"), [5.0, 8.0], 6.5),
+        (server("trimmed_mean", trim=0.2), [-1e9, 1.0, 2.0, 6.0, 1e9], 3.0),
+        (server("trimmed_mean", trim=0.39), [-1e9, 1.0, 2.0, 6.0, 1e9], 3.0),  # ⌊0.39 · 5⌋ = 1
+        (server("trimmed_mean", trim=0.4), [-1e9, 1.0, 2.0, 6.0, 1e9], 2.0),
+        (server("trimmed_mean", trim=0.1), [1.0, 2.0, 6.0], 3.0),  # nobody is left out
+        (server("norm_clipping", max_norm=2.0), [1.0, 4.0, -9.0, 3.0], 2.0 + (-1 + 2 - 2 + 1) / 4),  # from x = 2
+        (server("krum", byzantine=1, keep=1), [1.0, 2.0, 2.5, 9.0, 100.0], 2.0),
+        (server("krum", byzantine=1, keep=3), [1.0, 2.0, 2.5, 9.0, 100.0], 5.5 / 3),
+    ],
+)
+def test_worked_numbers(half, ends, expected):
+    assert aggregate(half, 2.0, ends)[0] == pytest.approx(expected, abs=1e-6)
+
+
+def test_krums_scores():
+    """M = 5, f = 1: the two nearest others count. 1: 1 + 2.25; 2: 0.25 + 1; 2.5: 0.25 + 2.25; 9: 42.25 + 49."""
+    scores = krum_scores(torch.tensor([[1.0], [2.0], [2.5], [9.0], [100.0]]), 1)
+    assert scores.tolist() == pytest.approx([3.25, 1.25, 2.5, 91.25, 91**2 + 97.5**2])
+
+
+def test_clipping_is_reported():
+    assert aggregate(server("norm_clipping", max_norm=2.0), 2.0, [1.0, 4.0, -9.0, 3.0])[1] == {
+        "clipped": 1.0,
+        "update_norm": (1 + 2 + 11 + 1) / 4,
+    }
+
+
+def test_clipping_weighs_by_samples_and_survives_clients_that_did_not_move():
+    rows = torch.tensor([[0.0, 0.0], [6.0, 8.0]])  # norms 0 and 10
+    update = replace(update_of({"model": rows.mean(0)}, (1, 3)), rows=rows)
+    round = replace(round_of(0, 2), layout=replace(round_of(0, 2).layout, trainable=2))
+    state, _ = server("norm_clipping", max_norm=5.0).aggregate(ServerState(torch.zeros(2)), update, round)
+    assert state.model.tolist() == pytest.approx([0.75 * 3, 0.75 * 4])
+
+
+@pytest.mark.parametrize(("clients", "settings", "least"), [(4, (1, 1), 5), (6, (2, 1), 7), (5, (0, 6), 6)])
+def test_krum_needs_enough_uploads(clients, settings, least):
+    half = server("krum", byzantine=settings[0], keep=settings[1])
+    with pytest.raises(RunError, match=rf"round 1: Krum .* needs at least {least} uploads, but there are {clients}"):
+        aggregate(half, 0.0, [1.0] * clients)
+
+
+def entrywise(function) -> object:
+    def combine(before: Tensors, states: list[Tensors], sizes: list[float]) -> Tensors:
+        columns = {name: torch.stack([state[name].flatten() for state in states]).T.tolist() for name in before}
+        return {
+            name: torch.tensor([function(column) for column in columns[name]]).view(before[name].shape)
+            for name in before
+        }
+
+    return combine
+
+
+def naive_krum(before: Tensors, states: list[Tensors], sizes: list[float]) -> Tensors:
+    names = [name for name in before if "running" not in name]
+    scores = []
+    for one in states:
+        others = sorted(
+            sum(((one[name] - other[name]) ** 2).sum().item() for name in names) for other in states if other is not one
+        )
+        scores.append(sum(others[: len(states) - 1 - 2]))
+    kept = sorted(range(len(states)), key=scores.__getitem__)[:2]
+    return {name: sum(states[k][name] for k in kept) / 2 for name in before}
+
+
+def naive_clipping(before: Tensors, states: list[Tensors], sizes: list[float]) -> Tensors:
+    names = [name for name in before if "running" not in name]
+    result = {name: sum(n * s[name] for n, s in zip(sizes, states, strict=True)) / sum(sizes) for name in before}
+    for name in names:
+        result[name] = before[name].clone()
+    for state, size in zip(states, sizes, strict=True):
+        norm = sum(((state[name] - before[name]) ** 2).sum().item() for name in names) ** 0.5
+        for name in names:
+            result[name] += size / sum(sizes) * min(1, 0.2 / norm) * (state[name] - before[name])
+    return result
+
+
+CASES = {
+    "median": (server("median"), entrywise(median)),
+    "trimmed mean": (server("trimmed_mean", trim=0.2), entrywise(lambda values: sum(sorted(values)[1:-1]) / 3)),
+    "krum": (server("krum", byzantine=1, keep=2), naive_krum),
+    "norm clipping": (server("norm_clipping", max_norm=0.2), naive_clipping),
+}
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("case", CASES)
+def test_networks(make_experiment, case, network):
+    half, combine = CASES[case]
+    build, local = NETWORKS[network], {"epochs": 2}
+    for executor in ("in_process", "vectorized")[: 1 if build is batch_norm else 2]:
+        experiment = make_experiment(
+            network=build,
+            local=local,
+            strategy=Strategy(client=SGD, server=half),
+            clients_per_round=COHORT,
+            hardware={"executor": executor},
+        )
+        simulation = Simulation(experiment)
+        naive = NaiveAggregation(
+            network_of(simulation, build), data_of(simulation), NaiveClients(**local), 0, combine=combine
+        )
+        assert_equal_after(simulation, naive, cohort=COHORT)
+
+
+@pytest.mark.parametrize(
+    "half",
+    [
+        server("trimmed_mean", trim=0.0),
+        server("krum", byzantine=0, keep=COHORT),
+        server("norm_clipping", max_norm=1e6, weighting="uniform"),
+    ],
+)
+def test_without_robustness_it_is_the_plain_mean(make_experiment, half):
+    plain = Strategy(client=SGD, server=UNIFORM)
+    experiment = make_experiment(network=mlp, strategy=plain, clients_per_round=COHORT)
+    own = final_model(replace(experiment, strategy=Strategy(client=SGD, server=half)), 3)
+    torch.testing.assert_close(own, final_model(experiment, 3), rtol=1e-5, atol=1e-6)
