@@ -7,7 +7,7 @@ import json
 import math
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -144,7 +144,8 @@ class MetricsFile:
         return clean
 
     def close(self) -> None:
-        self._file.close()
+        with suppress(OSError):  # what could not be written is tried once more here; `append` has told
+            self._file.close()
 
 
 def _finite(value: Any) -> Any:

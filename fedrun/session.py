@@ -63,7 +63,7 @@ def run(
         return summary
     require_writable(folder)
     simulation = Simulation(experiment, parallel_jobs)
-    with opened(folder), writing(folder / "run.log"), logged_to(folder / "run.log"):
+    with opened(folder), writing(folder), logged_to(folder / "run.log"):
         if experiment.overwrite:
             clear(folder)
         session = Session(composed, experiment, simulation, observers)
@@ -73,7 +73,8 @@ def run(
 @contextmanager
 def logged_to(path: Path) -> Iterator[None]:
     """Append fedrun's log to a file while the block runs."""
-    handler = LogFile(path, encoding="utf-8")
+    with writing(path):
+        handler = LogFile(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logger = logging.getLogger("fedrun")
     logger.addHandler(handler)
@@ -81,7 +82,8 @@ def logged_to(path: Path) -> Iterator[None]:
         yield
     finally:
         logger.removeHandler(handler)
-        handler.close()
+        with suppress(OSError):
+            handler.close()
 
 
 class LogFile(logging.FileHandler):

@@ -413,7 +413,7 @@ def test_infinity_is_refused_in_every_place() -> None:
 
 def test_one_option_by_itself() -> None:
     assert option("strategy/client", "fedprox", mu=0.5) == FedProx(mu=0.5)
-    with pytest.raises(InputError, match=r"^strategy/client=none: no such option; allowed: fedprox, scaffold, sgd$"):
+    with pytest.raises(InputError, match=r"^strategy/client=none: no such option; allowed: .*fedprox, .*scaffold, sgd$"):
         option("strategy/client", "none")
     with pytest.raises(InputError, match=r"^strategy.client.nu: unknown key; allowed below strategy.client: mu$"):
         option("strategy/client", "fedprox", nu=1)
