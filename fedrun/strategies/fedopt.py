@@ -21,7 +21,7 @@ from fedrun.strategies.adam import Adam
 from fedrun.strategies.base import MODEL, CohortUpdate, Round, ServerHalf, ServerState, Vectors
 from fedrun.strategies.fedavg import Weighting, client_weights
 
-Slots = dict[str, torch.Tensor]
+Slots = dict[str, "torch.Tensor"]
 Variant = Literal["torch", "reddi"]
 
 
