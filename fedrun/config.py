@@ -17,6 +17,7 @@ from fedrun.errors import InputError
 from fedrun.experiment import Experiment
 
 if TYPE_CHECKING:
+    from hydra.conf import HydraConf
     from omegaconf import DictConfig
 
 Plain = dict[str, Any]
@@ -53,7 +54,7 @@ class Composed:
     overrides: tuple[str, ...]
 
     @classmethod
-    def of(cls, config: DictConfig, hydra: DictConfig) -> Composed:
+    def of(cls, config: DictConfig, hydra: DictConfig | HydraConf) -> Composed:
         """What Hydra composed.
 
         Args:
@@ -140,7 +141,7 @@ def compose(overrides: Sequence[str] = ()) -> Composed:
             from fedrun.composition_errors import explain
 
             raise InputError(explain(error, overrides)) from error
-    return Composed.of(OmegaConf.masked_copy(config, [key for key in config if key != "hydra"]), config.hydra)
+    return Composed.of(OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"]), config.hydra)
 
 
 def options(group: str) -> list[str]:

@@ -109,7 +109,7 @@ def first_refusal(config: DictConfig) -> str | None:
     for number, job in enumerate(jobs):
         try:
             composed = loader.load_configuration(config.hydra.job.config_name, list(job), RunMode.RUN)
-            own = OmegaConf.masked_copy(composed, [key for key in composed if key != "hydra"])
+            own = OmegaConf.masked_copy(composed, [str(key) for key in composed if key != "hydra"])
             build_experiment(Composed.of(own, composed.hydra).config)
         except Exception as error:
             return f"{explain(error, job)} (job {number} of the sweep: {' '.join(job)})"

@@ -1,4 +1,4 @@
-"""Imported by the process that forks commands (tests/forked.py): their plots, which take most of the time, are empty."""
+"""Imported by the process that forks commands (tests/forked.py): their plots, most of the time, are empty."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line as its users meet it: exit statuses, one line for every mistake, nothing written, torch not loaded."""
+"""The command line: exit statuses, one line for what cannot be used, nothing written."""
 
 from __future__ import annotations
 
@@ -42,13 +42,11 @@ def running() -> Iterator[Fedrun]:
 # One of each kind; tests/test_config.py has many more. A sweep is refused for the first of its jobs that is.
 REFUSED = [
     ("local.batch_size=0", "local.batch_size=0: allowed: an integer, at least 1; or null"),
-    ("local.lr=-0.1", "local.lr=-0.1: allowed: a finite number, above 0"),
     (
         "clients_per_round=many",
         "clients_per_round=many: allowed: an integer, at least 1; or a finite number, above 0 and",
     ),
     ("seed=???", "seed: Missing mandatory value: seed; see fedrun --cfg job"),
-    ("seed=${nothing}", "seed: Interpolation key 'nothing' not found; see fedrun --cfg job"),
     ("output_dir=null", "output_dir=null: allowed: a text"),
     (
         "targets=[0.5",
@@ -59,7 +57,6 @@ REFUSED = [
         "+local.pace=1",
         "local.pace: unknown key; allowed below local: lr, lr_decay, momentum, weight_decay, batch_size,",
     ),
-    ("strategies=fedavg", "strategies: unknown key; allowed: seed, rounds,"),
     ("strategy=none", "strategy=none: no such option; allowed: " + ", ".join(names("strategy"))),
     ("recipe=none", "recipe=none: no such option; allowed: " + ", ".join(names("recipe")) + "; or ~recipe for none"),
     (
@@ -82,7 +79,6 @@ REFUSED = [
     ("-m seed=0,1 rounds=0", "rounds=0: allowed: an integer, at least 1 (job 0 of the sweep: seed=0 rounds=0)"),
     ("-m strategy=fedavg,none", "strategy=none: no such option; allowed: "),
     ("-m strategy=fedavg,turbosvm rounds=300", "rounds=300: the SVM's schedule ends after "),
-    ("-m seed=0,1 pace=1", "pace: unknown key; allowed: seed, rounds,"),
     ("-m seed=0,1 output_dir=null", "output_dir=null: allowed: a text (job 0 of the sweep: "),
     ("experiment=demo local.lr=0", "local.lr=0: allowed: a finite number, above 0 (job 0 of the sweep: "),
 ]
@@ -110,7 +106,6 @@ REFUSED_LATER = [
     ("dataset=shakespeare data_dir=here", "here/shakespeare/train is not a folder that can be read: run `git clone"),
     ("dataset=mnist dataset.download=false", "data/MNIST/raw lacks train-images-idx3-ubyte, "),
     ("hardware.device=abacus", "hardware.device=abacus: no such device; allowed: cpu, cuda, cuda:N"),
-    ("hardware.device=cuda:99", "hardware.device=cuda:99: PyTorch sees "),
     ("hardware.device=cuda:999", "hardware.device=cuda:999: PyTorch sees "),
     (
         "hardware.executor=vectorized model.dropout=0.5",

@@ -9,6 +9,8 @@ import random
 import shutil
 import signal
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ import yaml
 from safetensors.torch import load_file
 
 from fedrun import session
-from fedrun.config import build_experiment, compose
+from fedrun.config import Composed, build_experiment, compose
 from fedrun.errors import InputError, RunError
 from fedrun.run_folder import opened
 from fedrun.session import run
@@ -41,6 +43,11 @@ SETTING = (
 Folder = Callable[..., Path]
 
 
+@cache
+def composed_once(overrides: tuple[str, ...]) -> Composed:
+    return compose([*SETTING, *overrides])
+
+
 @pytest.fixture
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs without plots, which would take most of the time."""
@@ -53,7 +60,8 @@ def ran(tmp_path: Path, plain: None) -> Folder:
     """``ran("rounds=3", ...)``: carry out a run below ``tmp_path / "outputs"``; its folder."""
 
     def carry_out(*overrides: str, watched_by: tuple[Observer, ...] = (), below: str = "outputs") -> Path:
-        composed = compose([*SETTING, f"output_dir={tmp_path / below}", *overrides])
+        composed = composed_once(overrides)
+        composed = replace(composed, config={**composed.config, "output_dir": str(tmp_path / below)})
         summary = run(composed, build_experiment(composed.config), watched_by)
         assert summary["folder"] == str(composed.folder)
         return composed.folder
@@ -171,7 +179,7 @@ def test_the_record_of_the_configuration(ran: Folder) -> None:
     asked = yaml.safe_load((folder / ".hydra/overrides.yaml").read_text())
     assert (config["rounds"], config["seed"], config["model"]["_target_"]) == (1, 4, "fedrun.models.logistic.Logistic")
     assert asked[-2:] == ["rounds=1", "seed=4"]
-    again = compose([*asked])
+    again = compose([*asked, f"output_dir={config['output_dir']}"])
     assert again.config == config
     assert again.folder == folder
 
@@ -481,7 +489,9 @@ def test_a_full_disk(fedrun: Fedrun, ran: Folder, tmp_path: Path) -> None:
         ended = fedrun(*SETTING, *chosen, folder=tmp_path, largest_file=largest_file)
         (folder,) = tmp_path.glob("outputs/runs/digits/fedavg/*/seed=0")
         assert ended.status == 2
-        assert ended.err.startswith(f"fedrun: {(folder / blamed).relative_to(tmp_path)}: cannot be written (File too large); ")
+        assert ended.err.startswith(
+            f"fedrun: {(folder / blamed).relative_to(tmp_path)}: cannot be written (File too large); "
+        )
         assert ended.err.endswith("; what was written so far is kept, and the same command continues the run\n")
         assert ended.err.count("\n") == 1
         assert not (folder / "summary.json").exists()

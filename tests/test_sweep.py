@@ -16,7 +16,14 @@ from fedrun.sweep import Outcome, outcomes, parallel_jobs
 
 from .forked import Fedrun
 
-SETTING = ("rounds=2", "model=logistic", "partition.clients=4", "local.batch_size=32", "hardware.threads=1", "tracking=none")
+SETTING = (
+    "rounds=2",
+    "model=logistic",
+    "partition.clients=4",
+    "local.batch_size=32",
+    "hardware.threads=1",
+    "tracking=none",
+)
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +49,7 @@ def changed(folder: Path) -> dict[str, int]:
 
 def table(out: str) -> list[list[str]]:
     """The cells of the rows of the table at the end."""
-    lines = out.split("─\n")[1].split("\n\n")[0].splitlines()
+    lines = out.split("─\n")[1].split("\n\n", maxsplit=1)[0].splitlines()
     return [line.split() for line in lines]
 
 
