@@ -78,8 +78,8 @@ def save_clients(simulation: Simulation, state: State, path: Path) -> None:
 
     train, test = simulation.federation.train, simulation.federation.test
     measured = simulation.experiment.evaluation.train_clients
-    rows = _client_rows(train, simulation.results(state, train.samples) if measured else None, seen=True)
-    rows += _client_rows(test, simulation.results(state, test.samples), seen=False)
+    held_out = _client_rows(test, simulation.results(state, test.samples), seen=False)
+    rows = _client_rows(train, simulation.results(state, train.samples) if measured else None, seen=True) + held_out
     schema = pyarrow.schema(
         [
             ("client", pyarrow.string()),

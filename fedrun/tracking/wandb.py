@@ -83,7 +83,7 @@ class WandbObserver(Observer):
         except Exception as error:
             log.warning("W&B is off for this run: %s", one_line(error))
             return
-        if not Path(self._run.dir).is_relative_to(run.folder.absolute()):
+        if not Path(self._run.dir).resolve().is_relative_to(run.folder.resolve()):
             log.warning("W&B cannot write to %s, so it records in %s", run.folder, Path(self._run.dir).parent)
 
     def on_row(self, row: Row) -> None:
