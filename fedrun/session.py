@@ -134,7 +134,7 @@ class Session:
         return Checkpoint(initial, 0, uuid.uuid4().hex[:12], 0.0)
 
     def describe(self) -> None:
-        """Record the configuration, and say and draw who holds which samples."""
+        """Record the configuration, and say who holds which samples."""
         record = self.folder / ".hydra"
         with writing(record):
             record.mkdir(exist_ok=True)
@@ -142,12 +142,6 @@ class Session:
             OmegaConf.save(list(self.composed.overrides), record / "overrides.yaml")
         for line in str(summarise(self.simulation.federation)).splitlines():
             log.info(line)
-        picture = self.folder / "federation.png"
-        if not picture.exists():
-            partial = picture.with_suffix(".partial.png")
-            with writing(picture):
-                plot_labels(self.simulation.federation, partial)
-                partial.replace(picture)
 
     def rounds(self, stable: Checkpoint, metrics: MetricsFile, rows: list[Row]) -> Checkpoint:
         """Run the rounds that are missing.
@@ -209,7 +203,10 @@ class Session:
     def finish(self, stable: Checkpoint, rows: Sequence[Row]) -> dict[str, Any]:
         """Write the results of a complete run, its summary last."""
         state, choices = stable.state, self.composed.choices
-        model, clients, curves = (self.folder / name for name in ("model.safetensors", "clients.parquet", "curves.png"))
+        names = ("federation.png", "model.safetensors", "clients.parquet", "curves.png")
+        federation, model, clients, curves = (self.folder / name for name in names)
+        with writing(federation):  # pictures wait until the end: drawing takes longer than starting
+            plot_labels(self.simulation.federation, federation)
         with writing(model):
             results.save_model(self.simulation, state, model)
         with writing(clients):

@@ -341,14 +341,6 @@ def test_killed_at_the_worst_moments(fedrun: Fedrun, ran: Folder, tmp_path: Path
     assert results(folder) == results(ran(*chosen, below="uninterrupted"))
 
 
-def test_a_half_drawn_picture_is_drawn_again(fedrun: Fedrun, tmp_path: Path) -> None:
-    killed = fedrun(*SETTING, "rounds=1", folder=tmp_path, kill_at=("pathlib:Path", "replace", 1, 0.0))
-    assert killed.status == -signal.SIGKILL
-    assert not list(tmp_path.glob("outputs/**/federation.png"))
-    assert fedrun(*SETTING, "rounds=1", folder=tmp_path).status == 0
-    assert len(list(tmp_path.glob("outputs/**/federation*.png"))) == 1
-
-
 # Damaged, foreign and missing files.
 
 
