@@ -1,7 +1,7 @@
 """Many fedrun commands in little time: each runs in a forked child of one process that has the slow packages loaded.
 
-``python forked.py PACKAGE...`` imports the packages, then reads one command per line from standard input (a JSON object,
-the fields of :meth:`Fedrun.__call__`) and answers each with a line (the fields of :class:`Ended`).
+``python forked.py PACKAGE...`` imports the packages, then reads one command per line from standard input (a JSON
+object, the fields of :meth:`Fedrun.__call__`) and answers each with a line (the fields of :class:`Ended`).
 """
 
 from __future__ import annotations
