@@ -34,7 +34,7 @@ types: $(INSTALLED) ## mypy
 
 bench: $(INSTALLED) ## Speed and memory against baselines; needs no data
 	$(BIN)/python tests/benchmarks/femnist_round.py
-	$(BIN)/python tests/benchmarks/turbosvm_server.py
+	PYTHONPATH=tests/strategies $(BIN)/python tests/benchmarks/turbosvm_server.py
 	$(BIN)/python tests/benchmarks/leaf_reading.py
 
 bench-data: $(INSTALLED) ## The checks on real data: DATA=folder with MNIST/ and shakespeare/

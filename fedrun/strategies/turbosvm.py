@@ -8,31 +8,25 @@ normals.
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from annotated_types import Ge, Gt, Le
 from pydantic.dataclasses import dataclass
 
 from fedrun.errors import InputError
-from fedrun.parameters import Layout
 from fedrun.randomness import generator
 from fedrun.recipe import STRICT
-from fedrun.strategies.adam import Adam
-from fedrun.strategies.base import MODEL, CohortUpdate, Round, Rows, ServerHalf, ServerState, Vectors
+from fedrun.strategies.base import MODEL, CohortUpdate, Round, Rows
+from fedrun.strategies.head_refinement import HeadRefinement, Refined
 from fedrun.strategies.svm import FittedSVM, Kernel, KernelName, Multiclass, fit, spread_out_loss
-
-MOMENTS = "turbosvm"
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
-class TurboSVM(ServerHalf):
+class TurboSVM(HeadRefinement):
     """Selective aggregation and max-margin spread-out regularisation of the class embeddings (Algorithms 1 to 3).
 
-    Attributes:
-        base: aggregates the whole model first (the encoder stays as it leaves it): FedAvg or a server optimizer.
-        lr: η_g > 0, Adam's learning rate on the logit layer.
-        adam_eps: ε > 0 of that Adam. The published code uses 1e-5, torch's default is 1e-8.
+    Attributes (beside those of :class:`HeadRefinement`):
         selective: average only the support vectors of each class; otherwise keep the base's aggregate.
         spread_out: take the Adam step on the spread-out loss.
         multiclass: ``ovo`` (the paper) or ``ovr``.
@@ -45,15 +39,12 @@ class TurboSVM(ServerHalf):
         schedule_rounds: T of the schedule; None for the rounds of the run. The published results use 201.
         tolerance: of libsvm.
         max_iterations: SMO iterations per binary SVM, 50 in the published code; −1 for no limit.
-        bias: ``coordinate``: a class's bias is the last coordinate of its embedding (published code); ``separate``: the
-            embedding is the weight row alone and the bias stays as the base leaves it.
         classes_per_round: a float up to 1.0 is the share of the classes that enter the SVM each round, an int their
             number (at least 2, drawn anew every round).
     """
 
-    base: ServerHalf
-    lr: Annotated[float, Gt(0)]
-    adam_eps: Annotated[float, Gt(0)]
+    moments: ClassVar[str] = "turbosvm"
+
     selective: bool
     spread_out: bool
     multiclass: Multiclass
@@ -65,7 +56,6 @@ class TurboSVM(ServerHalf):
     schedule_rounds: Annotated[int, Ge(1)] | None
     tolerance: Annotated[float, Gt(0)]
     max_iterations: Literal[-1] | Annotated[int, Ge(1)]
-    bias: Literal["coordinate", "separate"]
     classes_per_round: Annotated[int, Ge(2)] | Annotated[float, Gt(0), Le(1)]
 
     @property
@@ -73,23 +63,11 @@ class TurboSVM(ServerHalf):
         return self.base.needs | {MODEL}
 
     @property
-    def broadcasts(self) -> frozenset[str]:
-        return self.base.broadcasts
-
-    @property
-    def maintains(self) -> frozenset[str]:
-        return self.base.maintains
-
-    @property
     def rows(self) -> Rows:
         return "head"
 
-    @property
-    def _adam(self) -> Adam:
-        return Adam(self.lr, (0.9, 0.999), self.adam_eps)
-
     def check(self, rounds: int) -> None:
-        self.base.check(rounds)
+        super().check(rounds)
         if self.base.rows != "none":
             raise InputError(
                 "strategy.server.base: TurboSVM's base must be an averaging strategy such as fedavg or fedadam"
@@ -99,16 +77,6 @@ class TurboSVM(ServerHalf):
                 f"rounds={rounds}: the SVM's schedule ends after strategy.server.schedule_rounds="
                 f"{self.schedule_rounds}; allowed: at most as many, or strategy.server.schedule_rounds=null"
             )
-
-    def init(self, model: torch.Tensor, layout: Layout) -> ServerState:
-        state = self.base.init(model, layout)
-        return ServerState(state.model, {**state.slots, **self._adam.init(model[layout.head], MOMENTS)})
-
-    def weights(self, samples: torch.Tensor) -> torch.Tensor:
-        return self.base.weights(samples)
-
-    def broadcast(self, state: ServerState) -> Vectors:
-        return self.base.broadcast(state)
 
     def penalty(self, t: int, rounds: int) -> float:
         """C_t, the SVM's penalty in round t = 0, 1, .. of a run of ``rounds`` rounds."""
@@ -125,42 +93,27 @@ class TurboSVM(ServerHalf):
         draw = torch.randperm(classes, generator=generator(round.seed, "turbosvm-classes", round.index))
         return draw[:count].sort().values
 
-    def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
-        own = {name: slot for name, slot in state.slots.items() if name.startswith(f"{MOMENTS}/")}
-        base, metrics = self.base.aggregate(state, update, round)
-        slots = {**base.slots, **own}
+    def refine(self, embeddings: torch.Tensor, update: CohortUpdate, round: Round) -> Refined:
         if not (self.selective or self.spread_out):
-            return ServerState(base.model, slots), metrics
+            return Refined(embeddings, None, {})
         assert update.rows is not None
-        layout, with_bias = round.layout, self.bias == "coordinate"
-        head = base.model[layout.head]
-        bias = head[layout.classes * layout.embedding :]
-        aggregate = layout.head_rows(head, with_bias).double()  # u [C, d]
-        chosen = self.chosen_classes(layout.classes, round)
-        uploads = layout.head_rows(update.rows, with_bias).double()[:, chosen]  # e [M, chosen, d]
+        aggregate = embeddings.double().cpu()  # u [C, d]
+        chosen = self.chosen_classes(round.layout.classes, round)
+        uploads = round.layout.head_rows(update.rows, self.with_bias).double().cpu()[:, chosen]  # e [M, chosen, d]
         kernel = Kernel(self.kernel, self.gamma, self.coef0, self.degree)
         penalty = self.penalty(round.index, round.total)
-        svm = fit(uploads.cpu(), kernel, self.multiclass, penalty, self.tolerance, self.max_iterations)
-        metrics |= support_metrics(svm, chosen)
-        metrics["svm_penalty"] = penalty
+        svm = fit(uploads, kernel, self.multiclass, penalty, self.tolerance, self.max_iterations)
+        metrics = support_metrics(svm, chosen) | {"svm_penalty": penalty}
         if self.selective:
-            means = support_means(svm, update.samples.double().cpu())
             found = svm.support.any(1)
-            aggregate[chosen[found]] = means[found].to(aggregate.device)
-            head = layout.head_entries(aggregate.to(head.dtype), bias)
-        if self.spread_out:
-            embeddings = aggregate[chosen].cpu().requires_grad_()
-            loss = spread_out_loss(svm, kernel, embeddings)
-            (gradient,) = torch.autograd.grad(loss, embeddings)
-            metrics["spread_out_loss"] = loss.item()
-            gradients = torch.zeros_like(aggregate)
-            gradients[chosen] = gradient.to(gradients.device)
-            flat = layout.head_entries(gradients.to(head.dtype), torch.zeros_like(bias))
-            head, moments = self._adam.step(head, flat, slots, MOMENTS)
-            slots |= moments
-        model = base.model.clone()
-        model[layout.head] = head
-        return ServerState(model, slots), metrics
+            aggregate[chosen[found]] = support_means(svm, update.samples.double().cpu())[found]
+        if not self.spread_out:
+            return Refined(aggregate, None, metrics)
+        moving = aggregate[chosen].requires_grad_()
+        loss = spread_out_loss(svm, kernel, moving)
+        gradient = torch.zeros_like(aggregate)
+        (gradient[chosen],) = torch.autograd.grad(loss, moving)
+        return Refined(aggregate, gradient, metrics | {"spread_out_loss": loss.item()})
 
 
 def support_means(svm: FittedSVM, samples: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,109 @@
+"""What FedAwS and TurboSVM-FL share: another server half aggregates, then the class embeddings are refined."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass as value
+from typing import Annotated, ClassVar, Literal
+
+import torch
+from annotated_types import Gt
+from pydantic.dataclasses import dataclass
+
+from fedrun.parameters import Layout
+from fedrun.recipe import STRICT
+from fedrun.strategies.adam import Adam
+from fedrun.strategies.base import CohortUpdate, Round, Rows, ServerHalf, ServerState, Vectors
+
+
+@value(frozen=True)
+class Refined:
+    """What became of the class embeddings.
+
+    Attributes:
+        embeddings: ``[C, d]``, assigned to the logit layer.
+        gradient: ``[C, d]``, of a loss at these embeddings, for a step of Adam; None for no step.
+        metrics: to be logged.
+    """
+
+    embeddings: torch.Tensor
+    gradient: torch.Tensor | None
+    metrics: dict[str, float]
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class HeadRefinement(ServerHalf):
+    """Aggregates with ``base``, then changes the class embeddings (the rows of the logit layer) by :meth:`refine`.
+
+    Attributes:
+        base: aggregates the whole model first (the encoder stays as it leaves it): FedAvg or a server optimizer.
+        lr: η_g > 0, Adam's learning rate on the logit layer.
+        adam_eps: ε > 0 of that Adam. The published code uses 1e-5, torch's default is 1e-8.
+        bias: ``coordinate``: a class's bias is the last coordinate of its embedding (published code); ``separate``: the
+            embedding is the weight row alone and the bias stays as the base leaves it.
+    """
+
+    moments: ClassVar[str]
+    """Under which name Adam's state is kept, beside the base's."""
+
+    base: ServerHalf
+    lr: Annotated[float, Gt(0)]
+    adam_eps: Annotated[float, Gt(0)]
+    bias: Literal["coordinate", "separate"]
+
+    @abstractmethod
+    def refine(self, embeddings: torch.Tensor, update: CohortUpdate, round: Round) -> Refined:
+        """Change the class embeddings ``[C, d]`` (d + 1 with the bias as a coordinate) that the base has aggregated."""
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return self.base.needs
+
+    @property
+    def broadcasts(self) -> frozenset[str]:
+        return self.base.broadcasts
+
+    @property
+    def maintains(self) -> frozenset[str]:
+        return self.base.maintains
+
+    @property
+    def rows(self) -> Rows:
+        return self.base.rows
+
+    @property
+    def with_bias(self) -> bool:
+        """Whether embeddings hold the bias as their last coordinate."""
+        return self.bias == "coordinate"
+
+    @property
+    def _adam(self) -> Adam:
+        return Adam(self.lr, (0.9, 0.999), self.adam_eps)
+
+    def check(self, rounds: int) -> None:
+        self.base.check(rounds)
+
+    def init(self, model: torch.Tensor, layout: Layout) -> ServerState:
+        state = self.base.init(model, layout)
+        return ServerState(state.model, {**state.slots, **self._adam.init(model[layout.head], self.moments)})
+
+    def weights(self, samples: torch.Tensor) -> torch.Tensor:
+        return self.base.weights(samples)
+
+    def broadcast(self, state: ServerState) -> Vectors:
+        return self.base.broadcast(state)
+
+    def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
+        moments = {name: slot for name, slot in state.slots.items() if name.startswith(f"{self.moments}/")}
+        base, metrics = self.base.aggregate(state, update, round)
+        layout = round.layout
+        head = base.model[layout.head]
+        bias = head[layout.classes * layout.embedding :]
+        refined = self.refine(layout.head_rows(head, self.with_bias), update, round)
+        head = layout.head_entries(refined.embeddings.to(head), bias)
+        if refined.gradient is not None:
+            gradient = layout.head_entries(refined.gradient.to(head), torch.zeros_like(bias))
+            head, moments = self._adam.step(head, gradient, moments, self.moments)
+        model = base.model.clone()
+        model[layout.head] = head
+        return ServerState(model, {**base.slots, **moments}), metrics | refined.metrics
