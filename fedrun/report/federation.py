@@ -149,6 +149,7 @@ def plot_labels(federation: Federation, path: Path) -> None:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     scale = figure.colorbar(image, ax=axes, label="samples (white: none)", pad=0.01, aspect=30, format="{x:,.0f}")
     scale.set_ticks([tick for tick in ticks if tick <= most])
+    scale.minorticks_off()
     figure.savefig(path)
 
 
