@@ -1,4 +1,4 @@
-"""The block that LEAF's and McMahan's image networks are built of."""
+"""What LEAF's and McMahan's image networks are built of."""
 
 from __future__ import annotations
 
@@ -16,3 +16,14 @@ def conv5_block(channels_in: int, channels_out: int) -> list[torch.nn.Module]:
         torch.nn.MaxPool2d(2),
         torch.nn.ReLU(),
     ]
+
+
+def conv5_encoder(embedding_dim: int) -> torch.nn.Sequential:
+    """Two of these blocks (32, 64 channels) for 1x28x28 images, then one hidden layer: embeddings ``[batch, d]``."""
+    return torch.nn.Sequential(
+        *conv5_block(1, 32),
+        *conv5_block(32, 64),
+        torch.nn.Flatten(),
+        torch.nn.Linear(64 * 7 * 7, embedding_dim),
+        torch.nn.ReLU(),
+    )

@@ -10,7 +10,7 @@ from pydantic.dataclasses import dataclass
 
 from fedrun.datasets.base import Spec
 from fedrun.models.base import ModelRecipe, encoder_and_head, require_shape
-from fedrun.models.convolution import conv5_block
+from fedrun.models.convolution import conv5_encoder
 from fedrun.recipe import STRICT
 
 
@@ -30,11 +30,4 @@ class MnistCNN(ModelRecipe):
         require_shape("mnist_cnn", spec, (1, 28, 28))
 
     def build(self, spec: Spec) -> torch.nn.Sequential:
-        encoder = torch.nn.Sequential(
-            *conv5_block(1, 32),
-            *conv5_block(32, 64),
-            torch.nn.Flatten(),
-            torch.nn.Linear(64 * 7 * 7, self.embedding_dim),
-            torch.nn.ReLU(),
-        )
-        return encoder_and_head(encoder, torch.nn.Linear(self.embedding_dim, spec.classes))
+        return encoder_and_head(conv5_encoder(self.embedding_dim), torch.nn.Linear(self.embedding_dim, spec.classes))
