@@ -106,7 +106,7 @@ def _single_job(config: DictConfig) -> None:
         sys.exit(FAILED)
     except BrokenPipeError:
         raise
-    except Exception as error:
+    except Exception as error:  # not foreseen: kept apart from what the composition raises, and shown in full
         raise Defect("please report this") from error
 
 
@@ -137,7 +137,7 @@ def _sweep_job(config: DictConfig) -> None:
         print(f"{begin}test accuracy {reached} after {summary['rounds']} rounds", flush=True)
     except (InputError, RunError) as error:
         failure = str(error)
-    except Exception as error:
+    except Exception as error:  # a defect in one job, shown in full, must not cost the others
         traceback.print_exc()
         failure = f"{type(error).__name__}: {error}"
     if failure is not None:

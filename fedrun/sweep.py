@@ -73,7 +73,7 @@ class Sweep(Callback):
         except OSError as error:
             print(f"fedrun: {error.filename or folder}: {error.strerror or error}", file=sys.stderr)
             sys.exit(1)
-        except Exception:
+        except Exception:  # Hydra would only warn of it, and exit with status 0
             traceback.print_exc()
             sys.exit(1)
         if any(outcome.error is not None for outcome in ended):
@@ -111,7 +111,7 @@ def first_refusal(config: DictConfig) -> str | None:
             composed = loader.load_configuration(config.hydra.job.config_name, list(job), RunMode.RUN)
             own = OmegaConf.masked_copy(composed, [str(key) for key in composed if key != "hydra"])
             build_experiment(Composed.of(own, composed.hydra).config)
-        except Exception as error:
+        except Exception as error:  # of many kinds, all about this job's configuration
             return f"{explain(error, job)} (job {number} of the sweep: {' '.join(job)})"
     return None
 
