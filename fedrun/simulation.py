@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from fedrun.assessment import SEEN, Assessment, Metrics
-from fedrun.client_memory import ClientMemory, Keep, in_memory
+from fedrun.client_memory import ClientMemory
 from fedrun.errors import RunError
 from fedrun.executors.base import IDLE, MOMENTUM, Executor, Task, Workplace, processed
 from fedrun.executors.choice import chosen
@@ -25,6 +25,7 @@ from fedrun.selection import cohort_size, select
 from fedrun.state import State, Totals
 from fedrun.strategies.base import MODEL, Round
 from fedrun.training import Samples, repair
+from fedrun.vector_store import VectorStore
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +40,7 @@ class Simulation:
         experiment: what to run; checked here.
         parallel_jobs: how many runs share this machine's cores.
         cache: folder where thresholds are kept for other runs of the same clients; None: nowhere.
-        keep: how what clients remember is kept.
+        memory_file: where what clients remember lies that main memory is not to hold; None: a temporary file.
 
     Raises:
         InputError: the experiment, its data or its hardware cannot be used.
@@ -50,11 +51,10 @@ class Simulation:
         experiment: Experiment,
         parallel_jobs: int = 1,
         cache: Path | None = None,
-        keep: Keep = in_memory,
+        memory_file: Path | None = None,
     ) -> None:
         experiment.check()
         self.experiment = experiment
-        self._keep = keep
         self.device = experiment.hardware.prepare(parallel_jobs)
         dataset = experiment.dataset.load()
         federation = experiment.population.populate(
@@ -77,6 +77,7 @@ class Simulation:
         self.network = FlatNetwork(network, self.device)
         self.samples = Samples.of(self.dataset, self.device)
         self._initial_model = self.network.vector.clone()
+        self.store = VectorStore(len(self._initial_model), experiment.hardware.client_memory_gb * 2**30, memory_file)
         self.assessment = Assessment(
             experiment, self.federation, self.network, self.samples, self._initial_model, cache
         )
@@ -109,7 +110,7 @@ class Simulation:
         if client.keeps_momentum and experiment.local.momentum:
             names |= {MOMENTUM}
         lengths = dict.fromkeys(client.remembers_models, layout.size)
-        memory = ClientMemory(tuple(sorted(names)), layout.trainable, lengths=lengths, store=self._keep)
+        memory = ClientMemory(tuple(sorted(names)), layout.trainable, lengths=lengths, store=self.store.keep)
         state = server.init(self._initial_model.clone(), layout, len(self.federation.train))
         return State(0, state, memory, Totals())
 

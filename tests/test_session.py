@@ -20,7 +20,6 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
-from fedrun import session
 from fedrun.config import Composed, build_experiment, compose
 from fedrun.errors import InputError, RunError
 from fedrun.run_folder import opened
@@ -46,13 +45,6 @@ Folder = Callable[..., Path]
 @cache
 def composed_once(overrides: tuple[str, ...]) -> Composed:
     return compose([*SETTING, *overrides])
-
-
-@pytest.fixture
-def plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs without plots, which would take most of the time."""
-    monkeypatch.setattr(session, "plot_labels", lambda _, path: path.write_bytes(b""))
-    monkeypatch.setattr(session, "plot_curves", lambda _, path, __: path.write_bytes(b""))
 
 
 @pytest.fixture
