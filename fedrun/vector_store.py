@@ -14,7 +14,7 @@ CHUNK_BYTES = 64 * 2**20
 """By how much the file grows at least."""
 
 ALIGNMENT = 64
-"""Bytes. Kernels round differently on vectors that begin elsewhere, and results must not depend on where a vector lies."""
+"""Bytes. Kernels round differently on vectors that begin elsewhere; a result must not depend on where a vector lies."""
 
 
 class VectorStore:
