@@ -46,7 +46,9 @@ def draw_counts(
         block = turns[done : done + BLOCK]
         uniform = rng.random(len(block))
         # From the last class with a positive probability on the cumulative value is exactly 1, and no draw reaches it.
-        chosen = (uniform[:, None] >= cumulative[block]).sum(1, dtype=drawn.dtype)
+        reached, chosen = cumulative[block], np.zeros(len(block), dtype=drawn.dtype)
+        for label in range(classes - 1):
+            chosen += uniform >= reached[:, label]
         taken = np.bincount(chosen, minlength=classes)
         overdrawn = np.flatnonzero(taken > left)
         if len(overdrawn):
