@@ -24,7 +24,7 @@ from fedrun.strategies.fedprox import FedProx
 
 CONF = conf_dir()
 
-MODELS_WITHOUT_A_DATASET = {"leaf_celeba_cnn"}
+MODELS_WITHOUT_A_DATASET = {"leaf_celeba_cnn", "maxfl_sent140_mlp"}
 """Models whose dataset has no option yet."""
 
 OPTION_FILES = [
