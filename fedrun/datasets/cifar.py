@@ -34,6 +34,7 @@ class Cifar(TorchvisionFiles, ColourImages):
         download: see :class:`TorchvisionFiles`.
         mean: see :class:`ColourImages`.
         std: see :class:`ColourImages`.
+        augmentation: see :class:`ColourImages`.
     """
 
     classes: ClassVar[int]
@@ -91,7 +92,7 @@ class Cifar(TorchvisionFiles, ColourImages):
         ):
             raise InputError(f"{self.folder / self.names_file}: {self.names_key} must be {self.classes} names")
         train, test = self._split(self.train_files), self._split(self.test_files)
-        return in_memory(self.spec, self.encoding, tuple(names), train, test)
+        return in_memory(self.spec, self.encoding, tuple(names), train, test, self.augmentation)
 
     def _split(self, files: tuple[str, ...]) -> Arrays:
         batches = [self._batch(file) for file in files]

@@ -7,6 +7,7 @@ from typing import Annotated
 from annotated_types import Ge, Gt, Le
 from pydantic.dataclasses import dataclass
 
+from fedrun.datasets.augmentation import Augmentation
 from fedrun.datasets.base import DatasetRecipe, Scaled
 from fedrun.recipe import STRICT
 
@@ -21,10 +22,12 @@ class ColourImages(DatasetRecipe):
     Attributes:
         mean: of red, green and blue, subtracted from stored/255; zeros leave it as it is.
         std: of red, green and blue, divide the result; ones leave it as it is.
+        augmentation: how training images are changed at random; None: not at all.
     """
 
     mean: tuple[Mean, Mean, Mean]
     std: tuple[Std, Std, Std]
+    augmentation: Augmentation | None
 
     @property
     def encoding(self) -> Scaled:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fedrun.datasets.augmentation import Augmentation
 from fedrun.datasets.base import Dataset, Encoding, Spec
 from fedrun.datasets.cache import Cached, Index, cache_key, create, open_cache, write_cache
 from fedrun.errors import InputError
@@ -142,7 +143,13 @@ def cached_images(
     return open_cache(place / folder_key)
 
 
-def dataset_of(cached: Cached, spec: Spec, encoding: Encoding, class_names: tuple[str, ...]) -> Dataset:
+def dataset_of(
+    cached: Cached,
+    spec: Spec,
+    encoding: Encoding,
+    class_names: tuple[str, ...],
+    augmentation: Augmentation | None,
+) -> Dataset:
     """The dataset of two splits of images that belong to nobody."""
     return Dataset(
         spec=spec,
@@ -153,6 +160,7 @@ def dataset_of(cached: Cached, spec: Spec, encoding: Encoding, class_names: tupl
         users=None,
         class_names=class_names,
         fingerprint=cached.fingerprint,
+        augmentation=augmentation,
     )
 
 

@@ -46,6 +46,7 @@ class ImageFolder(ColourImages):
             the split is the same for every seed.
         mean: see :class:`ColourImages`.
         std: see :class:`ColourImages`.
+        augmentation: see :class:`ColourImages`.
     """
 
     data_dir: str
@@ -72,7 +73,7 @@ class ImageFolder(ColourImages):
         else:
             names, train, test = self._own_split(source, self.test_share)
         cached = cached_images(train, test, self.size, source, cache_place(source, self.cache_dir, self.folder))
-        return dataset_of(cached, self.spec, self.encoding, names)
+        return dataset_of(cached, self.spec, self.encoding, names, self.augmentation)
 
     def _published_split(self, source: Path) -> Split:
         for split in ("train", "test"):

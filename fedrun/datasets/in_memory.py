@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from fedrun.datasets.augmentation import Augmentation
 from fedrun.datasets.base import Dataset, Encoding, Spec
 from fedrun.datasets.fingerprint import fingerprint
 from fedrun.errors import InputError
@@ -19,6 +20,7 @@ def in_memory(
     class_names: tuple[str, ...],
     train: Arrays,
     test: Arrays,
+    augmentation: Augmentation | None = None,
 ) -> Dataset:
     """The dataset of a training and a test split that belong to nobody."""
     inputs = np.concatenate([train[0], test[0]])
@@ -32,6 +34,7 @@ def in_memory(
         users=None,
         class_names=class_names,
         fingerprint=fingerprint([len(train[1]), inputs, targets]),
+        augmentation=augmentation,
     )
 
 

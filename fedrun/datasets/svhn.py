@@ -30,6 +30,7 @@ class Svhn(TorchvisionFiles, ColourImages):
         download: see :class:`TorchvisionFiles`.
         mean: see :class:`ColourImages`.
         std: see :class:`ColourImages`.
+        augmentation: see :class:`ColourImages`.
     """
 
     name: ClassVar[str] = "SVHN"
@@ -74,7 +75,7 @@ class Svhn(TorchvisionFiles, ColourImages):
         """
         self.require_files()
         train, test = (read_digits(self.path(file)) for file in self.files)
-        return in_memory(self.spec, self.encoding, self.class_names, train, test)
+        return in_memory(self.spec, self.encoding, self.class_names, train, test, self.augmentation)
 
 
 def read_digits(path: Path) -> Arrays:

@@ -38,6 +38,7 @@ class TinyImageNet(ColourImages):
         size: 64 keeps the pixels; 32 halves the sides (bilinear with antialiasing), as FedConcat has it.
         mean: see :class:`ColourImages`.
         std: see :class:`ColourImages`.
+        augmentation: see :class:`ColourImages`.
     """
 
     name: ClassVar[str] = "tiny-imagenet-200"
@@ -73,7 +74,7 @@ class TinyImageNet(ColourImages):
             for name, files in validation_images(source / "val", labels).items()
         ]
         cached = cached_images(train, test, self.size, source, cache_place(source, self.cache_dir, self.name))
-        return dataset_of(cached, self.spec, self.encoding, tuple(folders))
+        return dataset_of(cached, self.spec, self.encoding, tuple(folders), self.augmentation)
 
 
 def validation_images(folder: Path, classes: dict[str, int]) -> dict[str, tuple[Path, ...]]:

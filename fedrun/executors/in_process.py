@@ -29,7 +29,11 @@ class InProcess(Executor):
             network.load(half.start(received, own))
             torch.manual_seed(address(work.seed, "forward", round, client))  # for dropout
             order = generator(work.seed, "batches", round, client)
-            trained = train(network, half, work.local, work.samples, work.clients[client], rate, constants, order)
+            augmentation = work.samples.augmentation
+            augment = None if augmentation is None else augmentation.drawn(work.seed, round, client)
+            trained = train(
+                network, half, work.local, work.samples, work.clients[client], rate, constants, order, augment
+            )
             uploads, kept = half.finish(network.vector, received, own, constants, info)
             gathering.add(position, uploads, kept, trained)
             progress(position + 1)

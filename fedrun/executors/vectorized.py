@@ -25,8 +25,9 @@ class Vectorized(Executor):
     """Trains groups of clients as one batched computation, with the results of :class:`InProcess` up to rounding.
 
     Raises:
-        InputError: the client half compares embeddings under several models, or the model has batch normalisation,
-            recurrent layers or dropout, which ``torch.func`` does not batch over clients with the same results.
+        InputError: the client half compares embeddings under several models, training images are augmented, or the
+            model has batch normalisation, recurrent layers or dropout, which ``torch.func`` does not batch over clients
+            with the same results.
     """
 
     def __init__(self, workplace: Workplace) -> None:
@@ -35,6 +36,11 @@ class Vectorized(Executor):
             raise InputError(
                 f"hardware.executor=vectorized cannot train with strategy.client={type(workplace.client).__name__}, "
                 "which compares embeddings under several models; allowed here: hardware.executor=in_process"
+            )
+        if workplace.samples.augmentation is not None:
+            raise InputError(
+                "hardware.executor=vectorized cannot augment training images; "
+                "allowed here: hardware.executor=in_process or dataset.augmentation=null"
             )
         for module in workplace.network.network.modules():
             if isinstance(module, UNSUPPORTED):

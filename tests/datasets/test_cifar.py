@@ -62,7 +62,7 @@ def write100(root: Path) -> Path:
 
 
 def cifar(recipe: type[Cifar], root: Path, download: bool = False) -> Cifar:
-    return recipe(data_dir=str(root), download=download, mean=(0.0,) * 3, std=(1.0,) * 3)
+    return recipe(data_dir=str(root), download=download, mean=(0.0,) * 3, std=(1.0,) * 3, augmentation=None)
 
 
 def test_the_batches_of_cifar10_are_read_in_order(tmp_path: Path) -> None:
@@ -104,7 +104,9 @@ def test_order_and_values_are_those_of_torchvision(
 
 def test_colours_are_normalised_each_by_its_own(tmp_path: Path) -> None:
     write10(tmp_path)
-    recipe = Cifar10(data_dir=str(tmp_path), download=False, mean=(0.1, 0.2, 0.3), std=(0.5, 0.25, 1.0))
+    recipe = Cifar10(
+        data_dir=str(tmp_path), download=False, mean=(0.1, 0.2, 0.3), std=(0.5, 0.25, 1.0), augmentation=None
+    )
     dataset = recipe.load()
     pixel = dataset.encoding(dataset.inputs[:1])[0, :, 5, 6].tolist()
     assert pixel == pytest.approx([(10 / 255 - 0.1) / 0.5, (6 / 255 - 0.2) / 0.25, 5 / 255 - 0.3])

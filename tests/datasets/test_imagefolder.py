@@ -34,7 +34,7 @@ def write(root: Path) -> Path:
 
 def pets(root: Path, **changes: object) -> ImageFolder:
     settings = {"cache_dir": None, "folder": "pets", "classes": 2, "size": 4, "test_share": None}
-    colours = {"mean": (0.0,) * 3, "std": (1.0,) * 3}
+    colours = {"mean": (0.0,) * 3, "std": (1.0,) * 3, "augmentation": None}
     return ImageFolder(data_dir=str(root), **(settings | colours | changes))  # type: ignore[arg-type]
 
 

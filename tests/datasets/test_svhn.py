@@ -35,7 +35,7 @@ def write(root: Path) -> Path:
 
 
 def svhn(root: Path, download: bool = False) -> Svhn:
-    return Svhn(data_dir=str(root), download=download, mean=(0.0,) * 3, std=(1.0,) * 3)
+    return Svhn(data_dir=str(root), download=download, mean=(0.0,) * 3, std=(1.0,) * 3, augmentation=None)
 
 
 def test_digit_0_is_class_0(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def source(tmp_path: Path) -> Path:
 
 
 def tiny(source: Path, size: int) -> TinyImageNet:
-    colours = {"mean": (0.5,) * 3, "std": (0.5,) * 3}
+    colours = {"mean": (0.5,) * 3, "std": (0.5,) * 3, "augmentation": None}
     return TinyImageNet(data_dir=str(source.parent), cache_dir=None, size=size, **colours)  # type: ignore[arg-type]
 
 
