@@ -104,6 +104,20 @@ def test_a_change_makes_a_new_cache(tmp_path: Path, change: str) -> None:
     assert len(list((folder / ".fedrun-cache").iterdir())) == 2
 
 
+def test_images_that_change_while_they_are_read_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write(tmp_path)
+    decode = image_files.decode
+
+    def touching(path: Path, size: int) -> np.ndarray:
+        os.utime(path, ns=(0, 0))
+        return decode(path, size)
+
+    monkeypatch.setattr(image_files, "decode", touching)
+    with pytest.raises(InputError, match=f"^the images in {folder} changed while they were read; run again$"):
+        pets(tmp_path).load()
+    assert list(folder.glob(".fedrun-cache/*")) == []
+
+
 def test_a_share_of_each_class_is_for_the_test(tmp_path: Path) -> None:
     for name, first, count in (("cat", 0, 7), ("dog", 100, 3), ("eel", 200, 1)):
         for number in range(count):
