@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from fedrun.errors import InputError
-from fedrun.simulation import State, Totals
+from fedrun.state import State, Totals
 from fedrun.strategies.base import ServerState
 
 FORMAT = 1

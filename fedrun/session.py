@@ -16,6 +16,7 @@ from omegaconf import OmegaConf
 
 from fedrun import checkpoint as checkpoints
 from fedrun import results
+from fedrun.assessment import Metrics
 from fedrun.checkpoint import Checkpoint, Identity
 from fedrun.config import Composed
 from fedrun.experiment import Experiment
@@ -33,7 +34,8 @@ from fedrun.run_folder import (
     write_json,
     writing,
 )
-from fedrun.simulation import Metrics, Simulation, State
+from fedrun.simulation import Simulation
+from fedrun.state import State
 from fedrun.tracking.base import Observer, Row, RunInfo
 
 log = logging.getLogger(__name__)

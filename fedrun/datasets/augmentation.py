@@ -47,13 +47,8 @@ class Augmentation:
 
     def drawn(self, seed: int, round: int, client: int) -> Callable[[torch.Tensor], torch.Tensor]:
         """The augmentation of one client's epochs in one round, called with the images of one epoch after another."""
-        draws = generator(seed, "augmentation", round, client)
-
-        def augment(images: torch.Tensor) -> torch.Tensor:
-            uniforms = torch.rand(len(images), UNIFORMS, generator=draws)
-            return self(images, uniforms.to(images.device))
-
-        return augment
+        draw = draws(seed, round, client)
+        return lambda images: self(images, draw(len(images)).to(images.device))
 
     def __call__(self, images: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
         """Augment images.
@@ -109,6 +104,12 @@ class Augmentation:
         if self.fill == "reflect":
             return reflected(rows, height), reflected(columns, width), outside
         return rows.clamp(0, height - 1), columns.clamp(0, width - 1), outside
+
+
+def draws(seed: int, round: int, client: int) -> Callable[[int], torch.Tensor]:
+    """Draws the uniforms ``[n, 5]`` of one client's epochs in one round, called with the n of one after another."""
+    source = generator(seed, "augmentation", round, client)
+    return lambda images: torch.rand(images, UNIFORMS, generator=source)
 
 
 def reflected(index: torch.Tensor, size: int) -> torch.Tensor:

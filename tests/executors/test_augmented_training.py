@@ -11,7 +11,6 @@ from torch import nn
 
 from fedrun.datasets.augmentation import Augmentation
 from fedrun.datasets.base import Dataset, Scaled, Spec
-from fedrun.errors import InputError
 from fedrun.simulation import Simulation
 
 FLIP = Augmentation(pad=0, crop=0.0, flip=1.0, rotation=0.0, fill="reflect")
@@ -34,7 +33,7 @@ def linear(spec: Spec) -> nn.Sequential:
 def after(make_experiment, dataset: Dataset, **changes: object):  # type: ignore[no-untyped-def]
     """The model and the metrics of the test after some rounds."""
     experiment = make_experiment(
-        sizes=SIZES, dataset=dataset, network=linear, clients_per_round=2, local={"epochs": 2}, **changes
+        sizes=SIZES, dataset=dataset, network=linear, clients_per_round=2, **{"local": {"epochs": 2}, **changes}
     )
     simulation = Simulation(experiment)
     state = simulation.initial()
@@ -60,8 +59,12 @@ def test_draws_differ_from_seed_to_seed_and_repeat_with_the_same(make_experiment
     assert not torch.equal(first, after(make_experiment, colours(replace(shift, flip=0.4)))[0])
 
 
-def test_vectorized_refuses_by_name(make_experiment) -> None:  # type: ignore[no-untyped-def]
-    with pytest.raises(
-        InputError, match=r"^hardware\.executor=vectorized cannot augment .*dataset\.augmentation=null$"
-    ):
-        after(make_experiment, colours(FLIP), hardware={"executor": "vectorized"})
+@pytest.mark.parametrize("local", [{"epochs": 2}, {"epochs": None, "steps": 5}, {"batch_size": None}])
+def test_both_executors_draw_the_same(make_experiment, local: dict[str, object]) -> None:  # type: ignore[no-untyped-def]
+    recipe = Augmentation(pad=2, crop=0.7, flip=0.5, rotation=20.0, fill=(0.1, 0.2, 0.3))
+    one, two = (
+        after(make_experiment, colours(recipe), local=local, hardware={"executor": executor})
+        for executor in ("in_process", "vectorized")
+    )
+    torch.testing.assert_close(one[0], two[0], rtol=1e-5, atol=1e-6)
+    assert one[1] == pytest.approx(two[1], rel=1e-5)
