@@ -45,10 +45,9 @@ def main() -> None:
 
     def round_of(name: str):
         half, layout = option("strategy/client", name), network.layout
+        local = plain_sgd(0.1, BATCH)
         executor = InProcess(
-            Workplace(
-                network=network, samples=samples, clients=shares, client=half, local=plain_sgd(0.1, BATCH), seed=0
-            )
+            Workplace(network=network, samples=samples, clients=shares, client=half, local=local, seed=0)
         )
         names = tuple(sorted(half.remembers | half.remembers_models))
         lengths = dict.fromkeys(half.remembers_models, layout.size)
