@@ -140,6 +140,13 @@ class LeafDataset(DatasetRecipe):
         """Where ``train`` and ``test`` are."""
         return Path(self.data_dir).expanduser() / self.name
 
+    @property
+    def place(self) -> Path:
+        """The folder of caches."""
+        return (
+            self.folder / ".fedrun-cache" if self.cache_dir is None else Path(self.cache_dir).expanduser() / self.name
+        )
+
     def load(self) -> Dataset:
         """Map the cache, after making it from the source files if they have none yet.
 
@@ -149,9 +156,7 @@ class LeafDataset(DatasetRecipe):
         """
         source, files = self._source()
         key = cache_key(source.decoder.how, [path for paths in files.values() for path in paths])
-        place = (
-            self.folder / ".fedrun-cache" if self.cache_dir is None else Path(self.cache_dir).expanduser() / self.name
-        )
+        place = self.place
         create(place / key, lambda folder: self._read(source, files, key, folder))
         cached = open_cache(place / key)
         for remark in cached.remarks:
