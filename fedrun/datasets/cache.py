@@ -119,7 +119,7 @@ def create(folder: Path, fill: Callable[[Path], None]) -> None:
         if folder.is_dir():
             return
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(folder.parent) as alone:
+        with locked(folder.parent) as alone:
             if folder.is_dir():
                 return
             if alone:  # what processes that were killed have left
@@ -268,7 +268,7 @@ def _damaged(path: Path, reason: str) -> InputError:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[bool]:
+def locked(folder: Path) -> Iterator[bool]:
     """Hold a folder's lock, which ends with the process; false where the file system has no locks."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:

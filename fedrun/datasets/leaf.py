@@ -185,7 +185,8 @@ class LeafDataset(DatasetRecipe):
 
     def _remedy(self) -> str:
         return (
-            f"run `git clone https://github.com/TalwalkarLab/leaf && cd leaf/data/{self.name} && ./preprocess.sh "
+            f"run `fedrun-data {self.name} --data-dir {self.data_dir}`, or `git clone "
+            f"https://github.com/TalwalkarLab/leaf && cd leaf/data/{self.name} && ./preprocess.sh "
             "-s niid --sf 1.0 -k 0 -t user --tf 0.9 --smplseed 0 --spltseed 0`, "
             f"then copy leaf/data/{self.name}/data/train and data/test into {self.folder}"
         )
