@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from fedrun.errors import InputError
-from fedrun.simulation import State, Totals
-from fedrun.strategies.base import ServerState
+from fedrun.state import State, Totals
+from fedrun.strategies.base import ServerState, Vectors
+from fedrun.vector_store import VectorStore
 
-FORMAT = 1
+FORMAT = 2
 """Changes when checkpoints of an older form can no longer be read."""
 
 
@@ -48,8 +50,11 @@ class Checkpoint:
     seconds: float
 
 
-def save(path: Path, checkpoint: Checkpoint, identity: Identity) -> None:
+def save(path: Path, checkpoint: Checkpoint, identity: Identity, store: VectorStore) -> None:
     """Replace the checkpoint atomically: at any moment there is the old one or the new one, whole.
+
+    What clients remember in the store's file is named by its slot; the caller must hold on to ``checkpoint`` until
+    there is a newer one, lest the slots be used for something else.
 
     Raises:
         OSError: the disk is full or read-only; the old checkpoint is untouched.
@@ -61,7 +66,10 @@ def save(path: Path, checkpoint: Checkpoint, identity: Identity) -> None:
         "round": state.round,
         "model": state.server.model.cpu(),
         "slots": {name: slot.cpu() for name, slot in state.server.slots.items()},
-        "memory": dict(state.memory.held),
+        "memory": {
+            client: {name: _placed(vector, store) for name, vector in vectors.items()}
+            for client, vectors in state.memory.held.items()
+        },
         "totals": asdict(state.totals),
         "metrics_bytes": checkpoint.metrics_bytes,
         "tracking_id": checkpoint.tracking_id,
@@ -69,6 +77,7 @@ def save(path: Path, checkpoint: Checkpoint, identity: Identity) -> None:
     }
     partial = path.with_suffix(".partial")
     try:
+        store.flush()
         with partial.open("wb") as file:
             torch.save(content, file)
             file.flush()
@@ -82,13 +91,33 @@ def save(path: Path, checkpoint: Checkpoint, identity: Identity) -> None:
         raise
 
 
-def load(path: Path, identity: Identity, initial: State) -> Checkpoint:
+def _placed(vector: torch.Tensor, store: VectorStore) -> torch.Tensor | tuple[int, int]:
+    """A vector in main memory itself, or the slot and the length of one in the store's file."""
+    slot = store.slot(vector)
+    return vector if slot is None else (slot, len(vector))
+
+
+def _recalled(placed: dict[int, dict[str, Any]], store: VectorStore) -> dict[int, Vectors]:
+    """The inverse of :func:`_placed`, for all clients."""
+    slots = {spot[0] for vectors in placed.values() for spot in vectors.values() if isinstance(spot, tuple)}
+    if slots:
+        store.reopen(frozenset(slots))
+    return {
+        client: {
+            name: store.at(*spot) if isinstance(spot, tuple) else store.keep(spot) for name, spot in vectors.items()
+        }
+        for client, vectors in placed.items()
+    }
+
+
+def load(path: Path, identity: Identity, initial: State, store: VectorStore) -> Checkpoint:
     """Read a checkpoint.
 
     Args:
         path: of the file.
         identity: of the run that wants to use it.
         initial: the run's initial state, whose shapes and device the checkpoint's must match.
+        store: takes up what clients remember.
 
     Raises:
         InputError: the file is damaged or belongs to another run. It is left in place.
@@ -115,7 +144,7 @@ def load(path: Path, identity: Identity, initial: State) -> Checkpoint:
         server = ServerState(
             content["model"].to(device), {name: slot.to(device) for name, slot in content["slots"].items()}
         )
-        memory = replace(initial.memory, held=content["memory"])
+        memory = replace(initial.memory, held=_recalled(content["memory"], store))
         state = State(int(content["round"]), server, memory, Totals(**content["totals"]))
         if server.model.shape != initial.server.model.shape or server.slots.keys() != initial.server.slots.keys():
             raise InputError(f"{path}: holds another model; {advice}")

@@ -130,7 +130,8 @@ def show(settings: Sequence[str], folder: Path) -> None:
     from fedrun.report.federation import plot_labels, plot_sizes, summarise
 
     experiment = build_experiment(compose(settings).config)
-    federation = experiment.partition.split(experiment.dataset.load(), experiment.seed)
+    partitioned = experiment.partition.split(experiment.dataset.load(), experiment.seed)
+    federation = experiment.population.populate(partitioned, experiment.seed)
     print(summarise(federation))
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass as value
 from typing import Annotated
 
 import torch
-from annotated_types import Ge
+from annotated_types import Ge, Gt
 from pydantic.dataclasses import dataclass
 
 from fedrun.federation import Shares
@@ -25,11 +26,16 @@ class Evaluation:
         batch_size: samples per forward pass; it changes speed and memory, not results beyond rounding.
         train_clients: at the end of a run, also evaluate the final model on every training client's own samples, for
             ``clients.parquet``.
+        tuning_steps: also evaluate every client after it has adapted the model by this many SGD steps on its own
+            training samples; 0: do not.
+        tuning_lr: learning rate of those steps; None: ``local.lr``.
     """
 
     every: Annotated[int, Ge(1)]
     batch_size: Annotated[int, Ge(1)]
     train_clients: bool
+    tuning_steps: Annotated[int, Ge(0)]
+    tuning_lr: Annotated[float, Gt(0)] | None
 
 
 @value(frozen=True)
@@ -59,6 +65,15 @@ def evaluate(network: FlatNetwork, samples: Samples, indices: torch.Tensor, batc
             predictions.append(logits.argmax(1))
             targets.append(labels)
     return SampleResults(torch.cat(losses).cpu(), torch.cat(predictions).cpu(), torch.cat(targets).cpu())
+
+
+def joined(parts: Sequence[SampleResults]) -> SampleResults:
+    """Results on several sets of samples, one after the other."""
+    return SampleResults(
+        torch.cat([part.losses for part in parts]),
+        torch.cat([part.predictions for part in parts]),
+        torch.cat([part.targets for part in parts]),
+    )
 
 
 def pooled_metrics(results: SampleResults, classes: int) -> dict[str, float]:

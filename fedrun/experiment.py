@@ -9,12 +9,16 @@ from annotated_types import Ge, Gt, Le
 from pydantic.dataclasses import dataclass
 
 from fedrun.allowed_values import shown
+from fedrun.appeal.base import Appeal
+from fedrun.attacks.base import Attack
 from fedrun.datasets.base import DatasetRecipe
 from fedrun.errors import InputError
 from fedrun.evaluation import Evaluation
 from fedrun.hardware import Hardware
 from fedrun.models.base import ModelRecipe
+from fedrun.participation.base import Participation
 from fedrun.partitions.base import Partition
+from fedrun.population import Population
 from fedrun.recipe import STRICT
 from fedrun.strategies.base import ClientHalf, ServerHalf
 from fedrun.tracking.wandb import Tracking
@@ -63,6 +67,10 @@ class Experiment:
         model: the network.
         strategy: the two halves.
         local: how clients train.
+        population: which of the clients are unseen, test on their own samples, have flipped labels.
+        attack: what some of the clients do to the others.
+        appeal: every client's threshold for the loss of the global model.
+        participation: which clients are willing to take part.
         evaluation: when and how the global model is tested.
         hardware: where it is computed.
         tracking: where the run is mirrored.
@@ -86,6 +94,10 @@ class Experiment:
     model: ModelRecipe
     strategy: Strategy
     local: LocalTraining
+    population: Population
+    attack: Attack
+    appeal: Appeal
+    participation: Participation
     evaluation: Evaluation
     hardware: Hardware
     tracking: Tracking
@@ -115,5 +127,33 @@ class Experiment:
         self.model.check(self.dataset.spec)
         if not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)*", self.name):
             raise InputError(f"name={shown(self.name)}: allowed: words of letters, digits, -, _ and ., joined by /")
+        self._check_appeal()
         if self.stop_at_targets and not self.targets:
             raise InputError("stop_at_targets=true needs at least one target, such as targets=[0.9]")
+
+    def _check_appeal(self) -> None:
+        """Refuse what needs thresholds or test samples that the clients do not have."""
+        half, tests = type(self.strategy.client).__name__, self.population.test_share > 0
+        if self.strategy.client.knows_threshold and not self.appeal.known:
+            raise InputError(f"strategy.client={half} needs every client's threshold; choose appeal=warmup")
+        if self.participation.by_appeal and not self.appeal.known:
+            raise InputError("participation=flexible needs every client's threshold; choose appeal=warmup")
+        if self.participation.by_appeal and self.strategy.server.fusion is not None:
+            raise InputError(
+                "participation=flexible does not go with idle clients (strategy=fedumf), which must know in one round "
+                "who is selected in the next; choose participation=everyone"
+            )
+        if self.appeal.known and self.appeal.losses in ("test", "mixed") and not tests:
+            raise InputError(
+                f"appeal.convention={self.appeal.losses} needs test samples of every client's own; set "
+                "population.test_share, such as 0.4, or appeal.convention=train"
+            )
+        if self.evaluation.tuning_steps and not tests:
+            raise InputError(
+                f"evaluation.tuning_steps={self.evaluation.tuning_steps} needs test samples of every client's own; set "
+                "population.test_share, such as 0.4"
+            )
+        if self.appeal.known and self.strategy.client.pools:
+            raise InputError(
+                f"strategy.client={half} pools all clients, so that no one has a threshold; choose appeal=none"
+            )

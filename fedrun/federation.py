@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -39,6 +39,13 @@ class Shares:
         """The sample numbers of one holder, int64 ``[n_k]``."""
         return self.samples[self.offsets[holder] : self.offsets[holder + 1]]
 
+    def chosen(self, holders: np.ndarray) -> Shares:
+        """The shares of some holders (bool ``[holders]``), under the names they have here."""
+        kept = torch.from_numpy(holders)
+        samples = self.samples[torch.repeat_interleave(kept, self.sizes)]
+        offsets = torch.cat([torch.zeros(1, dtype=torch.int64), self.sizes[kept].cumsum(0)])
+        return Shares(samples, offsets, tuple(self.name(int(holder)) for holder in np.flatnonzero(holders)))
+
     @property
     def sizes(self) -> torch.Tensor:
         """Number of samples of each holder, int64 ``[holders]``."""
@@ -46,6 +53,21 @@ class Shares:
 
     def name(self, holder: int) -> str:
         return str(holder) if self.names is None else self.names[holder]
+
+
+@dataclass(frozen=True)
+class Clients:
+    """Some clients and what belongs to each.
+
+    Attributes:
+        train: their training samples.
+        test: the samples each tests on; None where clients have none of their own.
+        flipped: whose labels are flipped, bool ``[clients]``.
+    """
+
+    train: Shares
+    test: Shares | None
+    flipped: torch.Tensor
 
 
 @dataclass(frozen=True)
@@ -57,8 +79,24 @@ class Federation:
         train: the clients that training draws its cohorts from, with their training samples.
         test: the pooled samples on which the global model is tested: one holder per held-out user, or a single holder
             where the test set belongs to nobody.
+        own_test: test samples of the clients in ``train``, in their order; None where they have none.
+        unseen: clients of the same distribution that never take part in training.
+        flipped: which clients in ``train`` have flipped labels, bool ``[N]``; None for none of them.
+        attackers: numbers of the clients in ``train`` that attack.
     """
 
     dataset: Dataset
     train: Shares
     test: Shares
+    own_test: Shares | None = None
+    unseen: Clients | None = None
+    flipped: torch.Tensor | None = None
+    attackers: frozenset[int] = frozenset()
+
+    def pooled(self) -> Federation:
+        """The same data in one place: a single client, named ``all``, holds every client's samples."""
+        samples = self.train.samples
+        everything = Shares(samples, torch.tensor([0, len(samples)]), ("all",))
+        own = self.own_test
+        tests = None if own is None else Shares(own.samples, torch.tensor([0, len(own.samples)]), ("all",))
+        return replace(self, train=everything, own_test=tests, flipped=None)

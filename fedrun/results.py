@@ -11,10 +11,13 @@ from typing import Any
 
 import torch
 
-from fedrun.evaluation import SampleResults, per_holder
+from fedrun.assessment import SEEN, UNSEEN
+from fedrun.evaluation import per_holder
 from fedrun.federation import Shares
 from fedrun.metrics.rounds_to_target import first_hit
-from fedrun.simulation import Simulation, State
+from fedrun.per_client import ClientResults
+from fedrun.simulation import Simulation
+from fedrun.state import State
 from fedrun.tracking.base import Row
 
 ACCURACY = "test/accuracy"
@@ -68,18 +71,24 @@ def save_model(simulation: Simulation, state: State, path: Path) -> None:
 
 
 def save_clients(simulation: Simulation, state: State, path: Path) -> None:
-    """``clients.parquet``: one row per training client (seen) and per holder of test samples (not seen).
+    """``clients.parquet``: one row per client that trains (seen), per unseen client, and per holder of pooled tests.
 
-    Columns: client, samples, loss, accuracy, threshold, appeal, seen. Loss and accuracy are the global model's on the
-    client's own samples; they are null for training clients where ``evaluation.train_clients`` is off.
+    Loss, accuracy, threshold and appeal are those of the final model (untuned) on the client's own test samples, or,
+    where it has none, on its training samples (null where ``evaluation.train_clients`` is off). ``samples`` counts its
+    training samples, for holders of test samples those.
     """
     import pyarrow
     import pyarrow.parquet
 
-    train, test = simulation.federation.train, simulation.federation.test
-    measured = simulation.experiment.evaluation.train_clients
-    held_out = _client_rows(test, simulation.results(state, test.samples), seen=False)
-    rows = _client_rows(train, simulation.results(state, train.samples) if measured else None, seen=True) + held_out
+    federation, assessment = simulation.federation, simulation.assessment
+    train, test, unseen = federation.train, federation.test, federation.unseen
+    measured = assessment.clients(state)
+    rows = _rows(train, _judged(measured, SEEN) or _training(simulation, state), True, federation.flipped)
+    for client in federation.attackers:
+        rows[client]["attacker"] = True
+    if unseen is not None:
+        rows += _rows(unseen.train, _judged(measured, UNSEEN), False, unseen.flipped)
+    rows += _rows(test, _losses(*per_holder(assessment.results(state, test.samples), test)), False, None)
     schema = pyarrow.schema(
         [
             ("client", pyarrow.string()),
@@ -89,6 +98,8 @@ def save_clients(simulation: Simulation, state: State, path: Path) -> None:
             ("threshold", pyarrow.float64()),
             ("appeal", pyarrow.bool_()),
             ("seen", pyarrow.bool_()),
+            ("attacker", pyarrow.bool_()),
+            ("flipped", pyarrow.bool_()),
         ]
     )
     partial = path.with_suffix(".partial")
@@ -96,19 +107,45 @@ def save_clients(simulation: Simulation, state: State, path: Path) -> None:
     partial.replace(path)
 
 
-def _client_rows(shares: Shares, results: SampleResults | None, seen: bool) -> list[dict[str, Any]]:
-    absent = torch.full((len(shares),), float("nan"), dtype=torch.float64)
-    losses, accuracies = (absent, absent) if results is None else per_holder(results, shares)
-    columns = zip(shares.sizes.tolist(), losses.tolist(), accuracies.tolist(), strict=True)
+def _judged(measured: dict[str, dict[str, ClientResults]], population: str) -> ClientResults | None:
+    """The results of the untuned model for the clients of a population, if they have test samples of their own."""
+    return measured[population][""] if population in measured else None
+
+
+def _training(simulation: Simulation, state: State) -> ClientResults | None:
+    """The results of the global model on the training samples of the clients that train, if they are wanted."""
+    if not simulation.experiment.evaluation.train_clients:
+        return None
+    train = simulation.federation.train
+    return _losses(*per_holder(simulation.assessment.results(state, train.samples), train))
+
+
+def _losses(loss: torch.Tensor, accuracy: torch.Tensor) -> ClientResults:
+    return ClientResults(accuracy, loss, None, None, None)
+
+
+def _rows(
+    shares: Shares, results: ClientResults | None, seen: bool, flipped: torch.Tensor | None
+) -> list[dict[str, Any]]:
+    """The rows of some clients."""
+
+    def column(values: torch.Tensor | None) -> list[Any]:
+        if values is None:
+            return [None] * len(shares)
+        return [None if value != value else value for value in values.tolist()]  # null for NaN
+
+    nothing = torch.full((len(shares),), math.nan)
+    known = results or _losses(nothing, nothing)
+    columns = {
+        "samples": shares.sizes.tolist(),
+        "loss": column(known.loss),
+        "accuracy": column(known.accuracy),
+        "threshold": column(known.threshold),
+        "appeal": column(known.appeal),
+        "flipped": [False] * len(shares) if flipped is None else flipped.tolist(),
+    }
     return [
-        {
-            "client": shares.name(holder),
-            "samples": samples,
-            "loss": None if loss != loss else loss,
-            "accuracy": None if accuracy != accuracy else accuracy,
-            "threshold": None,
-            "appeal": None,
-            "seen": seen,
-        }
-        for holder, (samples, loss, accuracy) in enumerate(columns)
+        {"client": shares.name(holder), "seen": seen, "attacker": False}
+        | {name: values[holder] for name, values in columns.items()}
+        for holder in range(len(shares))
     ]

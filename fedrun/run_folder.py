@@ -17,9 +17,11 @@ from fedrun.tracking.base import Row
 SUMMARY = "summary.json"
 CHECKPOINT = "checkpoint.pt"
 METRICS = "metrics.jsonl"
+MEMORY = "clients.memory"
 WRITTEN = (
     SUMMARY,
     CHECKPOINT,
+    MEMORY,
     METRICS,
     "clients.parquet",
     "model.safetensors",

@@ -30,7 +30,8 @@ def cohort_size(clients_per_round: int | float, clients: int) -> int:
 def select(seed: int, round: int, clients: int, count: int) -> torch.Tensor:
     """The cohort of round t = 0, 1, ..: ``count`` of the clients, uniformly without replacement, in random order.
 
-    A function of its arguments alone, so that any round's cohort can be known in any other. int64 ``[count]``.
+    A function of its arguments alone, so that any round's cohort can be known in any other. int64 ``[count]``, with
+    ``count`` at most ``clients``.
     """
     if count == clients:
         return torch.randperm(clients, generator=generator(seed, "selection", round))

@@ -16,6 +16,7 @@ from omegaconf import OmegaConf
 
 from fedrun import checkpoint as checkpoints
 from fedrun import results
+from fedrun.assessment import Metrics
 from fedrun.checkpoint import Checkpoint, Identity
 from fedrun.config import Composed
 from fedrun.experiment import Experiment
@@ -23,6 +24,7 @@ from fedrun.report.curves import plot_curves, read_rows
 from fedrun.report.federation import plot_labels, summarise
 from fedrun.run_folder import (
     CHECKPOINT,
+    MEMORY,
     METRICS,
     SUMMARY,
     MetricsFile,
@@ -33,7 +35,8 @@ from fedrun.run_folder import (
     write_json,
     writing,
 )
-from fedrun.simulation import Metrics, Simulation, State
+from fedrun.simulation import Simulation
+from fedrun.state import State
 from fedrun.tracking.base import Observer, Row, RunInfo
 
 log = logging.getLogger(__name__)
@@ -62,7 +65,8 @@ def run(
     if not experiment.overwrite and (summary := finished(folder)) is not None:
         return summary
     require_writable(folder)
-    simulation = Simulation(experiment, parallel_jobs)
+    cache = Path(experiment.output_dir) / "thresholds"
+    simulation = Simulation(experiment, parallel_jobs, cache, folder / MEMORY)
     with opened(folder), writing(folder), logged_to(folder / "run.log"):
         if experiment.overwrite:
             clear(folder)
@@ -108,10 +112,11 @@ class Session:
         self.observers = list(observers)
         self.identity = Identity(composed.hash, experiment.seed, simulation.dataset.fingerprint)
         self.began = time.perf_counter()
+        self._saved: Checkpoint | None = None
 
     def run(self) -> dict[str, Any]:
         """Resume or begin, run the missing rounds, write the results; the summary."""
-        stable = self.resumed()
+        stable = self._saved = self.resumed()
         metrics = MetricsFile(self.folder / METRICS, stable.metrics_bytes)
         rows = list(read_rows(self.folder / METRICS))
         self.describe()
@@ -130,7 +135,7 @@ class Session:
         initial = self.simulation.initial()
         path = self.folder / CHECKPOINT
         if path.exists():
-            return checkpoints.load(path, self.identity, initial)
+            return checkpoints.load(path, self.identity, initial, self.simulation.store)
         return Checkpoint(initial, 0, uuid.uuid4().hex[:12], 0.0)
 
     def describe(self) -> None:
@@ -170,7 +175,8 @@ class Session:
                 stable = reached(stable.state)
             while not self.over(stable.state, rows):
                 number = stable.state.round + 1
-                state, measured = simulation.advance(stable.state, partial(self.client_done, number))
+                with writing(self.folder / MEMORY):
+                    state, measured = simulation.advance(stable.state, partial(self.client_done, number))
                 if number % experiment.evaluation.every == 0 or number == experiment.rounds:
                     record(state, measured)
                 stable = reached(state)
@@ -184,7 +190,8 @@ class Session:
     def save(self, stable: Checkpoint) -> None:
         """Replace the checkpoint."""
         with writing(self.folder / CHECKPOINT):
-            checkpoints.save(self.folder / CHECKPOINT, stable, self.identity)
+            checkpoints.save(self.folder / CHECKPOINT, stable, self.identity, self.simulation.store)
+        self._saved = stable  # the store must not reuse what the checkpoint refers to
 
     def over(self, state: State, rows: Sequence[Row]) -> bool:
         """Whether the run is complete."""

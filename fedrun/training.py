@@ -21,7 +21,7 @@ from fedrun.datasets.base import Dataset, Encoding
 from fedrun.errors import InputError
 from fedrun.parameters import FlatNetwork
 from fedrun.recipe import STRICT
-from fedrun.strategies.base import ClientHalf, Vectors
+from fedrun.strategies.base import EARLIER, ClientHalf, Vectors
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -98,31 +98,39 @@ class Samples:
         )
 
 
-def epochs(samples: int, local: LocalTraining, generator: torch.Generator) -> Iterator[torch.Tensor]:
+def epochs(
+    samples: int, local: LocalTraining, generator: torch.Generator, shuffled: bool = True
+) -> Iterator[torch.Tensor]:
     """The order in which a client visits its samples: one permutation (int64 ``[n_k]``) per epoch begun.
 
     Under ``local.steps`` the last epoch is cut after the last sample needed.
     """
+
+    def order() -> torch.Tensor:
+        return torch.randperm(samples, generator=generator) if shuffled else torch.arange(samples)
+
     if local.epochs is not None:
         for _ in range(local.epochs):
-            yield torch.randperm(samples, generator=generator)
+            yield order()
         return
     assert local.steps is not None
     batch = samples if local.batch_size is None else local.batch_size
     left = local.steps
     while left > 0:
-        order = torch.randperm(samples, generator=generator)
-        yield order[: left * batch]
+        yield order()[: left * batch]
         left -= -(-samples // batch)
 
 
-def steps_of(samples: int, local: LocalTraining) -> int:
-    """How many SGD steps a client with this many samples makes."""
+def steps_of(samples: int, local: LocalTraining, batches_per_step: int = 1) -> int:
+    """How many SGD steps a client with this many samples makes.
+
+    Under ``local.epochs``, steps of several batches are as many as it takes to use every batch.
+    """
     if local.steps is not None:
         return local.steps
     assert local.epochs is not None
     batch = samples if local.batch_size is None else local.batch_size
-    return local.epochs * -(-samples // batch)
+    return -(-local.epochs * -(-samples // batch) // batches_per_step)
 
 
 @value(frozen=True)
@@ -188,6 +196,83 @@ class FrozenEncoders:
             }
 
 
+class Objective:
+    """What one client minimises: gradients batch by batch, and a record of what was processed.
+
+    Args:
+        network: the loaded network, set to training mode.
+        half: what differs from plain SGD.
+        samples: the dataset.
+        constants: from :meth:`ClientHalf.constants`.
+    """
+
+    def __init__(self, network: FlatNetwork, half: ClientHalf, samples: Samples, constants: Vectors) -> None:
+        self._network = network
+        self._half = half
+        self._samples = samples
+        self._constants = constants
+        self._plain = type(half).loss is ClientHalf.loss  # then one fused call computes the mean
+        self._frozen = (
+            FrozenEncoders(network, {name: constants[name] for name in half.compares}) if half.compares else None
+        )
+        self._embeds = bool(half.compares) or half.recalls
+        self._encoder, self._head = (network.network.get_submodule(name) for name in ("encoder", "head"))
+        self._recalled: list[torch.Tensor] = []  # embeddings [n_k, d] of each finished epoch
+        self._embedded: list[torch.Tensor] = []  # of the current one, batch by batch
+        self._losses: list[torch.Tensor] = []
+        self._sizes: list[int] = []
+        self._logits: list[torch.Tensor] = []
+        self._targets: list[torch.Tensor] = []
+        network.network.train()
+
+    def gradient(self, x: torch.Tensor, y: torch.Tensor, index: int = 0) -> torch.Tensor:
+        """The gradient ``[T]`` of a batch's mean loss at the loaded model, overwritten by the next call.
+
+        Args:
+            x: compact inputs ``[B, ...]``.
+            y: int64 ``[B]``.
+            index: of the batch within its epoch.
+        """
+        half, constants = self._half, self._constants
+        if not self._embeds:
+            z = self._network.network(self._samples.encoding(x))
+            loss = torch.nn.functional.cross_entropy(z, y) if self._plain else half.loss(z, y, constants).mean()
+        else:
+            encoded = self._samples.encoding(x)
+            embeddings = self._encoder(encoded)
+            z = self._head(embeddings)
+            contrast = half.contrast(embeddings, self._others(encoded, embeddings, index), constants)
+            loss = (half.loss(z, y, constants) + contrast).mean()
+        self._losses.append(loss.detach())
+        self._sizes.append(len(y))
+        self._logits.append(z.detach())
+        self._targets.append(y)
+        return self._network.backward(loss)
+
+    def _others(self, encoded: torch.Tensor, embeddings: torch.Tensor, index: int) -> Vectors:
+        """The embeddings that those of a batch are compared with."""
+        others = {} if self._frozen is None else dict(self._frozen(encoded))
+        if self._half.recalls:
+            self._embedded.append(embeddings.detach())
+            if self._recalled:
+                # Right for whole batches; TurboSVM-FL's code takes the same slice for a last, shorter one.
+                first, size = index * len(embeddings), len(embeddings)
+                others[EARLIER] = torch.stack(self._recalled)[:, first : first + size]
+        return others
+
+    def end_epoch(self) -> None:
+        """Remember the epoch's embeddings for later ones, if the client half wants them."""
+        if self._half.recalls:
+            self._recalled.append(torch.cat(self._embedded))
+            self._embedded.clear()
+
+    def trained(self, steps: int) -> Trained:
+        """The record, after this many steps."""
+        losses = torch.stack(self._losses)
+        correct = (torch.cat(self._logits).argmax(1) == torch.cat(self._targets)).sum()
+        return Trained(steps, sum(self._sizes), losses @ losses.new_tensor(self._sizes), correct)
+
+
 def train(
     network: FlatNetwork,
     half: ClientHalf,
@@ -197,6 +282,7 @@ def train(
     rate: float,
     constants: Vectors,
     generator: torch.Generator,
+    momentum: torch.Tensor | None = None,
 ) -> Trained:
     """Train the loaded network on one client's samples, in place.
 
@@ -209,47 +295,53 @@ def train(
         rate: η_t.
         constants: from :meth:`ClientHalf.constants`.
         generator: draws the order of the samples.
+        momentum: ``[T]`` to begin with, updated in place; None: zero.
     """
     weights = network.vector[: network.layout.trainable]
-    momentum = torch.zeros_like(weights) if local.momentum else None
+    if momentum is None and local.momentum:
+        momentum = torch.zeros_like(weights)
     decay = half.decay(constants)
-    plain = type(half).loss is ClientHalf.loss  # then one fused call computes the mean
-    frozen = FrozenEncoders(network, {name: constants[name] for name in half.compares}) if half.compares else None
+    objective = Objective(network, half, samples, constants)
     batch = len(own) if local.batch_size is None else local.batch_size
-    steps = processed = 0
-    losses: list[torch.Tensor] = []
-    sizes: list[int] = []
-    logits: list[torch.Tensor] = []
-    targets: list[torch.Tensor] = []
-    module = network.network
-    encoder, head = module.get_submodule("encoder"), module.get_submodule("head")
-    module.train()
-    for order in epochs(len(own), local, generator):
+    group: list[tuple[torch.Tensor, torch.Tensor]] = []  # the batches of a step of several
+
+    def gradient_at(at: torch.Tensor, which: int) -> torch.Tensor:
+        here = weights.clone()
+        weights.copy_(at)
+        found = objective.gradient(*group[which]).clone()
+        weights.copy_(here)
+        return found
+
+    steps = 0
+    for order in epochs(len(own), local, generator, half.shuffles):
         inputs, labels = samples.gather(own[order])
-        targets.append(labels)
-        for x, y in zip(torch.split(inputs, batch), torch.split(labels, batch), strict=True):
-            if frozen is None:
-                z = module(samples.encoding(x))
-                loss = torch.nn.functional.cross_entropy(z, y) if plain else half.loss(z, y, constants).mean()
+        for index, (x, y) in enumerate(zip(torch.split(inputs, batch), torch.split(labels, batch), strict=True)):
+            if half.batches_per_step == 1:
+                move = objective.gradient(x, y, index)
             else:
-                encoded = samples.encoding(x)
-                embeddings = encoder(encoded)
-                z = head(embeddings)
-                contrast = half.contrast(embeddings, frozen(encoded), constants)
-                loss = (half.loss(z, y, constants) + contrast).mean()
-            gradient = network.backward(loss)
-            half.correct(gradient, weights, constants)
-            sgd_step(weights, gradient, momentum, rate, local, decay)
-            losses.append(loss.detach())
-            sizes.append(len(y))
-            logits.append(z.detach())
+                group.append((x, y))
+                if len(group) < half.batches_per_step:
+                    continue
+                move = half.direction(gradient_at, weights, constants)
+                group.clear()
+            half.correct(move, weights, constants)
+            sgd_step(weights, move, momentum, rate, local, decay)
             steps += 1
-        processed += len(labels)
+        objective.end_epoch()
     if local.repair_nonfinite:
         repair(weights)
-    seen = torch.tensor(sizes, dtype=torch.float32, device=weights.device)
-    correct = (torch.cat(logits).argmax(1) == torch.cat(targets)).sum()
-    return Trained(steps, processed, torch.stack(losses) @ seen, correct)
+    return objective.trained(steps)
+
+
+def full_gradient(network: FlatNetwork, samples: Samples, own: torch.Tensor, batch_size: int) -> torch.Tensor:
+    """The gradient of the loaded model's mean loss over some samples, in evaluation mode: float32 ``[T]``."""
+    module = network.network.eval()
+    total = torch.zeros_like(network.gradient)
+    for part in torch.split(own, batch_size):
+        inputs, labels = samples.gather(part)
+        loss = torch.nn.functional.cross_entropy(module(samples.encoding(inputs)), labels, reduction="sum")
+        total += network.backward(loss)
+    return total / len(own)
 
 
 def repair(parameters: torch.Tensor) -> None:

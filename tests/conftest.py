@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
+from fedrun import session
 from fedrun.config import build_experiment, compose
 from fedrun.datasets.base import Dataset, DatasetRecipe, Scaled, Spec
 from fedrun.experiment import Experiment
@@ -80,6 +81,13 @@ def small_images(train: int, test: int) -> Dataset:
         class_names=("a", "b", "c"),
         fingerprint="small",
     )
+
+
+@pytest.fixture
+def plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs without plots, which would take most of the time."""
+    monkeypatch.setattr(session, "plot_labels", lambda _, path: path.write_bytes(b""))
+    monkeypatch.setattr(session, "plot_curves", lambda _, path, __: path.write_bytes(b""))
 
 
 @pytest.fixture(scope="session")

@@ -107,10 +107,6 @@ REFUSED_LATER = [
     ("dataset=mnist dataset.download=false", "data/MNIST/raw lacks train-images-idx3-ubyte, "),
     ("hardware.device=abacus", "hardware.device=abacus: no such device; allowed: cpu, cuda, cuda:N"),
     ("hardware.device=cuda:999", "hardware.device=cuda:999: PyTorch sees "),
-    (
-        "hardware.executor=vectorized model.dropout=0.5",
-        "hardware.executor=vectorized cannot train a model with Dropout",
-    ),
     ("output_dir=/dev/null/here", "/dev/null: is not a folder that can be written; choose another output_dir"),
 ]
 

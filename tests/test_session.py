@@ -20,7 +20,6 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
-from fedrun import session
 from fedrun.config import Composed, build_experiment, compose
 from fedrun.errors import InputError, RunError
 from fedrun.run_folder import opened
@@ -46,13 +45,6 @@ Folder = Callable[..., Path]
 @cache
 def composed_once(overrides: tuple[str, ...]) -> Composed:
     return compose([*SETTING, *overrides])
-
-
-@pytest.fixture
-def plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs without plots, which would take most of the time."""
-    monkeypatch.setattr(session, "plot_labels", lambda _, path: path.write_bytes(b""))
-    monkeypatch.setattr(session, "plot_curves", lambda _, path, __: path.write_bytes(b""))
 
 
 @pytest.fixture
@@ -194,7 +186,8 @@ def test_the_model_and_the_clients(ran: Folder, tmp_path: Path) -> None:
     federation = Simulation(build_experiment(composed.config)).federation
     data = federation.dataset
     table = pyarrow.parquet.read_table(folder / "clients.parquet")
-    assert table.column_names == ["client", "samples", "loss", "accuracy", "threshold", "appeal", "seen"]
+    measured, flags = ["loss", "accuracy", "threshold", "appeal"], ["seen", "attacker", "flipped"]
+    assert table.column_names == ["client", "samples", *measured, *flags]
     lines = table.to_pylist()
     assert [(line["client"], line["seen"]) for line in lines] == [*((str(k), True) for k in range(5)), ("test", False)]
     assert sum(line["samples"] for line in lines[:-1]) == data.train_size == 1442
@@ -207,6 +200,7 @@ def test_the_model_and_the_clients(ran: Folder, tmp_path: Path) -> None:
         assert line["loss"] == pytest.approx(losses.mean().item(), abs=1e-5)
         assert line["accuracy"] == pytest.approx((logits.argmax(1) == wanted).double().mean().item())
         assert line["threshold"] is None and line["appeal"] is None
+        assert not line["attacker"] and not line["flipped"]
     assert rows(folder)[-1]["test/loss"] == pytest.approx(lines[-1]["loss"])
 
 

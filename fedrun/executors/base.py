@@ -1,20 +1,32 @@
-"""What an executor is: it carries out a cohort's local training. Strategies do not know which one runs."""
+"""What an executor is: it carries out local training. Strategies do not know which one runs."""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 import torch
 
+from fedrun.attacks.base import Attack
 from fedrun.client_memory import ClientMemory
 from fedrun.evaluation import evaluate, per_holder
 from fedrun.federation import Shares
 from fedrun.parameters import FlatNetwork
-from fedrun.strategies.base import MODEL, ClientHalf, ClientInfo, CohortUpdate, ServerHalf, Vectors
-from fedrun.training import LocalTraining, Samples, Trained, steps_of
+from fedrun.randomness import address, generator
+from fedrun.strategies.base import (
+    MODEL,
+    ClientHalf,
+    ClientInfo,
+    CohortUpdate,
+    Senders,
+    ServerHalf,
+    ServerState,
+    Vectors,
+)
+from fedrun.strategies.sgd import SGD
+from fedrun.training import LocalTraining, Samples, Trained, full_gradient, steps_of
 
 
 @dataclass(frozen=True)
@@ -25,41 +37,105 @@ class Workplace:
         network: the network; its vector is scratch space.
         samples: the dataset on its device.
         clients: who holds which training samples.
-        client: the strategy's client half.
-        server: its server half (how clients are weighted, which rows it must see).
+        client: how local training differs from plain SGD.
         local: how clients train.
-        seed: the run's seed.
+        seed: of every random choice.
+        attack: what the attackers among the clients do.
+        attackers: their numbers.
+        thresholds: every client's ρ_k, float64 ``[N]``, where the client half asks for it.
     """
 
     network: FlatNetwork
     samples: Samples
     clients: Shares
     client: ClientHalf
-    server: ServerHalf
     local: LocalTraining
     seed: int
+    attack: Attack | None = None
+    attackers: frozenset[int] = frozenset()
+    thresholds: torch.Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Visit:
+    """One client's local training, done.
+
+    Attributes:
+        position: index into the cohort.
+        start: ``[P]``, the model at which training started.
+        model: ``[P]``, the model after training, valid until the next visit.
+        uploads: what the client half sends.
+        memory: what the client will remember.
+        trained: counts and sums of the training.
+    """
+
+    position: int
+    start: torch.Tensor
+    model: torch.Tensor
+    uploads: Vectors
+    memory: Vectors
+    trained: Trained
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a cohort is asked to do.
+
+    Attributes:
+        cohort: client numbers, int64 ``[C]``.
+        round: t, 0 in the first round.
+        received: what the server broadcasts.
+        memory: what clients remember.
+        steps: local steps of each, int64 ``[C]``; None: as the local training says.
+        fusion: by how much of its idle displacement a client's start is moved.
+        uploads: whether what is trained will be sent up: attackers do their work then only.
+    """
+
+    cohort: torch.Tensor
+    round: int
+    received: Vectors
+    memory: ClientMemory
+    steps: torch.Tensor | None = None
+    fusion: float = 0.0
+    uploads: bool = True
 
 
 Progress = Callable[[int], None]
 
+IDLE = "idle"
+"""In a client's memory: the displacement of the parameters by training that was not sent up, ``[T]``."""
+
+MOMENTUM = "momentum"
+"""In a client's memory: the optimizer's momentum ``[T]``, for halves that keep it."""
 
 FORWARD_BATCH = 1024
 """Samples per forward pass where clients only look at the broadcast model."""
 
 
 class Executor(ABC):
-    """Carries out the local work of a round."""
+    """Carries out local training."""
 
     def __init__(self, workplace: Workplace) -> None:
         self.workplace = workplace
         shares, local, device = workplace.clients, workplace.local, workplace.network.vector.device
+        self._batches_per_step = workplace.client.batches_per_step
         sizes = shares.sizes.double()[:, None]
-        steps = torch.tensor([steps_of(size, local) for size in shares.sizes.tolist()], dtype=torch.float32)
-        self._samples = sizes.float().to(device)  # [N, 1], and so are the next two
+        self.usual_steps = torch.tensor(
+            [steps_of(size, local, self._batches_per_step) for size in shares.sizes.tolist()], dtype=torch.int64
+        )
+        self._samples = sizes.float().to(device)  # [N, 1], and so is the next
         self._shares = (sizes / sizes.mean()).float().to(device)
-        self._steps = steps[:, None].to(device)
-        self._mean_steps = steps_of(math.ceil(sizes.mean().item()), local)
+        self._mean_steps = steps_of(math.ceil(sizes.mean().item()), local, self._batches_per_step)
         self._label_counts = self._counted_labels().to(device) if workplace.client.counts_labels else None
+        self._tuner: Executor | None = None
+        if tuning := workplace.client.tunes_first:
+            brief = replace(local, epochs=None, steps=tuning)
+            self._tuner = type(self)(plain(workplace, shares, brief, address(workplace.seed, "tuning")))
+
+    @classmethod
+    def refusal(cls, workplace: Workplace) -> str | None:
+        """Why this executor cannot work here, in words; None where it can."""
+        return None
 
     def _counted_labels(self) -> torch.Tensor:
         """How many samples of each class every client holds, float32 ``[N, classes]``."""
@@ -69,50 +145,168 @@ class Executor(ABC):
         counts = torch.bincount(holder * classes + targets, minlength=len(shares) * classes)
         return counts.view(len(shares), classes).float()
 
-    def info(self, clients: int | torch.Tensor, round: int, initial_loss: torch.Tensor | None) -> ClientInfo:
-        """What one client, or each of several stacked ones (int64 ``[C]``), knows of itself."""
+    @abstractmethod
+    def visits(self, task: Task, progress: Progress = lambda done: None) -> Iterator[Visit]:
+        """Train the cohort's clients and yield each once, in any order.
+
+        ``progress`` is called with the number of clients done so far.
+        """
+
+    def steps(self, task: Task) -> torch.Tensor:
+        """The local steps of each of the task's cohort, int64 ``[C]``."""
+        return self.usual_steps[task.cohort] if task.steps is None else task.steps
+
+    def local(self, steps: int, client: int) -> LocalTraining:
+        """How a client trains that is to make this many steps."""
         work = self.workplace
+        if self._batches_per_step == 1 and steps == self.usual_steps[client]:
+            return work.local
+        return replace(work.local, epochs=None, steps=steps * self._batches_per_step)
+
+    def infos(self, task: Task) -> ClientInfo:
+        """What the cohort's clients know of themselves, stacked: ``[C, 1]`` each."""
+        work, clients, device = self.workplace, task.cohort, self.workplace.network.vector.device
+        half = work.client
         return ClientInfo(
             trainable=work.network.layout.trainable,
             samples=self._samples[clients],
             share=self._shares[clients],
-            steps=self._steps[clients],
+            steps=self.steps(task).float()[:, None].to(device),
             mean_steps=self._mean_steps,
-            lr=work.local.rate(round),
+            lr=work.local.rate(task.round),
             initial_lr=work.local.lr,
             momentum=work.local.momentum,
             label_counts=None if self._label_counts is None else self._label_counts[clients],
-            initial_loss=initial_loss,
+            initial_loss=self._initial_losses(task) if half.measures_initial_loss else None,
+            initial_gradient=self._initial_gradients(task) if half.measures_initial_gradient else None,
+            threshold=work.thresholds[clients, None] if half.knows_threshold and work.thresholds is not None else None,
         )
 
-    def initial_losses(self, cohort: torch.Tensor, received: Vectors, gathering: Gathering) -> torch.Tensor | None:
-        """F_k at the broadcast model for each of the cohort, float32 ``[C, 1]``, if the client half wants it."""
+    def _initial_losses(self, task: Task) -> torch.Tensor:
+        """F_k at the broadcast model as each of the cohort reports it, float64 ``[C, 1]``."""
         work = self.workplace
-        if not work.client.measures_initial_loss:
-            return None
-        work.network.load(received[MODEL])
-        parts = [work.clients[client] for client in cohort.tolist()]
-        shares = Shares(torch.cat(parts), torch.tensor([0, *map(len, parts)]).cumsum(0))
-        losses, _ = per_holder(evaluate(work.network, work.samples, shares.samples, FORWARD_BATCH), shares)
-        gathering.forward_samples += len(shares.samples)
-        return losses.float()[:, None].to(work.network.vector.device)
+        parts = [work.clients[client] for client in task.cohort.tolist()]
+        if self._tuner is not None:
+            losses = torch.empty(len(parts), dtype=torch.float64)
+            for visit in self._tuner.visits(Task(task.cohort, task.round, task.received, NOTHING)):
+                work.network.load(visit.model)
+                found = evaluate(work.network, work.samples, parts[visit.position], FORWARD_BATCH)
+                losses[visit.position] = found.losses.double().mean()
+        else:
+            work.network.load(task.received[MODEL])
+            shares = Shares(torch.cat(parts), torch.tensor([0, *map(len, parts)]).cumsum(0))
+            losses, _ = per_holder(evaluate(work.network, work.samples, shares.samples, FORWARD_BATCH), shares)
+        if work.attack is not None and task.uploads:
+            for position, client in enumerate(task.cohort.tolist()):
+                if client in work.attackers:
+                    losses[position] = work.attack.reported(losses[position])
+        return losses[:, None].to(work.network.vector.device)
 
-    @abstractmethod
+    def _initial_gradients(self, task: Task) -> torch.Tensor:
+        """The gradient of F_k at the broadcast model for each of the cohort, float32 ``[C, T]``."""
+        work = self.workplace
+        work.network.load(task.received[MODEL])
+        clients = task.cohort.tolist()
+        return torch.stack(
+            [full_gradient(work.network, work.samples, work.clients[client], FORWARD_BATCH) for client in clients]
+        )
+
+    def forward_samples(self, task: Task) -> int:
+        """How many samples the cohort processes by forward passes before it trains."""
+        half = self.workplace.client
+        return int(self.workplace.clients.sizes[task.cohort].sum()) if half.measures_initial_loss else 0
+
+    def extra_samples(self, task: Task) -> int:
+        """How many samples the cohort processes forward and backward beside its local training."""
+        work, sizes = self.workplace, self.workplace.clients.sizes[task.cohort]
+        tuned = sum(
+            processed(size, replace(work.local, epochs=None, steps=work.client.tunes_first))
+            for size in (sizes.tolist() if work.client.tunes_first else [])
+        )
+        return tuned + (int(sizes.sum()) if work.client.measures_initial_gradient else 0)
+
+    def tampered(self, model: torch.Tensor, task: Task, client: int) -> torch.Tensor:
+        """A client's trained model ``[P]``, or what an attacker makes of it."""
+        work = self.workplace
+        if work.attack is None or not task.uploads or client not in work.attackers:
+            return model
+        trainable = work.network.layout.trainable
+        draw = generator(work.seed, "attack", task.round, client)
+        changed = model.clone()
+        changed[:trainable] = work.attack.tampered(model[:trainable], task.received[MODEL][:trainable], draw)
+        return changed
+
     def run(
-        self, cohort: torch.Tensor, round: int, received: Vectors, memory: ClientMemory, progress: Progress
+        self, server: ServerHalf, state: ServerState, task: Task, progress: Progress
     ) -> tuple[CohortUpdate, ClientMemory]:
         """Train the cohort.
-
-        Args:
-            cohort: client numbers, int64 ``[C]``, in the order of selection.
-            round: t, 0 in the first round.
-            received: what the server broadcasts.
-            memory: what clients remember before the round.
-            progress: called with the number of clients done so far.
 
         Returns:
             What the server learns of the round, and what clients remember after it.
         """
+        gathering = Gathering(self.workplace, server, state, task)
+        for visit in self.visits(task, progress):
+            gathering.add(visit)
+        update = gathering.result()
+        counted = replace(
+            update,
+            client_samples=update.client_samples + self.extra_samples(task),
+            forward_samples=update.forward_samples + self.forward_samples(task),
+        )
+        # A displacement lasts for one round, also where the round did not accept what was made of it.
+        spent = {
+            client: {name: vector for name, vector in task.memory.held[client].items() if name != IDLE}
+            for client in update.excluded
+            if IDLE in task.memory.held.get(client, {})
+        }
+        return counted, task.memory.updated({**spent, **gathering.memory})
+
+    def idle(self, task: Task) -> ClientMemory:
+        """Train clients that are not selected; the memory in which each has its displacement (FedUmf).
+
+        What else they remember does not change. A displacement that is not finite is forgotten.
+        """
+        trainable = self.workplace.network.layout.trainable
+        changes: dict[int, Vectors] = {}
+        for visit in self.visits(replace(task, uploads=False)):
+            moved = visit.model[:trainable] - visit.start[:trainable]
+            if moved.sum().isfinite():
+                client = int(task.cohort[visit.position])
+                changes[client] = {**task.memory.held.get(client, {}), **task.memory.keep({IDLE: moved})}
+        return task.memory.updated(changes)
+
+
+NOTHING = ClientMemory((), 0)
+"""The memory of clients that remember nothing."""
+
+
+def plain(workplace: Workplace, clients: Shares, local: LocalTraining, purpose: int | None = None) -> Workplace:
+    """A workplace where clients train by plain SGD and nobody attacks.
+
+    Args:
+        workplace: with the network and the samples.
+        clients: who trains.
+        local: how.
+        purpose: the seed of the random choices; None: the workplace's own.
+    """
+    return Workplace(
+        network=workplace.network,
+        samples=workplace.samples,
+        clients=clients,
+        client=SGD(),
+        local=local,
+        seed=workplace.seed if purpose is None else purpose,
+    )
+
+
+def processed(samples: int, local: LocalTraining) -> int:
+    """How many samples a client with this many processes in its local training."""
+    if local.epochs is not None:
+        return local.epochs * samples
+    assert local.steps is not None
+    batch = samples if local.batch_size is None else local.batch_size
+    whole, rest = divmod(local.steps, -(-samples // batch))
+    return whole * samples + min(rest * batch, samples)
 
 
 class Gathering:
@@ -122,76 +316,84 @@ class Gathering:
     finite are left out, and so is their client's new memory.
 
     Attributes:
-        forward_samples: samples that clients have processed by forward passes only.
+        memory: what the accepted clients will remember.
     """
 
-    def __init__(self, workplace: Workplace, cohort: torch.Tensor) -> None:
+    def __init__(self, workplace: Workplace, server: ServerHalf, state: ServerState, task: Task) -> None:
         self._work = workplace
-        self._cohort = cohort
-        self._samples = workplace.clients.sizes[cohort]
-        self._weights = workplace.server.weights(self._samples).tolist()
+        self._server = server
+        self._state = state
+        self._keep = task.memory.keep
+        self._cohort = task.cohort
+        self._samples = workplace.clients.sizes[task.cohort]
         self._total = 0.0
         self._means: dict[str, torch.Tensor] = {}
-        self._rows: list[torch.Tensor] = []
-        self._memory: dict[int, Vectors] = {}
-        self._accepted: list[int] = []
-        self._steps: list[int] = []
+        self._rows: dict[int, torch.Tensor] = {}
+        self._reports: dict[int, dict[str, float]] = {}
+        self._steps: dict[int, int] = {}
         self._processed = 0
-        self.forward_samples = 0
+        self._compared = 0
         self._seen = 0
         self._loss = 0.0
         self._correct = 0
+        self.memory: dict[int, Vectors] = {}
 
-    def add(self, position: int, uploads: Vectors, memory: Vectors, trained: Trained) -> None:
-        """Fold in the client at this position of the cohort; clients are added in ascending positions.
-
-        Args:
-            position: index into the cohort.
-            uploads: what the client half sends.
-            memory: what the client will remember.
-            trained: counts and sums of its local training.
-        """
+    def add(self, visit: Visit) -> None:
+        """Fold in one client."""
+        trained, position, uploads = visit.trained, visit.position, visit.uploads
         self._processed += trained.processed
-        self.forward_samples += trained.processed * len(self._work.client.compares)
+        self._compared += trained.processed * len(self._work.client.compares)
         # A sum is finite exactly if every entry is, short of an overflow, which would be no less of a failure.
         if not all(bool(vector.sum().isfinite()) for vector in uploads.values()):
             return
-        weight = self._weights[position]
+        reports = {name: float(vector) for name, vector in uploads.items() if vector.numel() == 1}
+        weight = self._weight(position, reports)
         self._total += weight
         for name, vector in uploads.items():
             if name in self._means:
                 # mean + (weight / total) (vector − mean): an entry that no client moved stays exactly where it was;
                 # Σ w x / Σ w is off by a rounding error, which a server's Adam would blow up to a step of its own.
-                self._means[name].lerp_(vector, weight / self._total)
+                self._means[name].lerp_(vector, weight / self._total if self._total else 0.0)
             else:
                 self._means[name] = vector.clone()
-        rows = self._work.server.rows
+        rows = self._server.rows
         if rows != "none":
             model = uploads[MODEL]
-            self._rows.append((model[self._work.network.layout.head] if rows == "head" else model).clone())
-        if memory:
-            stored = {name: vector.detach().cpu().clone() for name, vector in memory.items()}
-            self._memory[int(self._cohort[position])] = stored
-        self._accepted.append(position)
-        self._steps.append(trained.steps)
+            self._rows[position] = (model[self._work.network.layout.head] if rows == "head" else model).clone()
+        if visit.memory:
+            self.memory[int(self._cohort[position])] = self._keep(visit.memory)
+        self._reports[position] = reports
+        self._steps[position] = trained.steps
         self._seen += trained.processed
         self._loss += float(trained.loss_sum)
         self._correct += int(trained.correct)
 
-    def result(self, memory: ClientMemory) -> tuple[CohortUpdate, ClientMemory]:
-        """The cohort's update, over the clients that were accepted, and the memory after the round."""
-        accepted = torch.tensor(self._accepted, dtype=torch.int64)
-        left_out = set(range(len(self._cohort))) - set(self._accepted)
-        update = CohortUpdate(
+    def _weight(self, position: int, reports: dict[str, float]) -> float:
+        one = slice(position, position + 1)
+        stacked = {name: torch.tensor([value], dtype=torch.float64) for name, value in reports.items()}
+        sender = Senders(clients=self._cohort[one], samples=self._samples[one], reports=stacked)
+        return float(self._server.weights(self._state, sender))
+
+    def result(self) -> CohortUpdate:
+        """The cohort's update, over the clients that were accepted, in the order of selection."""
+        order = sorted(self._steps)
+        accepted = torch.tensor(order, dtype=torch.int64)
+        left_out = sorted(set(range(len(self._cohort))) - set(order))
+        names = self._reports[order[0]] if order else ()
+        return CohortUpdate(
             clients=self._cohort[accepted],
             samples=self._samples[accepted],
-            steps=torch.tensor(self._steps, dtype=torch.int64),
+            reports={
+                name: torch.tensor([self._reports[position][name] for position in order], dtype=torch.float64)
+                for name in names
+            },
+            steps=torch.tensor([self._steps[position] for position in order], dtype=torch.int64),
             mean=self._means,
-            rows=torch.stack(self._rows) if self._rows else None,
-            excluded=tuple(int(self._cohort[position]) for position in sorted(left_out)),
+            total_weight=self._total,
+            rows=torch.stack([self._rows[position] for position in order]) if self._rows else None,
+            excluded=tuple(int(self._cohort[position]) for position in left_out),
             loss=self._loss / self._seen if self._seen else float("nan"),
             accuracy=self._correct / self._seen if self._seen else float("nan"),
             client_samples=self._processed,
-            forward_samples=self.forward_samples,
+            forward_samples=self._compared,
         )
-        return update, memory.updated(self._memory)

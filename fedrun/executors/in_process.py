@@ -2,35 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 
-from fedrun.client_memory import ClientMemory
-from fedrun.executors.base import Executor, Gathering, Progress
+from fedrun.executors.base import IDLE, MOMENTUM, Executor, Progress, Task, Visit
 from fedrun.randomness import address, generator
-from fedrun.strategies.base import CohortUpdate, Vectors
 from fedrun.training import train
 
 
 class InProcess(Executor):
     """Trains a cohort's clients in turn on one network."""
 
-    def run(
-        self, cohort: torch.Tensor, round: int, received: Vectors, memory: ClientMemory, progress: Progress
-    ) -> tuple[CohortUpdate, ClientMemory]:
+    def visits(self, task: Task, progress: Progress = lambda done: None) -> Iterator[Visit]:
         work = self.workplace
-        network, half = work.network, work.client
-        rate = work.local.rate(round)
-        gathering = Gathering(work, cohort)
-        initial_losses = self.initial_losses(cohort, received, gathering)
-        for position, client in enumerate(cohort.tolist()):
-            own = memory.of(client, network.vector.device)
-            info = self.info(client, round, None if initial_losses is None else initial_losses[position])
+        network, half, received = work.network, work.client, task.received
+        rate, infos, steps = work.local.rate(task.round), self.infos(task), self.steps(task).tolist()
+        trainable = network.layout.trainable
+        for position, client in enumerate(task.cohort.tolist()):
+            own = task.memory.of(client, network.vector.device)
+            info = infos.of(position)
             constants = half.constants(received, own, info)
-            network.load(half.start(received, own))
-            torch.manual_seed(address(work.seed, "forward", round, client))  # for dropout
-            order = generator(work.seed, "batches", round, client)
-            trained = train(network, half, work.local, work.samples, work.clients[client], rate, constants, order)
-            uploads, kept = half.finish(network.vector, received, own, constants, info)
-            gathering.add(position, uploads, kept, trained)
+            start = half.start(received, own)
+            if task.fusion:
+                start = start.clone()
+                start[:trainable].add_(own[IDLE], alpha=task.fusion)
+            network.load(start)
+            momentum = own[MOMENTUM].clone() if half.keeps_momentum and work.local.momentum else None
+            torch.manual_seed(address(work.seed, "forward", task.round, client))  # for dropout
+            order = generator(work.seed, "batches", task.round, client)
+            local = self.local(steps[position], client)
+            trained = train(network, half, local, work.samples, work.clients[client], rate, constants, order, momentum)
+            model = self.tampered(network.vector, task, client)
+            uploads, kept = half.finish(model, received, own, constants, info)
+            if momentum is not None:
+                kept = {**kept, MOMENTUM: momentum}
+            yield Visit(position, start, network.vector, uploads, kept, trained)
             progress(position + 1)
-        return gathering.result(memory)

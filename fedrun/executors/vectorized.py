@@ -6,14 +6,14 @@ little, a cohort is cut into groups of clients that make similar numbers of step
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 
-from fedrun.client_memory import ClientMemory
-from fedrun.errors import InputError
-from fedrun.executors.base import Executor, Gathering, Progress, Workplace
+from fedrun.executors.base import IDLE, MOMENTUM, Executor, Progress, Task, Visit, Workplace
 from fedrun.randomness import generator
-from fedrun.strategies.base import CohortUpdate, Vectors
-from fedrun.training import Trained, epochs, repair, sgd_step, steps_of
+from fedrun.strategies.base import ClientInfo, Vectors
+from fedrun.training import Trained, epochs, repair, sgd_step
 
 GROUP = 64
 """Most clients trained side by side; more would cost memory and gain little."""
@@ -22,118 +22,91 @@ UNSUPPORTED = (torch.nn.modules.batchnorm._BatchNorm, torch.nn.RNNBase, torch.nn
 
 
 class Vectorized(Executor):
-    """Trains groups of clients as one batched computation, with the results of :class:`InProcess` up to rounding.
+    """Trains groups of clients as one batched computation, with the results of :class:`InProcess` up to rounding."""
 
-    Raises:
-        InputError: the client half compares embeddings under several models, or the model has batch normalisation,
-            recurrent layers or dropout, which ``torch.func`` does not batch over clients with the same results.
-    """
-
-    def __init__(self, workplace: Workplace) -> None:
-        super().__init__(workplace)
-        if workplace.client.compares:
-            raise InputError(
-                f"hardware.executor=vectorized cannot train with strategy.client={type(workplace.client).__name__}, "
-                "which compares embeddings under several models; allowed here: hardware.executor=in_process"
-            )
+    @classmethod
+    def refusal(cls, workplace: Workplace) -> str | None:
+        half = workplace.client
+        if half.compares or half.recalls:
+            return f"strategy.client={type(half).__name__}, which compares embeddings under several models"
         for module in workplace.network.network.modules():
             if isinstance(module, UNSUPPORTED):
-                raise InputError(
-                    f"hardware.executor=vectorized cannot train a model with {type(module).__name__} layers; "
-                    "allowed here: hardware.executor=in_process"
-                )
+                return f"a model with {type(module).__name__} layers"
+        return None
 
-    def run(
-        self, cohort: torch.Tensor, round: int, received: Vectors, memory: ClientMemory, progress: Progress
-    ) -> tuple[CohortUpdate, ClientMemory]:
-        work = self.workplace
-        gathering = Gathering(work, cohort)
-        clients = cohort.tolist()
-        sizes = work.clients.sizes[cohort].tolist()
-        steps = [steps_of(size, work.local) for size in sizes]
-        alike = sorted(range(len(clients)), key=lambda position: (steps[position], sizes[position]))
-        initial_losses = self.initial_losses(cohort, received, gathering)
-        results: dict[int, tuple[Vectors, Vectors, Trained]] = {}
+    def visits(self, task: Task, progress: Progress = lambda done: None) -> Iterator[Visit]:
+        steps, sizes = self.steps(task).tolist(), self.workplace.clients.sizes[task.cohort].tolist()
+        alike = sorted(range(len(sizes)), key=lambda position: (steps[position], sizes[position]))
+        infos = self.infos(task)
         for first in range(0, len(alike), GROUP):
             positions = alike[first : first + GROUP]
-            losses = None if initial_losses is None else initial_losses[positions]
-            trained = self._train(cohort[positions], round, received, memory, losses)
-            results.update(zip(positions, trained, strict=True))
-            progress(len(results))
-        for position in range(len(clients)):  # in the cohort's order, whatever the grouping
-            gathering.add(position, *results.pop(position))
-        return gathering.result(memory)
+            yield from self._train(positions, task, infos.of(positions), [steps[position] for position in positions])
+            progress(first + len(positions))
 
-    def _train(
-        self,
-        cohort: torch.Tensor,
-        round: int,
-        received: Vectors,
-        memory: ClientMemory,
-        initial_losses: torch.Tensor | None,
-    ) -> list[tuple[Vectors, Vectors, Trained]]:
-        """Train these clients side by side: the uploads, memory and counts of each."""
+    def _train(self, positions: list[int], task: Task, info: ClientInfo, steps: list[int]) -> Iterator[Visit]:
+        """Train one group of clients."""
         work = self.workplace
-        network, half, local = work.network, work.client, work.local
-        trainable, device = network.layout.trainable, network.vector.device
-        rate = local.rate(round)
-        clients = cohort.tolist()
-        info = self.info(cohort, round, initial_losses)
-        memories = [memory.of(client, device) for client in clients]
-        own = {name: torch.stack([each[name] for each in memories]) for name in memory.names}
+        half, received, trainable = work.client, task.received, work.network.layout.trainable
+        clients = task.cohort[positions].tolist()
+        memories = [task.memory.of(client, work.network.vector.device) for client in clients]
+        own = {name: torch.stack([each[name] for each in memories]) for name in task.memory.names}
         constants = half.constants(received, own, info)
-        decay = half.decay(constants)
-        model = half.start(received, own).expand(len(clients), -1).clone()
+        start = half.start(received, own).expand(len(clients), -1).clone()
+        if task.fusion:
+            start[:, :trainable].add_(own[IDLE], alpha=task.fusion)
+        model = start.clone()
         weights = model[:, :trainable]
-        momentum = torch.zeros_like(weights) if local.momentum else None
-        batches, counts = self._batches(clients, round)  # [C, S, B], [C, S]
-        everyone = (counts > 0).all(0).tolist()
-        counts = counts.to(device)
-        losses = torch.zeros(len(clients), device=device)
-        correct = torch.zeros(len(clients), dtype=torch.int64, device=device)
-        module = network.network.train()
-        views = network.layout.views
-
-        def client_loss(
-            parameters: torch.Tensor, fixed: Vectors, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor
-        ) -> tuple[torch.Tensor, torch.Tensor]:
-            logits = torch.func.functional_call(module, views(parameters), (x,))
-            return (half.loss(logits, y, fixed) * weight).sum(), logits
-
-        own_constants = {name: 0 if vector.ndim > 1 else None for name, vector in constants.items()}
-        step = torch.vmap(torch.func.grad_and_value(client_loss, has_aux=True), in_dims=(0, own_constants, 0, 0, 0))
-        slots = torch.arange(batches.shape[2], device=device)
-        for index in range(batches.shape[1]):
-            inputs, targets = work.samples.gather(batches[:, index])
-            count = counts[:, index, None]
-            real = slots < count  # [C, B]
-            weight = real / count.clamp_min(1)
-            gradient, (loss, logits) = step(weights, constants, work.samples.encoding(inputs), targets, weight)
-            half.correct(gradient, weights, constants)
-            active = count > 0
-            if everyone[index]:
-                sgd_step(weights, gradient, momentum, rate, local, decay)
-            else:  # some clients have finished: their models stay
-                moved = weights.clone()
-                sgd_step(moved, gradient, momentum, rate, local, decay)
-                weights.copy_(torch.where(active, moved, weights))
-            losses += loss * count[:, 0]
-            correct += ((logits.argmax(-1) == targets) & real).sum(1)
-        if local.repair_nonfinite:
-            repair(weights)
-        made = (counts > 0).sum(1)
-        processed = counts.sum(1)
-        uploads, kept = half.finish(model, received, own, constants, info)
-        return [
-            (
+        momentum = torch.zeros_like(weights) if work.local.momentum else None
+        if momentum is not None and half.keeps_momentum:
+            momentum = own[MOMENTUM].clone()
+        objective = Objectives(work, constants, *self._batches(clients, task.round, steps))
+        self._descend(weights, momentum, objective, constants, work.local.rate(task.round))
+        sent = torch.stack([self.tampered(model[k], task, client) for k, client in enumerate(clients)])
+        uploads, kept = half.finish(sent, received, own, constants, info)
+        if momentum is not None and half.keeps_momentum:
+            kept = {**kept, MOMENTUM: momentum}
+        for k, position in enumerate(positions):
+            yield Visit(
+                position,
+                start[k],
+                model[k],
                 {name: vectors[k] for name, vectors in uploads.items()},
                 {name: vectors[k] for name, vectors in kept.items()},
-                Trained(int(made[k]), int(processed[k]), losses[k], correct[k]),
+                Trained(steps[k], int(objective.processed[k]), objective.losses[k], objective.correct[k]),
             )
-            for k in range(len(clients))
-        ]
 
-    def _batches(self, clients: list[int], round: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def _descend(
+        self,
+        weights: torch.Tensor,
+        momentum: torch.Tensor | None,
+        objective: Objectives,
+        constants: Vectors,
+        rate: float,
+    ) -> None:
+        """All steps of a group of clients, in place on parameters and momenta ``[C, T]``."""
+        half, local = self.workplace.client, self.workplace.local
+        decay, together = half.decay(constants), half.batches_per_step
+        for first in range(0, objective.batches, together):
+
+            def gradient(at: torch.Tensor, which: int, first: int = first) -> torch.Tensor:
+                return objective.gradient(at, first + which)
+
+            move = gradient(weights, 0) if together == 1 else half.direction(gradient, weights, constants)
+            half.correct(move, weights, constants)
+            active = objective.active(first)
+            if active is None:
+                sgd_step(weights, move, momentum, rate, local, decay)
+                continue
+            # some clients have finished: their models and momenta stay
+            moved, carried = weights.clone(), None if momentum is None else momentum.clone()
+            sgd_step(moved, move, carried, rate, local, decay)
+            weights.copy_(torch.where(active, moved, weights))
+            if momentum is not None and carried is not None:
+                momentum.copy_(torch.where(active, carried, momentum))
+        if local.repair_nonfinite:
+            repair(weights)
+
+    def _batches(self, clients: list[int], round: int, steps: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
         """Every client's batches, in the order in which :class:`InProcess` visits them.
 
         Returns:
@@ -142,20 +115,75 @@ class Vectorized(Executor):
         """
         work = self.workplace
         plans: list[list[torch.Tensor]] = []
-        for client in clients:
-            own = work.clients[client]
-            batch = len(own) if work.local.batch_size is None else work.local.batch_size
+        for client, count in zip(clients, steps, strict=True):
+            own, local = work.clients[client], self.local(count, client)
+            batch = len(own) if local.batch_size is None else local.batch_size
             order = generator(work.seed, "batches", round, client)
-            plans.append(
-                [part for epoch in epochs(len(own), work.local, order) for part in torch.split(own[epoch], batch)]
-            )
-        steps = max(len(plan) for plan in plans)
+            visits = epochs(len(own), local, order, work.client.shuffles)
+            plans.append([part for epoch in visits for part in torch.split(own[epoch], batch)])
+        longest = max(len(plan) for plan in plans)
         width = max(len(part) for plan in plans for part in plan)
         first = torch.stack([work.clients[client][0] for client in clients])
-        batches = first[:, None, None].repeat(1, steps, width)
-        counts = torch.zeros(len(clients), steps, dtype=torch.int64)
+        batches = first[:, None, None].repeat(1, longest, width)
+        counts = torch.zeros(len(clients), longest, dtype=torch.int64)
         for k, plan in enumerate(plans):
             for s, part in enumerate(plan):
                 batches[k, s, : len(part)] = part
                 counts[k, s] = len(part)
         return batches, counts
+
+
+class Objectives:
+    """What a group of clients minimises, side by side: gradients, and a record of what was processed.
+
+    Args:
+        workplace: with the network, the samples and the client half.
+        constants: from :meth:`ClientHalf.constants`, ``[C, m]`` or ``[m]`` each.
+        batches: sample numbers int64 ``[C, S, B]``.
+        counts: how many of each batch's samples are real, int64 ``[C, S]``.
+
+    Attributes:
+        batches: S.
+        losses: Σ over the samples processed of their losses, float32 ``[C]``.
+        correct: how many of them were predicted correctly, int64 ``[C]``.
+        processed: how many there were, int64 ``[C]``.
+    """
+
+    def __init__(self, workplace: Workplace, constants: Vectors, batches: torch.Tensor, counts: torch.Tensor) -> None:
+        device = workplace.network.vector.device
+        self._samples = workplace.samples
+        self._constants = constants
+        self._batches = batches
+        self._everyone = (counts > 0).all(0).tolist()
+        self._counts = counts.to(device)
+        self._slots = torch.arange(batches.shape[2], device=device)
+        self.batches = batches.shape[1]
+        self.losses = torch.zeros(len(batches), device=device)
+        self.correct, self.processed = (torch.zeros(len(batches), dtype=torch.int64, device=device) for _ in range(2))
+        module, half, views = workplace.network.network.train(), workplace.client, workplace.network.layout.views
+
+        def client_loss(
+            parameters: torch.Tensor, fixed: Vectors, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor
+        ) -> tuple[torch.Tensor, torch.Tensor]:
+            logits = torch.func.functional_call(module, views(parameters), (x,))
+            return (half.loss(logits, y, fixed) * weight).sum(), logits
+
+        own = {name: 0 if vector.ndim > 1 else None for name, vector in constants.items()}
+        self._each = torch.vmap(torch.func.grad_and_value(client_loss, has_aux=True), in_dims=(0, own, 0, 0, 0))
+
+    def active(self, index: int) -> torch.Tensor | None:
+        """Which clients have a batch of this number, bool ``[C, 1]``; None where all have."""
+        return None if self._everyone[index] else self._counts[:, index, None] > 0
+
+    def gradient(self, at: torch.Tensor, index: int) -> torch.Tensor:
+        """Every client's gradient on its batch of this number, at parameters ``[C, T]``: a fresh ``[C, T]``."""
+        inputs, targets = self._samples.gather(self._batches[:, index])
+        count = self._counts[:, index, None]
+        real = self._slots < count  # [C, B]
+        weight = real / count.clamp_min(1)
+        found: torch.Tensor
+        found, (loss, logits) = self._each(at, self._constants, self._samples.encoding(inputs), targets, weight)
+        self.losses += loss * count[:, 0]
+        self.correct += ((logits.argmax(-1) == targets) & real).sum(1)
+        self.processed += count[:, 0]
+        return found

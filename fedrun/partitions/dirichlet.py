@@ -10,8 +10,9 @@ from pydantic.dataclasses import dataclass
 
 from fedrun.datasets.base import Dataset
 from fedrun.errors import InputError
-from fedrun.federation import Federation, Shares
+from fedrun.federation import Federation
 from fedrun.partitions.base import Partition
+from fedrun.partitions.dealing import deal, piles_of_classes, shuffle_piles, starts_of
 from fedrun.partitions.publisher_split import pooled_federation, training_targets
 from fedrun.recipe import STRICT
 
@@ -44,11 +45,11 @@ class Dirichlet(Partition):
         needs = f"clients={self.clients} with min_samples={self.min_samples}"
         targets = training_targets(dataset, "dirichlet", self.clients * self.min_samples, needs)
         rng = np.random.RandomState((seed if self.seed is None else self.seed) % 2**32)
-        by_class = [np.flatnonzero(targets == label) for label in range(dataset.spec.classes)]
+        unshuffled, class_sizes = piles_of_classes(targets, dataset.spec.classes)
         for _ in range(ATTEMPTS):
-            samples, owners = self._deal(by_class, len(targets), rng)
-            sizes = np.bincount(owners, minlength=self.clients)
-            if sizes.min() >= self.min_samples:
+            samples = unshuffled.copy()
+            counts = self._draw(samples, class_sizes, rng)
+            if counts.sum(0).min() >= self.min_samples:
                 break
         else:
             raise InputError(
@@ -56,27 +57,22 @@ class Dirichlet(Partition):
                 f"min_samples={self.min_samples} samples; use a larger beta than {self.beta:g}, fewer clients than "
                 f"{self.clients} or a smaller min_samples"
             )
-        parts = np.split(samples[np.argsort(owners, kind="stable")], np.cumsum(sizes)[:-1])
-        for part in parts:
-            rng.shuffle(part)
-        return pooled_federation(dataset, Shares.of(parts))
+        train = deal(samples, counts)
+        shuffle_piles(train.samples.numpy(), counts.sum(0), rng)
+        return pooled_federation(dataset, train)
 
-    def _deal(
-        self, by_class: list[np.ndarray], total: int, rng: np.random.RandomState
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """One draw: every training sample ``[n]``, class by class, and the client that gets it ``[n]``."""
+    def _draw(self, samples: np.ndarray, class_sizes: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
+        """One draw: shuffles the classes in ``samples`` in place; each client's part of each, int64 ``[C, N]``."""
+        offsets = starts_of(class_sizes)
+        counts = np.zeros((len(class_sizes), self.clients), dtype=np.int64)
         held = np.zeros(self.clients, dtype=np.int64)
-        samples, owners = [], []
-        for members in by_class:
-            order = members.copy()
-            rng.shuffle(order)
-            shares = self._proportions(held < total / self.clients, rng, empty=len(order) == 0)
-            cuts = (np.cumsum(shares) * len(order)).astype(np.int64)[:-1]
-            counts = np.diff(cuts, prepend=0, append=len(order))
-            held += counts
-            samples.append(order)
-            owners.append(np.repeat(np.arange(self.clients), counts))
-        return np.concatenate(samples), np.concatenate(owners)
+        for label, size in enumerate(class_sizes.tolist()):
+            rng.shuffle(samples[offsets[label] : offsets[label + 1]])
+            shares = self._proportions(held < len(samples) / self.clients, rng, empty=size == 0)
+            cuts = (np.cumsum(shares) * size).astype(np.int64)[:-1]
+            counts[label] = np.diff(cuts, prepend=0, append=size)
+            held += counts[label]
+        return counts
 
     def _proportions(self, below_cap: np.ndarray, rng: np.random.RandomState, empty: bool) -> np.ndarray:
         """One class's proportions over the clients, ``[N]``; zeros for a class without samples, which still draws."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import numpy as np
 from annotated_types import Ge
 from pydantic.dataclasses import dataclass
 
 from fedrun.datasets.base import Dataset
-from fedrun.federation import Federation, Shares
+from fedrun.federation import Federation
 from fedrun.partitions.base import Partition
+from fedrun.partitions.dealing import consecutive, even_sizes
 from fedrun.partitions.publisher_split import pooled_federation, training_targets
 from fedrun.randomness import numpy_generator
 from fedrun.recipe import STRICT
@@ -32,7 +32,6 @@ class IID(Partition):
     seed: int | None
 
     def split(self, dataset: Dataset, seed: int) -> Federation:
-        targets = training_targets(dataset, "iid", self.clients, f"clients={self.clients}")
+        total = len(training_targets(dataset, "iid", self.clients, f"clients={self.clients}"))
         rng = numpy_generator(seed if self.seed is None else self.seed, "partition")
-        parts = np.array_split(rng.permutation(len(targets)), self.clients)
-        return pooled_federation(dataset, Shares.of(parts))
+        return pooled_federation(dataset, consecutive(rng.permutation(total), even_sizes(total, self.clients)))

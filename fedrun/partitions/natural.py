@@ -14,6 +14,7 @@ from fedrun.datasets.base import Dataset, Users
 from fedrun.errors import InputError
 from fedrun.federation import Federation, Shares
 from fedrun.partitions.base import Partition
+from fedrun.partitions.dealing import positions_in, starts_of
 from fedrun.recipe import STRICT
 
 
@@ -40,7 +41,7 @@ class Natural(Partition):
         if users is None:
             raise InputError(
                 "partition=natural needs a dataset whose samples have users, and this one has none; "
-                "allowed here: partition=iid, dirichlet or shards"
+                "allowed here: any other partition"
             )
         training = self._training_users(users, seed if self.seed is None else self.seed)
         enough = users.offsets.diff().numpy() >= self.min_samples
@@ -69,7 +70,6 @@ def shares_of_users(users: Users, chosen: np.ndarray) -> Shares:
     """Each chosen user (bool ``[U]``) holds all of its samples, in the dataset's order."""
     starts = users.offsets[:-1].numpy()[chosen]
     sizes = users.offsets.diff().numpy()[chosen]
-    offsets = np.cumsum([0, *sizes])
-    samples = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], sizes)
     names = tuple(users.names[user] for user in np.flatnonzero(chosen))
+    samples, offsets = positions_in(starts, sizes), starts_of(sizes)
     return Shares(torch.from_numpy(samples), torch.from_numpy(offsets), names)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import numpy as np
 from annotated_types import Ge
 from pydantic.dataclasses import dataclass
 
 from fedrun.datasets.base import Dataset
-from fedrun.federation import Federation, Shares
+from fedrun.federation import Federation
 from fedrun.partitions.base import Partition
+from fedrun.partitions.dealing import consecutive, even_sizes, piles_of_classes, positions_in, starts_of
 from fedrun.partitions.publisher_split import pooled_federation, training_targets
 from fedrun.randomness import numpy_generator
 from fedrun.recipe import STRICT
@@ -37,7 +37,11 @@ class Shards(Partition):
         count = self.clients * self.shards_per_client
         needs = f"clients={self.clients} with shards_per_client={self.shards_per_client}"
         targets = training_targets(dataset, "shards", count, needs)
-        shards = np.array_split(np.argsort(targets, kind="stable"), count)
+        samples, _ = piles_of_classes(targets, dataset.spec.classes)
+        sizes = even_sizes(len(targets), count)
         rng = numpy_generator(seed if self.seed is None else self.seed, "partition")
-        hands = rng.permutation(count).reshape(self.clients, self.shards_per_client)
-        return pooled_federation(dataset, Shares.of([np.concatenate([shards[s] for s in hand]) for hand in hands]))
+        hands = rng.permutation(count)
+        held = sizes[hands].reshape(self.clients, self.shards_per_client).sum(1)
+        return pooled_federation(
+            dataset, consecutive(samples[positions_in(starts_of(sizes)[hands], sizes[hands])], held)
+        )

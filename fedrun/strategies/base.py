@@ -12,8 +12,8 @@ trainable part, as in :mod:`fedrun.parameters`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
@@ -32,6 +32,12 @@ Rows = Literal["none", "head", "all"]
 MODEL = "model"
 """The name under which a model's vector travels, down and up."""
 
+EARLIER = "earlier"
+"""Among the embeddings a batch is compared with: those that this round's earlier epochs computed."""
+
+Gradient = Callable[["torch.Tensor", int], "torch.Tensor"]
+"""The gradient ``[..., T]`` of a step's i-th batch at any parameters ``[..., T]``; a fresh tensor."""
+
 
 @dataclass(frozen=True)
 class ClientInfo:
@@ -49,7 +55,12 @@ class ClientInfo:
         label_counts: training samples per class, float32 ``[..., classes]``; only for halves that ask
             (:attr:`ClientHalf.counts_labels`).
         initial_loss: F_k at the broadcast model, over all of the client's training samples and in evaluation mode,
-            float32 ``[..., 1]``; only for halves that ask (:attr:`ClientHalf.measures_initial_loss`).
+            float64 ``[..., 1]``, as the client reports it; only for halves that ask
+            (:attr:`ClientHalf.measures_initial_loss`).
+        initial_gradient: the gradient of that loss, float32 ``[..., T]``; only for halves that ask
+            (:attr:`ClientHalf.measures_initial_gradient`).
+        threshold: ρ_k, the training loss below which the global model appeals to the client, float64 ``[..., 1]``; only
+            for halves that ask (:attr:`ClientHalf.knows_threshold`).
     """
 
     trainable: int
@@ -62,6 +73,25 @@ class ClientInfo:
     momentum: float
     label_counts: torch.Tensor | None = None
     initial_loss: torch.Tensor | None = None
+    initial_gradient: torch.Tensor | None = None
+    threshold: torch.Tensor | None = None
+
+    def of(self, positions: int | list[int]) -> ClientInfo:
+        """One client of a stacked cohort, or several."""
+
+        def some(stacked: torch.Tensor | None) -> torch.Tensor | None:
+            return None if stacked is None else stacked[positions]
+
+        return replace(
+            self,
+            samples=self.samples[positions],
+            share=self.share[positions],
+            steps=self.steps[positions],
+            label_counts=some(self.label_counts),
+            initial_loss=some(self.initial_loss),
+            initial_gradient=some(self.initial_gradient),
+            threshold=some(self.threshold),
+        )
 
 
 class ClientHalf:
@@ -81,6 +111,17 @@ class ClientHalf:
         counts_labels: whether :attr:`ClientInfo.label_counts` is wanted.
         measures_initial_loss: whether :attr:`ClientInfo.initial_loss` is wanted, at the cost of a forward pass over all
             of the client's samples.
+        measures_initial_gradient: likewise for :attr:`ClientInfo.initial_gradient`, forward and backward.
+        knows_threshold: whether :attr:`ClientInfo.threshold` is wanted.
+        tunes_first: SGD steps by which the client adapts the broadcast model before it measures its initial loss. Local
+            training begins at the broadcast model all the same.
+        batches_per_step: batches that one step of local training consumes; more than 1 for :meth:`direction`.
+        shuffles: whether samples are reshuffled for every epoch.
+        recalls: whether :meth:`contrast` is also given the batch's embeddings of this round's earlier epochs.
+        keeps_momentum: whether the optimizer's momentum survives from round to round, in the client's memory.
+        personal: name of the model in a client's memory by which the client is evaluated, instead of the global one.
+        pools: whether the data of all clients are brought to one place.
+        communicates: whether models travel, and so count as costs.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset()
@@ -91,6 +132,22 @@ class ClientHalf:
     relies_on: ClassVar[frozenset[str]] = frozenset()
     counts_labels: ClassVar[bool] = False
     measures_initial_loss: ClassVar[bool] = False
+    knows_threshold: ClassVar[bool] = False
+    batches_per_step: ClassVar[int] = 1
+    shuffles: ClassVar[bool] = True
+    recalls: ClassVar[bool] = False
+    keeps_momentum: ClassVar[bool] = False
+    personal: ClassVar[str | None] = None
+    pools: ClassVar[bool] = False
+    communicates: ClassVar[bool] = True
+
+    @property
+    def measures_initial_gradient(self) -> bool:
+        return False
+
+    @property
+    def tunes_first(self) -> int:
+        return 0
 
     def check(self, local: LocalTraining) -> None:
         """Refuse settings of the local training that this half cannot work with.
@@ -138,6 +195,16 @@ class ClientHalf:
     def correct(self, gradient: torch.Tensor, model: torch.Tensor, constants: Vectors) -> None:
         """Change the gradient ``[..., T]`` in place, given the current trainable part ``model`` ``[..., T]``."""
 
+    def direction(self, gradient: Gradient, model: torch.Tensor, constants: Vectors) -> torch.Tensor:
+        """What takes the gradient's place in a step ``[..., T]``, where :attr:`batches_per_step` is more than 1.
+
+        Args:
+            gradient: of the step's batches 0, 1, .., at any parameters.
+            model: the current trainable part ``[..., T]``.
+            constants: from :meth:`constants`.
+        """
+        raise NotImplementedError
+
     def decay(self, constants: Vectors) -> torch.Tensor | None:
         """The factor ``[..., 1]`` of a further weight decay, added like the optimizer's own after gradient clipping."""
         return None
@@ -180,17 +247,31 @@ class Round:
     seed: int
 
 
-@dataclass(frozen=True)
-class CohortUpdate:
+@dataclass(frozen=True, kw_only=True)
+class Senders:
+    """Clients that have sent something up.
+
+    Attributes:
+        clients: int64 ``[C]``, in the order of selection.
+        samples: int64 ``[C]``, training samples n_k.
+        reports: those of their uploads that are single numbers, float64 ``[C]`` each.
+    """
+
+    clients: torch.Tensor
+    samples: torch.Tensor
+    reports: Vectors = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CohortUpdate(Senders):
     """What a cohort's local training sends back.
 
     Clients whose upload is not finite are left out of everything but ``excluded``.
 
     Attributes:
-        clients: int64 ``[C]``, in the order of selection.
-        samples: int64 ``[C]``, training samples n_k.
         steps: int64 ``[C]``, SGD steps made.
         mean: weighted mean over the clients of each uploaded vector, with :meth:`ServerHalf.weights`.
+        total_weight: the sum of those weights.
         rows: ``[C, r]``, the entries of every client's model that the server half asked for (``rows``), or None.
         excluded: clients whose upload held NaN or infinity.
         loss: mean training loss over the samples processed during local training.
@@ -199,10 +280,9 @@ class CohortUpdate:
         forward_samples: samples processed by forward passes only, summed over clients.
     """
 
-    clients: torch.Tensor
-    samples: torch.Tensor
     steps: torch.Tensor
     mean: Vectors
+    total_weight: float
     rows: torch.Tensor | None
     excluded: tuple[int, ...]
     loss: float
@@ -224,6 +304,11 @@ class ServerState:
     slots: Vectors = field(default_factory=dict)
 
 
+def uniform(senders: Senders) -> torch.Tensor:
+    """The weights of a plain mean: 1 for every client, float64 ``[C]``."""
+    return torch.ones(len(senders.clients), dtype=torch.float64)
+
+
 class ServerHalf(ABC):
     """How a cohort's uploads become the next global state.
 
@@ -232,6 +317,8 @@ class ServerHalf(ABC):
         broadcasts: names the server sends down beside the model.
         maintains: names of what clients remember whose mean over all clients this half follows and uses.
         rows: which entries of every single client's model it must see (the mean is always there).
+        fusion: α, the share of its own idle displacement by which a client's start is moved if it is selected and was
+            not in the round before (FedUmf); None: clients that are not selected rest.
     """
 
     @property
@@ -250,6 +337,10 @@ class ServerHalf(ABC):
     def rows(self) -> Rows:
         return "none"
 
+    @property
+    def fusion(self) -> float | None:
+        return None
+
     def check(self, rounds: int) -> None:
         """Refuse settings that cannot work in a run of this many rounds.
 
@@ -257,13 +348,20 @@ class ServerHalf(ABC):
             InputError: naming the key and what is allowed.
         """
 
-    def init(self, model: torch.Tensor, layout: Layout) -> ServerState:
-        """The state before the first round, given the initial model ``[P]``."""
+    def init(self, model: torch.Tensor, layout: Layout, clients: int) -> ServerState:
+        """The state before the first round, given the initial model ``[P]`` and the number N of clients."""
         return ServerState(model)
 
-    def weights(self, samples: torch.Tensor) -> torch.Tensor:
-        """Unnormalised weight of each client in the mean, from its sample count: float64 ``[C]``."""
-        return samples.double()
+    def steps(self, state: ServerState, cohort: torch.Tensor, usual: torch.Tensor) -> torch.Tensor:
+        """How many local steps each of the cohort (int64 ``[C]``) makes; ``usual``, int64 ``[C]``, by default."""
+        return usual
+
+    def weights(self, state: ServerState, senders: Senders) -> torch.Tensor:
+        """Unnormalised weight of each client in the mean, float64 ``[C]``: n_k by default.
+
+        A client's weight must not depend on the others: uploads are folded into the mean as they come.
+        """
+        return senders.samples.double()
 
     def broadcast(self, state: ServerState) -> Vectors:
         """What is sent down to every client of the cohort, the model included."""

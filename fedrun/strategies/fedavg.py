@@ -8,14 +8,14 @@ import torch
 from pydantic.dataclasses import dataclass
 
 from fedrun.recipe import STRICT
-from fedrun.strategies.base import MODEL, CohortUpdate, Round, ServerHalf, ServerState
+from fedrun.strategies.base import MODEL, CohortUpdate, Round, Senders, ServerHalf, ServerState, uniform
 
 Weighting = Literal["samples", "uniform"]
 
 
-def client_weights(samples: torch.Tensor, weighting: Weighting) -> torch.Tensor:
+def client_weights(senders: Senders, weighting: Weighting) -> torch.Tensor:
     """Unnormalised weights p_k, float64 ``[C]``: n_k (``samples``) or 1 (``uniform``)."""
-    return samples.double() if weighting == "samples" else torch.ones(len(samples), dtype=torch.float64)
+    return senders.samples.double() if weighting == "samples" else uniform(senders)
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -28,8 +28,8 @@ class FedAvg(ServerHalf):
 
     weighting: Weighting
 
-    def weights(self, samples: torch.Tensor) -> torch.Tensor:
-        return client_weights(samples, self.weighting)
+    def weights(self, state: ServerState, senders: Senders) -> torch.Tensor:
+        return client_weights(senders, self.weighting)
 
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         # x ← Σ_{k∈S} p_k y_k

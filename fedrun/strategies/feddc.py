@@ -10,11 +10,25 @@ from pydantic.dataclasses import dataclass
 
 from fedrun.parameters import Layout
 from fedrun.recipe import STRICT
-from fedrun.strategies.base import MODEL, ClientHalf, ClientInfo, CohortUpdate, Round, ServerHalf, ServerState, Vectors
+from fedrun.strategies.base import (
+    MODEL,
+    ClientHalf,
+    ClientInfo,
+    CohortUpdate,
+    Round,
+    Senders,
+    ServerHalf,
+    ServerState,
+    Vectors,
+    uniform,
+)
 from fedrun.strategies.feddyn import DRIFT, mean_drift
 
 GRADIENT = "gradient"
 """The gradient state: G on its way down, ΔG_k on its way up, g_k in a client's memory."""
+
+CORRECTIONS = "drift and gradient state"
+"""What the server must follow of the clients' memories for FedDC's client half to go right."""
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -30,7 +44,7 @@ class FedDCClient(ClientHalf):
     needs: ClassVar[frozenset[str]] = frozenset({GRADIENT})
     sends: ClassVar[frozenset[str]] = frozenset({MODEL, GRADIENT})
     remembers: ClassVar[frozenset[str]] = frozenset({DRIFT, GRADIENT})
-    relies_on: ClassVar[frozenset[str]] = frozenset({DRIFT})
+    relies_on: ClassVar[frozenset[str]] = frozenset({CORRECTIONS})
 
     def constants(self, received: Vectors, memory: Vectors, client: ClientInfo) -> Vectors:
         alpha = self.alpha / client.share
@@ -64,13 +78,13 @@ class FedDCServer(ServerHalf):
 
     @property
     def maintains(self) -> frozenset[str]:
-        return frozenset({DRIFT})
+        return frozenset({CORRECTIONS})
 
-    def init(self, model: torch.Tensor, layout: Layout) -> ServerState:
+    def init(self, model: torch.Tensor, layout: Layout, clients: int) -> ServerState:
         return ServerState(model, {name: model.new_zeros(layout.trainable) for name in (DRIFT, GRADIENT)})
 
-    def weights(self, samples: torch.Tensor) -> torch.Tensor:
-        return torch.ones(len(samples), dtype=torch.float64)
+    def weights(self, state: ServerState, senders: Senders) -> torch.Tensor:
+        return uniform(senders)
 
     def broadcast(self, state: ServerState) -> Vectors:
         return {MODEL: state.model, GRADIENT: state.slots[GRADIENT]}

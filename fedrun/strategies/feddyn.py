@@ -10,7 +10,18 @@ from pydantic.dataclasses import dataclass
 
 from fedrun.parameters import Layout
 from fedrun.recipe import STRICT
-from fedrun.strategies.base import MODEL, ClientHalf, ClientInfo, CohortUpdate, Round, ServerHalf, ServerState, Vectors
+from fedrun.strategies.base import (
+    MODEL,
+    ClientHalf,
+    ClientInfo,
+    CohortUpdate,
+    Round,
+    Senders,
+    ServerHalf,
+    ServerState,
+    Vectors,
+    uniform,
+)
 
 DRIFT = "drift"
 """h_k in a client's memory; the mean of all N h_k in the server's state."""
@@ -61,11 +72,11 @@ class FedDynServer(ServerHalf):
     def maintains(self) -> frozenset[str]:
         return frozenset({DRIFT})
 
-    def init(self, model: torch.Tensor, layout: Layout) -> ServerState:
+    def init(self, model: torch.Tensor, layout: Layout, clients: int) -> ServerState:
         return ServerState(model, {DRIFT: model.new_zeros(layout.trainable)})
 
-    def weights(self, samples: torch.Tensor) -> torch.Tensor:
-        return torch.ones(len(samples), dtype=torch.float64)
+    def weights(self, state: ServerState, senders: Senders) -> torch.Tensor:
+        return uniform(senders)
 
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         # w ← mean_S y_k + mean_N h_k; buffers are averaged

@@ -18,7 +18,7 @@ from fedrun.errors import InputError
 from fedrun.parameters import Layout
 from fedrun.recipe import STRICT
 from fedrun.strategies.adam import Adam
-from fedrun.strategies.base import MODEL, CohortUpdate, Round, ServerHalf, ServerState, Vectors
+from fedrun.strategies.base import MODEL, CohortUpdate, Round, Senders, ServerHalf, ServerState, Vectors
 from fedrun.strategies.fedavg import Weighting, client_weights
 
 Slots = dict[str, "torch.Tensor"]
@@ -50,11 +50,11 @@ class FedOpt(ServerHalf):
     def step(self, parameters: torch.Tensor, delta: torch.Tensor, slots: Vectors) -> tuple[torch.Tensor, Slots]:
         """The parameters ``[T]`` after a step along Δ ``[T]``, and the optimizer's next state."""
 
-    def init(self, model: torch.Tensor, layout: Layout) -> ServerState:
+    def init(self, model: torch.Tensor, layout: Layout, clients: int) -> ServerState:
         return ServerState(model, self.slots(model[: layout.trainable]))
 
-    def weights(self, samples: torch.Tensor) -> torch.Tensor:
-        return client_weights(samples, self.weighting)
+    def weights(self, state: ServerState, senders: Senders) -> torch.Tensor:
+        return client_weights(senders, self.weighting)
 
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         trainable = round.layout.trainable

@@ -13,7 +13,7 @@ from pydantic.dataclasses import dataclass
 from fedrun.parameters import Layout
 from fedrun.recipe import STRICT
 from fedrun.strategies.adam import Adam
-from fedrun.strategies.base import CohortUpdate, Round, Rows, ServerHalf, ServerState, Vectors
+from fedrun.strategies.base import CohortUpdate, Round, Rows, Senders, ServerHalf, ServerState, Vectors
 
 
 @value(frozen=True)
@@ -83,12 +83,12 @@ class HeadRefinement(ServerHalf):
     def check(self, rounds: int) -> None:
         self.base.check(rounds)
 
-    def init(self, model: torch.Tensor, layout: Layout) -> ServerState:
-        state = self.base.init(model, layout)
+    def init(self, model: torch.Tensor, layout: Layout, clients: int) -> ServerState:
+        state = self.base.init(model, layout, clients)
         return ServerState(state.model, {**state.slots, **self._adam.init(model[layout.head], self.moments)})
 
-    def weights(self, samples: torch.Tensor) -> torch.Tensor:
-        return self.base.weights(samples)
+    def weights(self, state: ServerState, senders: Senders) -> torch.Tensor:
+        return self.base.weights(state, senders)
 
     def broadcast(self, state: ServerState) -> Vectors:
         return self.base.broadcast(state)

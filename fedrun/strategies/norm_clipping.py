@@ -9,7 +9,7 @@ from annotated_types import Gt
 from pydantic.dataclasses import dataclass
 
 from fedrun.recipe import STRICT
-from fedrun.strategies.base import MODEL, CohortUpdate, Round, Rows, ServerHalf, ServerState
+from fedrun.strategies.base import MODEL, CohortUpdate, Round, Rows, Senders, ServerHalf, ServerState
 from fedrun.strategies.fedavg import Weighting, client_weights
 
 
@@ -29,8 +29,8 @@ class NormClipping(ServerHalf):
     def rows(self) -> Rows:
         return "all"
 
-    def weights(self, samples: torch.Tensor) -> torch.Tensor:
-        return client_weights(samples, self.weighting)
+    def weights(self, state: ServerState, senders: Senders) -> torch.Tensor:
+        return client_weights(senders, self.weighting)
 
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         assert update.rows is not None
@@ -38,7 +38,7 @@ class NormClipping(ServerHalf):
         # x ← x + Σ p_k Δ_k min(1, S / ‖Δ_k‖)
         deltas = update.rows[:, :trainable] - state.model[:trainable]
         norms = deltas.norm(dim=1)
-        weights = self.weights(update.samples)
+        weights = self.weights(state, update)
         scaled = (weights / weights.sum()).to(norms) * (self.max_norm / norms.clamp_min(1e-30)).clamp_max(1)
         model = update.mean[MODEL].clone()
         model[:trainable] = state.model[:trainable] + scaled @ deltas

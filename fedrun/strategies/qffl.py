@@ -9,7 +9,18 @@ from annotated_types import Ge
 from pydantic.dataclasses import dataclass
 
 from fedrun.recipe import STRICT
-from fedrun.strategies.base import MODEL, ClientHalf, ClientInfo, CohortUpdate, Round, ServerHalf, ServerState, Vectors
+from fedrun.strategies.base import (
+    MODEL,
+    ClientHalf,
+    ClientInfo,
+    CohortUpdate,
+    Round,
+    Senders,
+    ServerHalf,
+    ServerState,
+    Vectors,
+    uniform,
+)
 
 STEP = "step"
 """Δ_k = F_k^q L (w − y_k) on the parameters; float buffers travel in the same vector as they are."""
@@ -42,9 +53,10 @@ class QFFLClient(ClientHalf):
         loss, lipschitz = client.initial_loss + LOSS_FLOOR, 1 / client.lr
         moved = lipschitz * (received[MODEL][..., : client.trainable] - model[..., : client.trainable])
         power = loss**self.q
-        step = torch.cat([power * moved, model[..., client.trainable :]], dim=-1)
+        step = torch.cat([(power * moved).to(model), model[..., client.trainable :]], dim=-1)
         squared = moved.square().sum(-1, keepdim=True)
-        return {STEP: step, CURVATURE: self.q * loss ** (self.q - 1) * squared + lipschitz * power}, {}
+        curvature = self.q * loss ** (self.q - 1) * squared + lipschitz * power
+        return {STEP: step, CURVATURE: curvature.to(model)}, {}
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -55,8 +67,8 @@ class QFFLServer(ServerHalf):
     def needs(self) -> frozenset[str]:
         return frozenset({STEP, CURVATURE})
 
-    def weights(self, samples: torch.Tensor) -> torch.Tensor:
-        return torch.ones(len(samples), dtype=torch.float64)
+    def weights(self, state: ServerState, senders: Senders) -> torch.Tensor:
+        return uniform(senders)
 
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         trainable, step = round.layout.trainable, update.mean[STEP]

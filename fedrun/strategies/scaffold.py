@@ -1,8 +1,8 @@
-"""SCAFFOLD (Karimireddy et al., ICML 2020, arXiv 1910.06378), with the control variates of option II."""
+"""SCAFFOLD (Karimireddy et al., ICML 2020, arXiv 1910.06378)."""
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from annotated_types import Gt
@@ -10,7 +10,18 @@ from pydantic.dataclasses import dataclass
 
 from fedrun.parameters import Layout
 from fedrun.recipe import STRICT
-from fedrun.strategies.base import MODEL, ClientHalf, ClientInfo, CohortUpdate, Round, ServerHalf, ServerState, Vectors
+from fedrun.strategies.base import (
+    MODEL,
+    ClientHalf,
+    ClientInfo,
+    CohortUpdate,
+    Round,
+    Senders,
+    ServerHalf,
+    ServerState,
+    Vectors,
+    uniform,
+)
 
 CONTROL = "control"
 """The control variate's name: c on its way down, c_k⁺ − c_k on its way up, c_k in a client's memory."""
@@ -18,11 +29,22 @@ CONTROL = "control"
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class ScaffoldClient(ClientHalf):
-    """Correct every local step by the difference of the server's and the client's control variates."""
+    """Correct every local step by the difference of the server's and the client's control variates.
+
+    Attributes:
+        option: how the client renews its control variate: ``I``: the gradient of F_k at the broadcast model, an extra
+            pass over its data; ``II``: from the move it has made, for free.
+    """
+
+    option: Literal["I", "II"]
 
     needs: ClassVar[frozenset[str]] = frozenset({CONTROL})
     sends: ClassVar[frozenset[str]] = frozenset({MODEL, CONTROL})
     remembers: ClassVar[frozenset[str]] = frozenset({CONTROL})
+
+    @property
+    def measures_initial_gradient(self) -> bool:
+        return self.option == "I"
 
     def constants(self, received: Vectors, memory: Vectors, client: ClientInfo) -> Vectors:
         return {"correction": received[CONTROL] - memory[CONTROL]}
@@ -34,6 +56,10 @@ class ScaffoldClient(ClientHalf):
     def finish(
         self, model: torch.Tensor, received: Vectors, memory: Vectors, constants: Vectors, client: ClientInfo
     ) -> tuple[Vectors, Vectors]:
+        if client.initial_gradient is not None:
+            # c_k⁺ = ∇F_k(x)
+            change = client.initial_gradient - memory[CONTROL]
+            return {MODEL: model, CONTROL: change}, {CONTROL: client.initial_gradient}
         # c_k⁺ = c_k − c + (x − y_k) / (K η), with the client's own K and the rate in use
         moved = received[MODEL][..., : client.trainable] - model[..., : client.trainable]
         change = moved / (client.steps * client.lr) - received[CONTROL]
@@ -58,11 +84,11 @@ class ScaffoldServer(ServerHalf):
     def broadcasts(self) -> frozenset[str]:
         return frozenset({CONTROL})
 
-    def init(self, model: torch.Tensor, layout: Layout) -> ServerState:
+    def init(self, model: torch.Tensor, layout: Layout, clients: int) -> ServerState:
         return ServerState(model, {CONTROL: model.new_zeros(layout.trainable)})
 
-    def weights(self, samples: torch.Tensor) -> torch.Tensor:
-        return torch.ones(len(samples), dtype=torch.float64)
+    def weights(self, state: ServerState, senders: Senders) -> torch.Tensor:
+        return uniform(senders)
 
     def broadcast(self, state: ServerState) -> Vectors:
         return {MODEL: state.model, CONTROL: state.slots[CONTROL]}

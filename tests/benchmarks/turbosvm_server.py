@@ -45,7 +45,7 @@ def main() -> None:
     counts = torch.ones(CLIENTS, dtype=torch.int64)
     update = CohortUpdate(torch.arange(CLIENTS), samples, counts, {MODEL: mean}, uploads, (), 0.0, 0.0, 0)
     server = build_experiment(compose(["strategy=turbosvm", "rounds=200"]).config).strategy.server
-    state = server.init(start, layout)
+    state = server.init(start, layout, 8)
     round = Round(0, 200, CLIENTS, layout, 0)
 
     times = []

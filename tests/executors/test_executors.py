@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from dataclasses import replace
 from functools import cache
@@ -15,7 +16,7 @@ from fedrun.config import build_experiment, compose, option
 from fedrun.datasets.base import Dataset, Scaled, Spec
 from fedrun.errors import InputError, RunError
 from fedrun.executors import vectorized
-from fedrun.executors.base import Executor, Workplace
+from fedrun.executors.base import Executor, Task, Workplace
 from fedrun.executors.in_process import InProcess
 from fedrun.executors.vectorized import Vectorized
 from fedrun.experiment import Experiment, Strategy
@@ -120,25 +121,27 @@ class Work:
                 samples=simulation.samples,
                 clients=simulation.federation.train,
                 client=experiment.strategy.client,
-                server=experiment.strategy.server,
                 local=experiment.local,
                 seed=experiment.seed,
             )
         )
         state = simulation.initial()
         self.layout = simulation.network.layout
-        self.received = experiment.strategy.server.broadcast(state.server)
+        self.server, self.state = experiment.strategy.server, state.server
+        self.received = self.server.broadcast(state.server)
         self.memory = state.memory
 
     def __call__(self, cohort) -> CohortUpdate:
         return self.with_memory(cohort)[0]
 
     def with_memory(self, cohort) -> tuple[CohortUpdate, ClientMemory]:
-        return self.executor.run(torch.tensor(list(cohort)), 0, self.received, self.memory, lambda done: None)
+        task = Task(torch.tensor(list(cohort)), 0, self.received, self.memory)
+        return self.executor.run(self.server, self.state, task, lambda done: None)
 
     def progress(self, cohort) -> list[int]:
         seen: list[int] = []
-        self.executor.run(torch.tensor(list(cohort)), 0, self.received, self.memory, seen.append)
+        task = Task(torch.tensor(list(cohort)), 0, self.received, self.memory)
+        self.executor.run(self.server, self.state, task, seen.append)
         return seen
 
 
@@ -230,13 +233,15 @@ def test_a_broadcast_is_left_alone(make_experiment, executor):
     ("layer", "name"),
     [(nn.BatchNorm1d(6), "BatchNorm1d"), (nn.Dropout(0.1), "Dropout"), (nn.LSTM(6, 6), "LSTM"), (nn.GRU(6, 6), "GRU")],
 )
-def test_vectorized_refuses_layers_by_name(make_experiment, layer, name):
+def test_vectorized_refuses_layers_by_name_and_falls_back(make_experiment, layer, name, caplog):
     def network(spec):
         encoder = nn.Sequential(nn.Flatten(), nn.Linear(16, 6), layer)
         return nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(6, spec.classes)))
 
-    with pytest.raises(InputError, match=rf"hardware\.executor=vectorized.* {name} .*in_process"):
-        Simulation(make_experiment(network=network, hardware={"executor": "vectorized"}))
+    simulation = Simulation(make_experiment(network=network, hardware={"executor": "vectorized"}))
+    assert type(simulation._executor) is InProcess
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert re.search(rf"hardware\.executor=vectorized does not support .* {name} .*; using .*in_process", caplog.text)
 
 
 # --- uploads that are not finite -------------------------------------------------------------------------------------

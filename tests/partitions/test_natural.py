@@ -67,9 +67,7 @@ def test_seed_zero_is_not_the_runs_seed(make_dataset):
 
 def test_refusals(make_dataset):
     natural = Natural(train_fraction=0.9, min_samples=1, seed=0)
-    with pytest.raises(
-        InputError, match="users, and this one has none; allowed here: partition=iid, dirichlet or shards"
-    ):
+    with pytest.raises(InputError, match="users, and this one has none; allowed here: any other partition"):
         natural.split(make_dataset([0, 1], 1), 0)
     with pytest.raises(InputError, match="no training user is left of 1 users with train_fraction=0.9"):
         natural.split(make_dataset([0, 1], 2, user_sizes=[2]), 0)

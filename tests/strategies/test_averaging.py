@@ -14,7 +14,7 @@ from fedrun.experiment import Strategy
 from fedrun.parameters import Layout, Slot
 from fedrun.selection import select
 from fedrun.simulation import Simulation
-from fedrun.strategies.base import MODEL, ClientHalf, ClientInfo, CohortUpdate, Round, ServerHalf, ServerState
+from fedrun.strategies.base import MODEL, ClientHalf, ClientInfo, CohortUpdate, Round, Senders, ServerHalf, ServerState
 
 from .naive_averaging import NaiveClients, NaiveFedAdam, NaiveFedAvg, NaiveScaffold, NaiveServer
 
@@ -61,7 +61,7 @@ class Quadratics:
 
     def round(self, state: ServerState, index: int = 0) -> ServerState:
         trained = self.ends(state)
-        weights = self.server.weights(torch.tensor(self.samples))
+        weights = self.server.weights(state, senders_of(self.samples))
         uploads = [upload for _, upload in trained]
         mean = {
             name: sum(w * upload[name] for w, upload in zip(weights.tolist(), uploads, strict=True))
@@ -84,6 +84,10 @@ def info_of(samples: tuple[int, ...], client: int, steps: int, lr: float) -> Cli
     )
 
 
+def senders_of(samples: tuple[int, ...]) -> Senders:
+    return Senders(clients=torch.arange(len(samples)), samples=torch.tensor(samples))
+
+
 def update_of(mean: dict[str, torch.Tensor], samples: tuple[int, ...]) -> CohortUpdate:
     count = len(samples)
     return CohortUpdate(
@@ -91,6 +95,7 @@ def update_of(mean: dict[str, torch.Tensor], samples: tuple[int, ...]) -> Cohort
         samples=torch.tensor(samples),
         steps=torch.ones(count, dtype=torch.int64),
         mean=mean,
+        total_weight=float(sum(samples)),
         rows=None,
         excluded=(),
         loss=0.0,
@@ -104,7 +109,7 @@ def round_of(index: int, clients: int) -> Round:
 
 
 def start(server: ServerHalf, x: float) -> ServerState:
-    return server.init(torch.tensor([x]), ONE)
+    return server.init(torch.tensor([x]), ONE, 2)
 
 
 @pytest.mark.parametrize(("server", "expected"), [(FEDAVG, 2.0), (UNIFORM, 1.5)])
@@ -118,8 +123,9 @@ def test_one_step_of_fedavg_is_fedsgd(server, expected):
 
 def test_fedavg_weighs_by_samples():
     mean = {MODEL: torch.tensor([0.375])}  # ends (0, 0.5), n = (1, 3)
-    assert FEDAVG.weights(torch.tensor([1, 3])).tolist() == [1, 3]
-    assert UNIFORM.weights(torch.tensor([1, 3])).tolist() == [1, 1]
+    state, senders = start(FEDAVG, 1.0), senders_of((1, 3))
+    assert FEDAVG.weights(state, senders).tolist() == [1, 3]
+    assert UNIFORM.weights(state, senders).tolist() == [1, 1]
     assert FEDAVG.aggregate(start(FEDAVG, 1.0), update_of(mean, (1, 3)), round_of(0, 2))[0].model.item() == 0.375
 
 

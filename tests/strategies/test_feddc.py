@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from fedrun.config import option
+from fedrun.executors.base import Task
 from fedrun.experiment import Strategy
 from fedrun.simulation import Simulation
 
@@ -61,7 +62,8 @@ def test_without_drift_clients_run_plain_sgd(make_experiment):
     received = SERVER.broadcast(state.server)
     for client in range(6):
         cohort = torch.tensor([client])
-        ended = [s._executor.run(cohort, 0, received, s.initial().memory, print)[0].mean["model"] for s in (plain, own)]
+        tasks = [Task(cohort, 0, received, simulation.initial().memory) for simulation in (plain, own)]
+        ended = [next(s._executor.visits(task)).model.clone() for s, task in zip((plain, own), tasks, strict=True)]
         assert torch.equal(*ended)
 
 

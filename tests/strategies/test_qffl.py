@@ -26,6 +26,7 @@ from .test_averaging import (
     mlp,
     network_of,
     round_of,
+    senders_of,
     start,
     update_of,
 )
@@ -50,7 +51,7 @@ def test_a_round(q, steps, curvatures, expected):
         uploads.append(half.finish(torch.tensor([end]), received, {}, {}, info)[0])
     assert [sent["step"].item() for sent in uploads] == pytest.approx(steps, rel=1e-5)
     assert [sent["curvature"].item() for sent in uploads] == pytest.approx(curvatures, rel=1e-5)
-    assert SERVER.weights(torch.tensor([1, 3])).tolist() == [1, 1]
+    assert SERVER.weights(start(SERVER, 1.0), senders_of((1, 3))).tolist() == [1, 1]
     mean = {name: (uploads[0][name] + uploads[1][name]) / 2 for name in ("step", "curvature")}
     state, _ = SERVER.aggregate(start(SERVER, 1.0), update_of(mean, (1, 3)), round_of(0, 2))
     assert state.model.item() == pytest.approx(expected, abs=1e-6)

@@ -66,6 +66,7 @@ def update_of(models: torch.Tensor, samples: list[int], layout: Layout) -> Cohor
     """What an executor hands over: ``models`` ``[M, P]``."""
     count = len(samples)
     return CohortUpdate(
+        total_weight=1.0,
         clients=torch.arange(count),
         samples=torch.tensor(samples),
         steps=torch.ones(count, dtype=torch.int64),
@@ -123,7 +124,7 @@ def example_round(strategy: TurboSVM, index: int) -> tuple[torch.Tensor, dict[st
     layout = layout_with(2, 1)
     models = torch.stack([model_of(torch.zeros(3), rows) for rows in EXAMPLE])
     update = update_of(models, [1, 3], layout)
-    state = strategy.init(torch.zeros(7), layout)
+    state = strategy.init(torch.zeros(7), layout, 4)
     state, metrics = strategy.aggregate(state, update, Round(index, 50, 2, layout, 0))
     return rows_of(state.model, layout), metrics
 
@@ -204,7 +205,7 @@ def test_without_an_iteration_limit():
 
 def compare(cohorts: Cohorts, strategy: TurboSVM, rounds: int, first: int = 0) -> None:
     layout = cohorts.layout
-    state = strategy.init(cohorts.initial(), layout)
+    state = strategy.init(cohorts.initial(), layout, 4)
     naive = NaiveTurboSVM(rows_of(cohorts.initial(), layout), strategy.lr, strategy.adam_eps, strategy.max_iterations)
     every_class = list(range(layout.classes))
     total = strategy.schedule_rounds or first + rounds
@@ -232,7 +233,7 @@ def test_one_of_the_two_steps_alone(selective, spread_out):
     strategy = turbosvm(selective=selective, spread_out=spread_out, schedule="constant")
     naive = NaiveTurboSVM(rows_of(cohorts.initial(), cohorts.layout), strategy.lr)
     naive.selective, naive.spread_out = selective, spread_out
-    state = strategy.init(cohorts.initial(), cohorts.layout)
+    state = strategy.init(cohorts.initial(), cohorts.layout, 4)
     for t in range(3):
         models = cohorts.models()
         embeddings = cohorts.embeddings(models)
@@ -249,7 +250,7 @@ def test_with_both_steps_off_it_is_the_base():
     cohorts = Cohorts(3, 2, 4, seed=8)
     update = update_of(cohorts.models(), cohorts.samples, cohorts.layout)
     strategy = turbosvm(selective=False, spread_out=False)
-    state, _ = strategy.aggregate(strategy.init(cohorts.initial(), cohorts.layout), update, cohorts.round(0))
+    state, _ = strategy.aggregate(strategy.init(cohorts.initial(), cohorts.layout, 4), update, cohorts.round(0))
     assert torch.equal(state.model, update.mean[MODEL])
 
 
@@ -257,7 +258,7 @@ def test_the_state_before_is_left_alone():
     cohorts = Cohorts(3, 2, 4, seed=8)
     update = update_of(cohorts.models(), cohorts.samples, cohorts.layout)
     strategy = turbosvm()
-    state = strategy.init(cohorts.initial(), cohorts.layout)
+    state = strategy.init(cohorts.initial(), cohorts.layout, 4)
     before = {name: slot.clone() for name, slot in state.slots.items()}
     mean, rows = update.mean[MODEL].clone(), update.rows.clone()
     first, metrics = strategy.aggregate(state, update, cohorts.round(0))
@@ -326,7 +327,7 @@ def test_a_round_with_a_kernel(kernel):
     models = cohorts.models()
     embeddings = cohorts.embeddings(models)
     strategy = turbosvm(kernel=kernel, degree=2, schedule="constant")
-    state = strategy.init(cohorts.initial(), cohorts.layout)
+    state = strategy.init(cohorts.initial(), cohorts.layout, 4)
     state, metrics = strategy.aggregate(state, update_of(models, cohorts.samples, cohorts.layout), cohorts.round(0))
     rows, labels = stacked(embeddings, [0, 1, 2])
     settings = {"kernel": kernel, "gamma": 1.0, "coef0": 1.0, "degree": 2}
@@ -365,7 +366,7 @@ def test_problems_without_a_normal_are_skipped():
     cohorts.centres.zero_()
     cohorts.width.zero_()
     strategy = turbosvm()
-    state = strategy.init(cohorts.initial(), cohorts.layout)
+    state = strategy.init(cohorts.initial(), cohorts.layout, 4)
     state, metrics = strategy.aggregate(
         state, update_of(cohorts.models(), cohorts.samples, cohorts.layout), cohorts.round(0)
     )
@@ -441,7 +442,7 @@ def test_classes_that_are_not_chosen_keep_the_base_but_move_by_momentum():
     cohorts = Cohorts(5, 2, 5, seed=13)
     strategy = turbosvm(classes_per_round=3, schedule="constant")
     naive = NaiveTurboSVM(rows_of(cohorts.initial(), cohorts.layout), strategy.lr)
-    state, ever, moved_by_momentum = strategy.init(cohorts.initial(), cohorts.layout), set(), 0
+    state, ever, moved_by_momentum = strategy.init(cohorts.initial(), cohorts.layout, 4), set(), 0
     for t in range(4):
         models = cohorts.models()
         embeddings = cohorts.embeddings(models)
@@ -472,7 +473,7 @@ def test_embeddings_without_the_bias(has_bias, setting):
     naive = NaiveTurboSVM(torch.zeros(3, 2), 0.01)
     naive.round(embeddings[..., :-1], cohorts.samples, 1.0, base[:, :-1], [0, 1, 2])
     strategy = turbosvm(bias=setting)
-    state = strategy.init(torch.zeros(layout.size), layout)
+    state = strategy.init(torch.zeros(layout.size), layout, 4)
     update = update_of(models[:, : layout.size], cohorts.samples, layout)
     state, _ = strategy.aggregate(state, update, Round(0, 3, 20, layout, 4))
     torch.testing.assert_close(state.model[6:12].view(3, 2).double(), naive.embeddings.data, rtol=1e-5, atol=1e-5)
@@ -486,7 +487,7 @@ def test_on_fedadam_the_encoder_moves_by_fedadam_and_the_head_by_turbosvm():
     model = torch.nn.Parameter(cohorts.initial().double())
     adam = torch.optim.Adam([model], lr=0.001)
     naive = NaiveTurboSVM(rows_of(cohorts.initial(), cohorts.layout), strategy.lr)
-    state = strategy.init(cohorts.initial(), cohorts.layout)
+    state = strategy.init(cohorts.initial(), cohorts.layout, 4)
     for t in range(3):
         models = cohorts.models()
         model.grad = model.data - mean_rows(models, cohorts.samples)

@@ -1,0 +1,68 @@
+"""Thresholds that other runs of the same clients have computed before."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from fedrun.appeal.base import Thresholds
+from fedrun.experiment import Experiment
+
+log = logging.getLogger(__name__)
+
+FIELDS = ("train", "test", "solo_accuracy")
+
+
+def key(experiment: Experiment, fingerprint: str) -> str:
+    """Sixteen hex digits that change with everything that thresholds depend on.
+
+    That is who the clients are, what they hold, the initial model and how they train, but no strategy: all strategies
+    of a sweep share them.
+    """
+    of = experiment
+    clients = (of.dataset.spec, fingerprint, of.partition, of.population, of.attack, of.seed)
+    return hashlib.sha256(repr((clients, of.model, of.local, of.appeal)).encode()).hexdigest()[:16]
+
+
+def cached(path: Path, compute: Callable[[], dict[str, Thresholds]]) -> dict[str, Thresholds]:
+    """The thresholds in the file, by population, or, where there is none, those computed now and written to it."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load, save
+
+    try:
+        return unpacked(load(path.read_bytes()))
+    except FileNotFoundError:
+        pass
+    except (OSError, SafetensorError, KeyError) as error:
+        log.warning("%s: cannot be used (%s); the thresholds are computed again", path, error)
+    found = compute()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(f".{id(found)}.partial")  # another run may be writing the same
+    partial.write_bytes(save(packed(found)))
+    partial.replace(path)
+    return found
+
+
+def packed(thresholds: dict[str, Thresholds]) -> dict[str, torch.Tensor]:
+    """One tensor per population and field."""
+    return {
+        f"{population}/{name}": value.contiguous()
+        for population, found in thresholds.items()
+        for name in FIELDS
+        if (value := getattr(found, name)) is not None
+    }
+
+
+def unpacked(tensors: dict[str, torch.Tensor]) -> dict[str, Thresholds]:
+    """The inverse of :func:`packed`."""
+    populations = {name.rpartition("/")[0] for name in tensors}
+    return {
+        population: Thresholds(
+            tensors[f"{population}/train"], tensors[f"{population}/test"], tensors.get(f"{population}/solo_accuracy")
+        )
+        for population in populations
+    }

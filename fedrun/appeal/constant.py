@@ -1,0 +1,39 @@
+"""One threshold for everybody."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import torch
+from annotated_types import Gt
+from pydantic.dataclasses import dataclass
+
+from fedrun.appeal.base import Appeal, Convention, Solo, Thresholds
+from fedrun.federation import Shares
+from fedrun.recipe import STRICT
+from fedrun.training import LocalTraining
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class Constant(Appeal):
+    """ρ_k is the same number for every client; nobody has a model of its own to prefer.
+
+    Attributes:
+        loss: ρ, the mean cross-entropy below which the global model appeals, in nats.
+        convention: see :data:`fedrun.appeal.base.Convention`.
+    """
+
+    loss: Annotated[float, Gt(0)]
+    convention: Convention
+
+    @property
+    def known(self) -> bool:
+        return True
+
+    @property
+    def losses(self) -> Convention:
+        return self.convention
+
+    def thresholds(self, clients: Shares, local: LocalTraining, solo: Solo) -> Thresholds:
+        everyone = torch.full((len(clients),), self.loss, dtype=torch.float64)
+        return Thresholds(everyone, everyone, None)

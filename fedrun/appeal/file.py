@@ -1,0 +1,79 @@
+"""Thresholds that the user knows."""
+
+from __future__ import annotations
+
+import csv
+import math
+from pathlib import Path
+
+import torch
+from pydantic.dataclasses import dataclass
+
+from fedrun.appeal.base import Appeal, Convention, Solo, Thresholds
+from fedrun.errors import InputError
+from fedrun.federation import Shares
+from fedrun.recipe import STRICT
+from fedrun.training import LocalTraining
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class FromFile(Appeal):
+    """ρ_k is read from a CSV file with the columns ``client`` and ``threshold``.
+
+    Clients are named as in ``clients.parquet``: by their number in the partition, or by their user's name. Lines of
+    clients that are not in the federation are ignored.
+
+    Attributes:
+        path: of the file.
+        convention: see :data:`fedrun.appeal.base.Convention`.
+    """
+
+    path: str
+    convention: Convention
+
+    @property
+    def known(self) -> bool:
+        return True
+
+    @property
+    def losses(self) -> Convention:
+        return self.convention
+
+    def thresholds(self, clients: Shares, local: LocalTraining, solo: Solo) -> Thresholds:
+        known = read(Path(self.path))
+        names = [clients.name(client) for client in range(len(clients))]
+        if missing := [name for name in names if name not in known]:
+            raise InputError(
+                f"appeal.path={self.path}: no threshold for client {missing[0]!r}"
+                f"{f' and {len(missing) - 1} others' if len(missing) > 1 else ''}; every client needs a line"
+            )
+        rho = torch.tensor([known[name] for name in names], dtype=torch.float64)
+        return Thresholds(rho, rho, None)
+
+
+def read(path: Path) -> dict[str, float]:
+    """The thresholds by client name.
+
+    Raises:
+        InputError: the file cannot be read, or a line of it is wrong.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = csv.DictReader(file)
+            if not {"client", "threshold"} <= set(rows.fieldnames or ()):
+                raise InputError(f"appeal.path={path}: its first line must name the columns client and threshold")
+            found: dict[str, float] = {}
+            for row in rows:
+                client, text = row["client"], row["threshold"]
+                try:
+                    threshold = float(text)
+                except (TypeError, ValueError):
+                    threshold = math.nan
+                if not math.isfinite(threshold):
+                    raise InputError(f"{path}, line {rows.line_num}: threshold {text!r}: allowed: a finite number")
+                if client in found:
+                    raise InputError(f"{path}, line {rows.line_num}: client {client!r} has a threshold already")
+                found[client] = threshold
+            return found
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"appeal.path={path}: cannot be read ({error}); a CSV file in UTF-8 is expected") from None

@@ -1,0 +1,20 @@
+"""False labels."""
+
+from __future__ import annotations
+
+from pydantic.dataclasses import dataclass
+
+from fedrun.attacks.base import Attack
+from fedrun.recipe import STRICT
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class LabelFlip(Attack):
+    """An attacker's training labels y become C − 1 − y; its test labels stay true.
+
+    For clients whose whole data, test samples included, follow another rule, see ``population.flipped_share``.
+    """
+
+    @property
+    def flips_labels(self) -> bool:
+        return True

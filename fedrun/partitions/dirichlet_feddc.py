@@ -1,0 +1,65 @@
+"""Label skew: every client has its own class prior, and clients take turns at random."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import numpy as np
+from annotated_types import Ge
+from pydantic.dataclasses import dataclass
+
+from fedrun.datasets.base import Dataset
+from fedrun.federation import Federation
+from fedrun.partitions.base import Partition
+from fedrun.partitions.class_priors import draw_counts, log_dirichlet
+from fedrun.partitions.dealing import deal, piles_of_classes, shuffle_piles, starts_of
+from fedrun.partitions.lognormal_sizes import lognormal_sizes
+from fedrun.partitions.publisher_split import pooled_federation, training_targets
+from fedrun.randomness import numpy_generator
+from fedrun.recipe import STRICT
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class DirichletFedDC(Partition):
+    """Client k draws by prior_k ~ Dir(α 1_C) until it is full (FedDyn: Acar et al., 2021; FedDC: Gao et al., 2022).
+
+    Every draw is made by a client chosen uniformly among those not yet full, and takes an unused sample of a class
+    chosen by the client's prior. The published code repeats a draw whose class is used up; here the prior is
+    renormalised over the other classes, which is the same law. Late draws therefore deviate from the priors. Drawn
+    from the addressed generator ``(seed, "partition")``.
+
+    Attributes:
+        clients: N, number of clients.
+        alpha: α, at least 1e-6, the concentration; small values give about one class per client; 0.6 and 0.3 in the
+            papers.
+        sigma: σ of the clients' lognormal sizes, as in ``partition=quantity_lognormal``; 0: equal sizes.
+        seed: of the draw; None for the run's seed.
+    """
+
+    clients: Annotated[int, Ge(1)]
+    alpha: Annotated[float, Ge(1e-6)]
+    sigma: Annotated[float, Ge(0)]
+    seed: int | None
+
+    def split(self, dataset: Dataset, seed: int) -> Federation:
+        targets = training_targets(dataset, "dirichlet_feddc", self.clients, f"clients={self.clients}")
+        rng = numpy_generator(seed if self.seed is None else self.seed, "partition")
+        samples, class_sizes = piles_of_classes(targets, dataset.spec.classes)
+        shuffle_piles(samples, class_sizes, rng)
+        sizes = lognormal_sizes(len(targets), self.clients, self.sigma, rng, "dirichlet_feddc")
+        log_priors = log_dirichlet(np.full(len(class_sizes), self.alpha), self.clients, rng)
+        counts = draw_counts(random_turns(sizes, rng), log_priors, class_sizes, rng)
+        return pooled_federation(dataset, deal(samples, counts))
+
+
+def random_turns(sizes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Whose turn it is, int32 ``[sum(sizes)]``: uniform among the clients that have had fewer turns than their size.
+
+    Each client's turns come at the times of a Poisson process of rate 1 that ends when it is full. The next event of N
+    such processes belongs to each of those still running with the same probability.
+    """
+    offsets = starts_of(sizes)
+    times = np.cumsum(rng.standard_exponential(offsets[-1]))
+    begins = np.concatenate([[0.0], times])[offsets[:-1]]
+    times -= np.repeat(begins, sizes)
+    return np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)[np.argsort(times)]

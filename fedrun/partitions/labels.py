@@ -1,0 +1,75 @@
+"""Label skew: every client has samples of k classes only."""
+
+from __future__ import annotations
+
+import random
+from typing import Annotated
+
+import numpy as np
+from annotated_types import Ge
+from pydantic.dataclasses import dataclass
+
+from fedrun.datasets.base import Dataset
+from fedrun.errors import InputError
+from fedrun.federation import Federation
+from fedrun.partitions.base import Partition
+from fedrun.partitions.dealing import deal, even_sizes, piles_of_classes, shuffle_piles
+from fedrun.partitions.publisher_split import pooled_federation, training_targets
+from fedrun.recipe import STRICT
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class Labels(Partition):
+    """#C = k: every client owns k classes; a class is shared out evenly over its owners (NIID-Bench; FedConcat).
+
+    Client i owns class i mod C and k - 1 others at random. ``random.Random(seed)`` is asked for classes and NumPy's
+    legacy ``RandomState(seed)`` for the order of a class's samples, both in NIID-Bench's order, so that its partitions
+    are reproduced index by index. Sizes differ, because some classes have more owners than others.
+
+    Attributes:
+        clients: N, number of clients.
+        labels_per_client: k, from 1 to the dataset's number of classes C.
+        seed: of both generators, taken modulo 2³² for NumPy's; None for the run's seed.
+    """
+
+    clients: Annotated[int, Ge(1)]
+    labels_per_client: Annotated[int, Ge(1)]
+    seed: int | None
+
+    def split(self, dataset: Dataset, seed: int) -> Federation:
+        classes = dataset.spec.classes
+        targets = training_targets(dataset, "labels", self.clients, f"clients={self.clients}")
+        if self.labels_per_client > classes:
+            raise InputError(
+                f"partition=labels: labels_per_client={self.labels_per_client} is more than the dataset's "
+                f"{classes} classes"
+            )
+        own_seed = seed if self.seed is None else self.seed
+        samples, class_sizes = piles_of_classes(targets, classes)
+        shuffle_piles(samples, class_sizes, np.random.RandomState(own_seed % 2**32))
+        counts = np.zeros((classes, self.clients), dtype=np.int64)
+        for label, owned in enumerate(self.owners(classes, random.Random(own_seed))):
+            if owned.any():
+                counts[label, owned] = even_sizes(class_sizes[label], owned.sum())
+            elif class_sizes[label]:
+                raise InputError(
+                    f"partition=labels: with clients={self.clients} and labels_per_client={self.labels_per_client} "
+                    f"nobody owns class {dataset.class_names[label]}, and its samples would be lost; with "
+                    f"at least {classes} clients, as many as classes, every class has an owner"
+                )
+        if empty := int((counts.sum(0) == 0).sum()):
+            raise InputError(
+                f"partition=labels: {empty} of clients={self.clients} have no sample, because their classes have fewer "
+                "samples than owners; use fewer clients or a larger labels_per_client"
+            )
+        return pooled_federation(dataset, deal(samples, counts))
+
+    def owners(self, classes: int, rng: random.Random) -> np.ndarray:
+        """Which clients own each class, bool ``[C, N]``."""
+        owned = np.zeros((classes, self.clients), dtype=bool)
+        for client in range(self.clients):
+            own = {client % classes}
+            while len(own) < self.labels_per_client:
+                own.add(rng.randint(0, classes - 1))
+            owned[list(own), client] = True
+        return owned

@@ -1,0 +1,87 @@
+"""MaxFL: maximise the number of clients to whom the global model appeals (Cho et al., TMLR 2024, arXiv 2205.14840)."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+import torch
+from annotated_types import Ge, Gt
+from pydantic.dataclasses import dataclass
+
+from fedrun.recipe import STRICT
+from fedrun.strategies.base import (
+    MODEL,
+    ClientHalf,
+    ClientInfo,
+    CohortUpdate,
+    Round,
+    Senders,
+    ServerHalf,
+    ServerState,
+    Vectors,
+)
+
+NEARNESS = "nearness"
+"""q_k, one number: how near the client's loss is to its threshold."""
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class MaxFLClient(ClientHalf):
+    """Plain local SGD; the client also reports how near its loss at the broadcast model is to its threshold.
+
+    Attributes:
+        tuning_steps: SGD steps by which the client adapts the broadcast model before it measures that loss (local
+            tuning); 0: none. What it sends back is trained from the broadcast model all the same.
+    """
+
+    tuning_steps: Annotated[int, Ge(0)]
+
+    sends: ClassVar[frozenset[str]] = frozenset({MODEL, NEARNESS})
+    measures_initial_loss: ClassVar[bool] = True
+    knows_threshold: ClassVar[bool] = True
+
+    @property
+    def tunes_first(self) -> int:
+        return self.tuning_steps
+
+    def finish(
+        self, model: torch.Tensor, received: Vectors, memory: Vectors, constants: Vectors, client: ClientInfo
+    ) -> tuple[Vectors, Vectors]:
+        assert client.initial_loss is not None
+        assert client.threshold is not None
+        return {MODEL: model, NEARNESS: nearness(client.initial_loss, client.threshold)}, {}
+
+
+def nearness(loss: torch.Tensor, threshold: torch.Tensor) -> torch.Tensor:
+    """q = σ(x) (1 − σ(x)) with x = F − ρ, the sigmoid's slope: float64, at most 1/4."""
+    # in float64 and by e^(−|x|), so that a client far from its threshold counts for little rather than for nothing
+    shrunk = torch.exp(-(loss - threshold).abs())
+    return shrunk / (1 + shrunk) ** 2
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class MaxFLServer(ServerHalf):
+    """A step along the clients' displacements, weighted by q_k; the number of samples does not matter.
+
+    Attributes:
+        lr: η_g > 0; with a tiny ε, 1 makes the next model a weighted mean of the clients' models.
+        eps: ε > 0 in the adaptive rate η_g / (Σ q_k + ε).
+    """
+
+    lr: Annotated[float, Gt(0)]
+    eps: Annotated[float, Gt(0)]
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({MODEL, NEARNESS})
+
+    def weights(self, state: ServerState, senders: Senders) -> torch.Tensor:
+        return senders.reports[NEARNESS]
+
+    def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
+        # w ← w + η_g / (Σ q_k + ε) Σ q_k (y_k − w) = w + η_g Σ q_k / (Σ q_k + ε) (Σ p_k y_k − w), p_k = q_k / Σ q_j
+        rate = self.lr * update.total_weight / (update.total_weight + self.eps)
+        model = update.mean[MODEL].clone()  # buffers are averaged
+        trainable = round.layout.trainable
+        model[:trainable].lerp_(state.model[:trainable], 1 - rate)
+        return ServerState(model, state.slots), {"nearness": update.total_weight / len(update.clients)}

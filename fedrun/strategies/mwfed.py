@@ -1,0 +1,86 @@
+"""MW-Fed: multiplicative weights of clients whose requirement is not met (Blum, Haghtalab, Phillips, Shao, ICML 2021).
+
+The paper's constants and MaxFL's use of it as a baseline are not public; what is fixed here follows their descriptions:
+weights decide a client's share in the mean and in the round's work, and a loss above the threshold raises the weight.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+import torch
+from annotated_types import Gt
+from pydantic.dataclasses import dataclass
+
+from fedrun.parameters import Layout
+from fedrun.recipe import STRICT
+from fedrun.strategies.base import (
+    MODEL,
+    ClientHalf,
+    ClientInfo,
+    CohortUpdate,
+    Round,
+    Senders,
+    ServerHalf,
+    ServerState,
+    Vectors,
+)
+
+EXCESS = "excess"
+"""F_k(w) − ρ_k at the broadcast model, one number."""
+
+WEIGHTS = "weights"
+"""ω_k of every client in the server's state, float64 ``[N]``."""
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class MWFedClient(ClientHalf):
+    """Plain local SGD; the client also reports by how much its loss at the broadcast model exceeds its threshold."""
+
+    sends: ClassVar[frozenset[str]] = frozenset({MODEL, EXCESS})
+    measures_initial_loss: ClassVar[bool] = True
+    knows_threshold: ClassVar[bool] = True
+
+    def finish(
+        self, model: torch.Tensor, received: Vectors, memory: Vectors, constants: Vectors, client: ClientInfo
+    ) -> tuple[Vectors, Vectors]:
+        assert client.initial_loss is not None
+        assert client.threshold is not None
+        return {MODEL: model, EXCESS: client.initial_loss - client.threshold}, {}
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class MWFedServer(ServerHalf):
+    """The mean of the clients' models with weights ω_k, which also share out the round's local steps.
+
+    Attributes:
+        gamma: γ > 0, how fast weights grow.
+        growth: ``threshold``: ω_k ← ω_k (1 + γ) if F_k(w) ≥ ρ_k; ``exponential``: ω_k ← ω_k exp(γ (F_k(w) − ρ_k)).
+    """
+
+    gamma: Annotated[float, Gt(0)]
+    growth: Literal["threshold", "exponential"]
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({MODEL, EXCESS})
+
+    def init(self, model: torch.Tensor, layout: Layout, clients: int) -> ServerState:
+        return ServerState(model, {WEIGHTS: torch.ones(clients, dtype=torch.float64)})
+
+    def steps(self, state: ServerState, cohort: torch.Tensor, usual: torch.Tensor) -> torch.Tensor:
+        # τ_k = max(1, round(Σ τ p_k)): the round's work in all is that of FedAvg
+        share = state.slots[WEIGHTS].cpu()[cohort]
+        return (usual.sum() * share / share.sum()).round().clamp_min(1).to(torch.int64)
+
+    def weights(self, state: ServerState, senders: Senders) -> torch.Tensor:
+        return state.slots[WEIGHTS].cpu()[senders.clients]
+
+    def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
+        excess = update.reports[EXCESS]
+        growth = 1 + self.gamma * (excess >= 0) if self.growth == "threshold" else torch.exp(self.gamma * excess)
+        weights = state.slots[WEIGHTS].clone()
+        weights[update.clients] *= growth.to(weights)
+        weights *= round.clients / weights.sum()  # ω ← ω N / Σ ω
+        metrics = {"largest_weight": weights.max().item()}
+        return ServerState(update.mean[MODEL], {WEIGHTS: weights}), metrics

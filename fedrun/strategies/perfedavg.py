@@ -1,0 +1,63 @@
+"""Per-FedAvg: a model that is good after one step of gradient descent on the client (Fallah, Mokhtari, Ozdaglar,
+NeurIPS 2020, arXiv 2002.07948).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+import torch
+from annotated_types import Gt
+from pydantic.dataclasses import dataclass
+
+from fedrun.errors import InputError
+from fedrun.recipe import STRICT
+from fedrun.strategies.base import ClientHalf, Gradient, Vectors
+
+if TYPE_CHECKING:
+    from fedrun.training import LocalTraining
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class PerFedAvgFO(ClientHalf):
+    """Local SGD on F_k(w − α ∇F_k(w)), whose gradient is taken at the adapted model (first-order approximation).
+
+    A step consumes two independent batches; its rate is the paper's β, ``local.lr``. For a client's own result,
+    evaluate with ``evaluation.tuning_steps=1`` and ``evaluation.tuning_lr`` = α.
+
+    Attributes:
+        alpha: α > 0, the rate of the adaptation.
+    """
+
+    alpha: Annotated[float, Gt(0)]
+
+    batches_per_step: ClassVar[int] = 2
+
+    def check(self, local: LocalTraining) -> None:
+        if local.batch_size is None:
+            raise InputError(
+                "local.batch_size=null: Per-FedAvg needs independent batches for every step; allowed: a number"
+            )
+
+    def direction(self, gradient: Gradient, model: torch.Tensor, constants: Vectors) -> torch.Tensor:
+        # g(u; B1) at u = w − α g(w; B0)
+        return gradient(model - self.alpha * gradient(model, 0), 1)
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class PerFedAvgHF(PerFedAvgFO):
+    """The same with the Hessian's part of the gradient, by differences (Hessian-free); a step consumes three batches.
+
+    Attributes:
+        difference: δ > 0 of the difference quotient.
+    """
+
+    difference: Annotated[float, Gt(0)]
+
+    batches_per_step: ClassVar[int] = 3
+
+    def direction(self, gradient: Gradient, model: torch.Tensor, constants: Vectors) -> torch.Tensor:
+        v = super().direction(gradient, model, constants)
+        # g(u; B1) − α H v with H v ≈ (g(w + δ v; B2) − g(w − δ v; B2)) / (2 δ)
+        ahead, behind = (gradient(model + sign * self.difference * v, 2) for sign in (1, -1))
+        return v - self.alpha * (ahead - behind) / (2 * self.difference)

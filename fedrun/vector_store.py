@@ -1,0 +1,124 @@
+"""Vectors that last: in main memory up to a limit, beyond it in a memory-mapped file."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import weakref
+from pathlib import Path
+
+import numpy as np
+import torch
+
+CHUNK_BYTES = 64 * 2**20
+"""By how much the file grows at least."""
+
+ALIGNMENT = 64
+"""Bytes. Kernels round differently on vectors that begin elsewhere; a result must not depend on where a vector lies."""
+
+
+class VectorStore:
+    """Keeps copies of vectors as long as somebody holds them.
+
+    Vectors of at most ``length`` numbers that do not fit into main memory lie in slots of a file. A slot is not written
+    again while somebody holds its vector. So a checkpoint may name slots, as long as what it was made of is held until
+    there is a newer one.
+
+    Args:
+        length: of the longest vector, numbers.
+        limit: bytes of vectors in main memory.
+        path: of the file, which is made when it is needed; None: a temporary one.
+    """
+
+    def __init__(self, length: int, limit: float, path: Path | None = None) -> None:
+        self._slot_bytes = -(-4 * length // ALIGNMENT) * ALIGNMENT
+        self._limit = limit
+        self._path = path
+        self._file: int | None = None
+        self._in_memory = 0
+        self._chunks: list[tuple[int, np.memmap]] = []  # first slot, and the mapped slots from there on
+        self._free: list[int] = []
+        self._slots: dict[int, int] = {}  # of the vectors that are held, by their address
+
+    def keep(self, vector: torch.Tensor) -> torch.Tensor:
+        """A lasting float32 copy of a vector, on the CPU.
+
+        Raises:
+            OSError: there is no room for it on the disk.
+        """
+        size = 4 * vector.numel()
+        if self._in_memory + size <= self._limit:
+            copy = vector.detach().to("cpu", torch.float32, copy=True)
+            self._in_memory += size
+            weakref.finalize(copy, self._released, size)
+            return copy
+        if not self._free:
+            self._grow()
+        mapped = self.at(self._free.pop(), vector.numel())
+        return mapped.copy_(vector.detach())
+
+    def at(self, slot: int, length: int) -> torch.Tensor:
+        """The vector of this length in a slot, which is in use while it is held.
+
+        Raises:
+            IndexError: the file has no such slot.
+        """
+        for first, mapped in self._chunks:
+            if first <= slot < first + len(mapped):
+                vector = torch.from_numpy(mapped[slot - first, :length])
+                self._slots[vector.data_ptr()] = slot
+                weakref.finalize(vector, self._vacated, vector.data_ptr())
+                return vector
+        raise IndexError(f"there is no slot {slot}")
+
+    def slot(self, vector: torch.Tensor) -> int | None:
+        """The slot in which a vector lies that :meth:`keep` has returned; None if it lies in main memory."""
+        return self._slots.get(vector.data_ptr())
+
+    def reopen(self, used: frozenset[int]) -> None:
+        """Take up the file of an earlier process; the slots that are not ``used`` are free.
+
+        Raises:
+            OSError: it cannot be opened.
+        """
+        slots = os.fstat(self._opened()).st_size // self._slot_bytes
+        self._chunks = [(0, self._map(0, slots))] if slots else []
+        self._free = sorted(set(range(slots)) - used, reverse=True)
+
+    def flush(self) -> None:
+        """Write everything to the disk."""
+        for _, mapped in self._chunks:
+            mapped.flush()
+
+    def _opened(self) -> int:
+        """The file, which is deleted with this object if it is a temporary one."""
+        if self._file is None:
+            if self._path is None:
+                temporary = tempfile.TemporaryFile()  # noqa: SIM115 - it closes with this object
+                self._file = os.dup(temporary.fileno())
+                temporary.close()
+            else:
+                self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+            weakref.finalize(self, os.close, self._file)
+        return self._file
+
+    def _grow(self) -> None:
+        file, first = self._opened(), sum(len(mapped) for _, mapped in self._chunks)
+        slots = max(1, CHUNK_BYTES // self._slot_bytes)
+        if hasattr(os, "posix_fallocate"):
+            # Room is reserved now: a write to a mapped page for which there is none would kill the process.
+            os.posix_fallocate(file, first * self._slot_bytes, slots * self._slot_bytes)
+        else:
+            os.ftruncate(file, (first + slots) * self._slot_bytes)
+        self._chunks.append((first, self._map(first, slots)))
+        self._free += range(first + slots - 1, first - 1, -1)
+
+    def _map(self, first: int, slots: int) -> np.memmap:
+        with os.fdopen(os.dup(self._opened()), "r+b") as file:
+            return np.memmap(file, np.float32, "r+", first * self._slot_bytes, (slots, self._slot_bytes // 4))
+
+    def _released(self, size: int) -> None:
+        self._in_memory -= size
+
+    def _vacated(self, address: int) -> None:
+        self._free.append(self._slots.pop(address))
