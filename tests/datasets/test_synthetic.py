@@ -46,7 +46,7 @@ def test_a_tenth_of_every_clients_samples_is_held_out() -> None:
 
 
 def test_users_are_clients() -> None:
-    federation = Natural(train_fraction=0.9, min_samples=1, seed=0).split(LI.load(), seed=0)
+    federation = Natural(sample_fraction=1.0, train_fraction=0.9, min_samples=1, seed=0).split(LI.load(), seed=0)
     assert (len(federation.train), len(federation.test)) == (30, 30)
     assert federation.train.names == federation.test.names
 

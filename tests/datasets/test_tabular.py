@@ -39,7 +39,7 @@ def test_rows_are_grouped_by_split_and_client(tmp_path: Path) -> None:
     assert dataset.inputs.tolist() == [[1, 10], [5, 10], [7, 10], [9, 11], [3, 10]]
     assert dataset.inputs.dtype == torch.float32
     assert dataset.targets.tolist() == [0, 1, 1, 0, 2]
-    federation = Natural(train_fraction=0.5, min_samples=1, seed=0).split(dataset, seed=0)
+    federation = Natural(sample_fraction=1.0, train_fraction=0.5, min_samples=1, seed=0).split(dataset, seed=0)
     assert federation.train.names == federation.test.names == ("x", "y")
 
 
