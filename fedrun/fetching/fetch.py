@@ -146,7 +146,7 @@ def _check_complete(name: str, entry: Entry, data_dir: Path) -> None:
 
 @contextmanager
 def _alone(aside: Path) -> Iterator[None]:
-    """Keep other processes from fetching the same entry; errors of the file system become one line."""
+    """One process at a time brings files into a ``data_dir``; errors of the file system become one line."""
     try:
         aside.parent.mkdir(parents=True, exist_ok=True)
         with locked(aside.parent):

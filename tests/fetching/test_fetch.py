@@ -6,6 +6,8 @@ import hashlib
 import io
 import json
 import logging
+import threading
+import time
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ import pytest
 from PIL import Image
 
 from fedrun.data_cli import run
+from fedrun.datasets.cache import locked
 from fedrun.datasets.femnist import Femnist
 from fedrun.datasets.sent140 import Sent140
 from fedrun.errors import InputError
@@ -156,6 +159,21 @@ def test_from_files_that_are_here(tmp_path: Path, capsys: pytest.CaptureFixture[
     capsys.readouterr()
     assert command("cifar10", "--data-dir", tmp_path / "4", "--from", here) == 2
     assert "cifar-10-python.tar.gz: its md5 is " in capsys.readouterr().err
+
+
+def test_two_commands_take_turns(site: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    site.files["/a.bin"] = b"content"
+    entry = Entry("", "", 0, ("a.bin",), published(Download((f"{site.address}/a.bin",), "a.bin")))
+    (tmp_path / ASIDE).mkdir()
+    second = threading.Thread(target=fetch, args=("a", entry, tmp_path, None, QUIET))
+    with caplog.at_level(logging.INFO):
+        with locked(tmp_path / ASIDE):
+            second.start()
+            while "waiting for another process" not in caplog.text:
+                time.sleep(0.01)
+            assert site.asked == []
+        second.join(timeout=10)
+    assert (tmp_path / "a.bin").read_bytes() == b"content"
 
 
 @pytest.mark.parametrize("name", catalogue())
