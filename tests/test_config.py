@@ -387,6 +387,10 @@ REFUSED = [
     ("nothing.pace=1", "nothing.pace: unknown key; fedrun --cfg job shows all keys"),
     ("strategy.client.mu=1", "strategy.client.mu: unknown key; allowed below strategy.client: nothing"),
     ("strategy=fedprox strategy.client.nu=1", "strategy.client.nu: unknown key; allowed below strategy.client: mu"),
+    (
+        "dataset=cifar10 dataset.mean=[0.5]",
+        "dataset.mean=[0.5]: allowed: a list of 3, each item a finite number, at least 0 and at most 1",
+    ),
     ("strategy=none", "strategy=none: no such option; allowed: " + ", ".join(options("strategy"))),
     ("strategy=", "strategy='': no such option; allowed: " + ", ".join(options("strategy"))),
     ("strategy=3", "strategy=3: names no option; allowed: strategy=OPTION, one of " + ", ".join(options("strategy"))),

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
+from fedrun.datasets.augmentation import Augmentation
+
 
 @dataclass(frozen=True)
 class Spec:
@@ -91,6 +93,7 @@ class Dataset:
         users: who produced the samples, or None.
         class_names: one label per class, for plots.
         fingerprint: changes when the data change; recorded with every result.
+        augmentation: how training images are changed at random, or None.
     """
 
     spec: Spec
@@ -101,6 +104,7 @@ class Dataset:
     users: Users | None
     class_names: tuple[str, ...]
     fingerprint: str
+    augmentation: Augmentation | None = None
 
 
 class DatasetRecipe(ABC):
