@@ -24,9 +24,6 @@ from fedrun.strategies.fedprox import FedProx
 
 CONF = conf_dir()
 
-MODELS_WITHOUT_A_DATASET = {"leaf_celeba_cnn", "maxfl_sent140_mlp"}
-"""Models whose dataset has no option yet."""
-
 OPTION_FILES = [
     path
     for path in sorted(CONF.rglob("*.yaml"))
@@ -105,7 +102,7 @@ def test_every_model_fits_a_dataset(model: str) -> None:
             return False
         return True
 
-    assert any(map(fits, options("dataset"))) == (model not in MODELS_WITHOUT_A_DATASET)
+    assert any(map(fits, options("dataset")))
 
 
 @pytest.mark.parametrize("recipe", options("recipe"))
@@ -136,8 +133,7 @@ TABLE_8 = {
 @pytest.mark.parametrize("dataset", TABLE_8)
 def test_table_8(dataset: str, strategy: str) -> None:
     lr, batch_size, server_lr, target = TABLE_8[dataset]
-    chosen = f"dataset={dataset}" if dataset in options("dataset") else f"recipe={dataset}-{strategy}"
-    config = compose([chosen, f"strategy={strategy}"]).config
+    config = compose([f"dataset={dataset}", f"strategy={strategy}"]).config
     local = config["local"]
     assert (local["lr"], local["batch_size"], local["epochs"], local["steps"]) == (lr, batch_size, 1, None)
     assert (local["momentum"], local["weight_decay"], local["lr_decay"]) == (0.0, 0.0, 1.0)

@@ -86,7 +86,8 @@ class Dataset:
     Attributes:
         spec: shape and classes.
         encoding: turns a batch of ``inputs`` into what a network reads.
-        inputs: uint8 ``[n, *spec.input_shape]``, compact; gathered and encoded batch by batch.
+        inputs: ``[n, *spec.input_shape]`` in a compact numeric type, uint8 for images and texts, float32 for features;
+            gathered and encoded batch by batch.
         targets: int64 ``[n]``, in ``0 .. spec.classes - 1``.
         train_size: number of training samples.
         users: who produced the samples, or None.
