@@ -30,9 +30,9 @@ MODELS_WITHOUT_A_DATASET = {"leaf_celeba_cnn"}
 OPTION_FILES = [
     path
     for path in sorted(CONF.rglob("*.yaml"))
-    if path.relative_to(CONF).parts[0] not in ("hydra", "recipe", "experiment")
+    if path.relative_to(CONF).parts[0] not in ("hydra", "recipe", "experiment", "scale")
 ]
-"""The files in which keys get their first value; recipes and experiments change values."""
+"""The files in which keys get their first value; recipes, experiments and scales change values."""
 
 TARGETS = sorted(
     {target for path in CONF.rglob("*.yaml") for target in re.findall(r"_target_: ([\w.]+)", path.read_text())}

@@ -56,10 +56,10 @@ def report(
         test: the test for that.
     """
     every = measured(settings, metrics, targets)
-    tables = [overview(settings), *differences(settings)]
+    tables = [overview(settings)]
     whole = [setting for setting in settings if setting.complete]
     if not whole:
-        return tables
+        return [*tables, *differences(settings)]
     percent = any(wording.is_share(key) for key in metrics)
     note = f"{SPREAD}{'; shares in percent' if percent else ''}."
     titles = {"final": "After the last round", "best": "Best round", "rounds to": "Rounds to a test accuracy"}
@@ -68,7 +68,7 @@ def report(
     if baseline is not None:
         tables.append(significance(whole, baseline, metrics, every, test))
     tables += _table("Costs", whole, [quantity for quantity in every if quantity.kind == "cost"], COSTS)
-    return tables
+    return [*tables, *differences(settings)]
 
 
 COSTS = (

@@ -279,11 +279,13 @@ def draw(axes: Axes, curve: Curve, key: str, label: str, look: Look, alone: bool
 
 def finish(axes: Axes, title: str, label: str, logarithmic: bool) -> None:
     """Title, ticks and grid; ``logarithmic`` allows such an axis, for values that span more than two decades."""
-    from matplotlib.ticker import MaxNLocator
+    from matplotlib.ticker import EngFormatter, MaxNLocator
 
     axes.set_title(title, fontsize=10, color=INK, loc="left")
     axes.set_xlabel(label, fontsize=9, color=INK)
     axes.xaxis.set_major_locator(MaxNLocator(integer=label == AXES["rounds"], nbins=6))
+    if label in (AXES["params"], AXES["samples"]):
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.xaxis.set_tick_params(labelbottom=True)
     axes.tick_params(labelsize=8, colors=INK, length=3)
     axes.grid(color=GRID, linewidth=0.6)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Annotated, Literal, TypeAlias, get_args
 
 from annotated_types import Ge, Gt
@@ -216,18 +217,20 @@ def plan(name: str, protocol: Protocol, scale: Scale) -> dict[int, Plain]:
     Raises:
         InputError: the protocol or the experiment cannot be composed.
     """
-    composed: dict[Overrides, Plain] = {}
-    found: dict[int, Plain] = {}
-    for position, cell in enumerate(protocol.cells()):
-        overrides = protocol.overrides(cell, scale)
-        if overrides is None:
-            continue
-        if overrides not in composed:
-            composed[overrides] = compose([f"experiment={name}", f"scale={scale}", *overrides]).config
-        found[position] = composed[overrides]
-    return found
+    asked = {position: protocol.overrides(cell, scale) for position, cell in enumerate(protocol.cells())}
+    return {
+        position: config((f"experiment={name}", f"scale={scale}", *overrides))
+        for position, overrides in asked.items()
+        if overrides is not None
+    }
+
+
+@cache
+def config(overrides: Overrides) -> Plain:
+    """A composed configuration. It takes a tenth of a second, and many cells share theirs."""
+    return compose(overrides).config
 
 
 def run_name(name: str, scale: Scale) -> str:
     """The ``name`` of the experiment's runs at a scale, the first part of their folders."""
-    return str(compose([f"experiment={name}", f"scale={scale}"]).config["name"])
+    return str(config((f"experiment={name}", f"scale={scale}"))["name"])

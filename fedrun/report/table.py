@@ -103,7 +103,10 @@ def _tex_row(cells: Iterable[str]) -> str:
 
 def html(table: Table) -> str:
     """A section with a heading, the table and the notes."""
-    head = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in table.header)
+    head = "".join(
+        f'<th scope="col"{" class=label" if number < table.labels else ""}>{escape(cell)}</th>'
+        for number, cell in enumerate(table.header)
+    )
     rows = "".join(
         "<tr>"
         + "".join(
