@@ -123,6 +123,11 @@ def test_embedded_json_cannot_end_its_element():
         ),
         ("nearest([{x: 1}, null, {x: 5}], 39, (x) => 10 * x)", {"x": 5}),
         ("draw([], '', '', [], false).x", None),
+        (
+            "draw([{name: 'a', colour: 'c', dash: '', curve: [{x: 0, mean: 0, std: 0}, {x: 4, mean: 10, std: 0}]}],"
+            """'', '', [], false).svg.match(/points="([^"]*)"/)[1]""",
+            "64.0,374.0 848.0,14.0",  # from corner to corner: 860 x 420 less margins of 64, 12, 14 and 46
+        ),
     ],
 )
 def test_the_scripts_arithmetic(expression, value):
