@@ -14,6 +14,8 @@ from fedrun.run_folder import METRICS, SUMMARY, finished
 from fedrun.tracking.base import Row
 
 CONFIG = Path(".hydra") / "config.yaml"
+SUMMARISED = {"dataset", "strategy", "data", "seconds", "versions"}
+"""What a report takes from a summary."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,10 @@ def read(folder: Path) -> tuple[Run, str]:
     remark = ""
     try:
         summary = finished(folder)
+        damaged = summary is not None and not summary.keys() >= SUMMARISED
     except InputError:
+        damaged = True
+    if damaged:
         summary, remark = None, f"{SUMMARY} is damaged; the run counts as unfinished"
     if summary is None and not remark:
         last = rows[-1]["round"]

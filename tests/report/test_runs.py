@@ -24,7 +24,16 @@ def test_patterns_and_repeated_places_find_every_run_once(folders):
 
 
 def test_whatever_is_missing_or_damaged_is_said_in_one_line(folders, tmp_path):
-    names = ("no config", "bad config", "other config", "no metrics", "no rows", "bad metrics", "bad summary")
+    names = (
+        "no config",
+        "bad config",
+        "other config",
+        "no metrics",
+        "no rows",
+        "bad metrics",
+        "bad summary",
+        "other summary",
+    )
     runs = {name: folders.write(seed, rows(0.1, 0.2, 0.3)) for seed, name in enumerate(names)}
     (runs["no config"] / ".hydra/config.yaml").unlink()
     (runs["bad config"] / ".hydra/config.yaml").write_text("a: [1")
@@ -33,11 +42,12 @@ def test_whatever_is_missing_or_damaged_is_said_in_one_line(folders, tmp_path):
     (runs["no rows"] / "metrics.jsonl").write_text("")
     (runs["bad metrics"] / "metrics.jsonl").write_text("{}\n{}\n")
     (runs["bad summary"] / "summary.json").write_text("{")
+    (runs["other summary"] / "summary.json").write_text('{"status": "complete"}')
     empty = tmp_path / "empty"
     empty.mkdir()
     found = find([str(empty), str(tmp_path / "absent"), str(folders.top / "runs")])
-    assert [run.folder for run in found.runs] == [runs["bad summary"]]
-    assert not found.runs[0].complete
+    assert [run.folder for run in found.runs] == [runs["bad summary"], runs["other summary"]]
+    assert not any(run.complete for run in found.runs)
     left_out = "; the run is left out"
     assert list(found.problems) == [
         f"{empty}: holds no run (no metrics.jsonl and no summary.json)",
@@ -50,4 +60,5 @@ def test_whatever_is_missing_or_damaged_is_said_in_one_line(folders, tmp_path):
         f"{runs['no rows']}/metrics.jsonl: holds no evaluated round yet{left_out}",
         f"{runs['bad metrics']}/metrics.jsonl, line 1: round is None; a whole number is expected{left_out}",
         f"{runs['bad summary']}: summary.json is damaged; the run counts as unfinished",
+        f"{runs['other summary']}: summary.json is damaged; the run counts as unfinished",
     ]
