@@ -60,11 +60,11 @@ def report(
     whole = [setting for setting in settings if setting.complete]
     if not whole:
         return [*tables, *differences(settings)]
-    percent = any(wording.is_share(key) for key in metrics)
-    note = f"{SPREAD}{'; shares in percent' if percent else ''}."
+    percent = f"{SPREAD}; shares in percent."
+    notes = {"final": percent, "best": percent, "rounds to": f"{SPREAD}; >N: some seed did not reach it in N rounds."}
     titles = {"final": "After the last round", "best": "Best round", "rounds to": "Rounds to a test accuracy"}
     for kind, title in titles.items():
-        tables += _table(title, whole, [quantity for quantity in every if quantity.kind == kind], note)
+        tables += _table(title, whole, [quantity for quantity in every if quantity.kind == kind], notes[kind])
     if baseline is not None:
         tables.append(significance(whole, baseline, metrics, every, test))
     tables += _table("Costs", whole, [quantity for quantity in every if quantity.kind == "cost"], COSTS)

@@ -17,6 +17,9 @@ from fedrun.tracking.base import Row
 TARGETED = "test/accuracy"
 """The metric that targets are about."""
 
+SECONDS = "seconds"
+"""The time that a run took in all, in the place of a cost's key."""
+
 NOT_METRICS = ("cost/", "time/")
 INTERNALS = "server/"
 """What a server half tells of its own work: for curves, too much for a table unless asked for."""
@@ -55,7 +58,7 @@ class Quantity:
         """The quantity of a complete run; None where it was not recorded, is not finite or was not reached."""
         if self.kind == "rounds to":
             return first_hit(rounds(run.rows), series(run.rows, TARGETED), float(self.key))
-        if self.key == "seconds" and run.summary is not None:
+        if self.key == SECONDS and run.summary is not None:
             return finite(run.summary["seconds"])
         if self.kind == "best":
             known = [value for value in series(run.rows, self.key) if math.isfinite(value)]
@@ -113,7 +116,9 @@ def spread(key: str, values: Sequence[float]) -> str:
     def write(number: float) -> str:
         if shares:
             return f"{100 * number:.2f}"
-        return f"{number:,.0f}" if total else wording.decimal(number)
+        if total:
+            return f"{number:,.0f}"
+        return f"{number:,.1f}" if key == SECONDS else wording.decimal(number)
 
     mean = write(statistics.fmean(values))
     return mean if len(values) == 1 else f"{mean} ± {write(statistics.pstdev(values))}"
@@ -164,7 +169,7 @@ def costs(runs: Iterable[Run]) -> list[Quantity]:
     keys = dict.fromkeys(
         key for run in runs for key, value in run.rows[-1].items() if key.startswith("cost/") and value
     )
-    return [*(Quantity("cost", key) for key in keys), Quantity("cost", "seconds")]
+    return [*(Quantity("cost", key) for key in keys), Quantity("cost", SECONDS)]
 
 
 def targets(runs: Iterable[Run], more: Sequence[float] = ()) -> list[Quantity]:
