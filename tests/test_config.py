@@ -27,9 +27,9 @@ CONF = conf_dir()
 OPTION_FILES = [
     path
     for path in sorted(CONF.rglob("*.yaml"))
-    if path.relative_to(CONF).parts[0] not in ("hydra", "recipe", "experiment")
+    if path.relative_to(CONF).parts[0] not in ("hydra", "recipe", "experiment", "scale")
 ]
-"""The files in which keys get their first value; recipes and experiments change values."""
+"""The files in which keys get their first value; recipes, experiments and scales change values."""
 
 TARGETS = sorted(
     {target for path in CONF.rglob("*.yaml") for target in re.findall(r"_target_: ([\w.]+)", path.read_text())}
