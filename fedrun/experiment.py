@@ -21,6 +21,7 @@ from fedrun.partitions.base import Partition
 from fedrun.population import Population
 from fedrun.recipe import STRICT
 from fedrun.strategies.base import ClientHalf, ServerHalf
+from fedrun.studies.base import Study
 from fedrun.tracking.wandb import Tracking
 from fedrun.training import LocalTraining
 
@@ -66,6 +67,7 @@ class Experiment:
         partition: how its samples are shared out over clients.
         model: the network.
         strategy: the two halves.
+        study: what is computed instead of a run of a federation; None: nothing.
         local: how clients train.
         population: which of the clients are unseen, test on their own samples, have flipped labels.
         attack: what some of the clients do to the others.
@@ -93,6 +95,7 @@ class Experiment:
     partition: Partition
     model: ModelRecipe
     strategy: Strategy
+    study: Study | None
     local: LocalTraining
     population: Population
     attack: Attack

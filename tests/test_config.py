@@ -66,12 +66,12 @@ def test_every_strategy(strategy: str) -> None:
 
 @pytest.mark.parametrize(
     "chosen",
-    [f"{group}={name}" for group in ("partition", "hardware", "tracking", "experiment") for name in options(group)],
+    [f"{group}={name}" for group in OTHER_GROUPS for name in options(group)],
 )
 def test_every_other_option(chosen: str) -> None:
     group, _, name = chosen.partition("=")
     assert compose([chosen]).choices[group] == name
-    build(chosen)
+    build(chosen, *NEEDS.get(chosen, ()))
 
 
 @pytest.mark.parametrize(
