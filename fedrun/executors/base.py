@@ -360,8 +360,9 @@ class Gathering:
         if rows != "none":
             model = uploads[MODEL]
             self._rows[position] = (model[self._work.network.layout.head] if rows == "head" else model).clone()
-        if visit.memory:
-            self.memory[int(self._cohort[position])] = self._keep(visit.memory)
+        self.memory[int(self._cohort[position])] = self._keep(
+            visit.memory
+        )  # also of nothing: an idle displacement goes
         self._reports[position] = reports
         self._steps[position] = trained.steps
         self._seen += trained.processed
