@@ -93,6 +93,7 @@ class Assessment:
         test: Shares | None,
         local: LocalTraining,
         round: int = -1,
+        of_train: bool = True,
     ) -> OwnResults:
         """Results of models that every client has trained by itself from a common one."""
         experiment = self.experiment
@@ -106,6 +107,7 @@ class Assessment:
             address(experiment.seed, f"alone/{purpose}", round),
             experiment.hardware.executor,
             experiment.evaluation.batch_size,
+            of_train,
         )
 
     def metrics(self, state: State) -> Metrics:
@@ -191,7 +193,8 @@ class Assessment:
             given, local = experiment.evaluation.tuning_lr, experiment.local
             rate = local.rate(state.round) if given is None else given
             brief = replace(local, lr=rate, lr_decay=1.0, epochs=None, steps=steps)
-            found["tuned_"] = self._alone(population, state.server.model, train, test, brief, state.round)
+            of_train = self._convention == "train"
+            found["tuned_"] = self._alone(population, state.server.model, train, test, brief, state.round, of_train)
         return found
 
     def _personal_models(self, state: State) -> list[torch.Tensor]:

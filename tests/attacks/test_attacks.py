@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import math
+import re
 from dataclasses import replace
 
 import pyarrow.parquet
 import pytest
 import torch
 
-from fedrun.config import option
+from fedrun import session
+from fedrun.config import build_experiment, compose, option
 from fedrun.errors import InputError
 from fedrun.experiment import Strategy
 from fedrun.randomness import generator
 from fedrun.results import save_clients
+from fedrun.selection import select
 from fedrun.simulation import Simulation
 
 from ..strategies.naive_appeal import NaiveMaxFL, NaiveMWFed
@@ -164,6 +169,29 @@ def option_population(**changes):
     from fedrun.population import Population
 
     return Population(**{"unseen_clients": 0, "test_share": 0.0, "flipped_share": 0.0, "seed": None, **changes})
+
+
+@pytest.mark.parametrize("strategy", ["fedavg", "fedumf"])
+def test_uploads_beyond_all_numbers_are_counted_and_named(strategy, tmp_path, monkeypatch):
+    """Noise of 1e39 is infinite in float32. Half of eight clients attack; what arrives of the others goes on."""
+    monkeypatch.setattr(session, "plot_labels", lambda _, path: path.write_bytes(b""))
+    monkeypatch.setattr(session, "plot_curves", lambda _, path, __: path.write_bytes(b""))
+    settings = ["model=logistic", "partition.clients=8", "clients_per_round=5", "rounds=4", "tracking=none"]
+    attack = ["attack=gaussian", "attack.share=0.5", "attack.noise=1e39"]
+    composed = compose([f"strategy={strategy}", *settings, *attack, "hardware.threads=1", f"output_dir={tmp_path}"])
+    session.run(composed, build_experiment(composed.config))
+    attackers = set(replace(GAUSSIAN, share=0.5).attackers(8, 0).tolist())
+    left_out = [sorted(attackers & set(select(0, t, 8, 5).tolist())) for t in range(4)]
+    assert sum(map(len, left_out)) >= 4
+    text = (composed.folder / "run.log").read_text()
+    named = {
+        int(t): sorted(map(int, c.split(","))) for t, c in re.findall(r"round (\d): left out.*\[([\d, ]+)\]", text)
+    }
+    assert named == {t + 1: clients for t, clients in enumerate(left_out) if clients}
+    rows = [json.loads(line) for line in (composed.folder / "metrics.jsonl").read_text().splitlines()]
+    assert [row["clients/excluded"] for row in rows[1:]] == [len(clients) for clients in left_out]
+    assert rows[-1]["cost/excluded"] == sum(map(len, left_out))
+    assert math.isfinite(rows[-1]["test/loss"]) and rows[-1]["test/loss"] < rows[0]["test/loss"]
 
 
 @pytest.mark.parametrize("name", ["centralized", "solo"])

@@ -13,10 +13,12 @@ from torch import nn
 from fedrun import simulation as simulation_module
 from fedrun.config import option
 from fedrun.datasets.base import Dataset, Scaled, Spec
+from fedrun.executors.base import Task
 from fedrun.experiment import Strategy
 from fedrun.selection import select
 from fedrun.simulation import Simulation
 
+from ..executors.test_executors import poisoned_experiment
 from .naive_averaging import NaiveClients
 from .naive_fedumf import NaiveFedUmf, NaiveFedUmfFedDC
 from .test_averaging import (
@@ -153,6 +155,17 @@ def test_a_displacement_lasts_for_one_round(make_experiment):
         now, following = (set(select(0, t, 6, 3).tolist()) for t in (round, round + 1))
         state, _ = simulation.advance(state)
         assert set(state.memory.held) == (following - now if round < 5 else set())
+
+
+def test_an_idle_client_that_diverges_is_forgotten(make_experiment):
+    """Client 2 of four trains to infinity while it is idle: it remembers nothing, the others their displacement."""
+    experiment = poisoned_experiment(make_experiment, 2, network=mlp, strategy=fedumf(1.0), local={"epochs": 2})
+    simulation = Simulation(experiment)
+    state = simulation.initial()
+    task = Task(torch.tensor([3, 2, 0]), 0, experiment.strategy.server.broadcast(state.server), state.memory)
+    memory = simulation._executor.idle(task)
+    assert set(memory.held) == {0, 3}
+    assert all(vectors["idle"].isfinite().all() for vectors in memory.held.values())
 
 
 def test_a_displacement_does_not_survive_an_upload_that_is_not_finite(make_experiment, caplog):
