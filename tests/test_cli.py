@@ -16,7 +16,19 @@ from fedrun.config import build_experiment, compose, conf_dir
 
 from .forked import Fedrun
 
-GROUPS = ("dataset", "hardware", "model", "partition", "strategy", "strategy/client", "strategy/server", "tracking")
+GROUPS = (
+    "appeal",
+    "attack",
+    "dataset",
+    "hardware",
+    "model",
+    "participation",
+    "partition",
+    "strategy",
+    "strategy/client",
+    "strategy/server",
+    "tracking",
+)
 
 SMALL = ("rounds=2", "model=logistic", "partition.clients=4", "hardware.threads=1", "tracking=none")
 

@@ -74,6 +74,20 @@ def test_everybody_makes_a_step():
     assert server.steps(state, torch.tensor([1, 0]), torch.tensor([2, 2])).tolist() == [1, 4]
 
 
+def test_weights_survive_any_loss():
+    """e^(0.5 * 1e6) is no number; the others still share out the work of a round of theirs."""
+    server = mwfed(growth="exponential").server
+    state = start(server, 1.0)
+    for _ in range(3):
+        reports = {"excess": torch.tensor([1e6, -1e6], dtype=torch.float64)}
+        update = replace(update_of({"model": torch.tensor([0.25])}, (1, 3)), reports=reports)
+        state, _ = server.aggregate(state, update, round_of(0, 2))
+    weights = state.slots["weights"]
+    assert weights.sum().item() == pytest.approx(2) and (weights > 0).all()
+    assert server.steps(state, torch.tensor([1]), torch.tensor([5])).tolist() == [5]
+    assert server.steps(state, torch.tensor([0, 1]), torch.tensor([5, 5])).tolist() == [10, 1]
+
+
 @pytest.mark.parametrize(
     ("network", "executor"), [("mlp", "in_process"), ("mlp", "vectorized"), ("batch_norm", "in_process")]
 )
