@@ -15,6 +15,7 @@ from fedrun import session
 from fedrun.config import build_experiment, compose, option
 from fedrun.errors import InputError
 from fedrun.experiment import Strategy
+from fedrun.population import Population
 from fedrun.randomness import generator
 from fedrun.results import save_clients
 from fedrun.selection import select
@@ -166,8 +167,6 @@ def test_false_labels_are_for_training_only(make_experiment):
 
 
 def option_population(**changes):
-    from fedrun.population import Population
-
     return Population(**{"unseen_clients": 0, "test_share": 0.0, "flipped_share": 0.0, "seed": None, **changes})
 
 

@@ -11,7 +11,7 @@ from fedrun.config import option
 from fedrun.experiment import Strategy
 from fedrun.simulation import Simulation
 
-from .naive_averaging import NaiveClients
+from .naive_averaging import NaiveClients, NaiveFedAvg
 from .naive_local_training import NaiveMoonTurboSVM
 from .test_averaging import COHORT, FEDAVG, NETWORKS, assert_equal_after, data_of, final_model, mlp, network_of
 
@@ -49,8 +49,6 @@ def test_one_epoch_is_fedavg_in_the_samples_own_order(make_experiment, network):
     class InOrder(NaiveClients):
         def batches(self, count, order):
             return list(torch.arange(count).split(self.batch_size))
-
-    from .naive_averaging import NaiveFedAvg
 
     build = NETWORKS[network]
     simulation = Simulation(make_experiment(network=build, strategy=moon(5.0), clients_per_round=COHORT))

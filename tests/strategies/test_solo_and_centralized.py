@@ -8,9 +8,12 @@ import pytest
 import torch
 
 from fedrun.config import option
+from fedrun.errors import RunError
 from fedrun.experiment import Strategy
+from fedrun.randomness import generator
 from fedrun.simulation import Simulation
 
+from ..executors.test_executors import poisoned_experiment
 from .test_averaging import FEDAVG, NETWORKS, SGD, data_of, final_model, mlp, network_of
 
 SOLO = Strategy(client=option("strategy/client", "solo"), server=option("strategy/server", "solo"))
@@ -39,8 +42,6 @@ def plain_sgd(simulation, build, samples, batches_of, epochs, lr, momentum):
 
 
 def order_of(client):
-    from fedrun.randomness import generator
-
     return lambda epoch, count: torch.randperm(count, generator=generator(0, "batches", epoch, client)).split(4)
 
 
@@ -111,6 +112,21 @@ def test_fedavg_with_one_client_is_centralized_without_momentum(make_experiment)
     momentum = {"epochs": 2, "momentum": 0.9}
     forgetful, lasting = (final_model(replace(e, local=replace(e.local, **momentum)), 3) for e in (single, central))
     assert not torch.allclose(forgetful, lasting, atol=1e-3)
+
+
+@pytest.mark.parametrize("executor", ["in_process", "vectorized"])
+def test_a_client_that_diverges_alone_is_counted_and_keeps_its_last_model(make_experiment, caplog, executor):
+    experiment = poisoned_experiment(
+        make_experiment, 2, network=mlp, strategy=SOLO, local={"epochs": 2}, hardware={"executor": executor}
+    )
+    _, state = advanced(experiment, 2)
+    assert set(state.memory.held) == {0, 1, 3}
+    assert state.totals.excluded == 2
+    assert "round 2: left out, not finite: clients [2]" in caplog.text
+    assert all(vectors["own"].isfinite().all() for vectors in state.memory.held.values())
+    everybody = poisoned_experiment(make_experiment, 0, 1, 2, 3, network=mlp, strategy=SOLO, local={"epochs": 2})
+    with pytest.raises(RunError, match="round 1: no client's upload was finite"):
+        advanced(everybody, 1)
 
 
 def test_a_client_that_rests_keeps_its_own_model(make_experiment):
