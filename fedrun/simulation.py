@@ -81,6 +81,8 @@ class Simulation:
         self.assessment = Assessment(
             experiment, self.federation, self.network, self.samples, self._initial_model, cache
         )
+        if experiment.appeal.known and not experiment.appeal.trained:
+            _ = self.assessment.thresholds  # a file that cannot be used is refused before anything is written
 
     @cached_property
     def _executor(self) -> Executor:
@@ -124,7 +126,7 @@ class Simulation:
             return select(experiment.seed, state.round, clients, self.cohort_size), {}
         willing = torch.ones(clients, dtype=torch.bool)
         if not participation.mandatory(state.round, experiment.rounds):
-            willing = self.assessment.training_losses(state) < self.assessment.thresholds[SEEN].train
+            willing = self.assessment.on_training(state)[0] < self.assessment.thresholds[SEEN].train
         if participation.rule == "draw_then_drop":
             cohort = select(experiment.seed, state.round, clients, self.cohort_size)
             cohort = cohort[willing[cohort]]

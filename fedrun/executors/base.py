@@ -313,7 +313,7 @@ class Gathering:
     """Folds the clients' uploads, one after the other, into a :class:`CohortUpdate`.
 
     Only running means and the rows the server half asks for are kept, never a model per client. Uploads that are not
-    finite are left out, and so is their client's new memory.
+    finite are left out, and so is their client's new memory; likewise where a memory is all there is.
 
     Attributes:
         memory: what the accepted clients will remember.
@@ -344,7 +344,8 @@ class Gathering:
         self._processed += trained.processed
         self._compared += trained.processed * len(self._work.client.compares)
         # A sum is finite exactly if every entry is, short of an overflow, which would be no less of a failure.
-        if not all(bool(vector.sum().isfinite()) for vector in uploads.values()):
+        # Where nothing is sent, what the client keeps of its training must be finite.
+        if not all(bool(vector.sum().isfinite()) for vector in (uploads or visit.memory).values()):
             return
         reports = {name: float(vector) for name, vector in uploads.items() if vector.numel() == 1}
         weight = self._weight(position, reports)
@@ -360,8 +361,9 @@ class Gathering:
         if rows != "none":
             model = uploads[MODEL]
             self._rows[position] = (model[self._work.network.layout.head] if rows == "head" else model).clone()
-        if visit.memory:
-            self.memory[int(self._cohort[position])] = self._keep(visit.memory)
+        self.memory[int(self._cohort[position])] = self._keep(
+            visit.memory
+        )  # also of nothing: an idle displacement goes
         self._reports[position] = reports
         self._steps[position] = trained.steps
         self._seen += trained.processed
