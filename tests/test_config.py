@@ -64,6 +64,12 @@ def test_every_strategy(strategy: str) -> None:
     build_experiment(composed.config)
 
 
+OTHER_GROUPS = ("partition", "hardware", "tracking", "attack", "appeal", "participation", "study", "experiment")
+
+NEEDS = {"participation=flexible": ("appeal=constant", "appeal.convention=train")}
+"""Options that need others."""
+
+
 @pytest.mark.parametrize(
     "chosen",
     [f"{group}={name}" for group in OTHER_GROUPS for name in options(group)],
