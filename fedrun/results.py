@@ -77,7 +77,7 @@ def save_clients(simulation: Simulation, state: State, path: Path) -> None:
 
     Loss, accuracy, threshold and appeal are those of the final model (untuned) on the client's own test samples, or,
     where it has none, on its training samples (the loss alone where thresholds are compared with training losses; null
-    where ``evaluation.train_clients`` is off). ``samples`` counts its training samples, for holders of test samples those.
+    where ``evaluation.train_clients`` is off). ``samples`` counts training samples, for holders of test samples those.
     """
     import pyarrow
     import pyarrow.parquet
