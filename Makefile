@@ -5,12 +5,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 DATA ?= data
+SCALE ?= full
+TABLES := $(subst /,-,$(patsubst conf/experiment/%.yaml,%,$(wildcard conf/experiment/*/table*.yaml)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types bench bench-data constraints clean
+.PHONY: help demo test lint types bench bench-data results constraints clean $(TABLES)
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@echo "PAPER-tableN  a paper's table, ours beside it; SCALE=smoke, small or full: $(TABLES)"
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -41,6 +44,13 @@ bench: $(INSTALLED) ## Speed and memory against baselines; needs no data
 bench-data: $(INSTALLED) ## The checks on real data: DATA=folder with MNIST/ and shakespeare/
 	$(BIN)/fedrun experiment=fedavg/mnist_2nn data_dir=$(DATA)
 	$(BIN)/fedrun experiment=turbosvm/shakespeare data_dir=$(DATA) rounds=40 evaluation.every=4
+
+$(TABLES): $(INSTALLED)
+	$(BIN)/fedrun experiment=$(subst -table,/table,$@) scale=$(SCALE) data_dir=$(DATA)
+	$(BIN)/fedrun-report outputs --table $(subst -table,/table,$@) --scale $(SCALE)
+
+results: $(INSTALLED) ## Write RESULTS.md from all runs in outputs/
+	$(BIN)/fedrun-report outputs --results --to RESULTS.md
 
 constraints: $(INSTALLED) ## Write the installed versions to constraints.txt
 	$(BIN)/pip freeze --exclude-editable > constraints.txt

@@ -22,7 +22,9 @@ def describe(annotation: Any) -> str:
     if origin is Literal:
         return ", ".join(map(str, get_args(annotation)))
     if origin is tuple:
-        return f"a list, each item {describe(get_args(annotation)[0])}"
+        first, *others = get_args(annotation)
+        length = "" if others == [...] else f" of {1 + len(others)}"
+        return f"a list{length}, each item {describe(first)}"
     if annotation in NAMES:
         return NAMES[annotation]
     return f"a mapping whose _target_ is a {annotation.__name__}"

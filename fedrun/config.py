@@ -78,6 +78,7 @@ class Composed:
             tuple(hydra.overrides.task),
         )
         composed.check_recipe(Path(source.path) for source in hydra.runtime.config_sources if source.schema == "file")
+        composed.check_scale()
         return composed
 
     def check_recipe(self, folders: Iterable[Path]) -> None:
@@ -91,10 +92,17 @@ class Composed:
         if (name := self.choices["recipe"]) not in files:
             raise InputError(f"recipe={name}: no such option; allowed: {', '.join(sorted(files))}; or ~recipe for none")
 
+    def check_scale(self) -> None:
+        """Refuse a scale that nothing reads: without an experiment that has scales, the run would be a full one."""
+        if self.choices.get("scale", "full") != "full" and not any(key.startswith("scale/") for key in self.choices):
+            experiment = self.choices.get("experiment")
+            where = f"experiment={experiment} has no scales" if experiment else "is for experiments"
+            raise InputError(f"scale={self.choices['scale']}: {where}; allowed: scale=full")
+
     @property
     def hash(self) -> str:
         """Eight hex digits that change with everything that can change a result, but for the seed."""
-        text = json.dumps(_relevant(self.config, top=True), sort_keys=True)
+        text = json.dumps(relevant(self.config), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 
     @property
@@ -112,11 +120,15 @@ class Composed:
         return f"{self.choices['strategy']} · {self.choices['dataset']} · seed {self.config['seed']}"
 
 
-def _relevant(node: Any, top: bool = False) -> Any:
+def relevant(config: Mapping[str, Any]) -> Plain:
+    """The part of a composed configuration that can change a result, but for the seed."""
+    return {key: _uncached(value) for key, value in config.items() if key not in IRRELEVANT | CACHING}
+
+
+def _uncached(node: Any) -> Any:
     if isinstance(node, Mapping):
-        left_out = IRRELEVANT | CACHING if top else CACHING
-        return {key: _relevant(value) for key, value in node.items() if key not in left_out}
-    return [_relevant(item) for item in node] if isinstance(node, list) else node
+        return {key: _uncached(value) for key, value in node.items() if key not in CACHING}
+    return [_uncached(item) for item in node] if isinstance(node, list) else node
 
 
 def compose(overrides: Sequence[str] = ()) -> Composed:

@@ -8,7 +8,7 @@ SGD.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass as value
 from typing import Annotated
 
@@ -17,6 +17,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic.dataclasses import dataclass
 
 from fedrun.allowed_values import shown
+from fedrun.datasets.augmentation import Augmentation
 from fedrun.datasets.base import Dataset, Encoding
 from fedrun.errors import InputError
 from fedrun.parameters import FlatNetwork
@@ -75,19 +76,22 @@ class Samples:
         targets: int64 ``[n]``, likewise.
         encoding: compact batch to network input.
         device: where the network is.
+        augmentation: how compact training inputs are changed at random, or None.
     """
 
     inputs: torch.Tensor
     targets: torch.Tensor
     encoding: Encoding
     device: torch.device
+    augmentation: Augmentation | None = None
 
     @classmethod
     def of(cls, dataset: Dataset, device: torch.device) -> Samples:
         """A dataset's samples, moved to the device unless it is the CPU."""
         if device.type == "cpu":
-            return cls(dataset.inputs, dataset.targets, dataset.encoding, device)
-        return cls(dataset.inputs.to(device), dataset.targets.to(device), dataset.encoding, device)
+            return cls(dataset.inputs, dataset.targets, dataset.encoding, device, dataset.augmentation)
+        inputs, targets = dataset.inputs.to(device), dataset.targets.to(device)
+        return cls(inputs, targets, dataset.encoding, device, dataset.augmentation)
 
     def gather(self, indices: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Compact inputs ``[*indices.shape, ...]`` and targets ``[*indices.shape]`` of sample numbers of any shape."""
@@ -283,6 +287,7 @@ def train(
     constants: Vectors,
     generator: torch.Generator,
     momentum: torch.Tensor | None = None,
+    augment: Callable[[torch.Tensor], torch.Tensor] | None = None,
 ) -> Trained:
     """Train the loaded network on one client's samples, in place.
 
@@ -296,6 +301,7 @@ def train(
         constants: from :meth:`ClientHalf.constants`.
         generator: draws the order of the samples.
         momentum: ``[T]`` to begin with, updated in place; None: zero.
+        augment: changes the compact inputs ``[n, ...]`` of one epoch after another; None: they stay as they are.
     """
     weights = network.vector[: network.layout.trainable]
     if momentum is None and local.momentum:
@@ -315,6 +321,8 @@ def train(
     steps = 0
     for order in epochs(len(own), local, generator, half.shuffles):
         inputs, labels = samples.gather(own[order])
+        if augment is not None:
+            inputs = augment(inputs)
         for index, (x, y) in enumerate(zip(torch.split(inputs, batch), torch.split(labels, batch), strict=True)):
             if half.batches_per_step == 1 and not half.trains_beside:
                 move = objective.gradient(x, y, index)

@@ -185,6 +185,30 @@ def test_what_a_client_reports_is_counted_over_the_models_it_passed_through():
         torch.testing.assert_close(parameter, other, rtol=1e-5, atol=1e-6, msg=name)
 
 
+def test_training_is_on_augmented_samples():
+    """Turning every image into its negative is training on a dataset of negatives; each epoch is passed once."""
+    draw = torch.Generator().manual_seed(3)
+    inputs = torch.randint(0, 256, (12, 3), generator=draw).to(torch.uint8)
+    targets, own = torch.randint(0, 2, (12,), generator=draw), torch.tensor([3, 1, 4, 9, 2, 6, 5])
+    models, epochs = [], []
+
+    def negative(images):
+        epochs.append(images.clone())
+        return 255 - images
+
+    for stored, augment in ((inputs, negative), (255 - inputs, None)):
+        network = FlatNetwork(nn.Sequential(OrderedDict(encoder=nn.Identity(), head=nn.Linear(3, 2))))
+        network.load(torch.linspace(-1, 1, 8))
+        samples = Samples(stored, targets, Scaled(255.0), torch.device("cpu"))
+        generator = torch.Generator().manual_seed(8)
+        train(network, SGD, replace(LOCAL, epochs=2), samples, own, 0.5, {}, generator, augment=augment)
+        models.append(network.vector)
+    assert torch.equal(*models)
+    assert not torch.equal(models[0], torch.linspace(-1, 1, 8))
+    for images, order in zip(epochs, permutations(7, 2), strict=True):
+        assert torch.equal(images, inputs[own[order]])
+
+
 def test_a_client_with_one_sample_trains():
     network = FlatNetwork(nn.Sequential(OrderedDict(encoder=nn.Identity(), head=nn.Linear(3, 2))))
     samples = Samples(torch.ones(2, 3, dtype=torch.uint8), torch.tensor([0, 1]), Scaled(1.0), torch.device("cpu"))

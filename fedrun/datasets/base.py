@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import torch
 
+from fedrun.datasets.augmentation import Augmentation
+
 
 @dataclass(frozen=True)
 class Spec:
@@ -86,12 +88,14 @@ class Dataset:
     Attributes:
         spec: shape and classes.
         encoding: turns a batch of ``inputs`` into what a network reads.
-        inputs: uint8 ``[n, *spec.input_shape]``, compact; gathered and encoded batch by batch.
+        inputs: ``[n, *spec.input_shape]`` in a compact numeric type, uint8 for images and texts, float32 for features;
+            gathered and encoded batch by batch.
         targets: int64 ``[n]``, in ``0 .. spec.classes - 1``.
         train_size: number of training samples.
         users: who produced the samples, or None.
         class_names: one label per class, for plots.
         fingerprint: changes when the data change; recorded with every result.
+        augmentation: how training images are changed at random, or None.
     """
 
     spec: Spec
@@ -102,6 +106,7 @@ class Dataset:
     users: Users | None
     class_names: tuple[str, ...]
     fingerprint: str
+    augmentation: Augmentation | None = None
 
 
 class DatasetRecipe(ABC):

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -29,8 +29,11 @@ from fedrun.errors import InputError
 
 logger = logging.getLogger(__name__)
 
-FORMAT = 1
+FORMAT = 2
 """Part of a cache's key, see :func:`cache_key`; to be raised when what is written here changes."""
+
+Numbers = Literal["uint8", "float32"]
+"""The types in which samples are stored."""
 
 
 @dataclass(frozen=True)
@@ -42,17 +45,24 @@ class Index:
         sizes: number of samples of each user.
         training: how many of the users are training users.
         shape: shape of one sample.
+        dtype: type of its numbers.
     """
 
     names: tuple[str, ...]
     sizes: tuple[int, ...]
     training: int
     shape: tuple[int, ...]
+    dtype: Numbers = "uint8"
 
     @property
     def offsets(self) -> np.ndarray:
         """int64 ``[users + 1]``: user u has samples ``offsets[u]`` to ``offsets[u + 1]``."""
         return np.concatenate([np.zeros(1, np.int64), np.cumsum(self.sizes, dtype=np.int64)])
+
+    @property
+    def sample_bytes(self) -> int:
+        """Size of one sample in the file."""
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
 
 @dataclass(frozen=True)
@@ -61,7 +71,8 @@ class Cached:
 
     Attributes:
         index: who has which samples.
-        inputs: uint8 ``[n, *index.shape]``, mapped from the file: pages are read when used, never written back.
+        inputs: ``[n, *index.shape]`` of the index's type, mapped from the file: pages are read when used, never written
+            back.
         targets: int64 ``[n]``.
         remarks: what the reader has to say about the data, one line each.
         fingerprint: a function of the content alone.
@@ -108,7 +119,7 @@ def create(folder: Path, fill: Callable[[Path], None]) -> None:
         if folder.is_dir():
             return
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(folder.parent) as alone:
+        with locked(folder.parent) as alone:
             if folder.is_dir():
                 return
             if alone:  # what processes that were killed have left
@@ -133,44 +144,69 @@ def create(folder: Path, fill: Callable[[Path], None]) -> None:
 def write_cache(
     folder: Path,
     index: Index,
-    users: Iterable[tuple[int, np.ndarray, np.ndarray]],
+    pieces: Iterable[tuple[int, np.ndarray, np.ndarray]],
     remarks: Callable[[], tuple[str, ...]],
 ) -> None:
-    """Write the three files of a cache, one user in memory at a time.
+    """Write the three files of a cache, one piece of one user in memory at a time.
 
     Args:
         folder: an empty folder.
         index: whose samples will come, and how many.
-        users: each user of the index once, in any order: number, samples uint8 ``[n_u, *index.shape]``, classes uint8
-            ``[n_u]``.
-        remarks: asked after the last user.
+        pieces: the samples of each user of the index, in one piece or several, users in any order: number, samples
+            ``[m, *index.shape]`` of the index's type, classes uint8 ``[m]``.
+        remarks: asked after the last piece.
 
     Raises:
+        InputError: a user's pieces do not add up to its size, as happens when a source changes between two readings.
         OSError: the folder cannot be written or has too little space.
     """
     offsets = index.offsets
-    sample_bytes = math.prod(index.shape)
-    needed, free = int(offsets[-1]) * (sample_bytes + 1), shutil.disk_usage(folder).free
+    needed, free = int(offsets[-1]) * (index.sample_bytes + 1), shutil.disk_usage(folder).free
     if needed > free:  # said now rather than after minutes of reading
         raise OSError(errno.ENOSPC, f"{needed / 1e6:.0f} MB needed, {free / 1e6:.0f} MB free")
+    written = np.zeros(len(index.names), np.int64)
+    unfinished: dict[int, tuple[hashlib.blake2b, hashlib.blake2b]] = {}
     digests = [b""] * len(index.names)
     with open(folder / "inputs.bin", "wb") as inputs_file, open(folder / "targets.bin", "wb") as targets_file:
-        for user, inputs, targets in users:
-            digest = hashlib.blake2b(digest_size=16)
-            for file, array, width in ((inputs_file, inputs, sample_bytes), (targets_file, targets, 1)):
-                content = np.ascontiguousarray(array, dtype=np.uint8).data.cast("B")
-                if len(content) != index.sizes[user] * width:
-                    raise ValueError(f"{len(content)} bytes for {index.sizes[user]} samples of {width}")
-                file.seek(int(offsets[user]) * width)
+        for user, inputs, targets in pieces:
+            if written[user] + len(targets) > index.sizes[user]:
+                raise _changed(index, user, f"at least {written[user] + len(targets)}")
+            place = int(offsets[user] + written[user])
+            hashes = unfinished.pop(user, None) or (_hash(), _hash())
+            for file, hashed, array, width, dtype in (
+                (inputs_file, hashes[0], inputs, index.sample_bytes, index.dtype),
+                (targets_file, hashes[1], targets, 1, "uint8"),
+            ):
+                content = np.ascontiguousarray(array, dtype=dtype).data.cast("B")
+                if len(content) != len(targets) * width:
+                    raise ValueError(f"{len(content)} bytes for {len(targets)} samples of {width}")
+                file.seek(place * width)
                 file.write(content)
-                digest.update(content)
-            digests[user] = digest.digest()
+                hashed.update(content)
+            written[user] += len(targets)
+            if written[user] == index.sizes[user]:  # not all hashes at once: there may be 660 000 users
+                digests[user] = hashes[0].digest() + hashes[1].digest()
+            else:
+                unfinished[user] = hashes
         _sync(inputs_file)
         _sync(targets_file)
-    content_fingerprint = fingerprint([*index.shape, index.training, *index.names, *index.sizes, *digests])
+    for user in np.flatnonzero(written != index.sizes)[:1]:
+        raise _changed(index, user, str(written[user]))
+    content_fingerprint = fingerprint([*index.shape, index.dtype, index.training, *index.names, *index.sizes, *digests])
     with open(folder / "meta.json", "w", encoding="utf-8") as meta_file:
         json.dump({**asdict(index), "remarks": remarks(), "fingerprint": content_fingerprint}, meta_file)
         _sync(meta_file)
+
+
+def _changed(index: Index, user: int, found: str) -> InputError:
+    return InputError(
+        f"user {index.names[user]!r} had {index.sizes[user]} samples and now has {found}: the files changed while they "
+        "were read; run again"
+    )
+
+
+def _hash() -> hashlib.blake2b:
+    return hashlib.blake2b(digest_size=16)
 
 
 def open_cache(folder: Path) -> Cached:
@@ -183,7 +219,9 @@ def open_cache(folder: Path) -> Cached:
     samples = sum(index.sizes)
     return Cached(
         index=index,
-        inputs=_mapped(folder / "inputs.bin", samples * math.prod(index.shape)).view(samples, *index.shape),
+        inputs=_mapped(folder / "inputs.bin", samples * index.sample_bytes)
+        .view(getattr(torch, index.dtype))
+        .view(samples, *index.shape),
         targets=_mapped(folder / "targets.bin", samples).to(torch.int64),
         remarks=remarks,
         fingerprint=content_fingerprint,
@@ -199,12 +237,15 @@ def _read_meta(folder: Path) -> tuple[Index, tuple[str, ...], str]:
             sizes=tuple(map(int, meta["sizes"])),
             training=int(meta["training"]),
             shape=tuple(map(int, meta["shape"])),
+            dtype=meta["dtype"],
         )
         remarks, content_fingerprint = tuple(map(str, meta["remarks"])), str(meta["fingerprint"])
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise _damaged(path, "cannot be read") from error
     if len(index.names) != len(index.sizes) or not 0 < index.training <= len(index.names) or min(index.sizes) < 1:
         raise _damaged(path, "contradicts itself")
+    if index.dtype not in get_args(Numbers):
+        raise _damaged(path, f"has samples of type {index.dtype!r}")
     return index, remarks, content_fingerprint
 
 
@@ -227,7 +268,7 @@ def _damaged(path: Path, reason: str) -> InputError:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[bool]:
+def locked(folder: Path) -> Iterator[bool]:
     """Hold a folder's lock, which ends with the process; false where the file system has no locks."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:

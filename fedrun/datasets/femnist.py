@@ -9,7 +9,9 @@ import numpy as np
 from pydantic.dataclasses import dataclass
 
 from fedrun.datasets.base import Encoding, Scaled, Spec
-from fedrun.datasets.leaf import Decoder, LeafDataset, integer_labels
+from fedrun.datasets.leaf import Decoder, LeafDataset, LeafJson, Source, integer_labels
+from fedrun.datasets.pictures import embedded_picture
+from fedrun.datasets.user_tables import ParquetTable
 from fedrun.errors import InputError
 from fedrun.recipe import STRICT
 
@@ -46,6 +48,11 @@ class Femnist(LeafDataset):
     def decoder(self) -> Decoder:
         return GreyImages()
 
+    def sources(self) -> tuple[Source, ...]:
+        """LEAF's JSON, or Parquet files with the columns of the hub's flwrlabs/femnist."""
+        table = ParquetTable(GreyPictures(), user="writer_id", x="image", y="character", class_names=CLASS_NAMES)
+        return (LeafJson(self.decoder()), table)
+
 
 class GreyImages:
     """Decodes lists of 784 numbers from 0 to 1, row by row, to uint8 ``[n, 1, 28, 28]``: ``round(255 x)``."""
@@ -70,6 +77,19 @@ class GreyImages:
         if self._worst_rounding <= NOTICED_ROUNDING:
             return ()
         return (f"pixels were rounded to the nearest of 256 grey levels, by up to {self._worst_rounding:.4f}",)
+
+
+class GreyPictures:
+    """Decodes pictures of 28x28 pixels to uint8 ``[n, 1, 28, 28]``."""
+
+    how = "grey"
+
+    def decode(self, x: list[Any], y: list[Any]) -> tuple[np.ndarray, np.ndarray]:
+        targets = integer_labels(y, len(CLASS_NAMES))
+        return np.stack([embedded_picture(item, "L", SIDE, squeeze=False) for item in x]), targets
+
+    def remarks(self) -> tuple[str, ...]:
+        return ()
 
 
 def _numbers(x: list[Any]) -> np.ndarray:

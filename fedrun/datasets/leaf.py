@@ -1,6 +1,6 @@
-"""LEAF's JSON (Caldas et al. 2018, arXiv 1812.01097): samples by user, in ``train/*.json`` and ``test/*.json``.
+"""LEAF's datasets (Caldas et al. 2018, arXiv 1812.01097): samples by user, in ``train/*.json`` and ``test/*.json``.
 
-A file is ``{"users": [name], "num_samples": [n], "user_data": {name: {"x": [...], "y": [...]}}}``. FEMNIST's are
+A JSON file is ``{"users": [name], "num_samples": [n], "user_data": {name: {"x": [...], "y": [...]}}}``. FEMNIST's are
 gigabytes of text, so files are streamed: one user is in memory at a time, and what the user's samples become goes to a
 cache (:mod:`fedrun.datasets.cache`) that later runs map into memory.
 """
@@ -24,7 +24,7 @@ from annotated_types import Ge
 from pydantic.dataclasses import dataclass
 
 from fedrun.datasets.base import Dataset, DatasetRecipe, Encoding, Users
-from fedrun.datasets.cache import Cached, Index, cache_key, create, open_cache, write_cache
+from fedrun.datasets.cache import Cached, Index, Numbers, cache_key, create, open_cache, write_cache
 from fedrun.datasets.fingerprint import fingerprint
 from fedrun.errors import InputError
 from fedrun.recipe import STRICT
@@ -32,20 +32,22 @@ from fedrun.recipe import STRICT
 logger = logging.getLogger(__name__)
 
 SPLITS = ("train", "test")
+UNSPLIT = "all_data"
+"""The folder in which LEAF's scripts leave all users, before they draw samples of them and split them."""
 
 
 class Decoder(Protocol):
-    """Turns the JSON of one user after another into the arrays that a cache holds."""
+    """Turns a source's samples, some of one user at a time, into the arrays that a cache holds."""
 
     @property
     def how(self) -> str:
         """What else than the files decides about the arrays; part of the cache's key."""
 
     def decode(self, x: list[Any], y: list[Any]) -> tuple[np.ndarray, np.ndarray]:
-        """One user's samples, uint8 ``[n, *input_shape]``, and classes, uint8 ``[n]``.
+        """A user's samples, ``[n, *input_shape]`` of the cache's type, and classes, uint8 ``[n]``.
 
         Args:
-            x: n samples as the JSON has them; n > 0.
+            x: n samples as the source has them; n > 0.
             y: their n labels.
 
         Raises:
@@ -54,6 +56,45 @@ class Decoder(Protocol):
 
     def remarks(self) -> tuple[str, ...]:
         """What there is to say about all the samples decoded so far, one line each."""
+
+
+class Source(Protocol):
+    """A file format that a dataset of users can be read from."""
+
+    suffix: ClassVar[str]
+
+    @property
+    def decoder(self) -> Decoder:
+        """Turns what the files hold into arrays; it has seen no samples yet."""
+
+    def sizes(self, paths: list[Path]) -> dict[str, int]:
+        """The users in all files of one split and their numbers of samples, at least 1.
+
+        Raises:
+            InputError: the files are malformed or have no users.
+        """
+
+    def pieces(self, path: Path) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+        """Each user of one file in one or several pieces: name, samples ``[n, ...]`` and classes uint8 ``[n]``.
+
+        Raises:
+            InputError: the file is malformed.
+        """
+
+
+class LeafJson:
+    """LEAF's JSON, streamed. A user may be in one file of a split only."""
+
+    suffix: ClassVar[str] = ".json"
+
+    def __init__(self, decoder: Decoder) -> None:
+        self.decoder = decoder
+
+    def sizes(self, paths: list[Path]) -> dict[str, int]:
+        return read_sizes(paths)
+
+    def pieces(self, path: Path) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+        return read_users(path, self.decoder)
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -65,8 +106,9 @@ class LeafDataset(DatasetRecipe):
     the users that stay are one contiguous stretch of the cache, which is used without a copy.
 
     Attributes:
-        data_dir: folder in which ``<name>/train/*.json`` and ``<name>/test/*.json`` are. Without ``test/`` all users
-            are training users. A user may be in both splits (LEAF's split by sample) but only once in each.
+        data_dir: folder in which ``<name>/train`` and ``<name>/test`` hold the files, all of one of the formats in
+            :meth:`sources`. Without ``test`` all users are training users; without ``train``, too, the files are those
+            in ``<name>/all_data``. A user may be in both splits (LEAF's split by sample).
         cache_dir: folder for the compact copy of the data that the first run makes; null puts it beside the data, in
             ``<data_dir>/<name>/.fedrun-cache``.
         min_samples: users with fewer samples in a split are left out of it (64 in the TurboSVM-FL paper's code).
@@ -78,6 +120,7 @@ class LeafDataset(DatasetRecipe):
 
     name: ClassVar[str]
     class_names: ClassVar[tuple[str, ...]]
+    numbers: ClassVar[Numbers] = "uint8"
 
     @property
     @abstractmethod
@@ -86,55 +129,72 @@ class LeafDataset(DatasetRecipe):
 
     @abstractmethod
     def decoder(self) -> Decoder:
-        """A decoder that has seen no samples yet."""
+        """A decoder of LEAF's JSON that has seen no samples yet."""
+
+    def sources(self) -> tuple[Source, ...]:
+        """The formats that the files may have."""
+        return (LeafJson(self.decoder()),)
 
     @property
     def folder(self) -> Path:
         """Where ``train`` and ``test`` are."""
         return Path(self.data_dir).expanduser() / self.name
 
+    @property
+    def place(self) -> Path:
+        """The folder of caches."""
+        return (
+            self.folder / ".fedrun-cache" if self.cache_dir is None else Path(self.cache_dir).expanduser() / self.name
+        )
+
     def load(self) -> Dataset:
-        """Map the cache, after making it from the JSON files if they have none yet.
+        """Map the cache, after making it from the source files if they have none yet.
 
         Raises:
             InputError: files are missing, malformed or contradict themselves; the cache is damaged or cannot be
                 written; no user has ``min_samples`` samples.
         """
-        files = self._files()
-        key = cache_key(self.decoder().how, [path for paths in files.values() for path in paths])
-        place = (
-            self.folder / ".fedrun-cache" if self.cache_dir is None else Path(self.cache_dir).expanduser() / self.name
-        )
-        create(place / key, lambda folder: self._read(files, key, folder))
+        source, files = self._source()
+        key = cache_key(source.decoder.how, [path for paths in files.values() for path in paths])
+        place = self.place
+        create(place / key, lambda folder: self._read(source, files, key, folder))
         cached = open_cache(place / key)
         for remark in cached.remarks:
             logger.warning("%s: %s", self.name, remark)
         return self._dataset(cached)
 
-    def _files(self) -> dict[str, list[Path]]:
-        """The files of each split that there is, sorted by name."""
-        files = {}
-        for split in SPLITS:
-            folder = self.folder / split
-            if os.path.isdir(folder):
-                files[split] = sorted(path for path in folder.glob("*.json") if not path.name.startswith("."))
-                if not files[split]:
-                    raise InputError(f"{folder} has no .json files: {self._remedy()}")
-        if "train" not in files:
+    def _source(self) -> tuple[Source, dict[str, list[Path]]]:
+        """The format that the files have, and the files of each split that there is, sorted by name."""
+        folders = {split: self.folder / split for split in SPLITS if os.path.isdir(self.folder / split)}
+        if not folders and os.path.isdir(self.folder / UNSPLIT):
+            folders = {"train": self.folder / UNSPLIT}
+        if "train" not in folders:
             raise InputError(f"{self.folder / 'train'} is not a folder that can be read: {self._remedy()}")
-        return files
+        formats = {source.suffix: source for source in self.sources()}
+        files = {
+            split: sorted(path for path in folder.iterdir() if path.suffix in formats and path.name[0] != ".")
+            for split, folder in folders.items()
+        }
+        for split, paths in files.items():
+            if not paths:
+                raise InputError(f"{folders[split]} has no {' or '.join(formats)} files: {self._remedy()}")
+        found = sorted({path.suffix for paths in files.values() for path in paths})
+        if len(found) > 1:
+            raise InputError(f"{self.folder} has {' and '.join(found)} files; keep those of one format")
+        return formats[found[0]], files
 
     def _remedy(self) -> str:
         return (
-            f"run `git clone https://github.com/TalwalkarLab/leaf && cd leaf/data/{self.name} && ./preprocess.sh "
+            f"run `fedrun-data {self.name} --data-dir {self.data_dir}`, or `git clone "
+            f"https://github.com/TalwalkarLab/leaf && cd leaf/data/{self.name} && ./preprocess.sh "
             "-s niid --sf 1.0 -k 0 -t user --tf 0.9 --smplseed 0 --spltseed 0`, "
             f"then copy leaf/data/{self.name}/data/train and data/test into {self.folder}"
         )
 
-    def _read(self, files: Mapping[str, list[Path]], key: str, folder: Path) -> None:
-        """Read all JSON files into a new cache."""
-        sizes = {split: read_sizes(paths) for split, paths in files.items()}
-        index = ordered(sizes["train"], sizes.get("test", {}), self.spec.input_shape)
+    def _read(self, source: Source, files: Mapping[str, list[Path]], key: str, folder: Path) -> None:
+        """Read all source files into a new cache."""
+        sizes = {split: source.sizes(paths) for split, paths in files.items()}
+        index = ordered(sizes["train"], sizes.get("test", {}), self.spec.input_shape, self.numbers)
         number = {
             split: {name: first + u for u, name in enumerate(names)}
             for split, first, names in (
@@ -142,17 +202,18 @@ class LeafDataset(DatasetRecipe):
                 ("test", index.training, index.names[index.training :]),
             )
         }
-        decoder = self.decoder()
 
-        def users() -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+        def pieces() -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
             for split, paths in files.items():
                 for count, path in enumerate(paths, start=1):
                     logger.info("%s: reading %s (file %d of %d, once)", self.name, path, count, len(paths))
-                    for name, inputs, targets in read_users(path, decoder):
+                    for name, inputs, targets in source.pieces(path):
+                        if name not in number[split]:
+                            raise InputError(f"{path}: user {name!r} has come while the file was read; run again")
                         yield number[split][name], inputs, targets
 
-        write_cache(folder, index, users(), decoder.remarks)
-        if cache_key(decoder.how, [path for paths in files.values() for path in paths]) != key:
+        write_cache(folder, index, pieces(), source.decoder.remarks)
+        if cache_key(source.decoder.how, [path for paths in files.values() for path in paths]) != key:
             raise InputError(f"the files in {self.folder} changed while they were read; run again")
 
     def _dataset(self, cached: Cached) -> Dataset:
@@ -186,7 +247,9 @@ class LeafDataset(DatasetRecipe):
         )
 
 
-def ordered(train: Mapping[str, int], test: Mapping[str, int], shape: tuple[int, ...]) -> Index:
+def ordered(
+    train: Mapping[str, int], test: Mapping[str, int], shape: tuple[int, ...], numbers: Numbers = "uint8"
+) -> Index:
     """The order of the users in the cache, see :class:`LeafDataset`, from their numbers of samples."""
     users = sorted(train.items(), key=lambda user: (user[1], user[0]))
     users += sorted(test.items(), key=lambda user: (-user[1], user[0]))
@@ -195,6 +258,7 @@ def ordered(train: Mapping[str, int], test: Mapping[str, int], shape: tuple[int,
         sizes=tuple(size for _, size in users),
         training=len(train),
         shape=shape,
+        dtype=numbers,
     )
 
 

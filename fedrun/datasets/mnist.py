@@ -1,69 +1,69 @@
-"""MNIST and Fashion-MNIST, in the files and folders that torchvision uses."""
+"""MNIST, Fashion-MNIST and EMNIST, in the files and folders that torchvision uses."""
 
 from __future__ import annotations
 
-import http.client
-import logging
-import os
-import tempfile
+import string
 from abc import abstractmethod
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
-import torch
 from annotated_types import Ge, Gt, Le
 from pydantic.dataclasses import dataclass
 
-from fedrun.datasets.base import Dataset, DatasetRecipe, Scaled, Spec
-from fedrun.datasets.fingerprint import fingerprint
+from fedrun.datasets.base import Dataset, Scaled, Spec
 from fedrun.datasets.idx import find_idx, read_idx
+from fedrun.datasets.in_memory import in_memory, require_labels
+from fedrun.datasets.torchvision_files import TorchvisionFiles
 from fedrun.errors import InputError
 from fedrun.recipe import STRICT
 
 if TYPE_CHECKING:
     import torchvision
 
-logger = logging.getLogger(__name__)
-
-CLASSES = 10
 SIDE = 28
-FILES = tuple(f"{split}-{kind}-ubyte" for split in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
-class IdxImages(DatasetRecipe):
-    """What MNIST and Fashion-MNIST share: four IDX files of 28x28 grey images and labels 0 to 9.
+class IdxImages(TorchvisionFiles):
+    """What these datasets share: four IDX files of 28x28 grey images and their labels.
 
     Attributes:
         data_dir: folder in which ``<name>/raw`` holds the four files, each as published (``.gz``) or unpacked. They are
-            read into memory and never unpacked in place, so the folder can be read-only.
-        download: fetch missing files with torchvision's downloader.
-        mean: subtracted from grey/255; 0 leaves it as it is.
-        std: divides the result; 1 leaves it as it is.
+            read into memory and never unpacked in place.
+        download: see :class:`TorchvisionFiles`.
+        mean: subtracted from grey/255; 0 leaves it as it is; None: the mean of all training pixels.
+        std: divides the result; 1 leaves it as it is; None: the standard deviation of all training pixels.
     """
 
-    data_dir: str
-    download: bool
-    mean: Annotated[float, Ge(0), Le(1)]
-    std: Annotated[float, Gt(0), Le(1)]
+    mean: Annotated[float, Ge(0), Le(1)] | None
+    std: Annotated[float, Gt(0), Le(1)] | None
 
-    name: ClassVar[str]
-    class_names: ClassVar[tuple[str, ...]]
+    @property
+    def splits(self) -> tuple[str, str]:
+        """How the names of the training and of the test files begin."""
+        return "train", "t10k"
 
-    @staticmethod
-    @abstractmethod
-    def downloader() -> type[torchvision.datasets.MNIST]:
-        """torchvision's class for the same data."""
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """One name per class."""
+        return self.class_names
 
     @property
     def spec(self) -> Spec:
-        return Spec(input_shape=(1, SIDE, SIDE), classes=CLASSES)
+        return Spec(input_shape=(1, SIDE, SIDE), classes=len(self.labels))
 
     @property
     def folder(self) -> Path:
-        """Where the four files are."""
         return Path(self.data_dir).expanduser() / self.name / "raw"
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return tuple(f"{name}[.gz]" for split in self.splits for name in (images_name(split), labels_name(split)))
+
+    def find(self, file: str) -> Path | None:
+        return find_idx(self.folder, file.removesuffix("[.gz]"))
 
     def load(self) -> Dataset:
         """Read the four files; inputs are uint8 ``[n, 1, 28, 28]``.
@@ -71,58 +71,29 @@ class IdxImages(DatasetRecipe):
         Raises:
             InputError: a file is missing (and could not be downloaded) or damaged.
         """
-        if self.download and self._missing():
-            self._fetch()
-        if missing := self._missing():
-            raise InputError(f"{self.folder} lacks {', '.join(missing)} (or .gz): {self._remedy()}")
-        train_images, train_labels = self._split("train")
-        test_images, test_labels = self._split("t10k")
-        inputs = np.concatenate([train_images, test_images])[:, None]
-        targets = np.concatenate([train_labels, test_labels]).astype(np.int64)
-        return Dataset(
-            spec=self.spec,
-            encoding=Scaled(divisor=255.0, mean=(self.mean,), std=(self.std,)),
-            inputs=torch.from_numpy(inputs),
-            targets=torch.from_numpy(targets),
-            train_size=len(train_images),
-            users=None,
-            class_names=self.class_names,
-            fingerprint=fingerprint([len(train_images), inputs, targets]),
+        spec = self.spec
+        self.require_files()
+        train, test = map(self._split, self.splits)
+        mean, std = moments(train[0]) if None in (self.mean, self.std) else (0.0, 1.0)
+        encoding = Scaled(
+            divisor=255.0,
+            mean=(mean if self.mean is None else self.mean,),
+            std=(std if self.std is None else self.std,),
         )
+        return in_memory(spec, encoding, self.labels, train, test)
 
-    def _missing(self) -> list[str]:
-        return [name for name in FILES if find_idx(self.folder, name) is None]
+    def decoded(self, images: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Images ``[n, 28, 28]`` and labels ``[n]`` as the files have them, to upright images and classes from 0."""
+        return images, labels
 
-    def _remedy(self) -> str:
-        downloader = self.downloader()
-        command = f"from torchvision.datasets import {self.name}; {self.name}({self.data_dir!r}, download=True)"
-        addresses = " or ".join(downloader.mirrors)
-        return (
-            f'set dataset.download=true, or run `python -c "{command}"`, or copy the .gz files there from {addresses}'
-        )
-
-    def _fetch(self) -> None:
-        """Download the four ``.gz`` files, aside first: what is in the folder is complete, also for a parallel run."""
-        downloader = self.downloader()
-        logger.info("downloading %s to %s", self.name, self.folder)
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(prefix="download-", dir=self.folder) as aside:
-                raw = Path(downloader(aside, download=True).raw_folder)
-                for name in FILES:
-                    os.replace(raw / f"{name}.gz", self.folder / f"{name}.gz")
-        except (RuntimeError, OSError, EOFError, http.client.HTTPException) as error:
-            reason = " ".join(str(error).split())
-            addresses = " or ".join(downloader.mirrors)
-            raise InputError(
-                f"{self.name} could not be downloaded to {self.folder} ({reason}): "
-                f"copy {', '.join(f'{name}.gz' for name in self._missing())} there from {addresses}"
-            ) from error
+    @property
+    def published_labels(self) -> range:
+        """The labels that the files have."""
+        return range(len(self.class_names))
 
     def _split(self, split: str) -> tuple[np.ndarray, np.ndarray]:
-        """Images uint8 ``[n, 28, 28]`` and labels uint8 ``[n]`` of one split."""
-        images_path = self._path(f"{split}-images-idx3-ubyte")
-        labels_path = self._path(f"{split}-labels-idx1-ubyte")
+        """Images uint8 ``[n, 1, 28, 28]`` and classes uint8 ``[n]`` of one split."""
+        images_path, labels_path = self.path(images_name(split)), self.path(labels_name(split))
         images, labels = read_idx(images_path, dimensions=3), read_idx(labels_path, dimensions=1)
         if images.shape[1:] != (SIDE, SIDE):
             raise InputError(f"{images_path} has images of {images.shape[1]}x{images.shape[2]} pixels instead of 28x28")
@@ -130,20 +101,50 @@ class IdxImages(DatasetRecipe):
             raise InputError(f"{images_path} has no images")
         if len(images) != len(labels):
             raise InputError(f"{labels_path} has {len(labels)} labels for {len(images)} images")
-        if labels.max() >= CLASSES:
-            first = int(np.argmax(labels >= CLASSES))
-            raise InputError(f"{labels_path}: label {first} is {labels[first]}; labels are 0 to 9")
-        return images, labels
+        require_labels(labels, self.published_labels, labels_path)
+        images, labels = self.decoded(images, labels)
+        return images[:, None], labels
 
-    def _path(self, name: str) -> Path:
-        path = find_idx(self.folder, name)
-        if path is None:
-            raise InputError(f"{self.folder / name} has vanished")
-        return path
+
+def images_name(split: str) -> str:
+    return f"{split}-images-idx3-ubyte"
+
+
+def labels_name(split: str) -> str:
+    return f"{split}-labels-idx1-ubyte"
+
+
+def moments(images: np.ndarray) -> tuple[float, float]:
+    """Mean and standard deviation of all pixels of uint8 images, as shares of 255 (exact but for the last rounding)."""
+    counts = np.bincount(images.reshape(-1), minlength=256)
+    greys = np.arange(256) / 255
+    mean = float(counts @ greys / counts.sum())
+    return mean, float(np.sqrt(counts @ (greys - mean) ** 2 / counts.sum()))
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
-class Mnist(IdxImages):
+class MirroredImages(IdxImages):
+    """What MNIST and Fashion-MNIST share: torchvision fetches each file by itself, from one of several mirrors."""
+
+    @staticmethod
+    @abstractmethod
+    def downloader() -> type[torchvision.datasets.MNIST]:
+        """torchvision's class for the same data."""
+
+    @property
+    def by_hand(self) -> str:
+        command = f"from torchvision.datasets import {self.name}; {self.name}({self.data_dir!r}, download=True)"
+        return f'run `python -c "{command}"`, or copy the .gz files there from ' + " or ".join(
+            self.downloader().mirrors
+        )
+
+    def fetched(self, aside: Path) -> Iterable[Path]:
+        raw = Path(self.downloader()(str(aside), download=True).raw_folder)
+        return [raw / file.replace("[.gz]", ".gz") for file in self.files]
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class Mnist(MirroredImages):
     """MNIST: handwritten digits, 60 000 to train and 10 000 to test (LeCun, Cortes, Burges)."""
 
     name: ClassVar[str] = "MNIST"
@@ -158,7 +159,7 @@ class Mnist(IdxImages):
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
-class FashionMnist(IdxImages):
+class FashionMnist(MirroredImages):
     """Fashion-MNIST: clothes in MNIST's format, 60 000 to train and 10 000 to test (Xiao, Rasul, Vollgraf 2017)."""
 
     name: ClassVar[str] = "FashionMNIST"
@@ -181,3 +182,78 @@ class FashionMnist(IdxImages):
 
         found: type[torchvision.datasets.MNIST] = torchvision.datasets.FashionMNIST
         return found
+
+
+Split = Literal["byclass", "balanced", "letters", "digits"]
+EMNIST_CLASSES: dict[str, str] = {
+    "byclass": string.digits + string.ascii_uppercase + string.ascii_lowercase,
+    "balanced": string.digits + string.ascii_uppercase + "abdefghnqrt",
+    "letters": string.ascii_lowercase,
+    "digits": string.digits,
+}
+"""The characters of each split, by class. Where upper and lower case look alike, they share a class."""
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class Emnist(IdxImages):
+    """EMNIST: handwritten characters made from NIST's forms as MNIST was (Cohen, Afshar, Tapson, van Schaik, 2017).
+
+    Training and test samples, classes: ``byclass`` 697 932 + 116 323, 62; ``balanced`` 112 800 + 18 800, 47;
+    ``letters`` 124 800 + 20 800, 26; ``digits`` 240 000 + 40 000, 10. The files have images transposed and letters
+    numbered from 1; here images are upright and classes are numbered from 0.
+
+    Attributes:
+        data_dir: see :class:`IdxImages`; the files are in ``<data_dir>/EMNIST/raw``.
+        download: see :class:`TorchvisionFiles`.
+        mean: see :class:`IdxImages`.
+        std: see :class:`IdxImages`.
+        split: which of the publisher's selections.
+        first_classes: keep the samples of the first classes only; None: all. FedDC's and FedUmf's "EMNIST-L" is the
+            first 10 of ``letters``: 48 000 + 8 000 samples.
+    """
+
+    split: Split
+    first_classes: Annotated[int, Ge(2)] | None
+
+    name: ClassVar[str] = "EMNIST"
+
+    @property
+    def splits(self) -> tuple[str, str]:
+        return f"emnist-{self.split}-train", f"emnist-{self.split}-test"
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        characters = EMNIST_CLASSES[self.split]
+        if self.first_classes is not None and self.first_classes > len(characters):
+            raise InputError(
+                f"dataset.first_classes={self.first_classes}: dataset.split={self.split} has {len(characters)} classes"
+            )
+        return tuple(characters[: self.first_classes])
+
+    @property
+    def published_labels(self) -> range:
+        count = len(EMNIST_CLASSES[self.split])
+        return range(1, count + 1) if self.split == "letters" else range(count)
+
+    def decoded(self, images: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        classes = labels - np.uint8(self.published_labels[0])
+        upright = images.transpose(0, 2, 1)
+        if self.first_classes is None:
+            return upright, classes
+        kept = classes < self.first_classes
+        if not kept.any():
+            raise InputError(f"dataset.first_classes={self.first_classes} leaves no sample of {self.folder}")
+        return upright[kept], classes[kept]
+
+    @property
+    def by_hand(self) -> str:
+        from torchvision.datasets import EMNIST
+
+        return f"copy the .gz files there from the archive {EMNIST.url}"
+
+    def fetched(self, aside: Path) -> Iterable[Path]:
+        from torchvision.datasets import EMNIST
+        from torchvision.datasets.utils import download_and_extract_archive
+
+        download_and_extract_archive(EMNIST.url, str(aside), md5=EMNIST.md5)
+        return sorted((aside / "gzip").glob("*-ubyte.gz"))

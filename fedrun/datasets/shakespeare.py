@@ -10,7 +10,8 @@ import numpy as np
 from pydantic.dataclasses import dataclass
 
 from fedrun.datasets.base import Encoding, Spec, Symbols
-from fedrun.datasets.leaf import Decoder, LeafDataset
+from fedrun.datasets.leaf import Decoder, LeafDataset, LeafJson, Source
+from fedrun.datasets.user_tables import ParquetTable
 from fedrun.errors import InputError
 from fedrun.recipe import STRICT
 
@@ -50,6 +51,11 @@ class Shakespeare(LeafDataset):
 
     def decoder(self) -> Decoder:
         return Characters(substitute=self.unknown == "map")
+
+    def sources(self) -> tuple[Source, ...]:
+        """LEAF's JSON, or Parquet files with the columns of the hub's flwrlabs/shakespeare."""
+        table = ParquetTable(self.decoder(), user="character_id", x="x", y="y", class_names=self.class_names)
+        return (LeafJson(self.decoder()), table)
 
 
 class Characters:

@@ -32,7 +32,11 @@ class InProcess(Executor):
             torch.manual_seed(address(work.seed, "forward", task.round, client))  # for dropout
             order = generator(work.seed, "batches", task.round, client)
             local = self.local(steps[position], client)
-            trained = train(network, half, local, work.samples, work.clients[client], rate, constants, order, momentum)
+            augmentation = work.samples.augmentation
+            augment = None if augmentation is None else augmentation.drawn(work.seed, task.round, client)
+            trained = train(
+                network, half, local, work.samples, work.clients[client], rate, constants, order, momentum, augment
+            )
             model = self.tampered(network.vector, task, client)
             uploads, kept = half.finish(model, received, own, constants, info)
             if momentum is not None:

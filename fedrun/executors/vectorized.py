@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import torch
 
+from fedrun.datasets.augmentation import UNIFORMS, draws
 from fedrun.executors.base import IDLE, MOMENTUM, Executor, Progress, Task, Visit, Workplace
 from fedrun.randomness import generator
 from fedrun.strategies.base import ClientInfo, Vectors
@@ -108,21 +109,29 @@ class Vectorized(Executor):
         if local.repair_nonfinite:
             repair(weights)
 
-    def _batches(self, clients: list[int], round: int, steps: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+    def _batches(
+        self, clients: list[int], round: int, steps: list[int]
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
         """Every client's batches, in the order in which :class:`InProcess` visits them.
 
         Returns:
-            Sample numbers int64 ``[C, S, B]``, padded with the client's first sample, and the number of real samples in
-            each batch, int64 ``[C, S]``, 0 after a client's last step.
+            Sample numbers int64 ``[C, S, B]``, padded with the client's first sample; the number of real samples in
+            each batch, int64 ``[C, S]``, 0 after a client's last step; and what their augmentation has drawn, float32
+            ``[C, S, B, 5]``, if there is one.
         """
         work = self.workplace
+        augmented = work.samples.augmentation is not None
         plans: list[list[torch.Tensor]] = []
+        drawn: list[list[torch.Tensor]] = []
         for client, count in zip(clients, steps, strict=True):
             own, local = work.clients[client], self.local(count, client)
             batch = len(own) if local.batch_size is None else local.batch_size
             order = generator(work.seed, "batches", round, client)
-            visits = epochs(len(own), local, order, work.client.shuffles)
+            visits = list(epochs(len(own), local, order, work.client.shuffles))
             plans.append([part for epoch in visits for part in torch.split(own[epoch], batch)])
+            if augmented:
+                draw = draws(work.seed, round, client)
+                drawn.append([part for epoch in visits for part in torch.split(draw(len(epoch)), batch)])
         longest = max(len(plan) for plan in plans)
         width = max(len(part) for plan in plans for part in plan)
         first = torch.stack([work.clients[client][0] for client in clients])
@@ -132,7 +141,13 @@ class Vectorized(Executor):
             for s, part in enumerate(plan):
                 batches[k, s, : len(part)] = part
                 counts[k, s] = len(part)
-        return batches, counts
+        if not augmented:
+            return batches, counts, None
+        uniforms = torch.zeros(*batches.shape, UNIFORMS)
+        for k, parts in enumerate(drawn):
+            for s, part in enumerate(parts):
+                uniforms[k, s, : len(part)] = part
+        return batches, counts, uniforms
 
 
 class Objectives:
@@ -143,6 +158,7 @@ class Objectives:
         constants: from :meth:`ClientHalf.constants`, ``[C, m]`` or ``[m]`` each.
         batches: sample numbers int64 ``[C, S, B]``.
         counts: how many of each batch's samples are real, int64 ``[C, S]``.
+        uniforms: what the samples' augmentation has drawn, float32 ``[C, S, B, 5]``, or None.
 
     Attributes:
         batches: S.
@@ -151,11 +167,19 @@ class Objectives:
         processed: how many there were, int64 ``[C]``.
     """
 
-    def __init__(self, workplace: Workplace, constants: Vectors, batches: torch.Tensor, counts: torch.Tensor) -> None:
+    def __init__(
+        self,
+        workplace: Workplace,
+        constants: Vectors,
+        batches: torch.Tensor,
+        counts: torch.Tensor,
+        uniforms: torch.Tensor | None,
+    ) -> None:
         device = workplace.network.vector.device
         self._samples = workplace.samples
         self._constants = constants
         self._batches = batches
+        self._uniforms = None if uniforms is None else uniforms.to(device)
         self._everyone = (counts > 0).all(0).tolist()
         self._counts = counts.to(device)
         self._slots = torch.arange(batches.shape[2], device=device)
@@ -180,6 +204,9 @@ class Objectives:
     def gradient(self, at: torch.Tensor, index: int) -> torch.Tensor:
         """Every client's gradient on its batch of this number, at parameters ``[C, T]``: a fresh ``[C, T]``."""
         inputs, targets = self._samples.gather(self._batches[:, index])
+        if self._samples.augmentation is not None and self._uniforms is not None:
+            flat = self._samples.augmentation(inputs.flatten(0, 1), self._uniforms[:, index].flatten(0, 1))
+            inputs = flat.view(inputs.shape)
         count = self._counts[:, index, None]
         real = self._slots < count  # [C, B]
         weight = real / count.clamp_min(1)

@@ -46,5 +46,22 @@ def require_shape(model: str, spec: Spec, *allowed: tuple[int, ...]) -> None:
     if spec.vocabulary is None and spec.input_shape in allowed:
         return
     wanted = " or ".join("x".join(map(str, shape)) for shape in allowed)
-    found = "x".join(map(str, spec.input_shape)) + (" symbols" if spec.vocabulary is not None else "")
-    raise InputError(f"model={model} reads inputs of shape {wanted}, but the dataset's samples are {found}")
+    raise InputError(f"model={model} reads inputs of shape {wanted}, but the dataset's samples are {_found(spec)}")
+
+
+def require_image(model: str, spec: Spec, least_side: int) -> None:
+    """Refuse a dataset whose samples are not images, or too small for the model's pooling layers and strides.
+
+    Raises:
+        InputError: one line with the model's least size and the dataset's shape.
+    """
+    if spec.vocabulary is None and len(spec.input_shape) == 3 and min(spec.input_shape[1:]) >= least_side:
+        return
+    raise InputError(
+        f"model={model} reads images of at least {least_side}x{least_side} pixels, but the dataset's samples are "
+        f"{_found(spec)}"
+    )
+
+
+def _found(spec: Spec) -> str:
+    return "x".join(map(str, spec.input_shape)) + (" symbols" if spec.vocabulary is not None else "")

@@ -1,29 +1,61 @@
-"""What LEAF's and McMahan's image networks are built of."""
+"""What the papers' image networks are built of.
+
+The papers put ReLU before a pooling layer. Here it follows: outputs and gradients are the same bit for bit, because
+ReLU is monotonic, and after the pooling it has a quarter of the numbers to go through.
+"""
 
 from __future__ import annotations
 
 import torch
 
+from fedrun.datasets.base import Spec
 
-def conv5_block(channels_in: int, channels_out: int) -> list[torch.nn.Module]:
-    """5x5 convolution that keeps height and width, 2x2 max-pooling that halves them, ReLU.
 
-    The papers put ReLU before the pooling. Outputs and gradients are the same bit for bit, because ReLU is monotonic;
-    after the pooling it has a quarter of the numbers to go through.
-    """
+def conv_relu(channels_in: int, channels_out: int, kernel: int, padding: int) -> list[torch.nn.Module]:
+    """A convolution and ReLU."""
+    return [torch.nn.Conv2d(channels_in, channels_out, kernel, padding=padding), torch.nn.ReLU()]
+
+
+def conv_pool_relu(channels_in: int, channels_out: int, kernel: int, padding: int) -> list[torch.nn.Module]:
+    """A convolution, 2x2 max-pooling that halves height and width (rounded down), ReLU."""
     return [
-        torch.nn.Conv2d(channels_in, channels_out, kernel_size=5, padding=2),
+        torch.nn.Conv2d(channels_in, channels_out, kernel, padding=padding),
         torch.nn.MaxPool2d(2),
         torch.nn.ReLU(),
     ]
 
 
 def conv5_encoder(embedding_dim: int) -> torch.nn.Sequential:
-    """Two of these blocks (32, 64 channels) for 1x28x28 images, then one hidden layer: embeddings ``[batch, d]``."""
+    """For 1x28x28 images: two padded 5x5 convolutions (32, 64 channels), each with pooling, then one hidden layer.
+
+    Gives embeddings ``[batch, embedding_dim]``.
+    """
     return torch.nn.Sequential(
-        *conv5_block(1, 32),
-        *conv5_block(32, 64),
+        *conv_pool_relu(1, 32, kernel=5, padding=2),
+        *conv_pool_relu(32, 64, kernel=5, padding=2),
         torch.nn.Flatten(),
         torch.nn.Linear(64 * 7 * 7, embedding_dim),
+        torch.nn.ReLU(),
+    )
+
+
+LEAST_SIDE_OF_LENET = 16
+"""Pixels per side of the smallest image of which :func:`lenet_encoder` leaves anything."""
+
+
+def lenet_encoder(spec: Spec, channels: tuple[int, int], hidden: tuple[int, int]) -> torch.nn.Sequential:
+    """LeNet-5's plan: two 5x5 convolutions without padding, each with pooling, then two hidden layers.
+
+    Gives embeddings ``[batch, hidden[1]]`` of images of any shape from 16x16 pixels.
+    """
+    channels_in, *sides = spec.input_shape
+    height, width = (((side - 4) // 2 - 4) // 2 for side in sides)
+    return torch.nn.Sequential(
+        *conv_pool_relu(channels_in, channels[0], kernel=5, padding=0),
+        *conv_pool_relu(channels[0], channels[1], kernel=5, padding=0),
+        torch.nn.Flatten(),
+        torch.nn.Linear(channels[1] * height * width, hidden[0]),
+        torch.nn.ReLU(),
+        torch.nn.Linear(hidden[0], hidden[1]),
         torch.nn.ReLU(),
     )

@@ -32,15 +32,21 @@ class MLP(ModelRecipe):
         require_numbers("mlp", spec)
 
     def build(self, spec: Spec) -> torch.nn.Sequential:
-        return perceptron(spec, self.hidden, self.dropout)
+        return perceptron(spec, self.hidden, (self.dropout,) * len(self.hidden))
 
 
-def perceptron(spec: Spec, hidden: tuple[int, ...], dropout: float) -> torch.nn.Sequential:
-    """The network of :class:`MLP` for samples of any shape."""
+def perceptron(spec: Spec, hidden: tuple[int, ...], dropout: tuple[float, ...]) -> torch.nn.Sequential:
+    """Fully connected layers with ReLU for samples of any shape, and the head.
+
+    Args:
+        spec: the samples.
+        hidden: units of each hidden layer.
+        dropout: for each hidden layer, the probability of dropping a unit after its ReLU; 0 for no such layer.
+    """
     widths = (math.prod(spec.input_shape), *hidden)
     encoder: list[torch.nn.Module] = [torch.nn.Flatten()]
-    for width_in, width_out in pairwise(widths):
+    for (width_in, width_out), probability in zip(pairwise(widths), dropout, strict=True):
         encoder += [torch.nn.Linear(width_in, width_out), torch.nn.ReLU()]
-        if dropout > 0:
-            encoder.append(torch.nn.Dropout(dropout))
+        if probability > 0:
+            encoder.append(torch.nn.Dropout(probability))
     return encoder_and_head(torch.nn.Sequential(*encoder), torch.nn.Linear(widths[-1], spec.classes))

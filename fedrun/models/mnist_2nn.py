@@ -1,8 +1,8 @@
-"""McMahan et al.'s multi-layer perceptron for MNIST."""
+"""The multi-layer perceptrons for MNIST and its kin of McMahan et al. and of FedDC."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from annotated_types import Ge
@@ -26,8 +26,20 @@ class Mnist2NN(ModelRecipe):
 
     hidden: tuple[Width, Width]
 
+    name: ClassVar[str] = "mnist_2nn"
+
     def check(self, spec: Spec) -> None:
-        require_shape("mnist_2nn", spec, (1, 28, 28))
+        require_shape(self.name, spec, (1, 28, 28))
 
     def build(self, spec: Spec) -> torch.nn.Sequential:
-        return perceptron(spec, self.hidden, dropout=0.0)
+        return perceptron(spec, self.hidden, dropout=(0.0, 0.0))
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class FeddcEmnistFCN(Mnist2NN):
+    """The same with the widths FedDC's code has for EMNIST letters: 784-100-100-10, 89 610 parameters.
+
+    For MNIST that code has McMahan et al.'s widths. (The text of FedUmf's appendix names them the other way round.)
+    """
+
+    name: ClassVar[str] = "feddc_emnist_fcn"

@@ -1,13 +1,15 @@
-"""Reading a run's ``metrics.jsonl``, and drawing it: curves.png."""
+"""Reading a run's ``metrics.jsonl``, and drawing it against rounds or against what the rounds cost."""
 
 from __future__ import annotations
 
 import json
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -65,34 +67,81 @@ def flaw(row: Any, previous: Row | None) -> str | None:
     return None
 
 
+Against = Literal["rounds", "params", "samples", "seconds"]
+
+AXES: Mapping[Against, str] = {
+    "rounds": "round",
+    "params": "parameters sent, up and down",
+    "samples": "client samples trained on",
+    "seconds": "seconds of training",
+}
+"""What a curve can be drawn against, and how its axis is labelled."""
+
+
+def spent(rows: Sequence[Row], against: Against) -> list[float]:
+    """What a run had spent by each of its rows; NaN where that was not recorded.
+
+    A row has the time of its own round only. Where not every round was evaluated, the rounds since the row before are
+    taken to have lasted as long.
+    """
+
+    def column(key: str) -> list[float]:
+        return [math.nan if (value := row.get(key)) is None else float(value) for row in rows]
+
+    rounds = [int(row["round"] or 0) for row in rows]
+    match against:
+        case "params":
+            return list(map(operator.add, column("cost/params_up"), column("cost/params_down")))
+        case "samples":
+            return column("cost/client_samples")
+        case "seconds":
+            made = map(operator.sub, rounds, [0, *rounds])
+            lasted = [count * time if count else 0.0 for count, time in zip(made, column("time/round_s"), strict=True)]
+            return list(accumulate(lasted))
+    return [float(round) for round in rounds]
+
+
 @dataclass(frozen=True)
 class Curve:
-    """A metric against rounds, over the seeds of one label.
+    """A metric against rounds or a cost, over the seeds of one label.
 
     Attributes:
         rounds: int64 ``[r]``, every round that any seed has.
+        x: float64 ``[r]``, the rounds again, or the mean over the seeds of what they had spent by then; ascending, NaN
+            where a seed has no such round.
         mean: float64 ``[r]``; NaN, a gap in the line, where not all seeds have a finite value: the mean of those that
             have not diverged would flatter.
         std: float64 ``[r]``, with ddof 0.
     """
 
     rounds: np.ndarray
+    x: np.ndarray
     mean: np.ndarray
     std: np.ndarray
 
 
-def curve(seeds: Seeds, key: str) -> Curve | None:
-    """The curve of a metric, or None where no round has a finite value in all seeds."""
+def curve(seeds: Seeds, key: str, against: Against = "rounds") -> Curve | None:
+    """The curve of a metric, or None where no round has a finite value and position in all seeds."""
     runs = [{row["round"]: row[key] for row in rows if row.get(key) is not None} for rows in seeds]
     rounds = sorted({round for run in runs for round in run if round is not None})
     values = np.array([[run.get(round, math.nan) for round in rounds] for run in runs], dtype=np.float64)
     values = values.reshape(len(runs), len(rounds))
-    complete = np.isfinite(values).all(axis=0) if runs else np.zeros(len(rounds), dtype=bool)
+    x = positions(seeds, rounds, against)
+    complete = np.isfinite(values).all(axis=0) & np.isfinite(x) if runs else np.zeros(len(rounds), dtype=bool)
     if not complete.any():
         return None
     finite = np.where(complete, values, 0.0)
     mean, std = finite.mean(axis=0), finite.std(axis=0)
-    return Curve(np.array(rounds), np.where(complete, mean, np.nan), np.where(complete, std, np.nan))
+    return Curve(np.array(rounds), x, np.where(complete, mean, np.nan), np.where(complete, std, np.nan))
+
+
+def positions(seeds: Seeds, rounds: Sequence[float], against: Against) -> np.ndarray:
+    """Where each round stands on the axis: float64 ``[r]``."""
+    if against == "rounds":
+        return np.array(rounds, dtype=np.float64)
+    runs = [dict(zip((row["round"] for row in rows), spent(rows, against), strict=True)) for rows in seeds]
+    places = np.array([[run.get(round, math.nan) for round in rounds] for run in runs], dtype=np.float64)
+    return np.asarray(places.mean(axis=0))
 
 
 @dataclass(frozen=True)
@@ -143,14 +192,14 @@ def plot_curves(runs: Mapping[str, Seeds], path: Path, targets: Sequence[float])
     lines = max(math.ceil(len(panels) / columns), 1)
     engine = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08)
     figure = Figure(figsize=(0.6 + 3.6 * columns, 0.9 + 2.6 * lines), layout=engine)
-    looks = {label: Look(COLOURS[n % len(COLOURS)], MARKERS[n % len(MARKERS)]) for n, label in enumerate(runs)}
+    looks = {label: look_of(number) for number, label in enumerate(runs)}
     grid = figure.subplots(lines, columns, squeeze=False, sharex=True).ravel()
     for axes, (title, keys) in zip(grid, panels, strict=False):
         for key in keys:
             for label, look in looks.items():
                 if (label, key) in curves:
                     draw(axes, curves[label, key], key, label, look, alone=len(runs) == 1)
-        finish(axes, title)
+        finish(axes, title, AXES["rounds"], logarithmic=title == "loss")
         if title == PANELS[0][0]:
             mark_targets(axes, targets)
         if len(keys) > 1:
@@ -169,6 +218,43 @@ def plot_curves(runs: Mapping[str, Seeds], path: Path, targets: Sequence[float])
     figure.savefig(path, dpi=160)
 
 
+def plot_metric(runs: Mapping[str, Seeds], path: Path, key: str, against: Against, targets: Sequence[float]) -> None:
+    """Draw one metric against rounds or a cost, and write it as a PNG.
+
+    Args:
+        runs: as in :func:`plot_curves`.
+        path: the PNG to write; its folder exists.
+        key: of the metric.
+        against: what the curve is drawn against.
+        targets: marked by a line each.
+
+    Raises:
+        InputError: there is nothing to draw.
+    """
+    from matplotlib.figure import Figure
+
+    curves = {label: found for label, seeds in runs.items() if (found := curve(seeds, key, against)) is not None}
+    if not curves:
+        raise InputError(f"{key} against {against}: no run has both in any round")
+    figure = Figure(figsize=(7.2, 4.6), layout="constrained")
+    axes = figure.add_subplot()
+    for number, (label, found) in enumerate(curves.items()):
+        draw(axes, found, key, label, look_of(number), alone=len(curves) == 1)
+    title = f"{wording.name(key)} (%)" if wording.is_share(key) else wording.name(key)
+    finish(axes, title, AXES[against], logarithmic=key.endswith("loss"))
+    mark_targets(axes, targets)
+    if len(curves) > 1:
+        axes.legend(frameon=False, fontsize=9)
+    else:
+        axes.set_title(next(iter(curves)), fontsize=10, color=INK, loc="right")
+    figure.savefig(path, dpi=160)
+
+
+def look_of(number: int) -> Look:
+    """How the label with this number is drawn."""
+    return Look(COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)])
+
+
 def draw(axes: Axes, curve: Curve, key: str, label: str, look: Look, alone: bool) -> None:
     """One line and its band, with about ten markers; a long line that is ``alone`` needs none to be told apart."""
     factor = 100.0 if wording.is_share(key) else 1.0
@@ -176,7 +262,7 @@ def draw(axes: Axes, curve: Curve, key: str, label: str, look: Look, alone: bool
     train = key.startswith("train/")
     points = len(curve.rounds)
     axes.plot(
-        curve.rounds,
+        curve.x,
         mean,
         color=look.colour,
         linestyle="--" if train else "-",
@@ -188,16 +274,18 @@ def draw(axes: Axes, curve: Curve, key: str, label: str, look: Look, alone: bool
         label=label,
     )
     if np.nanmax(std) > 0:
-        axes.fill_between(curve.rounds, mean - std, mean + std, color=look.colour, alpha=0.18, linewidth=0)
+        axes.fill_between(curve.x, mean - std, mean + std, color=look.colour, alpha=0.18, linewidth=0)
 
 
-def finish(axes: Axes, title: str) -> None:
-    """Title, ticks and grid; a loss that spans more than two decades gets a logarithmic axis."""
-    from matplotlib.ticker import MaxNLocator
+def finish(axes: Axes, title: str, label: str, logarithmic: bool) -> None:
+    """Title, ticks and grid; ``logarithmic`` allows such an axis, for values that span more than two decades."""
+    from matplotlib.ticker import EngFormatter, MaxNLocator
 
     axes.set_title(title, fontsize=10, color=INK, loc="left")
-    axes.set_xlabel("round", fontsize=9, color=INK)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
+    axes.set_xlabel(label, fontsize=9, color=INK)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=label == AXES["rounds"], nbins=6))
+    if label in (AXES["params"], AXES["samples"]):
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.xaxis.set_tick_params(labelbottom=True)
     axes.tick_params(labelsize=8, colors=INK, length=3)
     axes.grid(color=GRID, linewidth=0.6)
@@ -206,7 +294,7 @@ def finish(axes: Axes, title: str) -> None:
     axes.spines[["left", "bottom"]].set_color(INK)
     values = np.concatenate([np.asarray(line.get_ydata(), dtype=np.float64) for line in axes.lines])
     values = values[np.isfinite(values)]
-    if title == "loss" and values.min() > 0 and values.max() > 100 * values.min():
+    if logarithmic and values.min() > 0 and values.max() > 100 * values.min():
         axes.set_yscale("log")
 
 

@@ -153,6 +153,24 @@ def plot_labels(federation: Federation, path: Path) -> None:
     figure.savefig(path)
 
 
+def plot_sizes(federation: Federation, path: Path) -> None:
+    """Write a picture (PNG) of how many training samples each client holds, the clients by their number of samples."""
+    from matplotlib.figure import Figure
+
+    sizes = np.sort(federation.train.sizes.numpy())[::-1]
+    figure = Figure(figsize=(9.0, 3.2), dpi=150, layout="constrained")
+    axes = figure.add_subplot()
+    logarithmic = len(sizes) > 0 and sizes[0] > 20 * max(sizes[-1], 1)
+    axes.stairs(sizes, fill=not logarithmic, baseline=None if logarithmic else 0)  # areas mean nothing on a log scale
+    axes.set_xlim(0, max(len(sizes), 1))
+    if logarithmic:
+        axes.set_yscale("log")
+    axes.set_title(f"Training samples: {len(sizes):,} clients, {int(sizes.sum()):,} samples", fontsize=11)
+    axes.set_xlabel("clients, by number of samples (most left)")
+    axes.set_ylabel("samples")
+    figure.savefig(path)
+
+
 def printable(name: str) -> str:
     """A class name as it can be seen: the space of a text dataset becomes ``' '``."""
     return name if name.strip() else repr(name)

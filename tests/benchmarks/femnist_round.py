@@ -15,31 +15,19 @@ from pathlib import Path
 
 import torch
 from interleaved import interleave
+from random_images import plain_sgd, random_images
 
-from fedrun.client_memory import ClientMemory
 from fedrun.config import option
-from fedrun.datasets.base import Dataset, Scaled, Spec
-from fedrun.executors.base import Workplace
+from fedrun.executors.base import NOTHING, Task, Workplace
 from fedrun.executors.in_process import InProcess
 from fedrun.federation import Shares
 from fedrun.parameters import FlatNetwork
 from fedrun.randomness import generator
-from fedrun.strategies.base import MODEL
-from fedrun.training import LocalTraining, Samples
+from fedrun.strategies.base import MODEL, ServerState
+from fedrun.training import Samples
 
 SIZES = (140, 180, 205, 227, 227, 250, 274, 313)
 BATCH, LR = 64, 0.1
-
-
-def dataset() -> Dataset:
-    """Random images and labels of FEMNIST's shape."""
-    random = torch.Generator().manual_seed(0)
-    total = sum(SIZES)
-    spec = Spec((1, 28, 28), 62)
-    inputs = torch.randint(0, 256, (total, 1, 28, 28), dtype=torch.uint8, generator=random)
-    targets = torch.randint(0, 62, (total,), generator=random)
-    names = tuple(map(str, range(62)))
-    return Dataset(spec, Scaled(255.0), inputs, targets, total, None, names, "random")
 
 
 def bare_round(network: torch.nn.Module, clients: list[tuple[torch.Tensor, torch.Tensor]]) -> dict[str, torch.Tensor]:
@@ -72,7 +60,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
 
-    data = dataset()
+    data = random_images(sum(SIZES))
     offsets = torch.tensor([0, *SIZES]).cumsum(0)
     shares = Shares(torch.arange(sum(SIZES)), offsets)
     torch.manual_seed(0)
@@ -80,26 +68,16 @@ def main() -> None:
     plain = copy.deepcopy(network)
     flat = FlatNetwork(network)
     start = flat.vector.clone()
-    local = LocalTraining(
-        lr=LR,
-        lr_decay=1.0,
-        momentum=0.0,
-        weight_decay=0.0,
-        batch_size=BATCH,
-        epochs=1,
-        steps=None,
-        max_gradient_norm=None,
-        repair_nonfinite=False,
-    )
     samples = Samples.of(data, torch.device("cpu"))
     client, server = option("strategy/client", "sgd"), option("strategy/server", "fedavg")
-    executor = InProcess(Workplace(flat, samples, shares, client, server, local, seed=0))
-    cohort, memory = torch.arange(len(SIZES)), ClientMemory((), flat.layout.trainable)
+    work = Workplace(network=flat, samples=samples, clients=shares, client=client, local=plain_sgd(LR, BATCH), seed=0)
+    executor = InProcess(work)
+    task = Task(torch.arange(len(SIZES)), 0, {MODEL: start}, NOTHING)
     # The bare loop may keep its data as ready float32 tensors; fedrun gathers and encodes uint8 as it goes.
     clients = [(data.encoding(data.inputs[shares[k]]), data.targets[shares[k]]) for k in range(len(SIZES))]
 
     def fedrun_round() -> torch.Tensor:
-        update, _ = executor.run(cohort, 0, {MODEL: start}, memory, lambda done: None)
+        update, _ = executor.run(server, ServerState(start), task, lambda done: None)
         return update.mean[MODEL]
 
     ours, bare = flat.layout.views(fedrun_round()), bare_round(plain, clients)

@@ -213,13 +213,13 @@ def test_missing_data_are_refused_with_the_way_to_get_them(tmp_path: Path) -> No
     complaint = "git clone https://github.com/TalwalkarLab/leaf && cd leaf/data/femnist && ./preprocess.sh"
     refused(tmp_path, tmp_path / "femnist/train", complaint)
     (tmp_path / "femnist/train").mkdir(parents=True)
-    refused(tmp_path, tmp_path / "femnist/train", "has no .json files")
+    refused(tmp_path, tmp_path / "femnist/train", "has no .json or .parquet files")
 
 
 def test_an_empty_test_folder_is_refused(tmp_path: Path, write_leaf: Callable[..., Path]) -> None:
     write_leaf("femnist/train/a.json", ANN)
     (tmp_path / "femnist/test").mkdir()
-    refused(tmp_path, tmp_path / "femnist/test", "has no .json files")
+    refused(tmp_path, tmp_path / "femnist/test", "has no .json or .parquet files")
 
 
 def test_sizes_decide_the_order_and_names_break_ties() -> None:

@@ -2,11 +2,8 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import http.server
 import struct
-import threading
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -129,30 +126,21 @@ def test_missing_files_are_named_with_the_way_to_get_them(tmp_path: Path) -> Non
     with pytest.raises(InputError) as refusal:
         mnist(tmp_path).load()
     message = str(refusal.value)
-    assert message.startswith(f"{folder} lacks t10k-labels-idx1-ubyte (or .gz): ")
+    assert message.startswith(f"{folder} lacks t10k-labels-idx1-ubyte[.gz]: ")
     assert "dataset.download=true" in message
     assert torchvision.datasets.MNIST.mirrors[0] in message
     assert "\n" not in message
 
 
-class Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None:
-        pass
-
-
 @pytest.fixture
-def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A local server of the four files that torchvision takes for MNIST's mirror; yields the folder it serves."""
+def mirror(tmp_path: Path, serve: Callable[[Path], str], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A local server of the four files that torchvision takes for MNIST's mirror; the folder it serves."""
     folder = write(tmp_path / "served")
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder)))
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     names = [f"{name}.gz" for name in FILES]
     resources = [(name, hashlib.md5((folder / name).read_bytes()).hexdigest()) for name in names]
-    monkeypatch.setattr(torchvision.datasets.MNIST, "mirrors", [f"http://127.0.0.1:{server.server_port}/"])
+    monkeypatch.setattr(torchvision.datasets.MNIST, "mirrors", [serve(folder)])
     monkeypatch.setattr(torchvision.datasets.MNIST, "resources", resources)
-    yield folder
-    server.shutdown()
-    server.server_close()
+    return folder
 
 
 def test_missing_files_are_downloaded(tmp_path: Path, mirror: Path) -> None:

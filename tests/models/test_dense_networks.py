@@ -8,8 +8,9 @@ from torch import nn
 from fedrun.datasets.base import Spec
 from fedrun.errors import InputError
 from fedrun.models.logistic import Logistic
+from fedrun.models.maxfl_mlp import MaxflMLP, MaxflSent140MLP
 from fedrun.models.mlp import MLP
-from fedrun.models.mnist_2nn import Mnist2NN
+from fedrun.models.mnist_2nn import FeddcEmnistFCN, Mnist2NN
 from fedrun.parameters import count, layout_of
 
 MNIST = Spec((1, 28, 28), 10)
@@ -22,7 +23,7 @@ def test_mnist_2nn_equals_the_papers_layers(same_network):
         )
 
     assert count(Mnist2NN(hidden=(200, 200)).build(MNIST)) == 199_210
-    assert count(Mnist2NN(hidden=(100, 100)).build(MNIST)) == 89_610
+    assert count(FeddcEmnistFCN(hidden=(100, 100)).build(MNIST)) == 89_610
     same_network(lambda: Mnist2NN(hidden=(200, 200)).build(MNIST), layers, torch.rand(3, 1, 28, 28))
 
 
@@ -37,8 +38,16 @@ def test_mlp_equals_its_layer_table(same_network):
 
 
 def test_recovered_maxfl_widths():
-    assert count(MLP(hidden=(64, 30), dropout=0.5).build(MNIST)) == 52_500
-    assert count(MLP(hidden=(128, 86, 30), dropout=0.0).build(Spec((200,), 2))) == 39_494
+    assert count(MaxflMLP(hidden=(64, 30), dropout=0.5).build(MNIST)) == 52_500
+    assert count(MaxflMLP(hidden=(64, 30), dropout=0.5).build(Spec((1, 28, 28), 62))) == 54_112
+    assert count(MaxflSent140MLP(hidden=(128, 86, 30)).build(Spec((200,), 2))) == 39_494
+
+
+def test_maxfl_drops_units_of_the_first_hidden_layer_only():
+    network = MaxflMLP(hidden=(64, 30), dropout=0.5).build(MNIST)
+    names = [type(module).__name__ for module in network.get_submodule("encoder")]
+    assert names == ["Flatten", "Linear", "ReLU", "Dropout", "Linear", "ReLU"]
+    assert network.get_submodule("encoder")[3].p == 0.5
 
 
 def test_dropout_follows_each_relu_and_acts_in_training_only():
@@ -76,6 +85,12 @@ def test_texts_are_refused():
         Logistic(zero_init=False).check(text)
     with pytest.raises(InputError, match="model=mnist_2nn reads inputs of shape 1x28x28, .* samples are 1x8x8$"):
         Mnist2NN(hidden=(200, 200)).check(Spec((1, 8, 8), 10))
+    with pytest.raises(InputError, match="model=feddc_emnist_fcn reads inputs of shape 1x28x28, .* samples are 1x8x8$"):
+        FeddcEmnistFCN(hidden=(100, 100)).check(Spec((1, 8, 8), 10))
+    with pytest.raises(InputError, match="model=maxfl_mlp reads inputs of shape 1x28x28, .* samples are 80 symbols$"):
+        MaxflMLP(hidden=(64, 30), dropout=0.5).check(text)
+    with pytest.raises(InputError, match="model=maxfl_sent140_mlp reads inputs of shape 200, .* are 200 symbols$"):
+        MaxflSent140MLP(hidden=(128, 86, 30)).check(Spec((200,), 2, 80))
 
 
 def test_widths_must_be_positive_integers():

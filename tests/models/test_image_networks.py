@@ -1,4 +1,4 @@
-"""The convolutional networks of LEAF and McMahan et al."""
+"""The convolutional networks of LEAF, McMahan et al., NIID-Bench and FedDC."""
 
 import pytest
 import torch
@@ -6,14 +6,18 @@ from torch import nn
 
 from fedrun.datasets.base import Spec
 from fedrun.errors import InputError
+from fedrun.models.feddc_cifar_cnn import FeddcCifarCNN
 from fedrun.models.leaf_celeba_cnn import LeafCelebaCNN
 from fedrun.models.leaf_femnist_cnn import LeafFemnistCNN
 from fedrun.models.mnist_cnn import MnistCNN
+from fedrun.models.niid_simple_cnn import NiidSimpleCNN
+from fedrun.models.niid_vgg9 import NiidVGG9
 from fedrun.parameters import count, layout_of
 
 FEMNIST = Spec((1, 28, 28), 62)
 MNIST = Spec((1, 28, 28), 10)
 CELEBA = Spec((3, 84, 84), 2)
+CIFAR10 = Spec((3, 32, 32), 10)
 
 
 def papers_layers(hidden, classes):
@@ -73,6 +77,87 @@ def test_leaf_celeba_cnn_equals_its_layer_table(same_network):
         return nn.Sequential(*modules, nn.Flatten(), nn.Linear(800, 2))
 
     same_network(lambda: LeafCelebaCNN().build(CELEBA), layers, torch.rand(2, 3, 84, 84))
+
+
+def lenet(first, second, features, *hidden):
+    """LeNet's plan for three channels and ten classes, ReLU before pooling."""
+    widths = (features, *hidden)
+    return nn.Sequential(
+        nn.Conv2d(3, first, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(first, second, 5), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(widths[0], widths[1]), nn.ReLU(), nn.Linear(widths[1], widths[2]), nn.ReLU(),
+        nn.Linear(widths[2], 10),
+    )  # fmt: skip
+
+
+def test_niid_simple_cnn_and_feddc_cifar_cnn_have_the_papers_parameters():
+    simple, feddc = NiidSimpleCNN(encoders=1), FeddcCifarCNN()
+    assert count(simple.build(CIFAR10)) == 62_006
+    assert count(simple.build(MNIST)) == 44_426
+    assert count(feddc.build(CIFAR10)) == 797_962
+    assert count(feddc.build(Spec((3, 32, 32), 100))) == 815_332
+    layout = layout_of(simple.build(CIFAR10))
+    assert (layout.embedding, layout.head.stop - layout.head.start) == (84, 850)
+
+
+def test_they_equal_their_layer_tables(same_network):
+    images = torch.rand(2, 3, 32, 32)
+    same_network(lambda: NiidSimpleCNN(encoders=1).build(CIFAR10), lambda: lenet(6, 16, 400, 120, 84), images)
+    same_network(lambda: FeddcCifarCNN().build(CIFAR10), lambda: lenet(64, 64, 1600, 384, 192), images)
+
+
+def test_parallel_encoders_are_networks_of_their_own_below_one_head():
+    recipe = NiidSimpleCNN(encoders=5)
+    layout = layout_of(recipe.build(CIFAR10))
+    assert layout.trainable == layout.size == 5 * 61_156 + 4_210 == 309_990
+    assert layout.embedding == 5 * 84
+    torch.manual_seed(0)
+    network = NiidSimpleCNN(encoders=2).build(CIFAR10)
+    torch.manual_seed(0)
+    first, second = (lenet(6, 16, 400, 120, 84)[:-1] for _ in range(2))
+    images = torch.rand(3, 3, 32, 32)
+    # The layers of the first encoder are drawn before the second's; lenet() also draws a head, so compare the first.
+    embeddings = network.get_submodule("encoder")(images)
+    assert embeddings.shape == (3, 168)
+    assert torch.equal(embeddings[:, :84], first(images))
+    second.load_state_dict(
+        dict(zip(second.state_dict(), list(network.get_submodule("encoder").state_dict().values())[8:], strict=True))
+    )
+    assert torch.equal(embeddings[:, 84:], second(images))
+
+
+def test_niid_vgg9_equals_its_layer_table(same_network):
+    def layers():
+        modules, channels = [], 3
+        for width, pooled in ((32, False), (64, True), (128, False), (128, True), (256, False), (256, True)):
+            modules += [nn.Conv2d(channels, width, 3, padding=1), nn.ReLU()] + [nn.MaxPool2d(2)] * pooled
+            channels = width
+        linear = [nn.Linear(4096, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10)]
+        return nn.Sequential(*modules, nn.Flatten(), *linear)
+
+    network = NiidVGG9().build(CIFAR10)
+    assert count(network) == 3_491_530
+    assert layout_of(network).embedding == 512
+    assert count(NiidVGG9().build(MNIST)) == 3_491_530 - 576 - (4096 - 9 * 256) * 512
+    same_network(lambda: NiidVGG9().build(CIFAR10), layers, torch.rand(2, 3, 32, 32))
+
+
+def test_niid_vgg9_drops_where_the_code_does():
+    names = [type(module).__name__ for module in NiidVGG9().build(CIFAR10).get_submodule("encoder")]
+    assert names[10:12] == ["Dropout2d", "Conv2d"]
+    assert names[-7:] == ["Flatten", "Dropout", "Linear", "ReLU", "Linear", "ReLU", "Dropout"]
+
+
+@pytest.mark.parametrize(("recipe", "least"), [(NiidSimpleCNN(encoders=1), 16), (FeddcCifarCNN(), 16), (NiidVGG9(), 8)])
+def test_the_smallest_images_work_and_smaller_ones_are_refused(recipe, least):
+    smallest = Spec((2, least, least), 3)
+    recipe.check(smallest)
+    assert recipe.build(smallest)(torch.rand(2, 2, least, least)).shape == (2, 3)
+    shape = f"2x{least}x{least - 1}"
+    with pytest.raises(InputError, match=f"reads images of at least {least}x{least} pixels, .* samples are {shape}$"):
+        recipe.check(Spec((2, least, least - 1), 3))
+    for other, found in ((Spec((200,), 2), "200"), (Spec((80,), 80, 80), "80 symbols")):
+        with pytest.raises(InputError, match=f"but the dataset's samples are {found}$"):
+            recipe.check(other)
 
 
 @pytest.mark.parametrize(

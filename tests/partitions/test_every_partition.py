@@ -25,7 +25,9 @@ small = st.integers(1, 12)
 concentration = st.sampled_from([1e-6, 0.01, 0.5, 100.0])
 sigma = st.sampled_from([0.0, 0.3, 2.0, 1000.0])
 SCHEMES = {
-    "natural": st.builds(Natural, train_fraction=st.just(0.7), min_samples=st.just(1), seed=st.none()),
+    "natural": st.builds(
+        Natural, sample_fraction=st.just(1.0), train_fraction=st.just(0.7), min_samples=st.just(1), seed=st.none()
+    ),
     "iid": st.builds(IID, clients=small, seed=st.none()),
     "iid_class_exact": st.builds(IIDClassExact, clients=st.integers(1, 3), seed=st.none()),
     "shards": st.builds(Shards, clients=small, shards_per_client=st.integers(1, 4), seed=st.none()),

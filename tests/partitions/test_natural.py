@@ -1,4 +1,5 @@
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,7 @@ from fedrun.partitions.natural import Natural
 def test_the_publishers_split_is_kept(make_dataset):
     # users 0..3 hold samples [0 1 2], [3], [4 5], [6 7 8 9]; the publisher trains on the first two
     dataset = make_dataset([0, 1] * 5, 4, user_sizes=[3, 1, 2, 4], training_users=2)
-    federation = Natural(train_fraction=0.9, min_samples=1, seed=0).split(dataset, 5)
+    federation = Natural(sample_fraction=1.0, train_fraction=0.9, min_samples=1, seed=0).split(dataset, 5)
     assert [federation.train[k].tolist() for k in range(len(federation.train))] == [[0, 1, 2], [3]]
     assert [federation.test[k].tolist() for k in range(len(federation.test))] == [[4, 5], [6, 7, 8, 9]]
     assert federation.train.names == ("user0", "user1")
@@ -20,7 +21,7 @@ def test_the_publishers_split_is_kept(make_dataset):
 
 def test_small_users_are_dropped_in_training_and_test(make_dataset):
     dataset = make_dataset([0, 1] * 5, 4, user_sizes=[3, 1, 2, 4], training_users=2)
-    federation = Natural(train_fraction=0.9, min_samples=3, seed=0).split(dataset, 0)
+    federation = Natural(sample_fraction=1.0, train_fraction=0.9, min_samples=3, seed=0).split(dataset, 0)
     assert federation.train.names == ("user0",) and federation.train[0].tolist() == [0, 1, 2]
     assert federation.test.names == ("user3",) and federation.test[0].tolist() == [6, 7, 8, 9]
 
@@ -37,7 +38,7 @@ def test_without_a_publishers_split_users_are_drawn_as_in_leaf(make_dataset, siz
     train = [user for user in range(len(sizes)) if user in chosen and sizes[user] >= 2]
     test = [user for user in range(len(sizes)) if user not in chosen and sizes[user] >= 2]
     dataset = make_dataset([0] * sum(sizes), sum(sizes), user_sizes=sizes)
-    partition = Natural(train_fraction=fraction, min_samples=2, seed=None)
+    partition = Natural(sample_fraction=1.0, train_fraction=fraction, min_samples=2, seed=None)
     if not (train and test):
         with pytest.raises(InputError, match="user is left"):
             partition.split(dataset, seed)
@@ -52,7 +53,7 @@ def test_without_a_publishers_split_users_are_drawn_as_in_leaf(make_dataset, siz
 def test_leafs_published_numbers_of_users(make_dataset):
     for users, expected in ((3550, (3195, 355)), (9343, (8408, 935)), (1129, (1016, 113)), (660, (594, 66))):
         dataset = make_dataset([0] * users, users, user_sizes=[1] * users)
-        federation = Natural(train_fraction=0.9, min_samples=1, seed=0).split(dataset, 0)
+        federation = Natural(sample_fraction=1.0, train_fraction=0.9, min_samples=1, seed=0).split(dataset, 0)
         assert (len(federation.train), len(federation.test)) == expected
 
 
@@ -60,18 +61,46 @@ def test_seed_zero_is_not_the_runs_seed(make_dataset):
     dataset = make_dataset([0] * 50, 50, user_sizes=[1] * 50)
 
     def names(own, run):
-        return Natural(train_fraction=0.5, min_samples=1, seed=own).split(dataset, run).train.names
+        return Natural(sample_fraction=1.0, train_fraction=0.5, min_samples=1, seed=own).split(dataset, run).train.names
 
     assert names(0, 1) == names(0, 2) == names(None, 0) != names(None, 1)
 
 
 def test_refusals(make_dataset):
-    natural = Natural(train_fraction=0.9, min_samples=1, seed=0)
+    natural = Natural(sample_fraction=1.0, train_fraction=0.9, min_samples=1, seed=0)
     with pytest.raises(InputError, match="users, and this one has none; allowed here: any other partition"):
         natural.split(make_dataset([0, 1], 1), 0)
-    with pytest.raises(InputError, match="no training user is left of 1 users with train_fraction=0.9"):
+    with pytest.raises(
+        InputError, match="no training user is left of 1 users with sample_fraction=1, train_fraction=0.9"
+    ):
         natural.split(make_dataset([0, 1], 2, user_sizes=[2]), 0)
     with pytest.raises(InputError, match="no test user is left of 2 users.* min_samples=2"):
-        Natural(train_fraction=0.9, min_samples=2, seed=0).split(
+        Natural(sample_fraction=1.0, train_fraction=0.9, min_samples=2, seed=0).split(
             make_dataset([0, 1, 1], 2, user_sizes=[2, 1], training_users=1), 0
         )
+
+
+@given(sizes=st.lists(st.integers(1, 6), min_size=8, max_size=30), seed=st.integers(0, 20))
+def test_users_are_drawn_until_they_have_their_share_of_the_samples(make_dataset, sizes, seed):
+    dataset = make_dataset([0] * sum(sizes), sum(sizes), user_sizes=sizes)
+    order = list(range(len(sizes)))
+    random.Random(seed).shuffle(order)
+    drawn, total = [], 0
+    for user in order:
+        if total < 0.5 * sum(sizes):
+            drawn.append(user)
+            total += sizes[user]
+    drawn.sort()
+    chosen = {drawn[place] for place in random.Random(seed).sample(range(len(drawn)), int(0.7 * len(drawn)))}
+    federation = Natural(sample_fraction=0.5, train_fraction=0.7, min_samples=1, seed=None).split(dataset, seed)
+    assert federation.train.names == tuple(f"user{user}" for user in drawn if user in chosen)
+    assert federation.test.names == tuple(f"user{user}" for user in drawn if user not in chosen)
+
+
+def test_a_user_in_both_splits_is_drawn_or_left_out_as_a_whole(make_dataset):
+    dataset = make_dataset([0] * 40, 20, user_sizes=[1] * 40, training_users=20)
+    names = tuple(f"user{user % 20}" for user in range(40))
+    dataset = replace(dataset, users=replace(dataset.users, names=names))
+    federation = Natural(sample_fraction=0.5, train_fraction=0.9, min_samples=1, seed=0).split(dataset, 0)
+    assert len(federation.train) == 10
+    assert federation.train.names == federation.test.names

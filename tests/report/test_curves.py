@@ -5,7 +5,7 @@ import pytest
 from matplotlib.image import imread
 
 from fedrun.errors import InputError
-from fedrun.report.curves import curve, plot_curves, read_rows
+from fedrun.report.curves import curve, plot_curves, plot_metric, read_rows, spent
 
 
 def test_rows_are_read_with_nan_and_null(tmp_path):
@@ -126,3 +126,45 @@ def test_plotting_leaves_matplotlib_as_it_was(tmp_path):
     before = dict(matplotlib.rcParams)
     plot_curves({"a": [[row(0)]]}, tmp_path / "curves.png", (0.5,))
     assert dict(matplotlib.rcParams) == before
+
+
+COSTS = ("cost/params_up", "cost/params_down", "cost/client_samples")
+
+
+def costly(number, up, down, samples, seconds, value=0.5):
+    return {
+        "round": number,
+        "test/f1": value,
+        **dict(zip(COSTS, (up, down, samples), strict=True)),
+        "time/round_s": seconds,
+    }
+
+
+def test_what_the_rounds_cost():
+    # Evaluated every other round: rounds 1 and 2 are taken to have lasted 0.5 s each, 3 and 4 1 s each, 5 2 s.
+    found = [costly(0, 0, 0, 0, None), costly(2, 10, 20, 7, 0.5), costly(4, 20, 40, 9, 1.0), costly(5, 25, 50, 10, 2.0)]
+    assert spent(found, "rounds") == [0, 2, 4, 5]
+    assert spent(found, "params") == [0, 30, 60, 75]
+    assert spent(found, "samples") == [0, 7, 9, 10]
+    assert spent(found, "seconds") == [0, 1, 3, 5]
+
+
+def test_a_curve_against_a_cost_stands_at_the_seeds_mean_cost():
+    seeds = [
+        [costly(0, 0, 0, 0, None, 0.1), costly(1, 1, 1, 10, 1.0, 0.4)],
+        [costly(0, 0, 0, 0, None, 0.3), costly(1, 1, 1, 30, 3.0, 0.8), costly(2, 2, 2, 60, 1.0, 0.9)],
+    ]
+    found = curve(seeds, "test/f1", "samples")
+    np.testing.assert_array_equal(found.x, [0, 20, math.nan])
+    np.testing.assert_allclose(found.mean, [0.2, 0.6, math.nan])
+    np.testing.assert_allclose(found.std, [0.1, 0.2, math.nan])
+    assert curve(seeds, "test/f1", "seconds").x[1] == 2.0
+
+
+def test_no_curve_against_what_was_not_recorded(tmp_path):
+    runs = {"a": [[{"round": 0, "test/f1": 0.5}]]}
+    assert curve(runs["a"], "test/f1", "params") is None
+    with pytest.raises(InputError, match=r"^test/f1 against params: no run has both in any round$"):
+        plot_metric(runs, tmp_path / "c.png", "test/f1", "params", ())
+    plot_metric(runs, tmp_path / "c.png", "test/f1", "rounds", (0.5,))
+    assert (tmp_path / "c.png").stat().st_size > 0

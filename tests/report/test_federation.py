@@ -8,7 +8,7 @@ import torch
 
 from fedrun.datasets.base import Dataset, Scaled, Spec
 from fedrun.federation import Federation, Shares
-from fedrun.report.federation import COLUMNS, Spread, label_counts, plot_labels, summarise
+from fedrun.report.federation import COLUMNS, Spread, label_counts, plot_labels, plot_sizes, summarise
 
 
 def federation_of(labels, parts, test_parts, classes, names=None):
@@ -79,3 +79,11 @@ def test_heat_map_is_a_readable_png(tmp_path, clients, classes):
 def test_importing_the_report_does_not_load_matplotlib():
     code = "import sys, fedrun.report.federation; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("sizes", [(1,), (5, 1, 3), (1, 10_000), (0, 2), ()])
+def test_the_picture_of_sizes_is_written(tmp_path, sizes):
+    parts = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1]) if sizes else []
+    plot_sizes(federation_of([0] * sum(sizes), parts, [[]], classes=2), tmp_path / "sizes.png")
+    picture = matplotlib.image.imread(tmp_path / "sizes.png")
+    assert picture.shape[0] > 300 and picture.min() < 0.5

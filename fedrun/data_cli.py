@@ -1,0 +1,161 @@
+"""The ``fedrun-data`` command: fetch datasets, list them, look at a federation.
+
+Exit status: 0 done; 2 the input cannot be used (one line says why); 130 interrupted (what was fetched is kept).
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from fedrun.deferred import defer
+from fedrun.errors import InputError
+
+if TYPE_CHECKING:
+    from fedrun.fetching.fetch import Reporter
+
+BAD_INPUT = 2
+INTERRUPTED = 130
+
+EPILOG = """examples:
+  fedrun-data list                                     what is there, what is missing
+  fedrun-data femnist                                  fetch it into data/
+  fedrun-data cifar10 --from ~/Downloads               take it from files that are here already
+  fedrun-data show dataset=digits partition=dirichlet  who holds what: numbers and two pictures
+"""
+
+
+class OneLine(argparse.ArgumentParser):
+    """A parser whose complaints are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(BAD_INPUT, f"fedrun-data: {message}; see fedrun-data --help\n")
+
+
+def main() -> None:
+    """The ``fedrun-data`` command."""
+    defer("torch")
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Carry out a command line; the exit status."""
+    parser = OneLine(
+        prog="fedrun-data",
+        description="Fetches datasets and shows federations.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("what", help="a dataset to fetch, or list, or show")
+    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help="for show: as for fedrun")
+    parser.add_argument("--data-dir", type=Path, default=Path("data"), help="folder in which datasets lie (data)")
+    parser.add_argument("--url", help="base address to fetch from instead of the publisher's")
+    parser.add_argument("--from", type=Path, dest="source", help="folder or archive to take the files from")
+    parser.add_argument("--to", type=Path, default=Path(), help="for show: folder for the pictures (.)")
+    options = parser.parse_intermixed_args(arguments)
+    logging.basicConfig(handlers=[logging.StreamHandler(sys.stdout)], format="%(message)s", force=True)
+    logging.getLogger("fedrun").setLevel(logging.INFO)
+    try:
+        if options.what != "show" and options.settings:
+            raise InputError(
+                f"{options.settings[0]}: settings are for fedrun-data show; --data-dir says where data lie"
+            )
+        match options.what:
+            case "show":
+                show(options.settings, options.to)
+            case "list":
+                list_datasets(options.data_dir.expanduser())
+            case name:
+                bring(name, options.data_dir.expanduser(), options.url, options.source)
+    except InputError as error:
+        print(f"fedrun-data: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except KeyboardInterrupt:
+        print("fedrun-data: interrupted; the same command continues", file=sys.stderr)
+        return INTERRUPTED
+    return 0
+
+
+def bring(name: str, data_dir: Path, url: str | None, source: Path | None) -> None:
+    """Fetch a dataset, or take it from files that the user has.
+
+    Raises:
+        InputError: there is no such dataset, or it cannot be had.
+    """
+    from fedrun.fetching.catalogue import catalogue
+    from fedrun.fetching.fetch import fetch, take
+
+    entries = catalogue()
+    if name not in entries:
+        raise InputError(f"{name}: no such dataset; allowed: {', '.join(entries)}, or list, or show")
+    if not entries[name].missing(data_dir):
+        print(f"{name} is in {data_dir}")
+    elif source is None:
+        with _progress() as report:
+            fetch(name, entries[name], data_dir, url, report)
+    elif not (source := source.expanduser()).exists():
+        raise InputError(f"--from {source}: no such file or folder")
+    else:
+        take(name, entries[name], data_dir, source, url)
+
+
+def list_datasets(data_dir: Path) -> None:
+    """Print every dataset that can be fetched, whether it is there, and otherwise what it lacks."""
+    from fedrun.fetching.catalogue import catalogue
+
+    for name, entry in catalogue().items():
+        missing = entry.missing(data_dir)
+        size = "" if entry.megabytes is None else f"{entry.megabytes} MB, "
+        print(f"{name:<13}{'missing' if missing else 'there':<9}{entry.what}; {size}licence: {entry.licence}")
+        if missing:
+            print(f"{'':<13}lacks {', '.join(str(data_dir / pattern) for pattern in missing)}")
+
+
+def show(settings: Sequence[str], folder: Path) -> None:
+    """Print a composed federation's numbers and write its pictures.
+
+    Args:
+        settings: as for fedrun, such as ``dataset=mnist``.
+        folder: where ``labels.png`` and ``samples.png`` go.
+
+    Raises:
+        InputError: the configuration or the data cannot be used, or the pictures cannot be written.
+    """
+    from fedrun.config import build_experiment, compose
+    from fedrun.report.federation import plot_labels, plot_sizes, summarise
+
+    experiment = build_experiment(compose(settings).config)
+    partitioned = experiment.partition.split(experiment.dataset.load(), experiment.seed)
+    federation = experiment.population.populate(partitioned, experiment.seed)
+    print(summarise(federation))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, plot in (("labels.png", plot_labels), ("samples.png", plot_sizes)):
+            plot(federation, folder / name)
+            print(folder / name)
+    except OSError as error:
+        raise InputError(f"{folder}: the pictures cannot be written: {error.strerror}; choose another --to") from error
+
+
+@contextmanager
+def _progress() -> Iterator[Reporter]:
+    """A bar for each file, in a terminal; otherwise nothing but the messages."""
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    from fedrun.fetching.download import Progress as Told
+
+    with Progress(
+        TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(),
+        disable=not sys.stdout.isatty(),
+    ) as bars:  # fmt: skip
+
+        def report(file: str) -> Told:
+            task = bars.add_task(file, total=None)
+            return lambda have, whole: bars.update(task, completed=have, total=whole)
+
+        yield report

@@ -1,0 +1,169 @@
+"""Where datasets come from, and the files below ``data_dir`` that their loaders read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedrun.errors import InputError
+from fedrun.fetching.download import get_json
+
+HUB = "https://huggingface.co"
+
+
+@dataclass(frozen=True)
+class Download:
+    """One published file.
+
+    Attributes:
+        urls: addresses of the same file, to be tried in this order.
+        place: relative to ``data_dir``: the file's name, or for an archive the folder that it is unpacked to.
+        checksum: the publisher's or a public library's, such as ``md5:...``; None: recorded at the first download.
+        unpack: only members whose names begin with this text, which is cut off up to its last ``/``; None: no archive.
+    """
+
+    urls: tuple[str, ...]
+    place: str
+    checksum: str | None = None
+    unpack: str | None = None
+
+    @property
+    def file(self) -> str:
+        """The published file's own name."""
+        return (self.place if self.unpack is None else self.urls[0]).rpartition("/")[2]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A dataset, or what one needs.
+
+    Attributes:
+        what: a few words.
+        licence: as far as the publisher states it.
+        megabytes: size of the download; None where it is not known.
+        wants: patterns of files below ``data_dir``; the dataset is there when each is matched.
+        downloads: what to fetch; given another base address, or None.
+    """
+
+    what: str
+    licence: str
+    megabytes: int | None
+    wants: tuple[str, ...]
+    downloads: Callable[[str | None], tuple[Download, ...]]
+
+    def missing(self, data_dir: Path) -> list[str]:
+        """The patterns that no file matches."""
+        return [pattern for pattern in self.wants if next(data_dir.glob(pattern), None) is None]
+
+
+def published(*downloads: Download) -> Callable[[str | None], tuple[Download, ...]]:
+    """Known files; another base address replaces everything before their names."""
+
+    def at(base: str | None) -> tuple[Download, ...]:
+        if base is None:
+            return downloads
+        return tuple(
+            Download((f"{base.rstrip('/')}/{item.urls[0].rpartition('/')[2]}",), item.place, item.checksum, item.unpack)
+            for item in downloads
+        )
+
+    return at
+
+
+def on_hub(repository: str, name: str) -> Callable[[str | None], tuple[Download, ...]]:
+    """The Parquet files of a dataset on the Hugging Face hub, as its converter publishes them: ``test`` goes to
+    ``<name>/test``, every other split to ``<name>/train``.
+    """
+
+    def at(base: str | None) -> tuple[Download, ...]:
+        address = f"{(base or HUB).rstrip('/')}/api/datasets/{repository}/parquet"
+        listed = get_json(address)
+        configurations = listed if isinstance(listed, dict) else {}
+        splits = configurations.get("default", next(iter(configurations.values()), None))
+        files = (
+            [(split, number, url) for split, urls in splits.items() for number, url in enumerate(urls)]
+            if isinstance(splits, dict)
+            else []
+        )
+        if not files or not all(isinstance(url, str) and str(split).isidentifier() for split, _, url in files):
+            raise InputError(f"{address} does not list Parquet files by split")
+        return tuple(
+            Download((url,), f"{name}/{'test' if split == 'test' else 'train'}/{split}-{number:04d}.parquet")
+            for split, number, url in files
+        )
+
+    return at
+
+
+def catalogue() -> dict[str, Entry]:
+    """All entries by name; addresses and checksums are those of the installed torchvision where it has them."""
+    from torchvision import datasets
+
+    def idx(kind: type[datasets.MNIST], folder: str) -> Callable[[str | None], tuple[Download, ...]]:
+        return published(
+            *(
+                Download(tuple(mirror + file for mirror in kind.mirrors), f"{folder}/raw/{file}", f"md5:{md5}")
+                for file, md5 in kind.resources
+            )
+        )
+
+    def idx_files(folder: str) -> tuple[str, ...]:
+        names = (f"{part}-{kind}-ubyte*" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
+        return tuple(f"{folder}/raw/{name}" for name in names)
+
+    def cifar(kind: type[datasets.CIFAR10]) -> Callable[[str | None], tuple[Download, ...]]:
+        return published(Download((kind.url,), ".", f"md5:{kind.tgz_md5}", unpack=""))
+
+    svhn = [datasets.SVHN.split_list[split] for split in ("train", "test")]
+    emnist = Download((datasets.EMNIST.url,), "EMNIST/raw", f"md5:{datasets.EMNIST.md5}", unpack="gzip/")
+    imagenet = Download(
+        ("http://cs231n.stanford.edu/tiny-imagenet-200.zip",), ".", "md5:90528d7ca1a48142e341f4ef8d21d0de", unpack=""
+    )
+    tweets = Download(
+        ("https://cs.stanford.edu/people/alecmgo/trainingandtestdata.zip",), "sent140/train", unpack="training."
+    )
+    glove = Download(("https://nlp.stanford.edu/data/glove.twitter.27B.zip",), "glove", unpack="glove.twitter.27B.200d")
+    leaf = "BSD 2-clause (LEAF)"
+    return {
+        "mnist": Entry("handwritten digits", "CC BY-SA 3.0", 12, idx_files("MNIST"), idx(datasets.MNIST, "MNIST")),
+        "fmnist": Entry(
+            "clothes", "MIT", 31, idx_files("FashionMNIST"), idx(datasets.FashionMNIST, "FashionMNIST")
+        ),
+        "emnist": Entry(
+            "digits and letters", "not stated", 562, ("EMNIST/raw/emnist-byclass-*-ubyte*",), published(emnist)
+        ),
+        "cifar10": Entry(
+            "photographs", "not stated", 171, ("cifar-10-batches-py/data_batch_5", "cifar-10-batches-py/test_batch"),
+            cifar(datasets.CIFAR10),
+        ),
+        "cifar100": Entry(
+            "photographs", "not stated", 170, ("cifar-100-python/train", "cifar-100-python/test"),
+            cifar(datasets.CIFAR100),
+        ),
+        "svhn": Entry(
+            "house numbers", "non-commercial use", 247, ("SVHN/train_32x32.mat", "SVHN/test_32x32.mat"),
+            published(*(Download((url,), f"SVHN/{file}", f"md5:{md5}") for url, file, md5 in svhn)),
+        ),
+        "tinyimagenet": Entry(
+            "photographs", "ImageNet's terms", 248,
+            ("tiny-imagenet-200/train/*/images/*.JPEG", "tiny-imagenet-200/val/val_annotations.txt"),
+            published(imagenet),
+        ),
+        "femnist": Entry(
+            "digits and letters by writer", leaf, None, ("femnist/train/*",),
+            on_hub("flwrlabs/femnist", "femnist"),
+        ),
+        "shakespeare": Entry(
+            "plays by role", leaf, None, ("shakespeare/train/*",),
+            on_hub("flwrlabs/shakespeare", "shakespeare"),
+        ),
+        "celeba": Entry(
+            "faces by celebrity", "non-commercial research", None, ("celeba/train/*",),
+            on_hub("flwrlabs/celeba", "celeba"),
+        ),
+        "sent140": Entry("tweets by author", "not stated", 81, ("sent140/train/*",), published(tweets)),
+        "glove": Entry(
+            "word vectors, for sent140", "PDDL 1.0", 1500, ("glove/glove.twitter.27B.200d.txt",), published(glove)
+        ),
+    }  # fmt: skip

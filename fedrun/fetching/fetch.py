@@ -1,0 +1,156 @@
+"""Bring a dataset's files into ``data_dir``."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fedrun.datasets.cache import locked
+from fedrun.errors import InputError
+from fedrun.fetching.catalogue import Download, Entry
+from fedrun.fetching.download import Progress, Unreachable, download, verified
+from fedrun.fetching.unpack import unpack
+
+logger = logging.getLogger(__name__)
+
+ASIDE = ".fedrun-downloads"
+"""Folder below ``data_dir`` for what is not whole yet, and for the checksums of what was fetched."""
+
+Reporter = Callable[[str], Progress]
+"""Gives each file, by its name, something to report its progress to."""
+
+
+def fetch(name: str, entry: Entry, data_dir: Path, base: str | None, report: Reporter) -> None:
+    """Download what an entry lacks; files that are in place already are left alone.
+
+    Args:
+        name: the entry's name.
+        entry: what to fetch.
+        data_dir: folder in which datasets lie.
+        base: another base address than the publisher's, or None.
+        report: shows progress.
+
+    Raises:
+        InputError: it cannot be fetched; the line says which files to put where by hand.
+    """
+    aside = data_dir / ASIDE / name
+    with _alone(aside):
+        try:
+            for item in entry.downloads(base):
+                if item.unpack is None and (data_dir / item.place).exists():
+                    continue
+                got = aside / item.file
+                if not got.exists():
+                    _download(item, got, data_dir, report(item.file))
+                _place(got, item, data_dir, aside)
+        except Unreachable as error:
+            raise InputError(f"{error}; {by_hand(name, entry, data_dir)}") from error
+        shutil.rmtree(aside, ignore_errors=True)
+    _check_complete(name, entry, data_dir)
+
+
+def take(name: str, entry: Entry, data_dir: Path, source: Path, base: str | None) -> None:
+    """Take an entry's files from a folder that has them, as published or as they lie below ``data_dir``, or from the
+    published archive itself. The source is only read.
+
+    Raises:
+        InputError: the source does not have the files, or they have the wrong checksum.
+    """
+    aside = data_dir / ASIDE / name
+    with _alone(aside):
+        if source.is_dir() and not entry.missing(source):
+            for path in sorted({path for pattern in entry.wants for path in source.glob(pattern) if path.is_file()}):
+                _copy(path, data_dir / path.relative_to(source), aside)
+        elif tables := sorted(source.glob("*.parquet")) if source.is_dir() else []:
+            for path in tables:
+                _copy(path, data_dir / name / "train" / path.name, aside)
+        else:
+            for item in entry.downloads(base):
+                path = source if source.is_file() else source / item.file
+                if not path.is_file():
+                    raise InputError(f"{source} lacks {item.file}; {by_hand(name, entry, data_dir)}")
+                try:
+                    verified(path, item.checksum)
+                except InputError as error:
+                    raise InputError(f"{path}: {error}") from None
+                _place(path, item, data_dir, aside)
+        shutil.rmtree(aside, ignore_errors=True)
+    _check_complete(name, entry, data_dir)
+
+
+def by_hand(name: str, entry: Entry, data_dir: Path) -> str:
+    """Which files to put where, without a connection."""
+    return (
+        f"without a connection, put the files {', '.join(str(data_dir / pattern) for pattern in entry.wants)} there "
+        f"yourself, or run fedrun-data {name} --from FOLDER, a folder that has them as published or in that layout"
+    )
+
+
+def _download(item: Download, path: Path, data_dir: Path, progress: Progress) -> None:
+    """Try a file's addresses in turn; compare with, or add to, the recorded checksums."""
+    record_path = data_dir / ASIDE / "checksums.json"
+    try:
+        record = json.loads(record_path.read_bytes()) if record_path.exists() else {}
+    except ValueError as error:
+        raise InputError(f"{record_path} is damaged: delete it and run again") from error
+    key = f"{item.place}/{item.file}" if item.unpack is not None else item.place
+    for number, url in enumerate(item.urls, start=1):
+        try:
+            record[key] = download(url, path, item.checksum or record.get(key), progress)
+            break
+        except Unreachable as error:
+            if number == len(item.urls):
+                raise
+            logger.warning("%s; trying %s", error, item.urls[number])
+    partial = record_path.with_name(f"checksums.{secrets.token_hex(4)}.partial")
+    partial.write_text(json.dumps(record, indent=1))
+    partial.replace(record_path)
+
+
+def _place(got: Path, item: Download, data_dir: Path, aside: Path) -> None:
+    """Put a whole file, or an archive's members, under the final names; the archive goes when that is done."""
+    if item.unpack is None:
+        _copy(got, data_dir / item.place, aside)
+    else:
+        folder = aside / "unpacked"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        for relative in unpack(got, folder, item.unpack):
+            target = data_dir / item.place / relative
+            target.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(folder / relative, target)
+
+
+def _copy(source: Path, target: Path, aside: Path) -> None:
+    """Copy by way of a partial file; a file that was fetched aside is moved instead."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if source.parent == aside:
+        os.replace(source, target)
+        return
+    partial = aside / f"{secrets.token_hex(4)}.partial"
+    shutil.copyfile(source, partial)
+    os.replace(partial, target)
+
+
+def _check_complete(name: str, entry: Entry, data_dir: Path) -> None:
+    if missing := entry.missing(data_dir):
+        raise InputError(f"{name}: still missing below {data_dir}: {', '.join(missing)}")
+    logger.info("%s is in %s", name, data_dir)
+
+
+@contextmanager
+def _alone(aside: Path) -> Iterator[None]:
+    """One process at a time brings files into a ``data_dir``; errors of the file system become one line."""
+    try:
+        aside.parent.mkdir(parents=True, exist_ok=True)
+        with locked(aside.parent):
+            aside.mkdir(exist_ok=True)
+            yield
+    except OSError as error:
+        raise InputError(f"{error.filename or aside} cannot be used: {error.strerror}") from error

@@ -1,0 +1,200 @@
+"""``fedrun-report``: tables, curves and a page from any set of run folders, and the papers' tables beside ours.
+
+Exit status: 0 done; 2 nothing can be reported, or the command line cannot be used (one line says why).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from fedrun.deferred import defer
+from fedrun.errors import InputError
+
+if TYPE_CHECKING:
+    from fedrun.report.curves import Against
+    from fedrun.report.runs import Run
+    from fedrun.report.settings import Setting
+
+BAD_INPUT = 2
+
+EXAMPLES = """\
+examples:
+  fedrun-report outputs/runs                                   tables in Markdown
+  fedrun-report outputs/runs --baseline fedavg                 and p-values against FedAvg, paired over seeds
+  fedrun-report outputs/runs --format html --to report.html    one page with curves to explore
+  fedrun-report outputs/runs --curve test/accuracy --against params --to curve.png
+  fedrun-report outputs --table turbosvm/table2                a paper's table, ours beside it
+  fedrun-report outputs --results --to RESULTS.md              every paper's table that has runs
+"""
+
+
+RESULTS = (
+    "# Results",
+    "The papers' tables with our numbers beside theirs. Written by `fedrun-report --results`, never by hand.",
+)
+
+
+def main() -> None:
+    """The ``fedrun-report`` command."""
+    defer("torch")  # needed to make runs, not to read them
+    try:
+        status = run(sys.argv[1:])
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever read our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 0
+    sys.exit(status)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Carry out a command line; the exit status."""
+    options = parser().parse_args(arguments)
+    try:
+        check(options)
+        from fedrun.report.runs import find
+
+        found = find(options.runs)
+        for problem in found.problems:
+            tell(problem)
+        if not found.runs:
+            raise InputError("no run that can be reported")
+        write(report(options, found.runs), options.to)
+    except InputError as error:
+        tell(str(error))
+        return BAD_INPUT
+    return 0
+
+
+def tell(line: str) -> None:
+    print(f"fedrun-report: {line}", file=sys.stderr)
+
+
+def check(options: argparse.Namespace) -> None:
+    """Refuse options that contradict one another.
+
+    Raises:
+        InputError: they do.
+    """
+    modes = [f"--{mode}" for mode in ("curve", "table", "results") if getattr(options, mode)]
+    if len(modes) > 1:
+        raise InputError(f"{' and '.join(modes)}: allowed: one of them")
+    if options.scale and not options.table:
+        raise InputError("--scale: allowed: with --table")
+    if options.against and not options.curve:
+        raise InputError("--against: allowed: with --curve")
+    if options.curve and not options.to:
+        options.to = f"{options.curve.replace('/', '_')}.png"
+    if modes and options.format in ("csv", "html"):
+        raise InputError(f"--format {options.format}: allowed: without {modes[0]}")
+
+
+def report(options: argparse.Namespace, runs: Sequence[Run]) -> str | None:
+    """What was asked for, as text; None where it was a picture, which is written already.
+
+    Raises:
+        InputError: it cannot be had from these runs.
+    """
+    from fedrun.report import comparison
+    from fedrun.report.paper_table import every_table, paper_tables
+    from fedrun.report.settings import settings
+    from fedrun.report.table import written
+
+    if options.table:
+        return written(paper_tables(options.table, options.scale, runs), options.format)
+    if options.results:
+        tables = every_table(runs)
+        return written(tables, options.format, RESULTS if options.format == "markdown" else ())
+    found, problems = settings(runs)
+    for problem in problems:
+        tell(problem)
+    if options.curve:
+        comparison.selected(found, [options.curve])
+        draw(found, options.curve, options.against or "rounds", options.target, Path(options.to))
+        return None
+    metrics = comparison.selected(found, options.metric)
+    if options.format == "csv":
+        return comparison.tidy(found, comparison.measured(found, metrics, options.target))
+    baseline = comparison.chosen_baseline(found, options.baseline) if options.baseline else None
+    tables = comparison.report(found, metrics, options.target, baseline, options.test)
+    if options.format == "html":
+        from fedrun.report.html_page import page
+
+        return page(f"{len(runs)} runs in {len(found)} settings", tables, found)
+    return written(tables, options.format)
+
+
+def draw(settings: Sequence[Setting], key: str, against: Against, targets: Sequence[float], path: Path) -> None:
+    """Write the curve of a metric as a PNG.
+
+    Raises:
+        InputError: there is nothing to draw, or the file cannot be written.
+    """
+    from fedrun.report.curves import plot_metric
+
+    seeds = {setting.name: [run.rows for run in setting.runs] for setting in settings}
+    try:
+        plot_metric(seeds, path, key, against, targets)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error.strerror or error})") from None
+    except ValueError as error:  # matplotlib's word for a format it does not know
+        raise InputError(f"{path}: {error}") from None
+    print(path)
+
+
+def write(text: str | None, to: str | None) -> None:
+    """Print a text, or write it to a file.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    if text is None:
+        return
+    if to is None:
+        print(text)
+        return
+    try:
+        Path(to).write_text(f"{text}\n", encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{to}: cannot be written ({error.strerror})") from None
+    print(to)
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse, but a mistake is told in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        tell(f"{message}; fedrun-report --help shows what is allowed")
+        sys.exit(BAD_INPUT)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = Parser(
+        prog="fedrun-report",
+        description="Reports on any set of run folders, and compares with the papers' tables.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("runs", nargs="*", default=["outputs"], metavar="RUNS", help="folders, or patterns of them (default: outputs)")
+    add("--format", choices=("markdown", "latex", "csv", "html"), default="markdown", help="default: markdown")
+    add("--to", metavar="FILE", help="write there instead of to the screen")
+    add("--metric", action="append", default=[], metavar="KEY", help="report this metric only (may be repeated)")
+    add("--target", action="append", default=[], type=float, metavar="A", help="rounds to this accuracy, too")
+    add("--baseline", metavar="SETTING", help="a setting's name or strategy to test the others against")
+    add("--test", choices=("t", "wilcoxon"), default="t", help="for that: paired t-test (default) or Wilcoxon's")
+    add("--curve", metavar="KEY", help="draw this metric as a PNG")
+    add("--against", choices=("rounds", "params", "samples", "seconds"), help="for that: the other axis")
+    add("--table", metavar="PAPER/TABLE", help="a paper's table, ours beside it")
+    add("--scale", choices=("full", "small", "smoke"), help="for that: which runs (default: the largest there are)")
+    add("--results", action="store_true", help="every paper's table that has runs")
+    return parser
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,189 @@
+"""The tables that compare settings."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+
+from fedrun.errors import InputError
+from fedrun.report import quantities, wording
+from fedrun.report.quantities import Measured, Quantity
+from fedrun.report.settings import Setting, differing, written
+from fedrun.report.significance import NAMES, Comparison, Test, compare, smallest_p
+from fedrun.report.table import Table
+
+SPREAD = "Mean ± std over seeds (ddof 0)"
+
+
+def selected(settings: Sequence[Setting], wanted: Sequence[str]) -> list[str]:
+    """The metrics to report: the wanted ones, or all that were recorded but for the servers' internals.
+
+    Raises:
+        InputError: no run has a wanted metric.
+    """
+    recorded = quantities.metrics(run for setting in settings for run in setting.runs)
+    if missing := [key for key in wanted if key not in recorded]:
+        raise InputError(f"{missing[0]}: no run has this metric; allowed: {', '.join(recorded)}")
+    return list(wanted) or [key for key in recorded if not key.startswith(quantities.INTERNALS)]
+
+
+def measured(settings: Sequence[Setting], metrics: Sequence[str], targets: Sequence[float]) -> list[Quantity]:
+    """Everything that is reported of each setting."""
+    runs = [run for setting in settings for run in setting.complete]
+    return [
+        *(Quantity("final", key) for key in metrics),
+        *(Quantity("best", key) for key in metrics if not key.startswith(quantities.TRAINING)),
+        *quantities.targets(runs, targets),
+        *quantities.costs(runs),
+    ]
+
+
+def report(
+    settings: Sequence[Setting],
+    metrics: Sequence[str],
+    targets: Sequence[float] = (),
+    baseline: Setting | None = None,
+    test: Test = "t",
+) -> list[Table]:
+    """The tables of a report; settings without a complete run appear in the first one only.
+
+    Args:
+        settings: what is compared.
+        metrics: to report.
+        targets: accuracies to report the first round of, besides the runs' own.
+        baseline: one of the settings, to test the others against.
+        test: the test for that.
+    """
+    every = measured(settings, metrics, targets)
+    tables = [overview(settings)]
+    whole = [setting for setting in settings if setting.complete]
+    if not whole:
+        return [*tables, *differences(settings)]
+    percent = f"{SPREAD}; shares in percent."
+    notes = {"final": percent, "best": percent, "rounds to": f"{SPREAD}; >N: some seed did not reach it in N rounds."}
+    titles = {"final": "After the last round", "best": "Best round", "rounds to": "Rounds to a test accuracy"}
+    for kind, title in titles.items():
+        tables += _table(title, whole, [quantity for quantity in every if quantity.kind == kind], notes[kind])
+    if baseline is not None:
+        tables.append(significance(whole, baseline, metrics, every, test))
+    tables += _table("Costs", whole, [quantity for quantity in every if quantity.kind == "cost"], COSTS)
+    return [*tables, *differences(settings)]
+
+
+COSTS = (
+    "Totals over clients and rounds: params up and down are numbers sent by and to clients; client samples were "
+    "trained on, forward samples only looked at."
+)
+
+
+def overview(settings: Sequence[Setting]) -> Table:
+    """The settings and their seeds."""
+    rows = tuple(
+        (
+            setting.name,
+            setting.dataset,
+            setting.strategy,
+            ", ".join(str(run.seed) if run.complete else f"({run.seed})" for run in setting.runs),
+        )
+        for setting in settings
+    )
+    partial = any(not run.complete for setting in settings for run in setting.runs)
+    notes = ("Seeds in brackets: not complete; they count in curves only.",) if partial else ()
+    return Table("Settings", ("setting", "dataset", "strategy", "seeds"), rows, notes=notes, labels=4)
+
+
+def differences(settings: Sequence[Setting]) -> list[Table]:
+    """The keys in which the settings differ, along the longer side of the table; none where no key does."""
+    keys = differing(settings)
+    if not keys:
+        return []
+    values = [[setting.name, *(written(setting.leaves, key) for key in keys)] for setting in settings]
+    header, *rows = zip(*[["", *keys], *values], strict=True) if len(keys) > len(settings) else [["", *keys], *values]
+    return [Table("Configuration keys that differ", tuple(header), tuple(map(tuple, rows)))]
+
+
+def _table(title: str, settings: Sequence[Setting], columns: Sequence[Quantity], note: str) -> list[Table]:
+    """A table of quantities; none where there is no quantity."""
+    if not columns:
+        return []
+    rows = tuple((setting.name, *(str(Measured.of(quantity, setting)) for quantity in columns)) for setting in settings)
+    return [Table(title, ("setting", *(quantity.heading for quantity in columns)), rows, notes=(note,))]
+
+
+def chosen_baseline(settings: Sequence[Setting], name: str) -> Setting:
+    """The setting of this name, or the only one with this strategy.
+
+    Raises:
+        InputError: there is none, or several.
+    """
+    found = [setting for setting in settings if setting.name == name]
+    found = found or [setting for setting in settings if setting.strategy == name]
+    if len(found) != 1:
+        problem = f"{len(found)} settings have this strategy" if found else "no such setting"
+        raise InputError(f"baseline {name}: {problem}; allowed: {', '.join(setting.name for setting in settings)}")
+    return found[0]
+
+
+def significance(
+    settings: Sequence[Setting], baseline: Setting, metrics: Sequence[str], every: Sequence[Quantity], test: Test
+) -> Table:
+    """Every other setting's mean difference from the baseline and its p-value."""
+    columns = [
+        quantity
+        for quantity in every
+        if quantity.kind == "rounds to" or (quantity.kind == "final" and quantity.key in metrics)
+    ]
+    others = [setting for setting in settings if setting is not baseline]
+    results = {
+        (setting.name, quantity): compare(setting, baseline, quantity, test)
+        for setting in others
+        for quantity in columns
+    }
+    rows = tuple(
+        (setting.name, *(_outcome(quantity, results[setting.name, quantity]) for quantity in columns))
+        for setting in others
+    )
+    notes = [
+        f"Mean difference over common seeds and p of the two-sided {NAMES[test]}, not corrected for the number of "
+        "comparisons. Rounds are compared on the seeds where both reached the target."
+    ]
+    reasons = {result.reason for result in results.values() if result.reason}
+    if reasons:
+        notes.append(f"No p where {' or '.join(sorted(reasons))}.")
+    most = max((len(result.seeds) for result in results.values()), default=0)
+    if test == "wilcoxon" and most >= 2:
+        notes.append(f"With {most} seeds this test cannot give a p below {smallest_p(most):.3g}.")
+    header = ("setting", *(quantity.heading for quantity in columns))
+    return Table(f"Difference from {baseline.name}", header, rows, notes=tuple(notes))
+
+
+def _outcome(quantity: Quantity, result: Comparison) -> str:
+    if result.difference is None:
+        return wording.ABSENT
+    shares = quantity.kind == "final" and wording.is_share(quantity.key)
+    difference = f"{100 * result.difference:+.2f}" if shares else f"{result.difference:+.4g}"
+    return f"{difference} (p = {wording.ABSENT if result.p is None else f'{result.p:.3g}'})"
+
+
+def tidy(settings: Sequence[Setting], every: Sequence[Quantity]) -> str:
+    """CSV, one line per setting and quantity: numbers as measured (shares up to 1), keys that differ as columns."""
+    keys = differing(settings)
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(
+        ["setting", "dataset", "strategy", *keys, "kind", "quantity", "seeds", "missing", "cap", "mean", "std"]
+    )
+    for setting in settings:
+        for quantity in every if setting.complete else ():
+            found = Measured.of(quantity, setting)
+            missing = sum(value is None for value in found.values)
+            numbers = ["" if number is None else repr(number) for number in (found.mean, found.std)]
+            writer.writerow(
+                [
+                    *(setting.name, setting.dataset, setting.strategy),
+                    *(written(setting.leaves, key) for key in keys),
+                    *(quantity.kind, quantity.key, len(found.values), missing, found.cap, *numbers),
+                ]
+            )
+    return out.getvalue().rstrip("\n")

@@ -1,0 +1,122 @@
+"""One self-contained HTML page: tables, curves to explore, and who held which samples. It needs no network."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import numpy as np
+
+from fedrun.report import quantities, wording
+from fedrun.report.curves import AXES, curve, positions
+from fedrun.report.settings import Setting, identity
+from fedrun.report.table import Table, html
+
+FOLDER = Path(__file__).parent / "page"
+POINTS = 400
+"""Most points of a curve on the page."""
+
+
+def page(title: str, tables: Sequence[Table], settings: Sequence[Setting]) -> str:
+    """The page.
+
+    Args:
+        title: its heading.
+        tables: shown as they are.
+        settings: whose curves and federations are shown, unfinished runs included.
+    """
+    metrics = quantities.metrics(run for setting in settings for run in setting.runs)
+    note = "Mean over seeds, and a band of ± one standard deviation (ddof 0). A gap: not every seed has a finite value."
+    if any(len(run.rows) > POINTS for setting in settings for run in setting.runs):
+        note += f" Of longer runs {POINTS} evenly spaced rounds are drawn."
+    template = Template((FOLDER / "page.html").read_text(encoding="utf-8"))
+    return template.substitute(
+        title=escape(title),
+        style=(FOLDER / "page.css").read_text(encoding="utf-8"),
+        script=(FOLDER / "page.js").read_text(encoding="utf-8"),
+        before="\n".join(map(html, tables[:1])),
+        after="\n".join([*map(html, tables[1:]), federations(settings)]),
+        curves_note=escape(note),
+        data=embedded(curve_data(settings, metrics)),
+    )
+
+
+def embedded(content: Any) -> str:
+    """JSON that may stand in a script element: nothing in it can end the element."""
+    return json.dumps(content, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def curve_data(settings: Sequence[Setting], metrics: Sequence[str]) -> dict[str, Any]:
+    """What the page's script draws."""
+    targets = [float(target.key) for target in quantities.targets(run for setting in settings for run in setting.runs)]
+    return {
+        "axes": AXES,
+        "metrics": [
+            {
+                "key": key,
+                "name": wording.name(key),
+                "share": wording.is_share(key),
+                "loss": quantities.is_loss(key),
+                "targets": targets if key == quantities.TARGETED else [],
+            }
+            for key in metrics
+        ],
+        "settings": [setting_data(setting, metrics) for setting in settings],
+    }
+
+
+def setting_data(setting: Setting, metrics: Sequence[str]) -> dict[str, Any]:
+    """The curves of one setting: its rounds, their place on every axis, and every metric's mean and std there."""
+    seeds = [run.rows for run in setting.runs]
+    every = sorted({round for rows in seeds for round in quantities.rounds(rows)})
+    kept = np.unique(np.linspace(0, len(every) - 1, min(POINTS, len(every))).round().astype(int))
+    rounds = [every[index] for index in kept]
+    curves = {}
+    for key in metrics:
+        if (found := curve(seeds, key)) is not None:
+            at = {int(round): place for place, round in enumerate(found.rounds)}
+            chosen = [at.get(round) for round in rounds]
+            curves[key] = {
+                name: [None if place is None else short(values[place]) for place in chosen]
+                for name, values in (("mean", found.mean), ("std", found.std))
+            }
+    return {
+        "name": setting.name,
+        "seeds": [run.seed for run in setting.runs],
+        "rounds": rounds,
+        "x": {against: list(map(short, positions(seeds, rounds, against))) for against in AXES},
+        "metrics": curves,
+    }
+
+
+def short(number: float) -> float | None:
+    """Seven significant digits; None for what JSON does not know."""
+    return float(f"{number:.7g}") if math.isfinite(number) else None
+
+
+def federations(settings: Sequence[Setting]) -> str:
+    """The heat map of every different federation, from the folder of the first run that has one."""
+    figures: dict[str, tuple[Path, list[str]]] = {}
+    for setting in settings:
+        kept = {key: value for key, value in setting.leaves.items() if key.startswith(("dataset.", "partition."))}
+        federation = identity(kept)
+        picture = next((path for run in setting.runs if (path := run.folder / "federation.png").is_file()), None)
+        if federation in figures:
+            figures[federation][1].append(setting.name)
+        elif picture is not None:
+            figures[federation] = (picture, [setting.name])
+    if not figures:
+        return ""
+    shown = "".join(
+        f'<figure><img alt="training samples of each label and client" src="data:image/png;base64,'
+        f'{base64.b64encode(picture.read_bytes()).decode()}">'
+        f'<figcaption class="note">{escape(", ".join(names))}; {escape(picture.parent.name)}</figcaption></figure>\n'
+        for picture, names in figures.values()
+    )
+    return f"<section>\n<h2>Who held which samples</h2>\n{shown}</section>"

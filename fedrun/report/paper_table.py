@@ -1,0 +1,301 @@
+"""A paper's table with ours beside it: which run serves which cell, what it says, and how far it is from the paper."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from fedrun.errors import InputError
+from fedrun.metrics.rounds_to_target import describe, first_hit, interpolated
+from fedrun.report import wording
+from fedrun.report.paper import Cell
+from fedrun.report.protocol import (
+    SCALES,
+    Protocol,
+    RoundsTo,
+    Scale,
+    SpeedUp,
+    ValueAt,
+    load,
+    plan,
+    protocols,
+    reference,
+    run_name,
+)
+from fedrun.report.quantities import TARGETED, finite, rounds, series
+from fedrun.report.runs import Run
+from fedrun.report.settings import Leaves, identity, leaves, varying, written
+from fedrun.report.table import Table
+
+NOT_RUN = "not run"
+OUT_OF_REACH = "out of reach"
+
+
+@dataclass(frozen=True)
+class Ours:
+    """What our runs say about a cell.
+
+    Attributes:
+        text: as it is printed.
+        number: the mean over the seeds in the paper's unit; None where there is none.
+        early: the round that was read instead of the protocol's, where the runs were shorter; None otherwise.
+        of_stand_in: the runs are of other data or another model than the paper's.
+    """
+
+    text: str
+    number: float | None
+    early: int | None = None
+    of_stand_in: bool = False
+
+
+@dataclass(frozen=True)
+class Matched:
+    """The runs of a table at a scale.
+
+    Attributes:
+        runs: for the position of each cell that the scale produces, its complete runs in the seeds' order.
+        deviations: a line for every key in which some of them differ from the protocol.
+        strays: complete runs of the sweep that belong to no cell.
+    """
+
+    runs: Mapping[int, tuple[Run, ...]]
+    deviations: tuple[str, ...]
+    strays: tuple[Run, ...]
+
+
+def available(name: str, runs: Sequence[Run]) -> list[Scale]:
+    """The scales, largest first, at which a table's sweep has left complete runs."""
+    names = {run.config["name"] for run in runs if run.complete}
+    return [scale for scale in SCALES if run_name(name, scale) in names]
+
+
+def paper_tables(name: str, scale: Scale | None, runs: Sequence[Run]) -> list[Table]:
+    """A paper's table, ours beside it and the difference.
+
+    Args:
+        name: of the table, such as ``turbosvm/table2``.
+        scale: whose runs count; None: the largest one with complete runs.
+        runs: where to look for them.
+
+    Raises:
+        InputError: there is no such table, or no complete run of it.
+    """
+    protocol = load(name)
+    scales = available(name, runs) if scale is None else [scale]
+    asked = f"experiment={name}" if scale in (None, "full") else f"experiment={name} scale={scale}"
+    nothing = InputError(f"table {name}: no finished run of it was found; make them with: fedrun {asked}")
+    if not scales:
+        raise nothing
+    scale = scales[0]
+    table = protocol.cells()
+    configs = {position: leaves(config) for position, config in plan(name, protocol, scale).items()}
+    wanted = run_name(name, scale)
+    matched = match(configs, [run for run in runs if run.complete and run.config["name"] == wanted])
+    if not any(matched.runs.values()):
+        raise nothing
+    ours = {
+        position: replace(
+            measure(position, table, protocol, matched.runs),
+            of_stand_in=protocol.overrides(table[position], scale) != protocol.overrides(table[position], "full"),
+        )
+        for position in configs
+    }
+    above = tuple(provenance(scale, protocol, matched))
+    notes = (*omissions(scale, table, protocol, ours, matched), *protocol.notes)
+    shown = [position for position in range(len(table)) if scale == "full" or position in configs]
+    blocks = list(dict.fromkeys(coordinates(table[position], protocol.blocks) for position in shown))
+    printed = [
+        layout(
+            ", ".join([protocol.title, *(f"{key} {value}" for key, value in zip(protocol.blocks, block, strict=True))]),
+            {position: table[position] for position in shown if coordinates(table[position], protocol.blocks) == block},
+            protocol.columns,
+            protocol.blocks,
+            ours,
+        )
+        for block in blocks
+    ]
+    printed[0] = replace(printed[0], above=above)
+    printed[-1] = replace(printed[-1], notes=notes)
+    return printed
+
+
+def every_table(runs: Sequence[Run]) -> list[Table]:
+    """Every paper's table, at every scale at which there are complete runs of it.
+
+    Raises:
+        InputError: there are none of any table.
+    """
+    found = [
+        table for name in protocols() for scale in available(name, runs) for table in paper_tables(name, scale, runs)
+    ]
+    if not found:
+        raise InputError(
+            f"no finished run of any paper's table; such are made with: fedrun experiment={protocols()[0]}"
+        )
+    return found
+
+
+def match(configs: Mapping[int, Leaves], runs: Sequence[Run]) -> Matched:
+    """Give each run to the cells whose configuration it has, as far as the table's configurations differ at all.
+
+    In other keys a run may differ from the protocol (fewer rounds, say): that is told, and not a reason to ignore it.
+    """
+    keys = varying(list(configs.values()))
+    cells: dict[str, list[int]] = {}
+    for position, content in configs.items():
+        cells.setdefault(identity({key: content[key] for key in keys if key in content}), []).append(position)
+    found: dict[int, dict[int, Run]] = {position: {} for position in configs}
+    deviations: dict[str, int] = {}
+    strays = []
+    for run in runs:
+        content = leaves(run.config)
+        positions = cells.get(identity({key: content[key] for key in keys if key in content}), [])
+        if not positions:
+            strays.append(run)
+            continue
+        for key in varying([content, protocol := configs[positions[0]]]):
+            line = f"{key}={written(content, key)} where the protocol has {written(protocol, key)}"
+            deviations[line] = deviations.get(line, 0) + 1
+        for position in positions:
+            found[position].setdefault(run.seed, run)
+    return Matched(
+        {position: tuple(seeds[seed] for seed in sorted(seeds)) for position, seeds in found.items()},
+        tuple(f"{line} ({count} runs)" for line, count in deviations.items()),
+        tuple(strays),
+    )
+
+
+def measure(position: int, table: Sequence[Cell], protocol: Protocol, runs: Mapping[int, Sequence[Run]]) -> Ours:
+    """What our runs say about one cell."""
+    cell, own = table[position], runs.get(position, ())
+    reading = protocol.reading(cell)
+    if isinstance(reading, SpeedUp):
+        above, below = reference(cell, reading, table, protocol)
+        means = [measure(place, table, protocol, runs).number for place in (above, below)]
+        if any(mean is None for mean in means):
+            return Ours(wording.ABSENT if own else NOT_RUN, None)
+        ratio = (means[0] or 0.0) / (means[1] or math.nan)
+        return Ours(f"{ratio:.{cell.decimals}f}", ratio)
+    if not own:
+        return Ours(NOT_RUN, None)
+    if isinstance(reading, RoundsTo):
+        hits = [rounds_needed(run, reading) for run in own]
+        reached = [hit for hit in hits if hit is not None]
+        mean = statistics.fmean(reached) if len(reached) == len(hits) else None
+        return Ours(describe(hits, max(run.cap for run in own)), mean)
+    return value(cell, reading, own)
+
+
+def rounds_needed(run: Run, reading: RoundsTo) -> int | None:
+    """The rounds until a run reached the target, None where it did not."""
+    evaluated, accuracies = rounds(run.rows), series(run.rows, TARGETED)
+    if not reading.interpolated:
+        return first_hit(evaluated, accuracies, reading.target)
+    crossing = interpolated(evaluated, accuracies, reading.target)
+    return None if crossing is None else math.ceil(crossing)
+
+
+def value(cell: Cell, reading: ValueAt, runs: Sequence[Run]) -> Ours:
+    """A metric in the protocol's round, or in the last one of runs that are shorter."""
+    last = [rounds(run.rows)[-1] for run in runs]
+    wanted = [end if reading.round is None else min(reading.round, end) for end in last]
+    rows = [
+        next((row for row in run.rows if row["round"] == round), None) for run, round in zip(runs, wanted, strict=True)
+    ]
+    factor = 100.0 if cell.unit == "%" else 1.0
+    values = [finite(row.get(reading.metric)) for row in rows if row is not None]
+    known = [factor * number for number in values if number is not None]
+    early = None if reading.round is None or min(wanted) == reading.round else min(wanted)
+    if len(known) < len(runs):
+        return Ours(wording.ABSENT, None, early)
+    mean, places = statistics.fmean(known), cell.decimals
+    spread = f" ± {statistics.pstdev(known):.{places}f}" if len(known) > 1 else ""
+    return Ours(f"{mean:.{places}f}{spread}", mean, early)
+
+
+def difference(cell: Cell, ours: Ours | None) -> str:
+    """Ours minus the paper's, ``-`` where one of them is no number, or ours is of something else."""
+    if ours is None or ours.number is None or cell.number is None or ours.of_stand_in:
+        return wording.ABSENT
+    return f"{ours.number - cell.number:+.{max(cell.decimals, 1)}f}"
+
+
+def coordinates(cell: Cell, keys: Iterable[str]) -> tuple[str, ...]:
+    """A cell's values of some coordinates."""
+    return tuple(cell.coordinates.get(key, "") for key in keys)
+
+
+def layout(
+    title: str, cells: Mapping[int, Cell], columns: Sequence[str], blocks: Sequence[str], ours: Mapping[int, Ours]
+) -> Table:
+    """One printed table: for each combination of column coordinates the paper's number, ours and the difference."""
+    names = list(dict.fromkeys(key for cell in cells.values() for key in cell.coordinates))
+    vary = [key for key in names if len({cell.coordinates.get(key) for cell in cells.values()}) > 1]
+    across = [key for key in columns if key in vary]
+    down = [key for key in vary if key not in across and key not in blocks] or ["strategy"]
+    places = {(coordinates(cell, down), coordinates(cell, across)): position for position, cell in cells.items()}
+    lines = list(dict.fromkeys(line for line, _ in places))
+    heads = list(dict.fromkeys(head for _, head in places))
+
+    def three(position: int | None) -> tuple[str, str, str]:
+        if position is None:
+            return "", "", ""
+        cell, found = cells[position], ours.get(position)
+        return str(cell), OUT_OF_REACH if found is None else found.text, difference(cell, found)
+
+    header = (
+        *down,
+        *(
+            ": ".join(filter(None, (" ".join(head), part)))
+            for head in heads
+            for part in ("paper", "ours", "difference")
+        ),
+    )
+    rows = tuple((*line, *(text for head in heads for text in three(places.get((line, head))))) for line in lines)
+    return Table(title, header, rows, labels=len(down))
+
+
+def provenance(scale: Scale, protocol: Protocol, matched: Matched) -> list[str]:
+    """Which scale, data, seeds and code the runs are of, and where they differ from the protocol."""
+    runs = list({id(run): run for found in matched.runs.values() for run in found}.values())
+    summaries = [run.summary for run in runs if run.summary is not None]
+    data = dict.fromkeys(f"{run['dataset']} ({run['data'][:8]})" for run in summaries)
+    seeds = sorted({run.seed for run in runs})
+    code = dict.fromkeys(
+        f"commit {run['versions'].get('commit', 'not recorded')}, fedrun {run['versions']['fedrun']}, "
+        f"torch {run['versions']['torch']}"
+        for run in summaries
+    )
+    lines = [
+        f"Scale: {scale}. Data: {', '.join(data)}. Seeds: {', '.join(map(str, seeds))}. Code: {'; '.join(code)}. "
+        "Mean ± std over seeds (ddof 0)."
+    ]
+    for key, values in protocol.stand_ins.get(scale, {}).items():
+        for printed, overrides in values.items():
+            if overrides != protocol.meaning(key, printed):
+                lines.append(f"{' '.join(overrides)} stands in for {key} {printed}; so no differences are given.")
+    lines += [f"Not as the protocol has it: {line}." for line in matched.deviations]
+    if matched.strays:
+        lines.append(f"{len(matched.strays)} runs of this sweep belong to no cell.")
+    return lines
+
+
+def omissions(
+    scale: Scale, table: Sequence[Cell], protocol: Protocol, ours: Mapping[int, Ours], matched: Matched
+) -> list[str]:
+    """What of the table is not there, and why; and which numbers are not quite what they stand beside."""
+    lines = []
+    reasons: dict[str, int] = {}
+    for cell in table:
+        if (reason := protocol.reason(cell)) is not None:
+            reasons[reason] = reasons.get(reason, 0) + 1
+    lines += [f"Out of reach, {count} of {len(table)} cells: {reason}." for reason, count in reasons.items()]
+    if left_out := len(table) - len(ours) - sum(reasons.values()):
+        lines.append(f"Left out at scale {scale}: {left_out} of {len(table)} cells.")
+    if absent := sum(not runs for runs in matched.runs.values()):
+        lines.append(f"Not run yet: {absent} of {len(ours)} cells.")
+    if early := sorted({found.early for found in ours.values() if found.early is not None}):
+        lines.append(f"Runs too short for the paper's round are read at their last: {', '.join(map(str, early))}.")
+    return lines

@@ -1,0 +1,236 @@
+"""Protocols: how each cell of a paper's table is produced by fedrun, and how its number is read off the runs.
+
+A protocol is a YAML file ``papers/PAPER/TABLE.yaml``; the sweep that makes its runs is ``experiment=PAPER/TABLE``.
+Which run belongs to a cell is not written down a second time: a cell's coordinates say what would have to be asked for
+on the command line, that is composed, and the run with this configuration is the cell's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Annotated, Literal, TypeAlias, get_args
+
+from annotated_types import Ge, Gt
+from pydantic import TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+
+from fedrun.config import Plain, compose
+from fedrun.errors import InputError
+from fedrun.recipe import STRICT
+from fedrun.report.paper import FOLDER, Cell, cells
+
+Scale: TypeAlias = Literal["full", "small", "smoke"]
+SCALES: tuple[Scale, ...] = get_args(Scale)
+
+Overrides: TypeAlias = tuple[str, ...]
+"""What would be asked for on the command line, such as ``("dataset=femnist",)``."""
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class RoundsTo:
+    """Rounds until the test accuracy reaches a target.
+
+    Attributes:
+        target: accuracy, a share.
+        interpolated: false: the first evaluated round at or above it (TurboSVM-FL); true: where the running maximum,
+            linear between evaluated rounds, reaches it, rounded up (McMahan et al.).
+    """
+
+    target: Annotated[float, Gt(0)]
+    interpolated: bool
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class ValueAt:
+    """A metric's value in a round.
+
+    Attributes:
+        metric: as in ``metrics.jsonl``, such as ``test/f1``.
+        round: server updates made; null: the last round. Shorter runs are read at their last round, with a note.
+    """
+
+    metric: str
+    round: Annotated[int, Ge(1)] | None
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class SpeedUp:
+    """Mean rounds of a reference cell over mean rounds of this one.
+
+    Attributes:
+        reference: the coordinates in which the reference differs, such as ``{"C": "0.0"}``.
+    """
+
+    reference: dict[str, str]
+
+
+Reading: TypeAlias = RoundsTo | ValueAt | SpeedUp
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class OutOfReach:
+    """Cells that fedrun does not produce.
+
+    Attributes:
+        where: the cells' coordinates: for each named one, its possible values.
+        reason: why not; part of a sentence.
+    """
+
+    where: dict[str, tuple[str, ...]]
+    reason: str
+
+    def holds(self, coordinates: Mapping[str, str]) -> bool:
+        return all(coordinates.get(key) in values for key, values in self.where.items())
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class Protocol:
+    """How a paper's table is produced and compared.
+
+    Attributes:
+        title: of the table.
+        paper: as in the papers' CSV files.
+        table: as in the CSV file.
+        coordinates: for every coordinate of the cells but the metric, the overrides that its values mean: one with
+            ``{}`` in the value's place, or a list for each value.
+        metrics: how each metric of the table is read off a run.
+        columns: coordinates laid out from left to right; the others that vary go from top to bottom.
+        blocks: coordinates for each of whose values a table of its own is printed.
+        out_of_reach: cells that are not produced, at any scale.
+        stand_ins: for a smaller scale, other overrides for the values of some coordinates; cells with other values of
+            these coordinates are left out at that scale.
+        notes: what a reader of the table has to know.
+    """
+
+    title: str
+    paper: str
+    table: str
+    coordinates: dict[str, str | dict[str, Overrides]]
+    metrics: dict[str, Reading]
+    columns: tuple[str, ...]
+    blocks: tuple[str, ...]
+    out_of_reach: tuple[OutOfReach, ...]
+    stand_ins: dict[Scale, dict[str, dict[str, Overrides]]]
+    notes: tuple[str, ...]
+
+    def cells(self) -> list[Cell]:
+        """The table's cells."""
+        return cells(self.paper, self.table)
+
+    def reason(self, cell: Cell) -> str | None:
+        """Why a cell is out of reach, None where it is not."""
+        return next((entry.reason for entry in self.out_of_reach if entry.holds(cell.coordinates)), None)
+
+    def overrides(self, cell: Cell, scale: Scale) -> Overrides | None:
+        """What the cell's run is asked for with, None where the cell is not produced at this scale.
+
+        Raises:
+            InputError: the protocol does not know a coordinate of the cell or its value.
+        """
+        if self.reason(cell) is not None:
+            return None
+        stand_ins = self.stand_ins.get(scale, {})
+        found: list[str] = []
+        for key, value in cell.coordinates.items():
+            if key == "metric":
+                continue
+            if key in stand_ins:
+                if value not in stand_ins[key]:
+                    return None
+                found += stand_ins[key][value]
+                continue
+            found += self.meaning(key, value)
+        return tuple(found)
+
+    def meaning(self, key: str, value: str) -> Overrides:
+        """What a coordinate's value means on the command line.
+
+        Raises:
+            InputError: the protocol does not say.
+        """
+        meaning = self.coordinates.get(key)
+        if isinstance(meaning, str):
+            return (meaning.format(value),)
+        if meaning is None or value not in meaning:
+            raise InputError(f"{self.paper} {self.table}: the protocol does not say what {key}={value} means")
+        return meaning[value]
+
+    def reading(self, cell: Cell) -> Reading:
+        """How the cell's number is read.
+
+        Raises:
+            InputError: the protocol does not say.
+        """
+        try:
+            return self.metrics[cell.metric]
+        except KeyError:
+            raise InputError(f"{self.paper} {self.table}: the protocol does not read {cell.metric}") from None
+
+
+def reference(cell: Cell, speed_up: SpeedUp, table: Sequence[Cell], protocol: Protocol) -> tuple[int, int]:
+    """Positions of the two cells of rounds that a speed-up is the ratio of: the reference's and the cell's own.
+
+    Raises:
+        InputError: the table has none.
+    """
+    rounds = {
+        tuple(sorted({**candidate.coordinates, "metric": ""}.items())): position
+        for position, candidate in enumerate(table)
+        if isinstance(protocol.metrics.get(candidate.metric), RoundsTo)
+    }
+    own = {**cell.coordinates, "metric": ""}
+    try:
+        return rounds[tuple(sorted({**own, **speed_up.reference}.items()))], rounds[tuple(sorted(own.items()))]
+    except KeyError:
+        raise InputError(f"{protocol.paper} {protocol.table}: no rounds for the speed-up at {own}") from None
+
+
+def protocols() -> list[str]:
+    """The tables that can be compared, such as ``turbosvm/table2``."""
+    return sorted(path.relative_to(FOLDER).with_suffix("").as_posix() for path in FOLDER.glob("*/*.yaml"))
+
+
+def load(name: str) -> Protocol:
+    """The protocol of a table.
+
+    Raises:
+        InputError: there is none, or its file is damaged.
+    """
+    from omegaconf import OmegaConf
+
+    if name not in protocols():
+        raise InputError(f"table {name}: no such table; allowed: {', '.join(protocols())}")
+    path = FOLDER / f"{name}.yaml"
+    content = OmegaConf.to_container(OmegaConf.load(path))
+    try:
+        return TypeAdapter(Protocol).validate_json(json.dumps(content))  # JSON's arrays may become tuples
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise InputError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+
+
+def plan(name: str, protocol: Protocol, scale: Scale) -> dict[int, Plain]:
+    """The configuration of each cell that is produced at a scale, under the cell's position in the table.
+
+    Raises:
+        InputError: the protocol or the experiment cannot be composed.
+    """
+    asked = {position: protocol.overrides(cell, scale) for position, cell in enumerate(protocol.cells())}
+    return {
+        position: config((f"experiment={name}", f"scale={scale}", *overrides))
+        for position, overrides in asked.items()
+        if overrides is not None
+    }
+
+
+@cache
+def config(overrides: Overrides) -> Plain:
+    """A composed configuration. It takes a tenth of a second, and many cells share theirs."""
+    return compose(overrides).config
+
+
+def run_name(name: str, scale: Scale) -> str:
+    """The ``name`` of the experiment's runs at a scale, the first part of their folders."""
+    return str(config((f"experiment={name}", f"scale={scale}"))["name"])

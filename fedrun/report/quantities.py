@@ -1,0 +1,178 @@
+"""What is compared between settings: final and best metrics, rounds to targets, costs. Any metric's name will do."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from fedrun.metrics.rounds_to_target import describe, first_hit
+from fedrun.report import wording
+from fedrun.report.runs import Run
+from fedrun.report.settings import Setting
+from fedrun.tracking.base import Row
+
+TARGETED = "test/accuracy"
+"""The metric that targets are about."""
+
+SECONDS = "seconds"
+"""The time that a run took in all, in the place of a cost's key."""
+
+NOT_METRICS = ("cost/", "time/")
+INTERNALS = "server/"
+"""What a server half tells of its own work: for curves, too much for a table unless asked for."""
+
+TRAINING = ("train/", INTERNALS)
+"""Metrics whose best value says nothing of the model: they are taken while it changes."""
+
+COUNTS = ("clients/excluded",)
+"""Bookkeeping, of interest only where it is not zero."""
+
+Kind = Literal["final", "best", "rounds to", "cost"]
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A number that every complete run has, or fails to have.
+
+    Attributes:
+        kind: ``final`` (after the last round), ``best`` (of all evaluated rounds), ``rounds to`` a target accuracy
+            (the first evaluated round at or above it), or ``cost`` (in total).
+        key: the metric, the target (``0.9``), or the cost's key; ``seconds`` is the run's own time.
+    """
+
+    kind: Kind
+    key: str
+
+    @property
+    def heading(self) -> str:
+        if self.kind == "rounds to":
+            return f"to {wording.target(float(self.key))}"
+        if self.kind == "cost":
+            return self.key.rpartition("/")[2].replace("_", " ")
+        return wording.name(self.key)
+
+    def of(self, run: Run) -> float | None:
+        """The quantity of a complete run; None where it was not recorded, is not finite or was not reached."""
+        if self.kind == "rounds to":
+            return first_hit(rounds(run.rows), series(run.rows, TARGETED), float(self.key))
+        if self.key == SECONDS and run.summary is not None:
+            return finite(run.summary["seconds"])
+        if self.kind == "best":
+            known = [value for value in series(run.rows, self.key) if math.isfinite(value)]
+            return (min if is_loss(self.key) else max)(known) if known else None
+        return finite(run.rows[-1].get(self.key))
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A quantity over the seeds of a setting.
+
+    Attributes:
+        quantity: what was measured.
+        values: one per complete run, None where a run has none.
+        cap: most rounds that one of these runs was to make.
+    """
+
+    quantity: Quantity
+    values: tuple[float | None, ...]
+    cap: int
+
+    @classmethod
+    def of(cls, quantity: Quantity, setting: Setting) -> Measured:
+        runs = setting.complete
+        return cls(quantity, tuple(map(quantity.of, runs)), max((run.cap for run in runs), default=0))
+
+    @property
+    def known(self) -> list[float]:
+        """The values, or nothing where any run has none: the mean of the others would flatter."""
+        known = [value for value in self.values if value is not None]
+        return known if len(known) == len(self.values) else []
+
+    @property
+    def mean(self) -> float | None:
+        return statistics.fmean(self.known) if self.known else None
+
+    @property
+    def std(self) -> float | None:
+        """Over the seeds, with ddof 0."""
+        return statistics.pstdev(self.known) if self.known else None
+
+    def __str__(self) -> str:
+        """``71.23 ± 0.45`` (shares in percent); ``>200`` where a seed did not reach the target; ``-`` without value."""
+        if self.quantity.kind == "rounds to":
+            return describe([None if value is None else round(value) for value in self.values], self.cap)
+        return spread(self.quantity.key, self.known)
+
+
+def spread(key: str, values: Sequence[float]) -> str:
+    """Mean ± standard deviation (ddof 0) in the metric's own units; a single value alone; ``-`` for none."""
+    if not values:
+        return wording.ABSENT
+    shares, total = wording.is_share(key), is_total(key)
+
+    def write(number: float) -> str:
+        if shares:
+            return f"{100 * number:.2f}"
+        if total:
+            return f"{number:,.0f}"
+        return f"{number:,.1f}" if key == SECONDS else wording.decimal(number)
+
+    mean = write(statistics.fmean(values))
+    return mean if len(values) == 1 else f"{mean} ± {write(statistics.pstdev(values))}"
+
+
+def is_total(key: str) -> bool:
+    """Whether a number is a count so large that decimals say nothing."""
+    return key.startswith("cost/")
+
+
+def is_loss(key: str) -> bool:
+    """Whether less of a metric is better."""
+    return key.rpartition("/")[2].endswith("loss")
+
+
+def finite(value: float | int | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else float(value)
+
+
+def rounds(rows: Sequence[Row]) -> list[int]:
+    """The evaluated rounds."""
+    return [int(row["round"] or 0) for row in rows]
+
+
+def series(rows: Sequence[Row], key: str) -> list[float]:
+    """A metric's value in every evaluated round, NaN where it has none."""
+    return [math.nan if (value := row.get(key)) is None else float(value) for row in rows]
+
+
+def metrics(runs: Iterable[Run]) -> list[str]:
+    """Every metric that some run recorded: the known ones first, then the others by name; no costs, no times."""
+    keys: dict[str, bool] = {}
+    for run in runs:
+        for row in run.rows:
+            for key, value in row.items():
+                keys[key] = keys.get(key, False) or bool(value)
+    named = [
+        key
+        for key, nonzero in keys.items()
+        if key != "round" and not key.startswith(NOT_METRICS) and (nonzero or key not in COUNTS)
+    ]
+    known = wording.in_order(named)
+    return [*known, *sorted(set(named) - set(known))]
+
+
+def costs(runs: Iterable[Run]) -> list[Quantity]:
+    """Every cost that some run recorded and that is not zero everywhere, and the seconds."""
+    keys = dict.fromkeys(
+        key for run in runs for key, value in run.rows[-1].items() if key.startswith("cost/") and value
+    )
+    return [*(Quantity("cost", key) for key in keys), Quantity("cost", SECONDS)]
+
+
+def targets(runs: Iterable[Run], more: Sequence[float] = ()) -> list[Quantity]:
+    """The targets of all the runs, and more, in ascending order."""
+    own = {float(target) for run in runs for target in run.config.get("targets") or ()}
+    return [Quantity("rounds to", repr(target)) for target in sorted(own | set(more))]

@@ -1,0 +1,151 @@
+"""Finding run folders and reading what lies in them, complete, unfinished or damaged."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedrun.errors import InputError
+from fedrun.report.curves import read_rows
+from fedrun.run_folder import METRICS, SUMMARY, finished
+from fedrun.tracking.base import Row
+
+CONFIG = Path(".hydra") / "config.yaml"
+SUMMARISED = {"dataset", "strategy", "data", "seconds", "versions"}
+"""What a report takes from a summary."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run, as its folder tells it.
+
+    Attributes:
+        folder: where it lies.
+        config: the composed configuration, plain containers and scalars.
+        dataset: the chosen option's name.
+        strategy: the chosen option's name.
+        rows: of ``metrics.jsonl``; at least one.
+        summary: of ``summary.json``; None of a run that is not complete.
+    """
+
+    folder: Path
+    config: Mapping[str, Any]
+    dataset: str
+    strategy: str
+    rows: tuple[Row, ...]
+    summary: Mapping[str, Any] | None
+
+    @property
+    def seed(self) -> int:
+        return int(self.config["seed"])
+
+    @property
+    def complete(self) -> bool:
+        return self.summary is not None
+
+    @property
+    def cap(self) -> int:
+        """Rounds that the run was to make."""
+        return int(self.config["rounds"])
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search for runs brought to light.
+
+    Attributes:
+        runs: that can be reported, complete or not, in the order of their folders.
+        problems: one line for everything that is missing or damaged.
+    """
+
+    runs: tuple[Run, ...]
+    problems: tuple[str, ...]
+
+
+def find(places: Sequence[str]) -> Found:
+    """The runs in and below folders.
+
+    Args:
+        places: folders, or patterns of them with ``*``, ``?`` or ``**``.
+    """
+    runs: list[Run] = []
+    problems: list[str] = []
+    for place in places:
+        folders = [Path(match) for match in sorted(glob.glob(place, recursive=True))] if glob.has_magic(place) else []
+        folders = [folder for folder in folders or [Path(place)] if folder.is_dir()]
+        if not folders:
+            problems.append(f"{place}: no such folder")
+            continue
+        below = run_folders(folders)
+        if not below:
+            problems.append(f"{place}: holds no run (no {METRICS} and no {SUMMARY})")
+        for folder in below:
+            if any(run.folder == folder for run in runs):
+                continue
+            try:
+                run, remark = read(folder)
+            except InputError as error:
+                problems.append(f"{error}; the run is left out")
+                continue
+            runs.append(run)
+            if remark:
+                problems.append(f"{folder}: {remark}")
+    return Found(tuple(runs), tuple(problems))
+
+
+def run_folders(folders: Iterable[Path]) -> list[Path]:
+    """Every folder in and below these that holds a file of a run, in order, each once."""
+    found = {
+        path.parent for folder in folders for name in (METRICS, SUMMARY) for path in folder.rglob(name)
+    }  # a run killed before its first row has neither, and nothing to report
+    return sorted(found)
+
+
+def read(folder: Path) -> tuple[Run, str]:
+    """A run, and what has to be said about it (empty where nothing has).
+
+    Raises:
+        InputError: the folder has no usable configuration or no metrics.
+    """
+    config = read_config(folder / CONFIG)
+    rows = read_rows(folder / METRICS)
+    if not rows:
+        raise InputError(f"{folder / METRICS}: holds no evaluated round yet")
+    remark = ""
+    try:
+        summary = finished(folder)
+        damaged = summary is not None and not summary.keys() >= SUMMARISED
+    except InputError:
+        damaged = True
+    if damaged:
+        summary, remark = None, f"{SUMMARY} is damaged; the run counts as unfinished"
+    if summary is None and not remark:
+        last = rows[-1]["round"]
+        remark = f"unfinished (round {last} of {config['rounds']}); it is in the curves only"
+    above = [*folder.absolute().parts[:-2], "?", "?"]  # .../dataset/strategy/hash/seed=0
+    named = {"dataset": above[-4], "strategy": above[-3]} if summary is None else summary
+    return Run(folder, config, str(named["dataset"]), str(named["strategy"]), tuple(rows), summary), remark
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """A run's composed configuration.
+
+    Raises:
+        InputError: the file cannot be read, or lacks what every configuration has.
+    """
+    from omegaconf import OmegaConf
+    from yaml import YAMLError
+
+    try:
+        config = OmegaConf.to_container(OmegaConf.load(path))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+    except (YAMLError, UnicodeDecodeError):
+        raise InputError(f"{path}: is not a YAML file") from None
+    expected = {"seed": int, "rounds": int, "name": str}
+    if not isinstance(config, dict) or not all(type(config.get(key)) is kind for key, kind in expected.items()):
+        raise InputError(f"{path}: is not a run's configuration (needs {', '.join(expected)})")
+    return {str(key): value for key, value in config.items()}

@@ -1,0 +1,125 @@
+"""Settings: the runs that differ in nothing but their seed, and what tells one setting from the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedrun.allowed_values import shown
+from fedrun.config import relevant
+from fedrun.report.runs import Run
+
+Leaves = Mapping[str, Any]
+"""A configuration's values under their dotted keys."""
+
+PLACES = frozenset({"data_dir"})
+"""Keys that say where data lie: they are part of a run's identity, but do not make a setting of its own."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One configuration, and its runs.
+
+    Attributes:
+        name: what tells it from the other settings, as short as can be.
+        leaves: its configuration's values, without what cannot change a result.
+        runs: one per seed, in the seeds' order.
+    """
+
+    name: str
+    leaves: Leaves
+    runs: tuple[Run, ...]
+
+    @property
+    def dataset(self) -> str:
+        return self.runs[0].dataset
+
+    @property
+    def strategy(self) -> str:
+        return self.runs[0].strategy
+
+    @property
+    def complete(self) -> tuple[Run, ...]:
+        """The runs whose final values count."""
+        return tuple(run for run in self.runs if run.complete)
+
+
+def leaves(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a configuration that can change a result, seeds and places apart, under their dotted keys."""
+    return {key: value for key, value in _flat(relevant(config), ()) if not PLACES.intersection(key.split("."))}
+
+
+def _flat(node: Mapping[str, Any], above: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+    for key, value in node.items():
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, (*above, str(key)))
+        else:
+            yield ".".join((*above, str(key))), value
+
+
+def identity(leaves: Leaves) -> str:
+    """A text that is equal for equal configurations only: 1 and 1.0 (one client, all clients) differ."""
+    return repr(sorted((key, shown(value), type(value).__name__) for key, value in leaves.items()))
+
+
+def settings(runs: Sequence[Run]) -> tuple[list[Setting], list[str]]:
+    """The runs by setting, in the order in which the settings first appear; and a line for every run left out.
+
+    Of several runs of one setting with one seed (copies, or the same run under two experiments' names) the first
+    complete one counts.
+    """
+    groups: dict[str, dict[int, Run]] = {}
+    contents: dict[str, Leaves] = {}
+    problems = []
+    for run in sorted(runs, key=lambda run: not run.complete):  # stable: complete ones first
+        content = leaves(run.config)
+        seeds = groups.setdefault(key := identity(content), {})
+        contents[key] = content
+        if run.seed in seeds:
+            problems.append(f"{run.folder}: the same setting and seed as {seeds[run.seed].folder}; left out")
+        else:
+            seeds[run.seed] = run
+    order = list(dict.fromkeys(identity(leaves(run.config)) for run in runs))
+    members = {key: tuple(groups[key][seed] for seed in sorted(groups[key])) for key in order}
+    names = _names([(members[key][0], contents[key]) for key in order])
+    return [Setting(name, contents[key], members[key]) for name, key in zip(names, order, strict=True)], problems
+
+
+def differing(settings: Sequence[Setting]) -> list[str]:
+    """The keys in which the settings differ, in the configuration's order."""
+    return varying([setting.leaves for setting in settings])
+
+
+def varying(contents: Sequence[Leaves]) -> list[str]:
+    """The keys whose values are not the same in all configurations, in their order."""
+    keys = dict.fromkeys(key for content in contents for key in content)
+    return [key for key in keys if len({written(content, key) for content in contents}) > 1]
+
+
+def written(leaves: Leaves, key: str) -> str:
+    """A value as in YAML, a class by its bare name; ``-`` where the setting has no such key."""
+    if key not in leaves:
+        return "-"
+    value = leaves[key]
+    if key.rpartition(".")[2] == "_target_":
+        return str(value).rpartition(".")[2]
+    return shown(tuple(value) if isinstance(value, list) else value)
+
+
+def _names(settings: Sequence[tuple[Run, Leaves]]) -> list[str]:
+    """Dataset and strategy where they differ, and the keys that differ between settings with both in common."""
+    pairs = [(run.dataset, run.strategy) for run, _ in settings]
+    several = [len(set(values)) > 1 for values in zip(*pairs, strict=True)]
+    names = []
+    for pair, (_, content) in zip(pairs, settings, strict=True):
+        alike = [other for other_pair, (_, other) in zip(pairs, settings, strict=True) if other_pair == pair]
+        parts = [part for part, differs in zip(pair, several, strict=True) if differs]
+        parts += [f"{_short(key)}={written(content, key)}" for key in varying(alike)]
+        names.append(" ".join(parts) or " ".join(pair))
+    return names
+
+
+def _short(key: str) -> str:
+    """A key without the ``_target_`` at its end: ``model._target_`` → ``model``."""
+    return key.removesuffix("._target_")

@@ -1,0 +1,138 @@
+"""A table of texts, and its ways onto paper and screen."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table before it is drawn.
+
+    Attributes:
+        title: one line.
+        header: heading of each column.
+        rows: each as long as ``header``.
+        above: what stands between the title and the table, one paragraph each.
+        notes: what stands below the table, likewise.
+        labels: how many columns on the left name the row; the others hold values and are set flush right.
+    """
+
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    above: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    labels: int = 1
+
+
+def markdown(table: Table, level: int = 2) -> str:
+    """A heading, a table in GitHub's dialect with columns lined up, and the texts around it as paragraphs."""
+    body = [[cell.replace("|", "\\|") for cell in row] for row in (table.header, *table.rows)]
+    widths = [max(3, *map(len, column)) for column in zip(*body, strict=True)]
+
+    def line(cells: Sequence[str]) -> str:
+        padded = [
+            cell.ljust(width) if number < table.labels else cell.rjust(width)
+            for number, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        ]
+        return f"| {' | '.join(padded)} |"
+
+    rules = ["-" * width if number < table.labels else "-" * (width - 1) + ":" for number, width in enumerate(widths)]
+    lines = [line(body[0]), line(rules), *map(line, body[1:])]
+    return "\n\n".join([f"{'#' * level} {table.title}", *table.above, "\n".join(lines), *table.notes])
+
+
+def latex(table: Table) -> str:
+    """A ``table`` environment with booktabs' rules; the texts around it stand in the caption."""
+    columns = "l" * table.labels + "r" * (len(table.header) - table.labels)
+    caption = " ".join(f"{sentence.rstrip('.')}." for sentence in (table.title, *table.above, *table.notes))
+    return "\n".join(
+        [
+            r"\begin{table}",
+            r"  \centering",
+            rf"  \caption{{{_tex(caption)}}}",
+            rf"  \begin{{tabular}}{{{columns}}}",
+            r"    \toprule",
+            _tex_row(table.header),
+            r"    \midrule",
+            *map(_tex_row, table.rows),
+            r"    \bottomrule",
+            r"  \end{tabular}",
+            r"\end{table}",
+        ]
+    )
+
+
+LATEX_PREAMBLE = r"% needs \usepackage{booktabs}"
+
+# Backslash and braces first would break what the others put in, so all are replaced in one pass.
+_TEX = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "±": r"$\pm$",
+    "<": r"$<$",
+    ">": r"$>$",
+    "−": r"$-$",
+    "≥": r"$\geq$",
+    "β": r"$\beta$",
+    "µ": r"$\mu$",
+    "·": r"$\cdot$",
+    "Δ": r"$\Delta$",
+}
+
+
+def _tex(text: str) -> str:
+    return re.sub("|".join(map(re.escape, _TEX)), lambda found: _TEX[found[0]], text)
+
+
+def _tex_row(cells: Iterable[str]) -> str:
+    return f"    {' & '.join(map(_tex, cells))} \\\\"
+
+
+def html(table: Table) -> str:
+    """A section with a heading, the table and the notes."""
+    head = "".join(
+        f'<th scope="col"{" class=label" if number < table.labels else ""}>{escape(cell)}</th>'
+        for number, cell in enumerate(table.header)
+    )
+    rows = "".join(
+        "<tr>"
+        + "".join(
+            f'<th scope="row">{escape(cell)}</th>' if number < table.labels else f"<td>{escape(cell)}</td>"
+            for number, cell in enumerate(row)
+        )
+        + "</tr>\n"
+        for row in table.rows
+    )
+    above, notes = (
+        "".join(f'<p class="note">{escape(note)}</p>\n' for note in texts) for texts in (table.above, table.notes)
+    )
+    return (
+        f'<section>\n<h2>{escape(table.title)}</h2>\n{above}<div class="wide"><table>\n'
+        f"<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody>\n</table></div>\n{notes}</section>"
+    )
+
+
+def written(tables: Sequence[Table], format: str, heading: Sequence[str] = ()) -> str:
+    """Several tables as one text.
+
+    Args:
+        tables: to write.
+        format: ``markdown`` or ``latex``.
+        heading: paragraphs before the first table.
+    """
+    if format == "latex":
+        return "\n\n".join([LATEX_PREAMBLE, *heading, *map(latex, tables)])
+    return "\n\n".join([*heading, *map(markdown, tables)])

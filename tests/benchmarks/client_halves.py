@@ -1,0 +1,71 @@
+"""What every client half costs over plain SGD: one client's round on the FEMNIST CNN, per strategy.
+
+The client has taken part before, so that memories are not empty; 30 steps with batches of 64.
+
+    python tests/benchmarks/client_halves.py [--pairs 7] [--threads 2] [--steps 30] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import torch
+from interleaved import interleave
+from random_images import FEMNIST, plain_sgd, random_images
+
+from fedrun.client_memory import ClientMemory
+from fedrun.config import option
+from fedrun.executors.base import Task, Workplace
+from fedrun.executors.in_process import InProcess
+from fedrun.federation import Shares
+from fedrun.parameters import FlatNetwork
+from fedrun.strategies.base import MODEL
+from fedrun.training import Samples
+
+BATCH = 64
+BOUNDS = {"fedprox": 1.15, "scaffold": 1.15, "feddyn": 1.15, "feddc": 1.15, "fedrs": 1.05, "fedlc": 1.05, "moon": 1.9}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=7)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+
+    data = random_images(BATCH * arguments.steps)
+    shares = Shares(torch.arange(len(data.targets)), torch.tensor([0, len(data.targets)]))
+    torch.manual_seed(0)
+    network = FlatNetwork(option("model", "leaf_femnist_cnn").build(FEMNIST))
+    samples, start = Samples.of(data, torch.device("cpu")), network.vector.clone()
+
+    def round_of(name: str):
+        half, layout = option("strategy/client", name), network.layout
+        local = plain_sgd(0.1, BATCH)
+        executor = InProcess(
+            Workplace(network=network, samples=samples, clients=shares, client=half, local=local, seed=0)
+        )
+        names = tuple(sorted(half.remembers | half.remembers_models))
+        lengths = dict.fromkeys(half.remembers_models, layout.size)
+        received = {MODEL: start} | {sent: torch.zeros(layout.trainable) for sent in half.needs}
+        once = Task(torch.tensor([0]), 0, received, ClientMemory(names, layout.trainable, lengths=lengths))
+        (visit,) = executor.visits(once)
+        kept = once.memory.updated({0: once.memory.keep(visit.memory)})
+        again = Task(once.cohort, 1, received, kept)
+        return lambda: [visit.trained for visit in executor.visits(again)]
+
+    plain, ratios = round_of("sgd"), {}
+    for name, bound in BOUNDS.items():
+        comparison = interleave(round_of(name), plain, arguments.pairs)
+        ratios[name] = comparison.ratio
+        print(f"{name:10s} against SGD: {comparison}; at most {bound} wanted")
+    if arguments.json:
+        arguments.json.write_text(json.dumps({"client_halves": ratios}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""CelebA in LEAF's JSON, with photographs beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from fedrun.config import compose
+from fedrun.datasets.celeba import Celeba
+from fedrun.errors import InputError
+
+
+def celeba(root: Path, min_samples: int = 1) -> Celeba:
+    return Celeba(data_dir=str(root), cache_dir=None, min_samples=min_samples)
+
+
+def photograph(root: Path, name: str, color: tuple[int, int, int] | int, mode: str = "RGB") -> np.ndarray:
+    """A photograph of CelebA's size, upper half in a colour, lower half black; its pixels ``[218, 178, ...]``."""
+    pixels = np.zeros((218, 178, 3) if mode == "RGB" else (218, 178), np.uint8)
+    pixels[:109] = color
+    path = root / "celeba/img_align_celeba" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(pixels).save(path, quality=95)
+    return pixels
+
+
+def test_photographs_are_squeezed_to_84_pixels(tmp_path: Path, write_leaf: Callable[..., Path]) -> None:
+    photograph(tmp_path, "000001.jpg", (200, 100, 50))
+    photograph(tmp_path, "000002.jpg", 90, mode="L")
+    photograph(tmp_path, "000003.png", (10, 20, 30))
+    write_leaf("celeba/train/a.json", {"12": (["000003.png"], [0]), "7": (["000001.jpg", "000002.jpg"], [1, 0])})
+    dataset = celeba(tmp_path).load()
+    assert dataset.users is not None
+    assert dataset.users.names == ("12", "7")
+    assert dataset.targets.tolist() == [0, 1, 0]
+    assert dataset.inputs.shape == (3, 3, 84, 84)
+    assert dataset.inputs.dtype == torch.uint8
+    # The border between the halves is at row 42 of 84; away from it the colours stay, up to JPEG's rounding.
+    assert dataset.inputs[0, :, :40].flatten(1).unique(dim=1).flatten().tolist() == [10, 20, 30]
+    assert (dataset.inputs[1, :, :36].int() - torch.tensor([200, 100, 50])[:, None, None]).abs().max() <= 3
+    assert (dataset.inputs[2, :, :36].int() - 90).abs().max() <= 3  # grey becomes RGB
+    assert dataset.inputs[:, :, 48:].max() <= 3
+    assert torch.allclose(dataset.encoding(dataset.inputs[:1])[0, :, 0, 0], torch.tensor([10, 20, 30]) / 255)
+
+
+def test_resampling_is_bicubic(tmp_path: Path, write_leaf: Callable[..., Path]) -> None:
+    """Against Keys' kernel (a = -0.5), stretched by the scale as PIL does it when it makes a picture smaller."""
+    photograph(tmp_path, "1.png", (240, 240, 240))
+    write_leaf("celeba/train/a.json", {"7": (["1.png"], [1])})
+    column = celeba(tmp_path).load().inputs[0, 0, :, 20].double()
+
+    scale = 218 / 84
+    centres = (torch.arange(84, dtype=torch.float64) + 0.5) * scale
+    distance = ((torch.arange(218) + 0.5 - centres[:, None]) / scale).abs()
+    near = 1.5 * distance**3 - 2.5 * distance**2 + 1
+    far = -0.5 * distance**3 + 2.5 * distance**2 - 4 * distance + 2
+    kernel = torch.where(distance < 1, near, torch.where(distance < 2, far, torch.zeros_like(far)))
+    expected = (kernel / kernel.sum(1, keepdim=True))[:, :109].sum(1) * 240
+    assert (column - expected.clamp(0, 255)).abs().max() <= 1
+
+
+def test_options() -> None:
+    config = compose(["dataset=celeba", "strategy=turbosvm"])
+    assert config.choices["model"] == "leaf_celeba_cnn"
+    assert config.choices["recipe"] == "celeba-turbosvm"
+    assert config.config["dataset"]["min_samples"] == 8
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "complaint"),
+    [
+        (["2.jpg"], [0], "2.jpg is missing"),
+        (["1.jpg"], [2], "label 0 is 2; labels are integers from 0 to 1"),
+        (["1.jpg"], [-1], "label 0 is -1"),
+        (["cut.jpg"], [0], "cut.jpg cannot be decoded"),
+        (["text.jpg"], [0], "text.jpg cannot be decoded (not a picture)"),
+        ([""], [0], "'' is not the name of a photograph"),
+        (["../1.jpg"], [0], "'../1.jpg' is not the name of a photograph"),
+        ([5], [0], "5 is not the name of a photograph"),
+        ([[0.5]], [0], "[0.5] is not the name of a photograph"),
+    ],
+)
+def test_what_cannot_be_used_is_refused(
+    tmp_path: Path, write_leaf: Callable[..., Path], x: list[Any], y: list[Any], complaint: str
+) -> None:
+    photograph(tmp_path, "1.jpg", (1, 2, 3))
+    folder = tmp_path / "celeba/img_align_celeba"
+    (folder / "cut.jpg").write_bytes((folder / "1.jpg").read_bytes()[:700])
+    (folder / "text.jpg").write_bytes("Grüße".encode("latin-1"))
+    path = write_leaf("celeba/train/a.json", {"7": (x, y)})
+    with pytest.raises(InputError) as refusal:
+        celeba(tmp_path).load()
+    assert str(refusal.value).startswith(f"{path}: user '7': ")
+    assert complaint in str(refusal.value)
+    assert "\n" not in str(refusal.value)

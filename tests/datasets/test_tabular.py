@@ -1,0 +1,113 @@
+"""Tables of one's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+import torch
+
+from fedrun.datasets.tabular import Tabular
+from fedrun.errors import InputError
+from fedrun.partitions.natural import Natural
+
+TABLE = "client,a,label,b,part\nx,1,0,10,train\ny,3,2,10,test\nx,5,1,10,train\ny,7,1,10,train\nx,9,0,11,test\n"
+
+
+def tabular(
+    path: Path, *, client: str | None = "client", split: str | None = "part", standardise: bool = False
+) -> Tabular:
+    return Tabular(
+        file=str(path), label="label", classes=3, client=client, split=split, features=2, standardise=standardise
+    )
+
+
+def write(tmp_path: Path, text: str = TABLE) -> Path:
+    path = tmp_path / "table.csv"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_rows_are_grouped_by_split_and_client(tmp_path: Path) -> None:
+    dataset = tabular(write(tmp_path)).load()
+    users = dataset.users
+    assert users is not None
+    assert (users.names, users.training, dataset.train_size) == (("x", "y", "x", "y"), 2, 3)
+    assert users.offsets.tolist() == [0, 2, 3, 4, 5]
+    assert dataset.inputs.tolist() == [[1, 10], [5, 10], [7, 10], [9, 11], [3, 10]]
+    assert dataset.inputs.dtype == torch.float32
+    assert dataset.targets.tolist() == [0, 1, 1, 0, 2]
+    federation = Natural(sample_fraction=1.0, train_fraction=0.5, min_samples=1, seed=0).split(dataset, seed=0)
+    assert federation.train.names == federation.test.names == ("x", "y")
+
+
+def test_features_are_standardised_over_the_training_rows(tmp_path: Path) -> None:
+    dataset = tabular(write(tmp_path), standardise=True).load()
+    # a is 1, 5, 7 in training: mean 13/3, variance 56/9; b does not vary there
+    expected = (torch.tensor([1.0, 5.0, 7.0, 9.0, 3.0]) - 13 / 3) / (56 / 9) ** 0.5
+    assert torch.allclose(dataset.inputs[:, 0], expected)
+    assert dataset.inputs[:, 1].tolist() == [0] * 5
+
+
+def test_parquet_gives_the_same(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    pyarrow.parquet.write_table(pyarrow.csv.read_csv(path), tmp_path / "table.parquet")
+    assert tabular(tmp_path / "table.parquet").load().fingerprint == tabular(path).load().fingerprint
+
+
+def test_numbered_clients_are_in_the_order_of_numbers(tmp_path: Path) -> None:
+    path = write(tmp_path, "client,a,b,label\n10,1,1,0\n9,2,2,1\n")
+    users = tabular(path, split=None).load().users
+    assert users is not None
+    assert (users.names, users.training) == (("9", "10"), 2)
+
+
+def test_rows_may_belong_to_nobody(tmp_path: Path) -> None:
+    path = write(tmp_path, "a,b,label,part\n1,2,0,train\n3,4,1,test\n")
+    dataset = tabular(path, client=None).load()
+    assert dataset.users is None
+    assert (dataset.train_size, dataset.targets.tolist()) == (1, [0, 1])
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "cannot be read"),
+        ("client,a,b,label,part\n", "has no rows"),
+        (TABLE.replace("label", "class"), "has no single column 'label'; it has client, a, class, b, part"),
+        (TABLE.replace(",b,", ",label,"), "has no single column 'label'"),
+        ("client,a,label,part\nx,1,0,train\n", "has 1 feature columns; set dataset.features=1"),
+        (TABLE.replace("x,5,1", "x,5,3"), "row 3 has label 3; labels are integers from 0 to 2"),
+        (TABLE.replace("x,5,1", "x,5,-1"), "row 3 has label -1"),
+        (TABLE.replace("x,5,1", "x,5,0.5"), "row 3 has label 0.5"),
+        (TABLE.replace("x,5,1", "x,5,cat"), "column label has values of type string; it must have numbers only"),
+        (TABLE.replace("x,5,1", "x,,1"), "row 3 has no finite number in column a"),
+        (TABLE.replace("x,5,1", "x,inf,1"), "row 3 has no finite number in column a"),
+        (TABLE.replace("x,5,1", "x,five,1"), "column a has values of type string"),
+        (TABLE.replace("y,7", ",7").replace("x", "1").replace("y", "2"), "row 4 has client None"),
+        (TABLE.replace("10,test", "10,valid"), "row 2 has part 'valid'; allowed: train, test"),
+        (TABLE.replace("train", "test"), "has no row 'train'"),
+        (TABLE[:-12], "cannot be read"),
+    ],
+)
+def test_tables_that_cannot_be_used_are_refused(tmp_path: Path, text: str, complaint: str) -> None:
+    refused(tabular(write(tmp_path, text)), tmp_path, complaint)
+
+
+def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
+    refused(tabular(tmp_path / "table.csv"), tmp_path, "table.csv cannot be read: no such file")
+    refused(tabular(tmp_path / "table.xls"), tmp_path, "allowed: a file whose name ends in .csv or .parquet")
+    (tmp_path / "cut.parquet").write_bytes(b"PAR1....")
+    refused(tabular(tmp_path / "cut.parquet"), tmp_path, "cut.parquet cannot be read")
+    (tmp_path / "latin.csv").write_bytes("client,a,b,label,part\né,1,2,0,train\n".encode("latin-1"))
+    refused(tabular(tmp_path / "latin.csv"), tmp_path, "row 1 has client b'")
+
+
+def refused(recipe: Tabular, place: Path, complaint: str) -> None:
+    with pytest.raises(InputError) as refusal:
+        recipe.load()
+    assert str(place) in str(refusal.value)
+    assert complaint in str(refusal.value)
+    assert "\n" not in str(refusal.value)

@@ -1,0 +1,67 @@
+"""A small HTTP server with files, and with the accidents of the network."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+
+class Site:
+    """What the server has.
+
+    Attributes:
+        address: of the server, without a slash at the end.
+        files: content by path, such as ``/a.zip``.
+        cuts: how many more answers end after half of what they promised.
+        asked: path and ``Range`` header of every request.
+        tag: the version that the server says its files have.
+    """
+
+    def __init__(self) -> None:
+        self.address = ""
+        self.files: dict[str, bytes] = {}
+        self.cuts = 0
+        self.asked: list[tuple[str, str | None]] = []
+        self.tag = '"one"'
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    site = Site()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            wanted = self.headers.get("Range")
+            site.asked.append((self.path, wanted))
+            content = site.files.get(self.path)
+            if content is None:
+                self.send_error(404)
+                return
+            start = 0
+            if wanted is not None and self.headers.get("If-Range") == site.tag:
+                start = int(wanted.removeprefix("bytes=").removesuffix("-"))
+            if start and start >= len(content):
+                self.send_error(416)
+                return
+            self.send_response(206 if start else 200)
+            self.send_header("ETag", site.tag)
+            self.send_header("Content-Length", str(len(content) - start))
+            self.end_headers()
+            rest = content[start:]
+            if site.cuts:
+                site.cuts -= 1
+                rest = rest[: len(rest) // 2]
+            self.wfile.write(rest)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    site.address = f"http://127.0.0.1:{server.server_port}"
+    yield site
+    server.shutdown()
+    server.server_close()

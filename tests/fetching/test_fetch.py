@@ -1,0 +1,205 @@
+"""From a publisher, or from files that are there, to what a loader reads."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import logging
+import threading
+import time
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from PIL import Image
+
+from fedrun.data_cli import run
+from fedrun.datasets.cache import locked
+from fedrun.datasets.femnist import Femnist
+from fedrun.datasets.sent140 import Sent140
+from fedrun.errors import InputError
+from fedrun.fetching.catalogue import Download, Entry, catalogue, published
+from fedrun.fetching.fetch import ASIDE, Reporter, fetch
+
+TWEET = '"4","1","Mon","NO_QUERY","ann","good"\n'
+
+
+def report(_: str) -> Any:
+    return lambda have, whole: None
+
+
+QUIET: Reporter = report
+
+
+def tweets(text: str = TWEET) -> bytes:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr("testdata.manual.2009.06.14.csv", text.replace('"4"', '"2"'))
+        archive.writestr("training.1600000.processed.noemoticon.csv", text)
+    return content.getvalue()
+
+
+def parquet() -> bytes:
+    picture = io.BytesIO()
+    Image.fromarray(np.full((28, 28), 9, np.uint8)).save(picture, "PNG")
+    table = pa.table(
+        {"image": [{"bytes": picture.getvalue(), "path": "a.png"}] * 2, "writer_id": ["f1", "f2"], "character": [3, 61]}
+    )
+    content = io.BytesIO()
+    pa.parquet.write_table(table, content)
+    return content.getvalue()
+
+
+def command(*arguments: str | Path) -> int:
+    return run([*map(str, arguments)])
+
+
+def test_an_archive_becomes_what_the_loader_reads(site: Any, tmp_path: Path) -> None:
+    site.files["/trainingandtestdata.zip"] = content = tweets()
+    assert command("sent140", "--data-dir", tmp_path, "--url", site.address) == 0
+    assert [path.name for path in (tmp_path / "sent140/train").iterdir()] == [
+        "training.1600000.processed.noemoticon.csv"
+    ]
+    (tmp_path / "vectors").write_text("good 3 4\n")
+    recipe = Sent140(
+        data_dir=str(tmp_path), cache_dir=None, min_samples=1, vectors=str(tmp_path / "vectors"), dimension=2
+    )
+    assert recipe.load().inputs.tolist() == [[3.0, 4.0]]
+    # A checksum that nobody has published is recorded; there is nothing else left aside.
+    record = json.loads((tmp_path / ASIDE / "checksums.json").read_text())
+    sha256 = f"sha256:{hashlib.sha256(content).hexdigest()}"
+    assert record == {"sent140/train/trainingandtestdata.zip": sha256}
+    assert [path.name for path in (tmp_path / ASIDE).iterdir()] == ["checksums.json"]
+    assert command("sent140", "--data-dir", tmp_path, "--url", "http://127.0.0.1:9") == 0  # is there: nothing to ask
+
+
+def test_a_recorded_checksum_is_verified(site: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    site.files["/trainingandtestdata.zip"] = tweets()
+    assert command("sent140", "--data-dir", tmp_path, "--url", site.address) == 0
+    (tmp_path / "sent140/train/training.1600000.processed.noemoticon.csv").unlink()
+    site.files["/trainingandtestdata.zip"] = tweets(TWEET.replace("good", "evil"))
+    assert command("sent140", "--data-dir", tmp_path, "--url", site.address) == 2
+    assert "its sha256 is " in capsys.readouterr().err
+
+
+def test_parquet_from_the_hub(site: Any, tmp_path: Path) -> None:
+    listed = {"default": {"train": [f"{site.address}/0.parquet", f"{site.address}/1.parquet"]}}
+    site.files |= {
+        "/api/datasets/flwrlabs/femnist/parquet": json.dumps(listed).encode(),
+        "/0.parquet": parquet(),
+        "/1.parquet": parquet(),
+    }
+    assert command("femnist", "--data-dir", tmp_path, "--url", site.address) == 0
+    dataset = Femnist(data_dir=str(tmp_path), cache_dir=None, min_samples=1).load()
+    assert dataset.users is not None
+    assert (dataset.users.names, dataset.targets.tolist()) == (("f1", "f2"), [3, 3, 61, 61])
+
+
+@pytest.mark.parametrize(
+    "listed", [b"[]", b"{}", b'{"default": {"../x": ["a"]}}', b'{"default": {"train": [1]}}', b"<p>"]
+)
+def test_a_hub_that_says_something_else(
+    site: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], listed: bytes
+) -> None:
+    site.files["/api/datasets/flwrlabs/femnist/parquet"] = listed
+    assert command("femnist", "--data-dir", tmp_path, "--url", site.address) == 2
+    said = capsys.readouterr().err
+    assert "/api/datasets/flwrlabs/femnist/parquet" in said
+    assert said.count("\n") == 1
+
+
+def test_wrong_checksums_hostile_archives_and_other_mirrors(
+    site: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    site.files |= {"/a.bin": b"content", "/a.zip": tweets()}
+    wrong = Entry("", "", 0, ("a.bin",), published(Download((f"{site.address}/a.bin",), "a.bin", "md5:" + "0" * 32)))
+    with pytest.raises(InputError, match="its md5 is "):
+        fetch("wrong", wrong, tmp_path, None, QUIET)
+    assert not (tmp_path / "a.bin").exists()
+
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr("good", b"x")
+        archive.writestr("../../../evil", b"x")
+    site.files["/evil.zip"] = content.getvalue()
+    evil = Entry("", "", 0, ("good",), published(Download((f"{site.address}/evil.zip",), ".", unpack="")))
+    with pytest.raises(InputError, match="leads out of its folder"):
+        fetch("evil", evil, tmp_path, None, QUIET)
+    assert not (tmp_path / "good").exists()
+    assert not any(path.name == "evil" and path.is_file() for path in tmp_path.parent.rglob("evil"))
+
+    urls = (f"{site.address}/gone.bin", f"{site.address}/a.bin")
+    mirrored = Entry("", "", 0, ("b.bin",), published(Download(urls, "b.bin")))
+    fetch("mirrored", mirrored, tmp_path, None, QUIET)
+    assert (tmp_path / "b.bin").read_bytes() == b"content"
+    assert "gone.bin: 404" in caplog.text
+
+
+def test_from_files_that_are_here(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / "trainingandtestdata.zip").write_bytes(tweets())
+    place = "sent140/train/training.1600000.processed.noemoticon.csv"
+    for number, source in enumerate((here, here / "trainingandtestdata.zip", tmp_path / "0")):
+        assert command("sent140", "--data-dir", tmp_path / str(number), "--from", source) == 0
+        assert (tmp_path / str(number) / place).read_text() == TWEET
+    assert (here / "trainingandtestdata.zip").exists()  # the source is only read
+
+    (here / "x.parquet").write_bytes(parquet())
+    assert command("femnist", "--data-dir", tmp_path / "3", "--from", here) == 0
+    assert (tmp_path / "3/femnist/train/x.parquet").exists()
+
+    (here / "cifar-10-python.tar.gz").write_bytes(b"another file")
+    (here / "x.parquet").unlink()
+    capsys.readouterr()
+    assert command("cifar10", "--data-dir", tmp_path / "4", "--from", here) == 2
+    assert "cifar-10-python.tar.gz: its md5 is " in capsys.readouterr().err
+
+
+def test_two_commands_take_turns(site: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    site.files["/a.bin"] = b"content"
+    entry = Entry("", "", 0, ("a.bin",), published(Download((f"{site.address}/a.bin",), "a.bin")))
+    (tmp_path / ASIDE).mkdir()
+    second = threading.Thread(target=fetch, args=("a", entry, tmp_path, None, QUIET))
+    with caplog.at_level(logging.INFO):
+        with locked(tmp_path / ASIDE):
+            second.start()
+            while "waiting for another process" not in caplog.text:
+                time.sleep(0.01)
+            assert site.asked == []
+        second.join(timeout=10)
+    assert (tmp_path / "a.bin").read_bytes() == b"content"
+
+
+@pytest.mark.parametrize("name", catalogue())
+def test_offline_every_dataset_says_which_file_goes_where(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    assert command(name, "--data-dir", tmp_path, "--url", "http://127.0.0.1:9") == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert all(str(tmp_path / pattern) in said for pattern in catalogue()[name].wants)
+    assert f"fedrun-data {name} --from FOLDER" in said
+
+
+def test_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "femnist/train").mkdir(parents=True)
+    (tmp_path / "femnist/train/a.json").write_text("{}")
+    assert command("list", "--data-dir", tmp_path) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "there" in next(line for line in lines if line.startswith("femnist"))
+    assert "missing" in next(line for line in lines if line.startswith("celeba"))
+    assert f"lacks {tmp_path}/celeba/train/*" in "\n".join(lines)
+
+
+@pytest.fixture(autouse=True)
+def _log_as_before() -> Any:
+    root = logging.getLogger()
+    handlers = root.handlers[:]
+    yield
+    root.handlers[:] = handlers

@@ -1,0 +1,135 @@
+import pytest
+
+from fedrun.config import compose
+from fedrun.errors import InputError
+from fedrun.report.paper_table import every_table, match, paper_tables
+from fedrun.report.runs import find
+from fedrun.report.settings import leaves
+
+from .run_folders import CONFIG, rows
+
+SMOKE = ["experiment=turbosvm/table2", "scale=smoke", "dataset=digits", "clients_per_round=8", "local.epochs=1"]
+SMALL = ["experiment=turbosvm/table2", "scale=small", "dataset=femnist"]
+
+
+def found(folders):
+    return find([str(folders.top)]).runs
+
+
+def by_strategy(table):
+    return {row[0]: row[1:] for row in table.rows}
+
+
+def test_rounds_beside_the_papers(folders):
+    """At scale small, whose data are the paper's."""
+    for strategy, curves in {
+        "fedavg": ([0.1, 0.5, 0.7], [0.1, 0.2, 0.3, 0.75]),  # rounds 2 and 3
+        "turbosvm": ([0.1, 0.9], [0.1, 0.2]),  # round 1, and never
+    }.items():
+        config = compose([*SMALL, f"strategy={strategy}"]).config
+        for seed, accuracies in enumerate(curves):
+            folders.write(seed, rows(*accuracies), strategy=strategy, dataset="femnist", config=config)
+    (table,) = paper_tables("turbosvm/table2", None, found(folders))
+    assert table.header == ("strategy", "paper", "ours", "difference")
+    lines = by_strategy(table)
+    assert lines["fedavg"] == ("144.4 ± 4.6", "2.5 ± 0.5", "-141.9")
+    assert lines["turbosvm"] == ("54.6 ± 1.6", ">100", "-")
+    assert lines["moon"] == ("145.6 ± 3.7", "not run", "-")
+    assert table.above == (
+        "Scale: small. Data: femnist (01234567). Seeds: 0, 1. Code: commit abc123, fedrun 0.1.0, torch 2.11.0. "
+        "Mean ± std over seeds (ddof 0).",
+    )
+    assert table.notes[:3] == (
+        "Out of reach, 7 of 21 cells: fedrun has no CelebA yet.",
+        "Left out at scale small: 7 of 21 cells.",
+        "Not run yet: 5 of 7 cells.",
+    )
+
+
+def test_values_after_a_round_and_short_runs(folders):
+    config = compose([*SMALL, "strategy=fedavg"]).config
+    folders.write(0, rows(*[0.5] * 100, 0.6, 0.9), dataset="femnist", config=config)  # 0.6 after round 100
+    config = compose([*SMALL, "strategy=fedprox"]).config
+    folders.write(0, rows(0.1, 0.2), dataset="femnist", strategy="fedprox", config=config)
+    tables = paper_tables("turbosvm/table3", "small", found(folders))
+    assert [table.title.rpartition(", ")[2] for table in tables] == ["metric f1", "metric accuracy", "metric mcc"]
+    lines = by_strategy(tables[1])
+    assert lines["fedavg"] == ("59.3 ± 1.8", "60.0", "+0.7")
+    assert lines["fedprox"] == ("59.2 ± 1.8", "20.0", "-39.2")
+    assert by_strategy(tables[0])["fedavg"] == ("33.1 ± 1.3", "-", "-")  # these runs have no F1
+    assert "Runs too short for the paper's round are read at their last: 1." in tables[-1].notes
+
+
+def test_stand_ins_have_no_difference(folders):
+    config = compose([*SMOKE, "strategy=fedavg"]).config
+    folders.write(0, rows(0.1, 0.8), config=config)
+    (table,) = paper_tables("turbosvm/table2", None, found(folders))
+    assert by_strategy(table)["fedavg"] == ("144.4 ± 4.6", "1.0", "-")
+    assert table.above[1:] == ("dataset=digits stands in for dataset femnist; so no differences are given.",)
+
+
+def test_runs_that_deviate_count_and_are_told(folders):
+    config = compose([*SMOKE, "strategy=fedavg"]).config
+    for seed in (0, 1):
+        folders.write(seed, rows(0.1, 0.8), config=config, changes={"local.lr": 0.3, "dataset.data_dir": "elsewhere"})
+    config = compose([*SMOKE, "strategy=krum"]).config
+    folders.write(0, rows(0.1, 0.8), strategy="krum", config=config)
+    (table,) = paper_tables("turbosvm/table2", "smoke", found(folders))
+    assert by_strategy(table)["fedavg"][1] == "1.0 ± 0.0"
+    assert "Not as the protocol has it: local.lr=0.3 where the protocol has 0.1 (2 runs)." in table.above
+    assert "1 runs of this sweep belong to no cell." in table.above
+
+
+TABLE_1 = ["experiment=fedavg/table1", "scale=small", "recipe=mcmahan_2nn", "partition=iid", "local.batch_size=10"]
+
+
+def test_speed_ups_and_interpolated_rounds(folders):
+    # One client: 0.99 after round 10, 0.95 before: 97 % after 9.5 rounds, rounded up to 10. A tenth of them: the same
+    # between rounds 3 and 4, so 4. Speed-up 10 / 4 = 2.5; the paper's is 3.6.
+    for share, late in (("1", 10), ("0.1", 4)):
+        config = compose([*TABLE_1, f"clients_per_round={share}"]).config
+        folders.write(0, rows(*[0.95] * late, 0.99), dataset="mnist", config=config)
+    rounds, speed = paper_tables("fedavg/table1", None, found(folders))
+    assert rounds.header[:4] == ("C", "iid: paper", "iid: ours", "iid: difference")
+    assert by_strategy(rounds) == {
+        "0.0": ("316", "10.0", "-306.0", "3275", "not run", "-"),
+        "0.1": ("87", "4.0", "-83.0", "664", "not run", "-"),
+    }
+    assert by_strategy(speed)["0.1"] == ("3.6", "2.5", "-1.1", "4.9", "not run", "-")
+
+
+def test_one_client_is_not_mistaken_for_all(folders):
+    folders.write(0, rows(0.1), changes={"clients_per_round": 1.0})
+    (run,) = found(folders)
+    one, every = ({**leaves(CONFIG), "clients_per_round": share} for share in (1, 1.0))
+    assert match({0: one, 1: every}, [run]).runs == {0: (), 1: (run,)}
+
+
+def test_at_full_scale_cells_out_of_reach_are_shown_as_such(folders):
+    config = compose(["experiment=turbosvm/table2", "dataset=shakespeare", "strategy=fedavg"]).config
+    folders.write(0, rows(0.1, 0.6), dataset="shakespeare", config=config)
+    (table,) = paper_tables("turbosvm/table2", None, found(folders))
+    line = dict(zip(table.header, table.rows[0], strict=True))
+    assert line["celeba rounds_to_0.70: ours"] == "out of reach"
+    assert (line["shakespeare rounds_to_0.50: ours"], line["shakespeare rounds_to_0.50: difference"]) == (
+        "1.0",
+        "-50.0",
+    )
+
+
+def test_every_table_that_has_runs(folders):
+    config = compose([*SMOKE, "strategy=fedavg"]).config
+    folders.write(0, rows(0.1, 0.8), config=config)
+    titles = [table.title.partition(".")[0] for table in every_table(found(folders))]
+    assert titles == ["TurboSVM-FL, table 2", *["TurboSVM-FL, table 3"] * 3]
+
+
+def test_nothing_to_compare_is_told(folders):
+    folders.write(0, rows(0.1))
+    folders.write(0, rows(0.1), config=compose([*SMOKE, "strategy=fedavg"]).config, complete=False)
+    with pytest.raises(InputError, match=r"^table turbosvm/table2: no finished run of it was found; make them with: "):
+        paper_tables("turbosvm/table2", None, found(folders))
+    with pytest.raises(InputError, match=r"experiment=turbosvm/table2 scale=smoke$"):
+        paper_tables("turbosvm/table2", "smoke", found(folders))
+    with pytest.raises(InputError, match=r"^no finished run of any paper's table; "):
+        every_table(found(folders))

@@ -1,0 +1,166 @@
+"""The papers' tables: every experiment has one, and its sweep makes every cell that is not declared out of reach."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+import pytest
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
+
+from fedrun.config import compose, conf_dir, options
+from fedrun.errors import InputError
+from fedrun.report import protocol as protocols_module
+from fedrun.report.protocol import (
+    SCALES,
+    OutOfReach,
+    Protocol,
+    RoundsTo,
+    SpeedUp,
+    load,
+    protocols,
+    reference,
+    run_name,
+)
+
+TABLES = [name for name in options("experiment") if re.fullmatch(r"\w+/table\w+", name)]
+
+
+CHOOSING = {"dataset", "recipe", "model"}
+"""Swept keys whose options are likely to bring other values along."""
+
+Swept = frozenset[tuple[str, str]]
+
+
+def swept(name: str, scale: str) -> set[Swept]:
+    """The jobs of an experiment's sweep, seeds apart."""
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        whole = hydra_compose("config", [f"experiment={name}", f"scale={scale}"], return_hydra_config=True)
+    params = {key: str(values).split(",") for key, values in whole.hydra.sweeper.params.items()}
+    assert {int(seed) for seed in params.pop("seed")}
+    return {frozenset(zip(params, values, strict=True)) for values in itertools.product(*params.values())}
+
+
+def test_every_experiment_of_a_table_has_a_protocol_and_the_other_way_round():
+    assert sorted(TABLES) == protocols()
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_protocol_knows_every_cell(name):
+    protocol = load(name)
+    table = protocol.cells()
+    assert table
+    for cell in table:
+        reading = protocol.reading(cell)
+        protocol.overrides(cell, "full")  # raises where a coordinate has no meaning
+        if isinstance(reading, SpeedUp):
+            assert len(reference(cell, reading, table, protocol)) == 2
+    places = {key for cell in table for key in cell.coordinates}
+    assert {*protocol.columns, *protocol.blocks} <= places
+    # Nothing is declared that no cell is about.
+    assert set(protocol.metrics) == {cell.metric for cell in table}
+    assert set(protocol.coordinates) == places - {"metric"}
+    for entry in protocol.out_of_reach:
+        assert entry.reason and any(entry.holds(cell.coordinates) for cell in table)
+    for stand_ins in protocol.stand_ins.values():
+        for key, values in stand_ins.items():
+            assert set(values) <= {cell.coordinates.get(key) for cell in table}
+
+
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("scale", SCALES)
+def test_the_sweep_makes_the_tables_cells_and_nothing_else(name, scale):
+    """Every cell asks for what a job of the sweep sets, and whatever else it asks for the experiment sets anyway."""
+    protocol, jobs = load(name), swept(name, scale)
+    keys = {key for job in jobs for key, _ in job}
+    made: set[Swept] = set()
+    fixed: dict[tuple[Swept, Swept], Swept] = {}
+    for cell in protocol.cells():
+        overrides = protocol.overrides(cell, scale)
+        assert overrides is not None or scale != "full" or protocol.reason(cell)
+        if overrides is not None:
+            asked = frozenset(override.partition("=")[::2] for override in overrides)
+            job = frozenset((key, value) for key, value in asked if key in keys)
+            made.add(job)
+            fixed[asked - job, frozenset(pair for pair in job if pair[0] in CHOOSING)] = job
+    assert made == jobs
+    for (others, _), job in fixed.items():
+        base = [f"experiment={name}", f"scale={scale}", *map("=".join, job)]
+        assert compose(base).hash == compose([*base, *map("=".join, others)]).hash, others
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_scales_do_not_share_folders(name):
+    assert len({run_name(name, scale) for scale in SCALES}) == len(SCALES)
+
+
+def test_tables_2_and_3_of_turbosvm_are_read_off_the_same_runs():
+    assert run_name("turbosvm/table2", "full") == run_name("turbosvm/table3", "full") == "turbosvm/table2"
+
+
+def small_protocol(**changes):
+    fields = {
+        "title": "t",
+        "paper": "fedavg",
+        "table": "T1",
+        "coordinates": {"dataset": "dataset={}", "model": {"2nn": ("a=1", "b=2")}},
+        "metrics": {"rounds_to_0.97": RoundsTo(target=0.97, interpolated=True)},
+        "columns": (),
+        "blocks": (),
+        "out_of_reach": (OutOfReach(where={"model": ("cnn",), "dataset": ("mnist", "x")}, reason="too large"),),
+        "stand_ins": {"smoke": {"dataset": {"mnist": ("dataset=digits",)}}},
+        "notes": (),
+    }
+    return Protocol(**{**fields, **changes})
+
+
+class Place:
+    def __init__(self, **coordinates):
+        self.coordinates = coordinates
+        self.metric = coordinates.get("metric", "")
+
+
+def test_overrides_of_a_cell():
+    protocol = small_protocol()
+    cell = Place(dataset="mnist", model="2nn", metric="rounds_to_0.97")
+    assert protocol.overrides(cell, "full") == ("dataset=mnist", "a=1", "b=2")
+    assert protocol.overrides(cell, "smoke") == ("dataset=digits", "a=1", "b=2")
+    assert protocol.overrides(Place(dataset="other", model="2nn"), "smoke") is None
+    out = Place(dataset="mnist", model="cnn")
+    assert (protocol.reason(out), protocol.overrides(out, "full")) == ("too large", None)
+    assert protocol.reason(Place(dataset="y", model="cnn")) is None
+
+
+def test_what_a_protocol_does_not_say_is_refused():
+    protocol = small_protocol()
+    with pytest.raises(InputError, match=r"^fedavg T1: the protocol does not say what model=mlp means$"):
+        protocol.overrides(Place(dataset="mnist", model="mlp"), "full")
+    with pytest.raises(InputError, match=r"^fedavg T1: the protocol does not say what E=1 means$"):
+        protocol.overrides(Place(dataset="mnist", E="1"), "full")
+    with pytest.raises(InputError, match=r"^fedavg T1: the protocol does not read f1$"):
+        protocol.reading(Place(metric="f1"))
+    with pytest.raises(InputError, match=r"^table turbosvm/table99: no such table; allowed: fedavg/table1, "):
+        load("turbosvm/table99")
+
+
+def test_a_damaged_protocol_is_refused_in_one_line(tmp_path, monkeypatch):
+    (tmp_path / "mine").mkdir()
+    path = tmp_path / "mine" / "table1.yaml"
+    text = (protocols_module.FOLDER / "turbosvm" / "table2.yaml").read_text()
+    path.write_text(text.replace("target: 0.70", "target: -1"))
+    monkeypatch.setattr(protocols_module, "FOLDER", tmp_path)
+    with pytest.raises(InputError) as refusal:
+        load("mine/table1")
+    assert str(refusal.value).startswith(f"{path}: metrics.rounds_to_0.70.")
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_scale_without_scales_is_refused():
+    with pytest.raises(InputError, match=r"^scale=smoke: is for experiments; allowed: scale=full$"):
+        compose(["scale=smoke"])
+    with pytest.raises(InputError, match=r"^scale=small: experiment=demo has no scales; allowed: scale=full$"):
+        compose(["experiment=demo", "scale=small"])
+    with pytest.raises(InputError, match=r"^scale=tiny: no such option; allowed: full, small, smoke$"):
+        compose(["experiment=turbosvm/table2", "scale=tiny"])
+    assert compose(["scale=full"]).hash == compose().hash

@@ -1,0 +1,71 @@
+import pytest
+
+from fedrun.report import quantities
+from fedrun.report.quantities import Measured, Quantity, spread
+from fedrun.report.runs import find
+from fedrun.report.settings import settings
+
+from .run_folders import rows
+
+
+def only_setting(folders):
+    (setting,), _ = settings(find([str(folders.top)]).runs)
+    return setting
+
+
+def test_every_kind_of_quantity(folders):
+    folders.write(0, rows(0.2, 0.8, 0.6))
+    folders.write(1, rows(0.1, 0.6, 0.8))
+    folders.write(2, rows(0.1, 0.9), complete=False)  # does not count
+    setting = only_setting(folders)
+
+    def text(kind, key):
+        return str(Measured.of(Quantity(kind, key), setting))
+
+    assert text("final", "test/accuracy") == "70.00 ± 10.00"
+    assert text("best", "test/accuracy") == "80.00 ± 0.00"
+    assert text("best", "test/loss") == "0.2000 ± 0.0000"
+    assert text("rounds to", "0.7") == "1.5 ± 0.5"
+    assert text("rounds to", "0.81") == ">2"
+    assert text("cost", "cost/params_down") == "40 ± 0"
+    assert text("cost", "seconds") == "1.0 ± 0.0"
+    assert text("final", "unseen/accuracy") == "-"
+    assert Measured.of(Quantity("final", "test/accuracy"), setting).std == pytest.approx(0.1)
+
+
+def test_a_seed_without_a_finite_value_leaves_no_mean(folders):
+    folders.write(0, rows(0.2, 0.8))
+    folders.write(1, rows(0.2, None))
+    found = Measured.of(Quantity("final", "test/accuracy"), only_setting(folders))
+    assert (found.values, found.mean, str(found)) == ((0.8, None), None, "-")
+
+
+def test_any_metric_is_found_and_known_ones_come_first(folders):
+    more = {
+        "clients/gm_appeal": 0.3,
+        "unseen/accuracy": 0.4,
+        "own/thing": 2.5,
+        "server/x": 1.0,
+        "clients/excluded": 0.0,
+    }
+    folders.write(0, rows(0.5, **more))
+    runs = find([str(folders.top)]).runs
+    assert quantities.metrics(runs) == [
+        *("test/accuracy", "test/loss", "clients/gm_appeal", "unseen/accuracy", "own/thing", "server/x")
+    ]
+    assert [quantity.key for quantity in quantities.costs(runs)] == ["seconds"]  # round 0 has cost nothing
+    folders.write(1, rows(0.5, **{**more, "clients/excluded": 1.0}))
+    assert "clients/excluded" in quantities.metrics(find([str(folders.top)]).runs)
+
+
+def test_targets_are_the_runs_and_more(folders):
+    folders.write(0, rows(0.5))
+    assert [quantity.key for quantity in quantities.targets(find([str(folders.top)]).runs, [0.5])] == ["0.5", "0.7"]
+    assert Quantity("rounds to", "0.7").heading == "to 70 %"
+
+
+def test_spread():
+    assert spread("test/f1", [0.70, 0.71, 0.75]) == "72.00 ± 2.16"  # sqrt((4 + 1 + 9) / 3) = 2.1602
+    assert spread("own/thing", [1.0]) == "1.0000"
+    assert spread("cost/params_up", [1000.0, 3000.0]) == "2,000 ± 1,000"
+    assert spread("test/f1", []) == "-"

@@ -1,0 +1,64 @@
+from fedrun.report.runs import find
+
+from .run_folders import rows
+
+
+def test_complete_and_unfinished_runs_are_found(folders):
+    whole = folders.write(0, rows(0.1, 0.5, 0.8), strategy="turbosvm", dataset="mnist")
+    partial = folders.write(1, rows(0.1, 0.5), strategy="turbosvm", dataset="mnist", complete=False)
+    found = find([str(folders.top)])
+    assert [(run.folder, run.seed, run.complete, run.dataset, run.strategy) for run in found.runs] == [
+        (whole, 0, True, "mnist", "turbosvm"),
+        (partial, 1, False, "mnist", "turbosvm"),
+    ]
+    assert found.problems == (f"{partial}: unfinished (round 1 of 2); it is in the curves only",)
+    assert found.runs[0].cap == 2
+    assert found.runs[1].rows[1]["test/accuracy"] == 0.5
+
+
+def test_patterns_and_repeated_places_find_every_run_once(folders):
+    first, second = (folders.write(seed, rows(0.1)) for seed in (0, 1))
+    everywhere = find([f"{folders.top}/runs/*/*/*", str(folders.top), str(first)])
+    assert [run.folder for run in everywhere.runs] == [first, second]
+    assert [run.folder for run in find([f"{folders.top}/**/seed=1"]).runs] == [second]
+
+
+def test_whatever_is_missing_or_damaged_is_said_in_one_line(folders, tmp_path):
+    names = (
+        "no config",
+        "bad config",
+        "other config",
+        "no metrics",
+        "no rows",
+        "bad metrics",
+        "bad summary",
+        "other summary",
+    )
+    runs = {name: folders.write(seed, rows(0.1, 0.2, 0.3)) for seed, name in enumerate(names)}
+    (runs["no config"] / ".hydra/config.yaml").unlink()
+    (runs["bad config"] / ".hydra/config.yaml").write_text("a: [1")
+    (runs["other config"] / ".hydra/config.yaml").write_text("seed: 0\n")
+    (runs["no metrics"] / "metrics.jsonl").unlink()
+    (runs["no rows"] / "metrics.jsonl").write_text("")
+    (runs["bad metrics"] / "metrics.jsonl").write_text("{}\n{}\n")
+    (runs["bad summary"] / "summary.json").write_text("{")
+    (runs["other summary"] / "summary.json").write_text('{"status": "complete"}')
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    found = find([str(empty), str(tmp_path / "absent"), str(folders.top / "runs")])
+    assert [run.folder for run in found.runs] == [runs["bad summary"], runs["other summary"]]
+    assert not any(run.complete for run in found.runs)
+    left_out = "; the run is left out"
+    assert list(found.problems) == [
+        f"{empty}: holds no run (no metrics.jsonl and no summary.json)",
+        f"{tmp_path / 'absent'}: no such folder",
+        f"{runs['no config']}/.hydra/config.yaml: cannot be read (No such file or directory){left_out}",
+        f"{runs['bad config']}/.hydra/config.yaml: is not a YAML file{left_out}",
+        f"{runs['other config']}/.hydra/config.yaml: is not a run's configuration (needs seed, rounds, name){left_out}",
+        f"{runs['no metrics']}/metrics.jsonl: cannot be read (No such file or directory); expected a run's "
+        f"metrics.jsonl{left_out}",
+        f"{runs['no rows']}/metrics.jsonl: holds no evaluated round yet{left_out}",
+        f"{runs['bad metrics']}/metrics.jsonl, line 1: round is None; a whole number is expected{left_out}",
+        f"{runs['bad summary']}: summary.json is damaged; the run counts as unfinished",
+        f"{runs['other summary']}: summary.json is damaged; the run counts as unfinished",
+    ]

@@ -1,0 +1,55 @@
+from fedrun.report.runs import find
+from fedrun.report.settings import differing, identity, leaves, settings, written
+
+from .run_folders import CONFIG, rows
+
+
+def grouped(folders):
+    return settings(find([str(folders.top)]).runs)
+
+
+def test_runs_that_differ_in_their_seed_or_their_place_alone_are_one_setting(folders):
+    folders.write(1, rows(0.1))
+    folders.write(0, rows(0.1), changes={"data_dir": "elsewhere", "output_dir": "there", "name": "other"})
+    (setting,), problems = grouped(folders)
+    assert [run.seed for run in setting.runs] == [0, 1]
+    assert (setting.name, problems) == ("digits fedavg", [])
+    assert differing([setting]) == []
+
+
+def test_settings_are_named_by_what_differs(folders):
+    turbosvm = {"strategy.server._target_": "fedrun.strategies.turbosvm.TurboSVM", "strategy.server.lr": 0.01}
+    folders.write(0, rows(0.1))
+    folders.write(0, rows(0.1), changes={"local.lr": 0.2})
+    folders.write(0, rows(0.1), strategy="turbosvm", changes=turbosvm)
+    found, _ = grouped(folders)
+    assert [setting.name for setting in found] == ["fedavg local.lr=0.1", "fedavg local.lr=0.2", "turbosvm"]
+    keys = differing(found)
+    assert keys == ["local.lr", "strategy.server._target_", "strategy.server.lr"]
+    assert [written(found[2].leaves, key) for key in keys] == ["0.1", "TurboSVM", "0.01"]
+    assert written(found[0].leaves, "strategy.server.lr") == "-"
+
+
+def test_one_client_is_not_all_clients(folders):
+    folders.write(0, rows(0.1), changes={"clients_per_round": 1})
+    folders.write(0, rows(0.1), changes={"clients_per_round": 1.0})
+    found, _ = grouped(folders)
+    assert [setting.name for setting in found] == ["clients_per_round=1", "clients_per_round=1.0"]
+    assert identity({"a": 1}) != identity({"a": 1.0}) != identity({"a": "1.0"})
+
+
+def test_of_two_runs_with_one_seed_the_complete_one_counts(folders):
+    first = folders.write(0, rows(0.1), complete=False)
+    second = folders.write(0, rows(0.2))
+    third = folders.write(0, rows(0.3))
+    (setting,), problems = grouped(folders)
+    assert [run.folder for run in setting.runs] == [second]
+    assert {problem.partition(":")[0] for problem in problems} == {str(first), str(third)}
+    assert all(f"the same setting and seed as {second}" in problem for problem in problems)
+
+
+def test_leaves():
+    found = leaves({**CONFIG, "hardware": {"threads": 2}, "a": {"download": True, "b": [1, 2]}})
+    assert "hardware.threads" not in found and "seed" not in found and "a.download" not in found
+    assert (found["a.b"], found["local.lr"], found["rounds"]) == ([1, 2], 0.1, 2)
+    assert written(found, "a.b") == "[1,2]"

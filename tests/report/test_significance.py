@@ -1,0 +1,55 @@
+import math
+
+import pytest
+
+from fedrun.report.quantities import Quantity
+from fedrun.report.runs import find
+from fedrun.report.settings import settings
+from fedrun.report.significance import TOO_FEW, compare, smallest_p
+
+from .run_folders import rows
+
+ACCURACY = Quantity("final", "test/accuracy")
+
+
+def pair(folders, ours, baseline):
+    """Settings whose seeds end with these accuracies (percent); the first one's are ours."""
+    for seed, value in ours.items():
+        folders.write(seed, rows(0.0, value / 100), changes={"local.lr": 0.5})
+    for seed, value in baseline.items():
+        folders.write(seed, rows(0.0, value / 100))
+    found, _ = settings(find([str(folders.top)]).runs)
+    return found
+
+
+def test_paired_t(folders):
+    # Differences 1, 2, 3: mean 2, std (ddof 1) 1, t = 2 sqrt(3). With 2 degrees of freedom p = 1 - t / sqrt(2 + t^2).
+    result = compare(*pair(folders, {0: 51, 1: 62, 2: 73}, {2: 70, 1: 60, 0: 50, 7: 99}), ACCURACY, "t")
+    assert result.seeds == (0, 1, 2)
+    assert result.difference == pytest.approx(0.02)
+    assert result.p == pytest.approx(1 - math.sqrt(12 / 14))
+
+
+def test_wilcoxon(folders):
+    # All of 3 differences are positive: the most extreme of 8 sign patterns, two-sided.
+    result = compare(*pair(folders, {0: 51, 1: 62, 2: 73}, {0: 50, 1: 60, 2: 70}), ACCURACY, "wilcoxon")
+    assert result.p == pytest.approx(2 / 8) == smallest_p(3)
+
+
+@pytest.mark.parametrize(
+    ("ours", "baseline", "seeds", "reason"),
+    [
+        ({0: 51}, {0: 50}, (0,), TOO_FEW),
+        ({0: 51, 1: 52}, {2: 50, 3: 50}, (), TOO_FEW),
+        ({0: 50, 1: 60}, {0: 50, 1: 60}, (0, 1), "both are equal on every seed"),
+        ({0: 75, 1: 50}, {0: 50, 1: 25}, (0, 1), "the difference is the same on every seed"),
+    ],
+)
+def test_no_p_without_reason(folders, ours, baseline, seeds, reason):
+    result = compare(*pair(folders, ours, baseline), ACCURACY, "t")
+    assert (result.seeds, result.p, result.reason) == (seeds, None, reason)
+
+
+def test_rounds_are_compared_where_both_reached_the_target(folders):
+    result = compare(*pair(folders, {0: 80, 1: 60}, {0: 90, 1: 95}), Quantity("rounds to", "0.7"), "t")
+    assert (result.seeds, result.difference, result.reason) == ((0,), 0.0, TOO_FEW)

@@ -1,0 +1,49 @@
+from fedrun.report.table import Table, html, latex, markdown, written
+
+TABLE = Table("A & B", ("", "value"), (("x|y", "1.0 ± 0.5"), ("<b>", ">200")), above=("Over 5 seeds.",), notes=("End",))
+
+
+def test_markdown():
+    assert markdown(TABLE).splitlines() == [
+        "## A & B",
+        "",
+        "Over 5 seeds.",
+        "",
+        "|      |     value |",
+        "| ---- | --------: |",
+        "| x\\|y | 1.0 ± 0.5 |",
+        "| <b>  |      >200 |",
+        "",
+        "End",
+    ]
+
+
+def test_latex():
+    assert latex(TABLE).splitlines() == [
+        r"\begin{table}",
+        r"  \centering",
+        r"  \caption{A \& B. Over 5 seeds. End.}",
+        r"  \begin{tabular}{lr}",
+        r"    \toprule",
+        r"     & value \\",
+        r"    \midrule",
+        r"    x|y & 1.0 $\pm$ 0.5 \\",
+        r"    $<$b$>$ & $>$200 \\",
+        r"    \bottomrule",
+        r"  \end{tabular}",
+        r"\end{table}",
+    ]
+    assert r"\textbackslash{}\{\_\^{}" not in latex(TABLE)
+    assert r"\textbackslash{}a\{\_" in latex(Table("\\a{_", ("",), ()))
+
+
+def test_html_escapes():
+    text = html(TABLE)
+    assert '<th scope="row">&lt;b&gt;</th><td>&gt;200</td>' in text
+    assert "<h2>A &amp; B</h2>" in text and '<p class="note">End</p>' in text
+
+
+def test_several_tables():
+    assert written([TABLE, TABLE], "markdown", ["# Top"]).count("## A & B") == 2
+    assert written([TABLE], "markdown", ["# Top"]).startswith("# Top\n\n## A & B\n")
+    assert written([TABLE], "latex").startswith("% needs \\usepackage{booktabs}\n\n\\begin{table}")

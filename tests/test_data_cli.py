@@ -1,0 +1,55 @@
+"""fedrun-data show, and what it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from fedrun.data_cli import run
+
+
+def test_show_prints_the_federation_and_draws_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["show", "dataset=synthetic_feddyn", "--to", str(tmp_path / "new")]) == 0
+    assert "clients   20 with 200 training samples each, 4,000 in all" in capsys.readouterr().out
+    for name in ("labels.png", "samples.png"):
+        with Image.open(tmp_path / "new" / name) as image:
+            assert image.size[0] > 500
+            assert len(set(image.convert("L").tobytes())) > 10
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["nosuch"], "nosuch: no such dataset; allowed: mnist, "),
+        (["list", "a=b"], "a=b: settings are for fedrun-data show"),
+        (["show", "dataset=nosuch"], "dataset=nosuch: no such option; allowed: "),
+        (["show", "partition.pace=1"], "partition.pace"),
+        (["show", "local.lr=0"], "local.lr=0: allowed: a finite number, above 0"),
+        (["show", "dataset=femnist", "data_dir=/nowhere"], "fedrun-data femnist --data-dir /nowhere"),
+        (["show", "dataset=digits", "partition=natural"], "partition=natural needs a dataset whose samples have users"),
+        (["show", "dataset=synthetic", "--to", "/proc/new"], "the pictures cannot be written"),
+        (["mnist", "--from", "/nowhere"], "--from /nowhere: no such file or folder"),
+        (["mnist", "--data-dir", "/proc/new"], "/proc/new"),
+        (["mnist", "--url", "ftp://host"], "allowed: an http or https address"),
+    ],
+)
+def test_what_cannot_be_used_is_one_line(
+    arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    if "--url" in arguments:
+        arguments = [*arguments, "--data-dir", str(tmp_path)]
+    assert run(arguments) == 2
+    said = capsys.readouterr().err
+    assert complaint in said
+    assert said.startswith("fedrun-data: ")
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [[], ["mnist", "--nosuch"]])
+def test_what_cannot_be_parsed_is_one_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run(arguments)
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.count("\n") == 1
