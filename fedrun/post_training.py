@@ -98,13 +98,10 @@ class Classifier(PostTraining):
         given, dataset, layout = experiment.local, federation.dataset, network.layout
         encoding = SideBySide(samples.encoding, dataset.inputs.ndim - 1, network, tuple(models))
         spec = Spec((len(models) * layout.embedding,), dataset.spec.classes)
-        # what changes inputs at random makes features that differ from epoch to epoch
-        changing = getattr(dataset, "augmentation", None) is not None
-        if self.features == "cached" or (self.features == "auto" and not changing):
+        # augmented samples have other features in every epoch
+        if self.features == "cached" or (self.features == "auto" and dataset.augmentation is None):
             inputs = features(samples, encoding, experiment.evaluation.batch_size)
-            kept = replace(dataset, spec=spec, encoding=Scaled(1.0), inputs=inputs)
-            if changing:
-                kept = replace(kept, augmentation=None)  # type: ignore[call-arg]
+            kept = replace(dataset, spec=spec, encoding=Scaled(1.0), inputs=inputs, augmentation=None)
         else:
             kept = replace(dataset, spec=spec, encoding=encoding)
         head = joined_heads(models, layout) if self.initial == "clusters" else None

@@ -47,7 +47,8 @@ def clustered(
         )
     different = len(np.unique(points, axis=0))
     if clusters is None:
-        clusters = elbow([_kmeans(points, count, seed)[2] for count in range(1, min(max_clusters, different) + 1)])
+        inertias = [_kmeans(points, count, seed)[2] for count in range(1, min(max_clusters, different) + 1)]
+        clusters = elbow(inertias + [0.0] * (max_clusters - different))
         log.info("the elbow is at %d clusters", clusters)
     if clusters > different:
         log.warning("%d clusters of %d different clients: the others are left out", different, different)
@@ -72,24 +73,14 @@ def _kmeans(points: np.ndarray, clusters: int, seed: int) -> tuple[np.ndarray, n
 def elbow(inertias: list[float]) -> int:
     """The number of clusters where the curve of K-means inertias bends most.
 
-    That is the K whose point lies farthest below the straight line from the first point (K = 1) to the last, both
-    axes scaled to [0, 1]; 1 where the curve is flat. Inertias no larger than 1e-9 of the first count as zero, and the
-    curve ends at the first of them.
+    That is the K whose point lies farthest below the straight line from the first point (K = 1) to the last; 1 where
+    the curve has no bend.
 
     Args:
         inertias: of K = 1, 2, ...
     """
     curve = np.asarray(inertias)
-    if curve[0] <= 0:
-        return 1
-    curve = curve / curve[0]
-    perfect = np.flatnonzero(curve <= 1e-9)
-    if len(perfect):
-        curve = curve[: perfect[0] + 1]
-    if len(curve) < 3 or curve[0] == curve[-1]:
-        return len(curve) if curve[-1] < curve[0] else 1
-    line = np.linspace(curve[0], curve[-1], len(curve))
-    return int(np.argmax(line - curve)) + 1
+    return int(np.argmax(np.linspace(curve[0], curve[-1], len(curve)) - curve)) + 1
 
 
 def limited(points: np.ndarray, centres: np.ndarray, draw: np.random.Generator) -> np.ndarray:
