@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -10,7 +11,7 @@ import torch
 
 from fedrun.appeal.base import Convention, OwnResults, Thresholds
 from fedrun.appeal.cache import cached, key
-from fedrun.evaluation import SampleResults, evaluate, joined, per_holder, pooled_metrics
+from fedrun.evaluation import SampleResults, ensemble, evaluate, joined, per_holder, pooled_metrics
 from fedrun.experiment import Experiment
 from fedrun.federation import Federation, Shares
 from fedrun.own_models import own_results
@@ -120,19 +121,19 @@ class Assessment:
 
     def _pooled_metrics(self, state: State) -> Metrics:
         classes = self.federation.dataset.spec.classes
-        if self.experiment.strategy.client.personal is None:
+        if not self._personal(state):
             return pooled_metrics(self.results(state, self.federation.test.samples), classes)
         if self.federation.own_test is not None:
             return pooled_metrics(self._personal_results(state, self.federation.own_test), classes)
         # Without a global model and without test samples of their own, every client is tested on all test samples.
         each = [
-            pooled_metrics(self._evaluate(model, self.federation.test.samples), classes)
-            for model in self._personal_models(state)
+            pooled_metrics(self._evaluate(models, self.federation.test.samples), classes)
+            for models in self._personal_models(state)
         ]
         return {name: sum(metrics[name] for metrics in each) / len(each) for name in each[0]}
 
     def results(self, state: State, indices: torch.Tensor) -> SampleResults:
-        """The global model's results on any samples.
+        """The global model's results on any samples; those of the sum of their logits where there are several.
 
         The newest state's answers are kept: one round asks several times, and the end of a run asks once more.
         """
@@ -140,12 +141,15 @@ class Assessment:
             self._newest = (state, {})
         known = self._newest[1]
         if id(indices) not in known:  # the federation's own tensors, which live as long as this object
-            known[id(indices)] = self._evaluate(state.server.model, indices)
+            known[id(indices)] = self._evaluate([server.model for server in state.models], indices)
         return known[id(indices)]
 
-    def _evaluate(self, model: torch.Tensor, indices: torch.Tensor) -> SampleResults:
-        self.network.load(model)
-        return evaluate(self.network, self.samples, indices, self.experiment.evaluation.batch_size)
+    def _evaluate(self, models: Sequence[torch.Tensor], indices: torch.Tensor) -> SampleResults:
+        batch = self.experiment.evaluation.batch_size
+        if len(models) > 1:
+            return ensemble(self.network, models, self.samples, indices, batch)
+        self.network.load(models[0])
+        return evaluate(self.network, self.samples, indices, batch)
 
     def clients(self, state: State) -> dict[str, dict[str, ClientResults]]:
         """How every client does, by population; empty where there are neither test samples of its own nor thresholds.
@@ -176,7 +180,7 @@ class Assessment:
 
     def _per_client(self, state: State, population: str, shares: Shares) -> tuple[torch.Tensor, torch.Tensor]:
         """Mean loss and accuracy of each client of a population on some samples of its own."""
-        personal = population == SEEN and self.experiment.strategy.client.personal is not None
+        personal = population == SEEN and self._personal(state)
         results = self._personal_results(state, shares) if personal else self.results(state, shares.samples)
         return per_holder(results, shares)
 
@@ -197,16 +201,32 @@ class Assessment:
             found["tuned_"] = self._alone(population, state.server.model, train, test, brief, state.round, of_train)
         return found
 
-    def _personal_models(self, state: State) -> list[torch.Tensor]:
-        """Every client's own model ``[P]``, where it is kept; the global one for a client that has not trained yet."""
-        name = self.experiment.strategy.client.personal
-        assert name is not None
-        held = state.memory.held
+    def _personal(self, state: State) -> bool:
+        """Whether clients are served by different models: their own, or, where they test by themselves, clusters'."""
+        clustered = len(state.models) > 1 and self.federation.own_test is not None
+        return clustered or self.experiment.strategy.client.personal is not None
+
+    def _personal_models(self, state: State) -> list[list[torch.Tensor]]:
+        """The models ``[P]`` that serve each client, by the sum of their logits.
+
+        Its own model where it has one, otherwise the global one; the one that counts most for it where there are
+        several, and all of them for a client that has not been assigned yet.
+        """
+        half, clients = self.experiment.strategy.client, len(self.federation.train)
+        everything = [server.model for server in state.models]
+        if half.personal is None:
+            rows = torch.zeros(clients, len(everything)) if state.membership is None else state.membership
+            return [[everything[int(row.argmax())]] if row.any() else everything for row in rows]
+        held, layout = state.memory.held, self.network.layout
         return [
-            held[client][name] if name in held.get(client, {}) else state.server.model
-            for client in range(len(self.federation.train))
+            [half.own_model(everything[0], kept[half.personal].to(everything[0]), layout)]
+            if half.personal in (kept := held.get(client, {}))
+            else everything
+            for client in range(clients)
         ]
 
     def _personal_results(self, state: State, own: Shares) -> SampleResults:
-        """Every client's own model on some samples of the client's own, in their order."""
-        return joined([self._evaluate(model, own[client]) for client, model in enumerate(self._personal_models(state))])
+        """The models that serve each client on some samples of the client's own, in their order."""
+        return joined(
+            [self._evaluate(models, own[client]) for client, models in enumerate(self._personal_models(state))]
+        )

@@ -67,6 +67,29 @@ def evaluate(network: FlatNetwork, samples: Samples, indices: torch.Tensor, batc
     return SampleResults(torch.cat(losses).cpu(), torch.cat(predictions).cpu(), torch.cat(targets).cpu())
 
 
+def ensemble(
+    network: FlatNetwork, models: Sequence[torch.Tensor], samples: Samples, indices: torch.Tensor, batch_size: int
+) -> SampleResults:
+    """The results of several models ``[P]`` whose logits are summed, otherwise as :func:`evaluate`.
+
+    That is also what the models' encoders side by side do, with their heads side by side and the sum of the biases.
+    """
+    module = network.network.eval()
+    losses, predictions, targets = [], [], []
+    with torch.no_grad():
+        for batch in torch.split(indices, batch_size):
+            inputs, labels = samples.gather(batch)
+            encoded = samples.encoding(inputs)
+            logits = torch.zeros(len(labels), network.layout.classes, device=samples.device)
+            for model in models:
+                network.load(model)
+                logits += module(encoded)
+            losses.append(torch.nn.functional.cross_entropy(logits, labels, reduction="none"))
+            predictions.append(logits.argmax(1))
+            targets.append(labels)
+    return SampleResults(torch.cat(losses).cpu(), torch.cat(predictions).cpu(), torch.cat(targets).cpu())
+
+
 def joined(parts: Sequence[SampleResults]) -> SampleResults:
     """Results on several sets of samples, one after the other."""
     return SampleResults(

@@ -46,6 +46,12 @@ class Shares:
         offsets = torch.cat([torch.zeros(1, dtype=torch.int64), self.sizes[kept].cumsum(0)])
         return Shares(samples, offsets, tuple(self.name(int(holder)) for holder in np.flatnonzero(holders)))
 
+    def class_counts(self, targets: torch.Tensor, classes: int) -> torch.Tensor:
+        """How many samples of each class every holder has: int64 ``[holders, classes]``, given all targets ``[n]``."""
+        holder = torch.repeat_interleave(torch.arange(len(self)), self.sizes)
+        counts = torch.bincount(holder * classes + targets[self.samples], minlength=len(self) * classes)
+        return counts.view(len(self), classes)
+
     @property
     def sizes(self) -> torch.Tensor:
         """Number of samples of each holder, int64 ``[holders]``."""

@@ -45,6 +45,11 @@ class Layout:
     classes: int
     embedding: int
 
+    @property
+    def head_size(self) -> int:
+        """h, the number of the head's entries."""
+        return int(self.head.stop - self.head.start)
+
     def views(self, vector: torch.Tensor) -> dict[str, torch.Tensor]:
         """The named tensors ``[..., *shape]`` inside a vector ``[..., P]`` (or ``[..., T]``: the parameters only)."""
         leading = vector.shape[:-1]

@@ -17,8 +17,10 @@ from fedrun.evaluation import per_holder
 from fedrun.federation import Shares
 from fedrun.metrics.rounds_to_target import first_hit
 from fedrun.per_client import ClientResults
+from fedrun.post_training import concatenated
 from fedrun.simulation import Simulation
 from fedrun.state import State
+from fedrun.strategies.base import Vectors
 from fedrun.tracking.base import Row
 
 ACCURACY = "test/accuracy"
@@ -63,10 +65,19 @@ def versions() -> dict[str, str]:
 
 
 def save_model(simulation: Simulation, state: State, path: Path) -> None:
-    """``model.safetensors``: the global model under the network's own tensor names."""
+    """``model.safetensors``: the global model under the network's own tensor names.
+
+    The concatenated network's after FedConcat's last stage; with several models each under ``models.M.``.
+    """
     from safetensors.torch import save
 
-    views = simulation.network.layout.views(state.server.model.cpu())
+    layout = simulation.stage(state).network.layout
+    each = [layout.views(server.model.cpu()) for server in state.models]
+    views: Vectors = each[0]
+    if state.frozen:
+        views = concatenated([model.cpu() for model in state.frozen], simulation.network.layout, views)
+    elif len(each) > 1:
+        views = {f"models.{number}.{name}": view for number, own in enumerate(each) for name, view in own.items()}
     partial = path.with_suffix(".partial")
     partial.write_bytes(save({name: view.clone() for name, view in views.items()}))
     partial.replace(path)
@@ -82,6 +93,7 @@ def save_clients(simulation: Simulation, state: State, path: Path) -> None:
     import pyarrow
     import pyarrow.parquet
 
+    simulation = simulation.stage(state)
     federation, assessment = simulation.federation, simulation.assessment
     train, test, unseen = federation.train, federation.test, federation.unseen
     measured = assessment.clients(state)

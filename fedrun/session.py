@@ -174,9 +174,9 @@ class Session:
                 record(stable.state, {})
                 stable = reached(stable.state)
             while not self.over(stable.state, rows):
-                number = stable.state.round + 1
+                number, clients = stable.state.round + 1, simulation.expected(stable.state)
                 with writing(self.folder / MEMORY):
-                    state, measured = simulation.advance(stable.state, partial(self.client_done, number))
+                    state, measured = simulation.advance(stable.state, partial(self.client_done, number, clients))
                 if number % experiment.evaluation.every == 0 or number == experiment.rounds:
                     record(state, measured)
                 stable = reached(state)
@@ -257,8 +257,8 @@ class Session:
             tracking_id=stable.tracking_id,
         )
 
-    def client_done(self, number: int, done: int) -> None:
-        self.tell("on_client", number, done, self.simulation.cohort_size)
+    def client_done(self, number: int, clients: int, done: int) -> None:
+        self.tell("on_client", number, done, clients)
 
     def tell(self, event: str, *arguments: object) -> None:
         """Tell every observer; one that fails is dropped."""

@@ -309,7 +309,7 @@ def train(
     decay = half.decay(constants)
     objective = Objective(network, half, samples, constants)
     batch = len(own) if local.batch_size is None else local.batch_size
-    group: list[tuple[torch.Tensor, torch.Tensor]] = []  # the batches of a step of several
+    group: list[tuple[torch.Tensor, torch.Tensor]] = []  # the batches of a step with a direction of its own
 
     def gradient_at(at: torch.Tensor, which: int) -> torch.Tensor:
         here = weights.clone()
@@ -324,7 +324,7 @@ def train(
         if augment is not None:
             inputs = augment(inputs)
         for index, (x, y) in enumerate(zip(torch.split(inputs, batch), torch.split(labels, batch), strict=True)):
-            if half.batches_per_step == 1:
+            if half.batches_per_step == 1 and not half.trains_beside:
                 move = objective.gradient(x, y, index)
             else:
                 group.append((x, y))

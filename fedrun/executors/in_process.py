@@ -23,7 +23,7 @@ class InProcess(Executor):
             own = task.memory.of(client, network.vector.device)
             info = infos.of(position)
             constants = half.constants(received, own, info)
-            start = half.start(received, own)
+            start = half.start(received, own, info)
             if task.fusion:
                 start = start.clone()
                 start[:trainable].add_(own[IDLE], alpha=task.fusion)

@@ -30,6 +30,8 @@ class Vectorized(Executor):
         half = workplace.client
         if half.compares or half.recalls:
             return f"strategy.client={type(half).__name__}, which compares embeddings under several models"
+        if half.trains_beside:
+            return f"strategy.client={type(half).__name__}, which trains a second model beside the first"
         for module in workplace.network.network.modules():
             if isinstance(module, UNSUPPORTED):
                 return f"a model with {type(module).__name__} layers"
@@ -52,7 +54,7 @@ class Vectorized(Executor):
         memories = [task.memory.of(client, work.network.vector.device) for client in clients]
         own = {name: torch.stack([each[name] for each in memories]) for name in task.memory.names}
         constants = half.constants(received, own, info)
-        start = half.start(received, own).expand(len(clients), -1).clone()
+        start = half.start(received, own, info).expand(len(clients), -1).clone()
         if task.fusion:
             start[:, :trainable].add_(own[IDLE], alpha=task.fusion)
         model = start.clone()
