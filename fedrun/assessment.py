@@ -64,7 +64,7 @@ class Assessment:
         """Every client's ρ_k, by population; empty where appeal is not measured."""
         if not self.experiment.appeal.known:
             return {}
-        if self._cache is None:
+        if self._cache is None or not self.experiment.appeal.trained:
             return self._computed_thresholds()
         name = key(self.experiment, self.federation.dataset.fingerprint)
         return cached(self._cache / f"{name}.safetensors", self._computed_thresholds)
@@ -94,6 +94,7 @@ class Assessment:
         test: Shares | None,
         local: LocalTraining,
         round: int = -1,
+        of_train: bool = True,
     ) -> OwnResults:
         """Results of models that every client has trained by itself from a common one."""
         experiment = self.experiment
@@ -107,6 +108,7 @@ class Assessment:
             address(experiment.seed, f"alone/{purpose}", round),
             experiment.hardware.executor,
             experiment.evaluation.batch_size,
+            of_train,
         )
 
     def metrics(self, state: State) -> Metrics:
@@ -122,7 +124,7 @@ class Assessment:
         if not self._personal(state):
             return pooled_metrics(self.results(state, self.federation.test.samples), classes)
         if self.federation.own_test is not None:
-            return pooled_metrics(self._personal_results(state), classes)
+            return pooled_metrics(self._personal_results(state, self.federation.own_test), classes)
         # Without a global model and without test samples of their own, every client is tested on all test samples.
         each = [
             pooled_metrics(self._evaluate(models, self.federation.test.samples), classes)
@@ -172,27 +174,31 @@ class Assessment:
             return asked
         return "train" if self.federation.own_test is None else "test"
 
-    def training_losses(self, state: State) -> torch.Tensor:
-        """F_k(w) of every client that trains, float64 ``[N]``."""
-        train = self.federation.train
-        return per_holder(self.results(state, train.samples), train)[0]
+    def on_training(self, state: State) -> tuple[torch.Tensor, torch.Tensor]:
+        """F_k(w) and the accuracy of every client that trains on its training samples, float64 ``[N]`` each."""
+        return self._per_client(state, SEEN, self.federation.train)
+
+    def _per_client(self, state: State, population: str, shares: Shares) -> tuple[torch.Tensor, torch.Tensor]:
+        """Mean loss and accuracy of each client of a population on some samples of its own."""
+        personal = population == SEEN and self._personal(state)
+        results = self._personal_results(state, shares) if personal else self.results(state, shares.samples)
+        return per_holder(results, shares)
 
     def _measured(self, state: State, population: str, train: Shares, test: Shares | None) -> dict[str, OwnResults]:
         experiment = self.experiment
-        personal = population == SEEN and self._personal(state)
         nothing = torch.full((len(train),), float("nan"), dtype=torch.float64)
         train_loss, test_loss, accuracy = nothing, nothing, nothing
         if test is not None:
-            tested = self._personal_results(state) if personal else self.results(state, test.samples)
-            test_loss, accuracy = per_holder(tested, test)
+            test_loss, accuracy = self._per_client(state, population, test)
         if experiment.appeal.known and self._convention == "train":
-            train_loss, _ = per_holder(self.results(state, train.samples), train)
+            train_loss, _ = self._per_client(state, population, train)
         found = {"": OwnResults(train_loss, test_loss, accuracy)}
         if steps := experiment.evaluation.tuning_steps:
             given, local = experiment.evaluation.tuning_lr, experiment.local
             rate = local.rate(state.round) if given is None else given
             brief = replace(local, lr=rate, lr_decay=1.0, epochs=None, steps=steps)
-            found["tuned_"] = self._alone(population, state.server.model, train, test, brief, state.round)
+            of_train = self._convention == "train"
+            found["tuned_"] = self._alone(population, state.server.model, train, test, brief, state.round, of_train)
         return found
 
     def _personal(self, state: State) -> bool:
@@ -219,10 +225,8 @@ class Assessment:
             for client in range(clients)
         ]
 
-    def _personal_results(self, state: State) -> SampleResults:
-        """Every client's own model on the client's own test samples, in their order."""
-        own = self.federation.own_test
-        assert own is not None
+    def _personal_results(self, state: State, own: Shares) -> SampleResults:
+        """The models that serve each client on some samples of the client's own, in their order."""
         return joined(
             [self._evaluate(models, own[client]) for client, models in enumerate(self._personal_models(state))]
         )

@@ -11,6 +11,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedrun.deferred import defer
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from fedrun.config import Composed
     from fedrun.experiment import Experiment
+    from fedrun.studies.base import Study
     from fedrun.tracking.base import Observer
 
 FAILED = 1
@@ -94,6 +96,9 @@ def _single_job(config: DictConfig) -> None:
         from fedrun.run_folder import finished
         from fedrun.session import run
 
+        if experiment.study is not None:
+            print(_carried_out(experiment.study, composed.folder, experiment.seed))
+            return
         _log_to_screen(logging.INFO)
         if not experiment.overwrite and finished(composed.folder):
             print(f"{composed.title}: finished earlier; overwrite=true computes it again", flush=True)
@@ -108,6 +113,16 @@ def _single_job(config: DictConfig) -> None:
         raise
     except Exception as error:  # not foreseen: kept apart from what the composition raises, and shown in full
         raise Defect("please report this") from error
+
+
+def _carried_out(study: Study, folder: Path, seed: int) -> str:
+    """Carry out a study in its folder; what it found."""
+    from fedrun.run_folder import require_writable, writing
+
+    require_writable(folder)
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        return study.carry_out(folder, seed)
 
 
 def _sweep_job(config: DictConfig) -> None:
@@ -129,6 +144,8 @@ def _sweep_job(config: DictConfig) -> None:
     summary, failure = None, None
     try:
         composed, experiment = _checked(config)
+        if experiment.study is not None:
+            raise InputError("a study does not go into a sweep; start it by itself")
         earlier = not experiment.overwrite and finished(composed.folder) is not None
         print(f"{begin}{' '.join(overrides)}{': finished earlier' if earlier else ''}", flush=True)
         kind = "none" if experiment.display == "auto" and together > 1 else experiment.display

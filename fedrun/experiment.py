@@ -23,6 +23,7 @@ from fedrun.population import Population
 from fedrun.post_training import PostTraining
 from fedrun.recipe import STRICT
 from fedrun.strategies.base import ClientHalf, ServerHalf
+from fedrun.studies.base import Study
 from fedrun.tracking.wandb import Tracking
 from fedrun.training import LocalTraining
 
@@ -112,6 +113,7 @@ class Experiment:
         partition: how its samples are shared out over clients.
         model: the network.
         strategy: the two halves.
+        study: what is computed instead of a run of a federation; None: nothing.
         local: how clients train.
         population: which of the clients are unseen, test on their own samples, have flipped labels.
         attack: what some of the clients do to the others.
@@ -139,6 +141,7 @@ class Experiment:
     partition: Partition
     model: ModelRecipe
     strategy: Strategy
+    study: Study | None
     local: LocalTraining
     population: Population
     attack: Attack
@@ -175,6 +178,7 @@ class Experiment:
             raise InputError(f"name={shown(self.name)}: allowed: words of letters, digits, -, _ and ., joined by /")
         self._check_appeal()
         self._check_stages()
+        self._check_uploads()
         if self.stop_at_targets and not self.targets:
             raise InputError("stop_at_targets=true needs at least one target, such as targets=[0.9]")
 
@@ -199,6 +203,20 @@ class Experiment:
             raise InputError(
                 f"evaluation.tuning_steps={self.evaluation.tuning_steps} needs one global model, and there are several "
                 "in a strategy with clusters; set it to 0"
+            )
+
+    def _check_uploads(self) -> None:
+        """Refuse what is done to uploads, or to the global model, where there are none."""
+        client, half = self.strategy.client, type(self.strategy.client).__name__
+        if self.attack.share and not self.attack.flips_labels and not client.communicates:
+            raise InputError(
+                f"attack.share={self.attack.share}: strategy.client={half} sends nothing that attackers could change; "
+                "choose attack=none or attack=label_flip"
+            )
+        if self.evaluation.tuning_steps and client.personal is not None:
+            raise InputError(
+                f"evaluation.tuning_steps={self.evaluation.tuning_steps}: strategy.client={half} has no global model "
+                "that clients could tune; allowed: 0"
             )
 
     def _check_appeal(self) -> None:

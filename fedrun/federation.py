@@ -100,9 +100,9 @@ class Federation:
     attackers: frozenset[int] = frozenset()
 
     def pooled(self) -> Federation:
-        """The same data in one place: a single client, named ``all``, holds every client's samples."""
+        """The same data in one place: a single client, named ``all`` and honest, holds every client's samples."""
         samples = self.train.samples
         everything = Shares(samples, torch.tensor([0, len(samples)]), ("all",))
         own = self.own_test
         tests = None if own is None else Shares(own.samples, torch.tensor([0, len(own.samples)]), ("all",))
-        return replace(self, train=everything, own_test=tests, flipped=None)
+        return replace(self, train=everything, own_test=tests, flipped=None, attackers=frozenset())

@@ -102,7 +102,10 @@ def save_clients(simulation: Simulation, state: State, path: Path) -> None:
         rows[client]["attacker"] = True
     if unseen is not None:
         rows += _rows(unseen.train, _judged(measured, UNSEEN), False, unseen.flipped)
-    rows += _rows(test, _losses(*per_holder(assessment.results(state, test.samples), test)), False, None)
+    if simulation.experiment.strategy.client.personal is None:
+        rows += _rows(test, _losses(*per_holder(assessment.results(state, test.samples), test)), False, None)
+    else:  # no model is everybody's
+        rows += _rows(test, None, False, None)
     schema = pyarrow.schema(
         [
             ("client", pyarrow.string()),
@@ -127,11 +130,10 @@ def _judged(measured: dict[str, dict[str, ClientResults]], population: str) -> C
 
 
 def _training(simulation: Simulation, state: State) -> ClientResults | None:
-    """The results of the global model on the training samples of the clients that train, if they are wanted."""
+    """The results on the training samples of the clients that train, if they are wanted."""
     if not simulation.experiment.evaluation.train_clients:
         return None
-    train = simulation.federation.train
-    return _losses(*per_holder(simulation.assessment.results(state, train.samples), train))
+    return _losses(*simulation.assessment.on_training(state))
 
 
 def _losses(loss: torch.Tensor, accuracy: torch.Tensor) -> ClientResults:
@@ -155,7 +157,9 @@ def _rows(
         "loss": column(known.loss),
         "accuracy": column(known.accuracy),
         "threshold": column(known.threshold),
-        "appeal": column(known.appeal),
+        "appeal": [
+            None if loss != loss else found for loss, found in zip(known.loss, column(known.appeal), strict=True)
+        ],
         "flipped": [False] * len(shares) if flipped is None else flipped.tolist(),
     }
     return [

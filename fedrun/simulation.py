@@ -94,6 +94,8 @@ class Simulation:
         self.assessment = Assessment(
             experiment, self.federation, self.network, self.samples, self._initial_model, cache
         )
+        if experiment.appeal.known and not experiment.appeal.trained:
+            _ = self.assessment.thresholds  # a file that cannot be used is refused before anything is written
 
     @cached_property
     def _executor(self) -> Executor:
@@ -168,7 +170,7 @@ class Simulation:
             return select(experiment.seed, state.round, clients, self.cohort_size), {}
         willing = torch.ones(clients, dtype=torch.bool)
         if not participation.mandatory(state.round, experiment.rounds):
-            willing = self.assessment.training_losses(state) < self.assessment.thresholds[SEEN].train
+            willing = self.assessment.on_training(state)[0] < self.assessment.thresholds[SEEN].train
         if participation.rule == "draw_then_drop":
             cohort = select(experiment.seed, state.round, clients, self.cohort_size)
             cohort = cohort[willing[cohort]]
@@ -213,9 +215,10 @@ class Simulation:
         Raises:
             RunError: no client's upload was finite.
         """
+        began = time.perf_counter()
         if state.round == self.experiment.first_rounds and not state.frozen:
             state = self._handed_over(state)
-        return self.stage(state)._round(state, progress)
+        return self.stage(state)._round(state, progress, began)
 
     def _handed_over(self, state: State) -> State:
         """The state with which the further stage begins: its own model; the former ones are sent to all clients."""
@@ -230,9 +233,8 @@ class Simulation:
         handed = State(state.round, state.models, replace(state.memory, held={}), totals, None, frozen)
         return replace(handed, models=self.stage(handed).initial().models)
 
-    def _round(self, state: State, progress: Callable[[int], None]) -> tuple[State, Metrics]:
-        """One round of this stage."""
-        began = time.perf_counter()
+    def _round(self, state: State, progress: Callable[[int], None], began: float) -> tuple[State, Metrics]:
+        """One round of this stage, which began at this time."""
         experiment, half = self.experiment, self.experiment.strategy.server
         cohort, metrics = self.cohort(state)
         if not len(cohort):

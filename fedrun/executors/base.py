@@ -317,7 +317,7 @@ class Gathering:
     """Folds the clients' uploads, one after the other, into a :class:`CohortUpdate`.
 
     Only running means and the rows the server half asks for are kept, never a model per client. Uploads that are not
-    finite are left out, and so is their client's new memory.
+    finite are left out, and so is their client's new memory; likewise where a memory is all there is.
 
     Attributes:
         memory: what the accepted clients will remember.
@@ -355,7 +355,8 @@ class Gathering:
             self._processed += trained.processed
             self._compared += trained.processed * len(self._work.client.compares)
         # A sum is finite exactly if every entry is, short of an overflow, which would be no less of a failure.
-        if not all(bool(vector.sum().isfinite()) for vector in uploads.values()):
+        # Where nothing is sent, what the client keeps of its training must be finite.
+        if not all(bool(vector.sum().isfinite()) for vector in (uploads or visit.memory).values()):
             return
         reports = {name: float(vector) for name, vector in uploads.items() if vector.numel() == 1}
         weight = share * self._weight(position, reports)
@@ -376,8 +377,7 @@ class Gathering:
         if not counts:
             return
         kept = {**visit.memory, LAST: uploads[MODEL]} if self._work.keeps_last else visit.memory
-        if kept:
-            self.memory[int(self._cohort[position])] = self._keep(kept)
+        self.memory[int(self._cohort[position])] = self._keep(kept)  # also of nothing: an idle displacement goes
         self._seen += trained.processed
         self._loss += float(trained.loss_sum)
         self._correct += int(trained.correct)
