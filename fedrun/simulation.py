@@ -81,6 +81,7 @@ class Simulation:
         self.dataset = self.federation.dataset
         asked = 1 if experiment.strategy.client.pools else experiment.clients_per_round
         self.cohort_size = cohort_size(asked, len(self.federation.train))
+        experiment.strategy.afterwards().check(len(self.federation.train))
         experiment.model.check(self.dataset.spec)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(address(experiment.seed, "model"))
