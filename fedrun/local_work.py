@@ -163,7 +163,9 @@ class LocalWork:
         visits = []
         for visit in self.executor.visits(task, progress):
             uploads = keep(visit.uploads)
-            visits.append(replace(visit, model=uploads[MODEL], uploads=uploads, memory=keep(visit.memory)))
+            kept = keep(visit.memory)
+            start = task.received[MODEL]  # rather than a view into what a group of clients started at
+            visits.append(replace(visit, start=start, model=uploads[MODEL], uploads=uploads, memory=kept))
         by_client = {int(cohort[visit.position]): visit for visit in visits}
         rate = self.place.local.rate(state.round)
         sent = [Sent(by_client[client].model, by_client[client].trained.steps, rate) for client in sorted(by_client)]

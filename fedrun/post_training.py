@@ -15,6 +15,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic.dataclasses import dataclass
 
 from fedrun.datasets.base import Dataset, DatasetRecipe, Encoding, Scaled, Spec
+from fedrun.errors import InputError
 from fedrun.federation import Federation
 from fedrun.models.base import ModelRecipe, encoder_and_head
 from fedrun.parameters import FlatNetwork, Layout
@@ -35,6 +36,13 @@ class PostTraining:
     def last_rounds(self, rounds: int) -> int:
         """How many of a run's rounds are the further stage's; 0: there is none."""
         return 0
+
+    def check(self, clients: int) -> None:
+        """Refuse settings that cannot work with this many clients.
+
+        Raises:
+            InputError: naming the key and what is allowed.
+        """
 
     def derived(
         self,
@@ -84,6 +92,13 @@ class Classifier(PostTraining):
         if isinstance(self.rounds, int):
             return self.rounds
         return min(max(1, round(self.rounds * rounds)), rounds - 1) or rounds  # a run of one round is refused
+
+    def check(self, clients: int) -> None:
+        if isinstance(self.clients_per_round, int) and self.clients_per_round > clients:
+            raise InputError(
+                f"strategy.post_training.clients_per_round={self.clients_per_round}: the federation has {clients} "
+                f"clients; allowed: 1 to {clients}, a share such as 0.1, or null"
+            )
 
     def derived(
         self,

@@ -81,6 +81,7 @@ class Simulation:
         self.dataset = self.federation.dataset
         asked = 1 if experiment.strategy.client.pools else experiment.clients_per_round
         self.cohort_size = cohort_size(asked, len(self.federation.train))
+        experiment.strategy.afterwards().check(len(self.federation.train))
         experiment.model.check(self.dataset.spec)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(address(experiment.seed, "model"))
@@ -215,9 +216,10 @@ class Simulation:
         Raises:
             RunError: no client's upload was finite.
         """
+        began = time.perf_counter()
         if state.round == self.experiment.first_rounds and not state.frozen:
             state = self._handed_over(state)
-        return self.stage(state)._round(state, progress)
+        return self.stage(state)._round(state, progress, began)
 
     def _handed_over(self, state: State) -> State:
         """The state with which the further stage begins: its own model; the former ones are sent to all clients."""
@@ -232,9 +234,8 @@ class Simulation:
         handed = State(state.round, state.models, replace(state.memory, held={}), totals, None, frozen)
         return replace(handed, models=self.stage(handed).initial().models)
 
-    def _round(self, state: State, progress: Callable[[int], None]) -> tuple[State, Metrics]:
-        """One round of this stage."""
-        began = time.perf_counter()
+    def _round(self, state: State, progress: Callable[[int], None], began: float) -> tuple[State, Metrics]:
+        """One round of this stage, which began at this time."""
         experiment, half = self.experiment, self.experiment.strategy.server
         cohort, metrics = self.cohort(state)
         if not len(cohort):

@@ -11,7 +11,7 @@ from annotated_types import Ge
 from pydantic.dataclasses import dataclass
 
 from fedrun.clustering.base import Clustering, Place, Sent
-from fedrun.clustering.kmeans import clustered
+from fedrun.clustering.kmeans import check_number, clustered
 from fedrun.errors import InputError
 from fedrun.parameters import Layout
 from fedrun.randomness import generator
@@ -46,6 +46,10 @@ class Inferred(Clustering):
     @property
     def several(self) -> bool:
         return True
+
+    def before(self, place: Place) -> torch.Tensor | None:
+        check_number(self.clusters, len(place.clients))
+        return None
 
     def inferred(self, place: Place, initial: torch.Tensor, sent: Sequence[Sent]) -> torch.Tensor:
         vectors = torch.stack([self.distribution(place, initial, each) for each in sent])
@@ -96,6 +100,10 @@ class BiasMovement(Inferred):
     """
 
     formula: Literal["published", "softmax_bias"]
+
+    def before(self, place: Place) -> torch.Tensor | None:
+        bias_of(place.network.vector, place.network.layout)  # refused before a round has been wasted
+        return super().before(place)
 
     def distribution(self, place: Place, initial: torch.Tensor, sent: Sent) -> torch.Tensor:
         layout = place.network.layout

@@ -40,11 +40,7 @@ def clustered(
         InputError: there are more clusters than clients.
     """
     points = vectors.double().numpy()
-    if clusters is not None and clusters > len(points):
-        raise InputError(
-            f"strategy.clustering.clusters={clusters}: there are {len(points)} clients; allowed: 1 to {len(points)}, "
-            "or null to choose by the elbow"
-        )
+    check_number(clusters, len(points))
     different = len(np.unique(points, axis=0))
     if clusters is None:
         inertias = [_kmeans(points, count, seed)[2] for count in range(1, min(max_clusters, different) + 1)]
@@ -58,6 +54,19 @@ def clustered(
     used, labels = np.unique(labels, return_inverse=True)
     log.info("clients per cluster: %s", np.bincount(labels).tolist())
     return one_hot(torch.from_numpy(labels).to(torch.int64), len(used))
+
+
+def check_number(clusters: int | None, clients: int) -> None:
+    """Refuse more clusters than clients.
+
+    Raises:
+        InputError: naming the key and what is allowed.
+    """
+    if clusters is not None and clusters > clients:
+        raise InputError(
+            f"strategy.clustering.clusters={clusters}: there are {clients} clients; allowed: 1 to {clients}, or null to"
+            " choose by the elbow"
+        )
 
 
 def _kmeans(points: np.ndarray, clusters: int, seed: int) -> tuple[np.ndarray, np.ndarray, float]:

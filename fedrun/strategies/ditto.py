@@ -17,9 +17,9 @@ from fedrun.strategies.solo import OWN
 class Ditto(ClientHalf):
     """Plain local SGD of the global model w, and on the same batches of the client's own model v_k.
 
-    v_k ← v_k − η (g(v_k) + λ (v_k − w)) with w as broadcast; v_k begins as the first w that the client receives. Only
-    the global model is sent, and only the own one is tested. Both take the same steps and share the float buffers of
-    the network. Every sample is processed twice, and counts twice.
+    v_k ← v_k − η (g(v_k) + λ (v_k − w)) with w as broadcast; v_k begins as the first w that the client receives, and
+    its steps have neither momentum nor weight decay. Only the global model is sent, and only the own one is tested.
+    Both share the float buffers of the network. Every sample is processed twice, and counts twice.
 
     Attributes:
         strength: λ ≥ 0; 0: every client for itself.

@@ -112,9 +112,7 @@ def test_momentum_is_taken_out_of_the_movement(simulation, place):
 def test_a_head_without_bias_says_nothing(make_experiment):
     place = Simulation(make_experiment(network=without_bias))._place
     with pytest.raises(InputError, match="needs a model whose last layer has a bias"):
-        option("strategy/clustering", "bias_movement").distribution(
-            place, torch.zeros(48), Sent(torch.zeros(48), 1, 0.1)
-        )
+        option("strategy/clustering", "bias_movement").before(place)
 
 
 def test_ifca_chooses_the_least_loss(simulation, place):

@@ -79,7 +79,7 @@ def test_both_executors_agree(make_experiment, name, network):
     assert_same(run(experiment, "in_process", 3), run(experiment, "vectorized", 3))
 
 
-REFUSED = ("moon", "moon_turbosvm")
+REFUSED = ("moon", "moon_turbosvm", "ditto")
 """Strategies whose clients compare embeddings; the vectorised executor leaves them to the other one."""
 
 HONEST, NOISY, REVERSED = (

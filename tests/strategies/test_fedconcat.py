@@ -98,6 +98,20 @@ def test_everybody_takes_part_in_the_round_that_infers(make_experiment):
         assert same == (number not in trained)
 
 
+def test_what_clients_remember_of_the_round_that_infers(make_experiment):
+    halves = {half: option(f"strategy/{half}", "scaffold") for half in ("client", "server")}
+    strategy = replace(fedconcat("random_inputs", clusters=3), **halves)
+    experiment = make_experiment(network=mlp, strategy=strategy, clients_per_round=6)
+    state = after(simulation := Simulation(experiment), 1)
+    clusters = state.membership.argmax(1)
+    for cluster in range(3):  # a cluster's control variate is the mean of its clients'
+        own = [state.memory.held[client]["control"] for client in (clusters == cluster).nonzero().flatten().tolist()]
+        expected = sum(own) / len(own)
+        assert expected.abs().max() > 1e-3
+        torch.testing.assert_close(state.models[cluster].slots["control"], expected, rtol=1e-5, atol=1e-6)
+    assert len(simulation.initial().memory.held) == 0
+
+
 # --- a naive FedConcat -----------------------------------------------------------------------------------------------
 
 
@@ -319,6 +333,15 @@ def test_random_inputs_find_the_clusters():
     truth = option("strategy/clustering", "label_distributions", clusters=5).before(simulation._place)
     together = [(m @ m.T) > 0 for m in (state.membership, truth)]
     assert torch.equal(*together)
+
+
+def test_refused_before_the_first_round(make_experiment):
+    strategy = fedconcat(rounds=1, clusters=2)
+    crowd = replace(strategy, post_training=replace(strategy.post_training, clients_per_round=7))
+    with pytest.raises(InputError, match=r"post_training.clients_per_round=7: the federation has 6 clients"):
+        Simulation(make_experiment(network=mlp, strategy=crowd))
+    with pytest.raises(InputError, match=r"clusters=7: there are 6 clients"):
+        Simulation(make_experiment(network=mlp, strategy=fedconcat("random_inputs", clusters=7))).initial()
 
 
 # --- refusals --------------------------------------------------------------------------------------------------------
