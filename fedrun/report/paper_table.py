@@ -205,7 +205,7 @@ def value(cell: Cell, reading: ValueAt, runs: Sequence[Run]) -> Ours:
         next((row for row in run.rows if row["round"] == round), None) for run, round in zip(runs, wanted, strict=True)
     ]
     factor = 100.0 if cell.unit == "%" else 1.0
-    values = [finite(row.get(reading.metric)) for row in rows if row is not None]
+    values = [finite(row.get(reading.key(cell))) for row in rows if row is not None]
     known = [factor * number for number in values if number is not None]
     early = None if reading.round is None or min(wanted) == reading.round else min(wanted)
     if len(known) < len(runs):
