@@ -107,6 +107,8 @@ class Protocol:
         title: of the table.
         paper: as in the papers' CSV files.
         table: as in the CSV file.
+        runs: the experiment whose sweep makes the runs, such as ``turbosvm/table2``: the table itself, or one that is
+            read off the same runs.
         coordinates: for every coordinate of the cells but the metric, the overrides that its values mean: one with
             ``{}`` in the value's place, or a list for each value. Coordinates that mean something only together share
             an entry: ``kernel server_lr``, with values such as ``poly2 1e-4``.
@@ -122,6 +124,7 @@ class Protocol:
     title: str
     paper: str
     table: str
+    runs: str
     coordinates: dict[str, str | dict[str, Overrides]]
     metrics: dict[str, Reading]
     columns: tuple[str, ...]
@@ -133,6 +136,10 @@ class Protocol:
     def cells(self) -> list[Cell]:
         """The table's cells."""
         return cells(self.paper, self.table)
+
+    def run_name(self, scale: Scale) -> str:
+        """The ``name`` of the runs at a scale, the first part of their folders."""
+        return self.runs if scale == "full" else f"{self.runs}/{scale}"
 
     def reason(self, cell: Cell) -> str | None:
         """Why a cell is out of reach, None where it is not."""
@@ -249,8 +256,3 @@ def plan(name: str, protocol: Protocol, scale: Scale) -> dict[int, Plain]:
 def config(overrides: Overrides) -> Plain:
     """A composed configuration. It takes a tenth of a second, and many cells share theirs."""
     return compose(overrides).config
-
-
-def run_name(name: str, scale: Scale) -> str:
-    """The ``name`` of the experiment's runs at a scale, the first part of their folders."""
-    return str(config((f"experiment={name}", f"scale={scale}"))["name"])

@@ -13,8 +13,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from fedrun.config import build_experiment, compose, conf_dir, options
 from fedrun.errors import InputError
-from fedrun.report.paper import Cell
 from fedrun.report import protocol as protocols_module
+from fedrun.report.paper import Cell
 from fedrun.report.protocol import (
     SCALES,
     OutOfReach,
@@ -25,7 +25,6 @@ from fedrun.report.protocol import (
     load,
     protocols,
     reference,
-    run_name,
 )
 
 TABLES = [name for name in options("experiment") if re.fullmatch(r"\w+/table\w+", name)]
@@ -105,12 +104,44 @@ def test_the_sweep_makes_the_tables_cells_and_nothing_else(name, scale):
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_scales_do_not_share_folders(name):
-    assert len({run_name(name, scale) for scale in SCALES}) == len(SCALES)
+@pytest.mark.parametrize("scale", SCALES)
+def test_the_protocol_knows_the_runs_name(name, scale):
+    assert load(name).run_name(scale) == compose([f"experiment={name}", f"scale={scale}"]).config["name"]
 
 
-def test_tables_2_and_3_of_turbosvm_are_read_off_the_same_runs():
-    assert run_name("turbosvm/table2", "full") == run_name("turbosvm/table3", "full") == "turbosvm/table2"
+@pytest.mark.parametrize(
+    ("made", "read"),
+    [
+        ("turbosvm/table2", "turbosvm/table3"),
+        ("turbosvm/table9", "turbosvm/table10"),
+        ("fedumf/tableA1", "fedumf/tableA2"),
+        ("maxfl/table3", "maxfl/table5"),
+    ],
+)
+def test_tables_that_are_read_off_the_same_runs(made, read):
+    assert load(made).runs == load(read).runs == made
+    shared = {job for job in swept(made, "small") if job in swept(read, "small")}
+    assert shared
+    for job in shared:
+        overrides = ["scale=small", *map("=".join, job)]
+        hashes = {compose([f"experiment={name}", *overrides]).hash for name in (made, read)}
+        assert len(hashes) == 1, job
+
+
+@pytest.mark.parametrize(
+    ("overrides", "half", "key", "value"),
+    [
+        # FedUmf's appendix: mu = 1e-4 for a penalty without the factor 1/2.
+        (["experiment=fedumf/tableA1", "recipe=feddc_cifar100", "strategy=fedprox"], "client", "mu", 2e-4),
+        # FedUmf: alpha is 1 in tables 1 to 3 and 0.5 in table 4.
+        (["experiment=fedumf/table1", "strategy=fedumf"], "server", "alpha", 1.0),
+        (["experiment=fedumf/table4", "strategy=fedumf"], "server", "alpha", 0.5),
+        (["experiment=maxfl/table1", "recipe=maxfl_fmnist", "strategy=maxfl"], "client", "tuning_steps", 0),
+        (["experiment=maxfl/table3", "recipe=maxfl_sent140", "strategy=maxfl"], "client", "tuning_steps", 5),
+    ],
+)
+def test_what_an_experiment_has_for_one_strategy_only(overrides, half, key, value):
+    assert compose(overrides).config["strategy"][half][key] == value
 
 
 def small_protocol(**changes):
@@ -118,6 +149,7 @@ def small_protocol(**changes):
         "title": "t",
         "paper": "fedavg",
         "table": "T1",
+        "runs": "fedavg/table1",
         "coordinates": {"dataset": "dataset={}", "model": {"2nn": ("a=1", "b=2")}},
         "metrics": {"rounds_to_0.97": RoundsTo(target=0.97, interpolated=True)},
         "columns": (),
