@@ -14,7 +14,7 @@ from fedrun.state import State, Totals
 from fedrun.strategies.base import ServerState, Vectors
 from fedrun.vector_store import VectorStore
 
-FORMAT = 2
+FORMAT = 3
 """Changes when checkpoints of an older form can no longer be read."""
 
 

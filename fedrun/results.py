@@ -68,7 +68,7 @@ def save_model(simulation: Simulation, state: State, path: Path) -> None:
 
     views = simulation.network.layout.views(state.server.model.cpu())
     partial = path.with_suffix(".partial")
-    partial.write_bytes(save({name: view.clone() for name, view in views.items()}))
+    partial.write_bytes(save({name: view.clone(memory_format=torch.contiguous_format) for name, view in views.items()}))
     partial.replace(path)
 
 

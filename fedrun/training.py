@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass as value
 from typing import Annotated
 
@@ -19,6 +20,7 @@ from pydantic.dataclasses import dataclass
 from fedrun.allowed_values import shown
 from fedrun.datasets.augmentation import Augmentation
 from fedrun.datasets.base import Dataset, Encoding
+from fedrun.descent import Descent
 from fedrun.errors import InputError
 from fedrun.parameters import FlatNetwork
 from fedrun.recipe import STRICT
@@ -61,6 +63,11 @@ class LocalTraining:
                 f"local.epochs={shown(self.epochs)} and local.steps={shown(self.steps)}: exactly one of the two "
                 "must be a number, the other null"
             )
+
+    @property
+    def takes_the_gradient(self) -> bool:
+        """Whether a step, momentum aside, is the learning rate times the gradient that it is given."""
+        return self.max_gradient_norm is None and not self.weight_decay
 
     def rate(self, round: int) -> float:
         """η_t, the learning rate in round t = 0, 1, .."""
@@ -230,7 +237,11 @@ class Objective:
         network.network.train()
 
     def gradient(self, x: torch.Tensor, y: torch.Tensor, index: int = 0) -> torch.Tensor:
-        """The gradient ``[T]`` of a batch's mean loss at the loaded model, overwritten by the next call.
+        """The gradient ``[T]`` of :meth:`loss` at the loaded model, overwritten by the next call."""
+        return self._network.backward(self.loss(x, y, index))
+
+    def loss(self, x: torch.Tensor, y: torch.Tensor, index: int = 0) -> torch.Tensor:
+        """A batch's mean loss at the loaded model, a scalar with its graph.
 
         Args:
             x: compact inputs ``[B, ...]``.
@@ -251,7 +262,7 @@ class Objective:
         self._sizes.append(len(y))
         self._logits.append(z.detach())
         self._targets.append(y)
-        return self._network.backward(loss)
+        return loss
 
     def _others(self, encoded: torch.Tensor, embeddings: torch.Tensor, index: int) -> Vectors:
         """The embeddings that those of a batch are compared with."""
@@ -318,24 +329,32 @@ def train(
         weights.copy_(here)
         return found
 
-    steps = 0
-    for order in epochs(len(own), local, generator, half.shuffles):
-        inputs, labels = samples.gather(own[order])
-        if augment is not None:
-            inputs = augment(inputs)
-        for index, (x, y) in enumerate(zip(torch.split(inputs, batch), torch.split(labels, batch), strict=True)):
-            if half.batches_per_step == 1:
-                move = objective.gradient(x, y, index)
-            else:
-                group.append((x, y))
-                if len(group) < half.batches_per_step:
-                    continue
-                move = half.direction(gradient_at, weights, constants)
-                group.clear()
-            half.correct(move, weights, constants)
-            sgd_step(weights, move, momentum, rate, local, decay)
-            steps += 1
-        objective.end_epoch()
+    def step(x: torch.Tensor, y: torch.Tensor, index: int) -> bool:
+        if descent is not None:
+            descent.step(objective.loss(x, y, index), rate)
+            return True
+        if half.batches_per_step == 1:
+            move = objective.gradient(x, y, index)
+        else:
+            group.append((x, y))
+            if len(group) < half.batches_per_step:
+                return False
+            move = half.direction(gradient_at, weights, constants)
+            group.clear()
+        half.correct(move, weights, constants)
+        sgd_step(weights, move, momentum, rate, local, decay)
+        return True
+
+    plain = momentum is None and decay is None and half.takes_the_gradient and local.takes_the_gradient
+    with Descent(network.network) if plain else nullcontext() as descent:
+        steps = 0
+        for order in epochs(len(own), local, generator, half.shuffles):
+            inputs, labels = samples.gather(own[order])
+            if augment is not None:
+                inputs = augment(inputs)
+            for index, (x, y) in enumerate(zip(torch.split(inputs, batch), torch.split(labels, batch), strict=True)):
+                steps += step(x, y, index)
+            objective.end_epoch()
     if local.repair_nonfinite:
         repair(weights)
     return objective.trained(steps)
