@@ -26,6 +26,9 @@ from fedrun.parameters import FlatNetwork
 from fedrun.recipe import STRICT
 from fedrun.strategies.base import EARLIER, ClientHalf, Vectors
 
+BLOCK = 2**18
+"""Numbers that are encoded at once where batches are small: 1 MiB of float32."""
+
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class LocalTraining:
@@ -132,16 +135,16 @@ def epochs(
         left -= -(-samples // batch)
 
 
-def steps_of(samples: int, local: LocalTraining, batches_per_step: int = 1) -> int:
-    """How many SGD steps a client with this many samples makes.
+def steps_of(samples: torch.Tensor, local: LocalTraining, batches_per_step: int = 1) -> torch.Tensor:
+    """How many SGD steps clients with so many samples (int64 ``[n]``) make, int64 ``[n]``.
 
     Under ``local.epochs``, steps of several batches are as many as it takes to use every batch.
     """
     if local.steps is not None:
-        return local.steps
+        return torch.full_like(samples, local.steps)
     assert local.epochs is not None
-    batch = samples if local.batch_size is None else local.batch_size
-    return -(-local.epochs * -(-samples // batch) // batches_per_step)
+    batches = torch.ones_like(samples) if local.batch_size is None else -(-samples // local.batch_size)
+    return -(-local.epochs * batches // batches_per_step)
 
 
 @value(frozen=True)
@@ -213,14 +216,12 @@ class Objective:
     Args:
         network: the loaded network, set to training mode.
         half: what differs from plain SGD.
-        samples: the dataset.
         constants: from :meth:`ClientHalf.constants`.
     """
 
-    def __init__(self, network: FlatNetwork, half: ClientHalf, samples: Samples, constants: Vectors) -> None:
+    def __init__(self, network: FlatNetwork, half: ClientHalf, constants: Vectors) -> None:
         self._network = network
         self._half = half
-        self._samples = samples
         self._constants = constants
         self._plain = type(half).loss is ClientHalf.loss  # then one fused call computes the mean
         self._frozen = (
@@ -244,19 +245,18 @@ class Objective:
         """A batch's mean loss at the loaded model, a scalar with its graph.
 
         Args:
-            x: compact inputs ``[B, ...]``.
+            x: encoded inputs ``[B, ...]``.
             y: int64 ``[B]``.
             index: of the batch within its epoch.
         """
         half, constants = self._half, self._constants
         if not self._embeds:
-            z = self._network.network(self._samples.encoding(x))
+            z = self._network.network(x)
             loss = torch.nn.functional.cross_entropy(z, y) if self._plain else half.loss(z, y, constants).mean()
         else:
-            encoded = self._samples.encoding(x)
-            embeddings = self._encoder(encoded)
+            embeddings = self._encoder(x)
             z = self._head(embeddings)
-            contrast = half.contrast(embeddings, self._others(encoded, embeddings, index), constants)
+            contrast = half.contrast(embeddings, self._others(x, embeddings, index), constants)
             loss = (half.loss(z, y, constants) + contrast).mean()
         self._losses.append(loss.detach())
         self._sizes.append(len(y))
@@ -318,7 +318,7 @@ def train(
     if momentum is None and local.momentum:
         momentum = torch.zeros_like(weights)
     decay = half.decay(constants)
-    objective = Objective(network, half, samples, constants)
+    objective = Objective(network, half, constants)
     batch = len(own) if local.batch_size is None else local.batch_size
     group: list[tuple[torch.Tensor, torch.Tensor]] = []  # the batches of a step of several
 
@@ -352,12 +352,21 @@ def train(
             inputs, labels = samples.gather(own[order])
             if augment is not None:
                 inputs = augment(inputs)
-            for index, (x, y) in enumerate(zip(torch.split(inputs, batch), torch.split(labels, batch), strict=True)):
+            for index, (x, y) in enumerate(batches(inputs, labels, batch, samples.encoding)):
                 steps += step(x, y, index)
             objective.end_epoch()
     if local.repair_nonfinite:
         repair(weights)
     return objective.trained(steps)
+
+
+def batches(
+    inputs: torch.Tensor, labels: torch.Tensor, batch_size: int, encoding: Encoding
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Encoded inputs and labels, batch by batch; small batches are encoded together, in blocks that fit a cache."""
+    size = batch_size * max(1, BLOCK // (batch_size * inputs[0].numel()))
+    for block, own in zip(torch.split(inputs, size), torch.split(labels, size), strict=True):
+        yield from zip(torch.split(encoding(block), batch_size), torch.split(own, batch_size), strict=True)
 
 
 def full_gradient(network: FlatNetwork, samples: Samples, own: torch.Tensor, batch_size: int) -> torch.Tensor:

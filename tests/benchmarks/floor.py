@@ -1,10 +1,11 @@
 """One round of FedAvg in process against a bare PyTorch loop that makes the same SGD steps.
 
 Workloads: the LEAF CNN on FEMNIST's shape (8 clients x 227 samples on average), NIID-Bench's CNN on CIFAR's, LEAF's
-LSTM on Shakespeare's, and logistic regression on 100 tiny clients, where what is done once per client counts. Both
-start from the same model and visit the same batches; the script first checks that both end at the same model.
+LSTM on Shakespeare's, logistic regression on 100 tiny clients, where what is done once per client counts, and MNIST's
+2NN on 20. Both start from the same model and visit the same batches; the script first checks that both end at the same
+model.
 
-    python tests/benchmarks/floor.py [--workloads femnist cifar lstm tiny] [--pairs 7] [--threads 1] [--clock cpu]
+    python tests/benchmarks/floor.py [--workloads femnist cifar lstm tiny 2nn] [--pairs 7] [--threads 1] [--clock cpu]
                                      [--executor in_process] [--json FILE]
 
 The clock ``cpu`` counts the seconds of this process's threads; with one thread it is little disturbed by other work.
@@ -62,6 +63,7 @@ WORKLOADS = {
     "cifar": Workload("niid_simple_cnn", Spec((3, 32, 32), 10), (500,) * 4, 64, 4),
     "lstm": Workload("leaf_shakespeare_lstm", Spec((80,), 80, vocabulary=80), (30, 50), 10, 2),
     "tiny": Workload("logistic", Spec((1, 28, 28), 10), (100,) * 100, 10, 1000),
+    "2nn": Workload("mnist_2nn", Spec((1, 28, 28), 10), (100,) * 20, 10, 200),
 }
 
 
