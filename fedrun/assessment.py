@@ -143,7 +143,8 @@ class Assessment:
 
     def _evaluate(self, model: torch.Tensor, indices: torch.Tensor) -> SampleResults:
         self.network.load(model)
-        return evaluate(self.network, self.samples, indices, self.experiment.evaluation.batch_size)
+        how = self.experiment.evaluation
+        return evaluate(self.network, self.samples, indices, how.batch_size, how.precision)
 
     def clients(self, state: State) -> dict[str, dict[str, ClientResults]]:
         """How every client does, by population; empty where there are neither test samples of its own nor thresholds.

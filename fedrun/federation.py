@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -46,7 +47,7 @@ class Shares:
         offsets = torch.cat([torch.zeros(1, dtype=torch.int64), self.sizes[kept].cumsum(0)])
         return Shares(samples, offsets, tuple(self.name(int(holder)) for holder in np.flatnonzero(holders)))
 
-    @property
+    @cached_property
     def sizes(self) -> torch.Tensor:
         """Number of samples of each holder, int64 ``[holders]``."""
         return self.offsets.diff()
