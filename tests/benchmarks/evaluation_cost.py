@@ -1,7 +1,7 @@
 """What evaluating the global model costs beside training: FEMNIST's shape, the LEAF CNN.
 
-Interleaved are the evaluation of 2 000 samples and training on as many (batches of 64): in float32 and in bfloat16. From
-the ratios follows what the 80 000 samples of 355 held-out users cost, in rounds of 8 clients x 227 samples.
+Interleaved are the evaluation of 2 000 samples, in float32 and in bfloat16, and training on as many (batches of 64).
+From the ratios follows what the 80 000 samples of 355 held-out users cost, in rounds of 8 clients x 227 samples.
 
     python tests/benchmarks/evaluation_cost.py [--pairs 5] [--threads 1] [--clock cpu] [--batch-size 256] [--json FILE]
 """

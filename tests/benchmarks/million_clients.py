@@ -1,9 +1,9 @@
 """A million clients with 20 samples each, 1 000 per round: start, time per round and memory, against ten thousand.
 
 Random images of 4x4 pixels and logistic regression, so that what is measured is what is done per client. Each
-federation lives in a fresh process. Rounds of both are made in turn, so that other work disturbs both alike, and counted
-in the processor's seconds. The start ends with the first round, in seconds that pass; memory is the largest resident set
-beyond the one with the data.
+federation lives in a fresh process. Rounds of both are made in turn, so that other work disturbs both alike, and
+counted in the processor's seconds. The start ends with the first round, in seconds that pass; memory is the largest
+resident set beyond the one with the data.
 
     python tests/benchmarks/million_clients.py [--clients 1000000] [--few 10000] [--pairs 5] [--threads 1]
                                                [--executor vectorized] [--json FILE]
