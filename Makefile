@@ -35,11 +35,8 @@ lint: $(INSTALLED) ## ruff
 types: $(INSTALLED) ## mypy
 	$(BIN)/mypy
 
-bench: $(INSTALLED) ## Speed and memory against baselines; needs no data
-	$(BIN)/python tests/benchmarks/femnist_round.py
-	PYTHONPATH=tests/strategies $(BIN)/python tests/benchmarks/turbosvm_server.py
-	$(BIN)/python tests/benchmarks/leaf_reading.py
-	$(BIN)/python tests/benchmarks/partitions.py
+bench: $(INSTALLED) ## Speed and memory against baselines, into bench.json; needs no data
+	$(BIN)/python tests/benchmarks/everything.py --json bench.json
 
 bench-data: $(INSTALLED) ## The checks on real data: DATA=folder with MNIST/ and shakespeare/
 	$(BIN)/fedrun experiment=fedavg/mnist_2nn data_dir=$(DATA)

@@ -145,11 +145,11 @@ class Assessment:
         return known[id(indices)]
 
     def _evaluate(self, models: Sequence[torch.Tensor], indices: torch.Tensor) -> SampleResults:
-        batch = self.experiment.evaluation.batch_size
+        how = self.experiment.evaluation
         if len(models) > 1:
-            return ensemble(self.network, models, self.samples, indices, batch)
+            return ensemble(self.network, models, self.samples, indices, how.batch_size)
         self.network.load(models[0])
-        return evaluate(self.network, self.samples, indices, batch)
+        return evaluate(self.network, self.samples, indices, how.batch_size, how.precision)
 
     def clients(self, state: State) -> dict[str, dict[str, ClientResults]]:
         """How every client does, by population; empty where there are neither test samples of its own nor thresholds.

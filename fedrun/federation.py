@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -52,7 +53,7 @@ class Shares:
         counts = torch.bincount(holder * classes + targets[self.samples], minlength=len(self) * classes)
         return counts.view(len(self), classes)
 
-    @property
+    @cached_property
     def sizes(self) -> torch.Tensor:
         """Number of samples of each holder, int64 ``[holders]``."""
         return self.offsets.diff()

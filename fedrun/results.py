@@ -79,7 +79,7 @@ def save_model(simulation: Simulation, state: State, path: Path) -> None:
     elif len(each) > 1:
         views = {f"models.{number}.{name}": view for number, own in enumerate(each) for name, view in own.items()}
     partial = path.with_suffix(".partial")
-    partial.write_bytes(save({name: view.clone() for name, view in views.items()}))
+    partial.write_bytes(save({name: view.clone(memory_format=torch.contiguous_format) for name, view in views.items()}))
     partial.replace(path)
 
 

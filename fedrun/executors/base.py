@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -127,12 +126,10 @@ class Executor(ABC):
         shares, local, device = workplace.clients, workplace.local, workplace.network.vector.device
         self._batches_per_step = workplace.client.batches_per_step
         sizes = shares.sizes.double()[:, None]
-        self.usual_steps = torch.tensor(
-            [steps_of(size, local, self._batches_per_step) for size in shares.sizes.tolist()], dtype=torch.int64
-        )
+        self.usual_steps = steps_of(shares.sizes, local, self._batches_per_step)
         self._samples = sizes.float().to(device)  # [N, 1], and so is the next
         self._shares = (sizes / sizes.mean()).float().to(device)
-        self._mean_steps = steps_of(math.ceil(sizes.mean().item()), local, self._batches_per_step)
+        self._mean_steps = int(steps_of(sizes.mean().ceil().long(), local, self._batches_per_step))
         self._label_counts: torch.Tensor | None = None
         if workplace.client.counts_labels:
             targets, classes = workplace.samples.targets.cpu(), workplace.network.layout.classes
@@ -330,6 +327,7 @@ class Gathering:
         self._keep = task.memory.keep
         self._cohort = task.cohort
         self._samples = workplace.clients.sizes[task.cohort]
+        self._weights: list[float] | None = None  # of the whole cohort, where they do not depend on reports
         self._total = 0.0
         self._means: dict[str, torch.Tensor] = {}
         self._rows: dict[int, torch.Tensor] = {}
@@ -383,6 +381,11 @@ class Gathering:
         self._correct += int(trained.correct)
 
     def _weight(self, position: int, reports: dict[str, float]) -> float:
+        if not reports:
+            if self._weights is None:
+                everyone = Senders(clients=self._cohort, samples=self._samples)
+                self._weights = self._server.weights(self._state, everyone).tolist()
+            return self._weights[position]
         one = slice(position, position + 1)
         stacked = {name: torch.tensor([value], dtype=torch.float64) for name, value in reports.items()}
         sender = Senders(clients=self._cohort[one], samples=self._samples[one], reports=stacked)

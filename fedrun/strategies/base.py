@@ -164,6 +164,12 @@ class ClientHalf:
     def tunes_first(self) -> int:
         return 0
 
+    @property
+    def takes_the_gradient(self) -> bool:
+        """Whether a step is taken along the gradient of the loss as it is: neither corrected nor replaced."""
+        own_step = self.batches_per_step > 1 or self.trains_beside
+        return not own_step and type(self).correct is ClientHalf.correct
+
     def check(self, local: LocalTraining) -> None:
         """Refuse settings of the local training that this half cannot work with.
 
