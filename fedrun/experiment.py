@@ -177,10 +177,24 @@ class Experiment:
         if not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)*", self.name):
             raise InputError(f"name={shown(self.name)}: allowed: words of letters, digits, -, _ and ., joined by /")
         self._check_appeal()
-        self._check_stages()
         self._check_uploads()
+        self._check_stages()
         if self.stop_at_targets and not self.targets:
             raise InputError("stop_at_targets=true needs at least one target, such as targets=[0.9]")
+
+    def _check_uploads(self) -> None:
+        """Refuse what is done to uploads, or to the global model, where there are none."""
+        client, half = self.strategy.client, type(self.strategy.client).__name__
+        if self.attack.share and not self.attack.flips_labels and not client.communicates:
+            raise InputError(
+                f"attack.share={self.attack.share}: strategy.client={half} sends nothing that attackers could change; "
+                "choose attack=none or attack=label_flip"
+            )
+        if self.evaluation.tuning_steps and client.personal is not None and not client.communicates:
+            raise InputError(
+                f"evaluation.tuning_steps={self.evaluation.tuning_steps}: strategy.client={half} has no global model "
+                "that clients could tune; allowed: 0"
+            )
 
     @property
     def first_rounds(self) -> int:
@@ -203,20 +217,6 @@ class Experiment:
             raise InputError(
                 f"evaluation.tuning_steps={self.evaluation.tuning_steps} needs one global model, and there are several "
                 "in a strategy with clusters; set it to 0"
-            )
-
-    def _check_uploads(self) -> None:
-        """Refuse what is done to uploads, or to the global model, where there are none."""
-        client, half = self.strategy.client, type(self.strategy.client).__name__
-        if self.attack.share and not self.attack.flips_labels and not client.communicates:
-            raise InputError(
-                f"attack.share={self.attack.share}: strategy.client={half} sends nothing that attackers could change; "
-                "choose attack=none or attack=label_flip"
-            )
-        if self.evaluation.tuning_steps and client.personal is not None:
-            raise InputError(
-                f"evaluation.tuning_steps={self.evaluation.tuning_steps}: strategy.client={half} has no global model "
-                "that clients could tune; allowed: 0"
             )
 
     def _check_appeal(self) -> None:

@@ -87,8 +87,8 @@ def save_clients(simulation: Simulation, state: State, path: Path) -> None:
     """``clients.parquet``: one row per client that trains (seen), per unseen client, and per holder of pooled tests.
 
     Loss, accuracy, threshold and appeal are those of the final model (untuned) on the client's own test samples, or,
-    where it has none, on its training samples (null where ``evaluation.train_clients`` is off). ``samples`` counts its
-    training samples, for holders of test samples those.
+    where it has none, on its training samples (the loss alone where thresholds are compared with training losses; null
+    where ``evaluation.train_clients`` is off). ``samples`` counts training samples, for holders of test samples those.
     """
     import pyarrow
     import pyarrow.parquet

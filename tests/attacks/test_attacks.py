@@ -212,3 +212,10 @@ def test_false_labels_in_one_place(make_experiment, tmp_path):
     save_clients(simulation, state, tmp_path / "clients.parquet")
     table = pyarrow.parquet.read_table(tmp_path / "clients.parquet").to_pylist()
     assert [(row["client"], row["attacker"]) for row in table] == [("all", False), ("0", False)]
+
+
+def test_a_share_of_nobody_is_refused():
+    attack = option("attack", "sign_flip", share=0.04)
+    assert len(attack.attackers(13, 0)) == 1  # 0.52 rounds to one
+    with pytest.raises(InputError, match=r"^attack\.share=0\.04: of 12 clients that is nobody.* least 0\.0833333$"):
+        attack.attackers(12, 0)
