@@ -177,8 +177,8 @@ class Experiment:
         if not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)*", self.name):
             raise InputError(f"name={shown(self.name)}: allowed: words of letters, digits, -, _ and ., joined by /")
         self._check_appeal()
-        self._check_uploads()
         self._check_stages()
+        self._check_uploads()
         if self.stop_at_targets and not self.targets:
             raise InputError("stop_at_targets=true needs at least one target, such as targets=[0.9]")
 
