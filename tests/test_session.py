@@ -360,12 +360,12 @@ DAMAGES = [
     (lambda path: cut(path, 0), "damaged ("),
     (lambda path: path.write_bytes(b"\x80\x02garbage" * 50), "damaged ("),
     (lambda path: torch.save([1, 2], path), "damaged ("),
-    (altered(lambda content: content.pop("slots")), "damaged (KeyError); "),
+    (altered(lambda content: content["models"][0].pop("slots")), "damaged (KeyError); "),
     (altered(lambda content: content.update(format=99)), "written by another version of fedrun; "),
     (altered(lambda content: content["identity"].update(config="0" * 8)), "belongs to config 00000000, seed 0, not to"),
     (altered(lambda content: content["identity"].update(seed=9)), "belongs to config "),
     (altered(lambda content: content["identity"].update(data="other")), "was made with other data (the dataset's "),
-    (altered(lambda content: content.update(model=torch.zeros(7))), "holds another model; "),
+    (altered(lambda content: content["models"][0].update(model=torch.zeros(7))), "holds another model; "),
 ]
 
 
