@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 
@@ -17,8 +19,11 @@ from fedrun.own_models import own_results
 from fedrun.parameters import FlatNetwork
 from fedrun.per_client import ClientResults
 from fedrun.randomness import address
+from fedrun.ranks import ALONE, Ranks
 from fedrun.state import State
 from fedrun.training import LocalTraining, Samples
+
+T = TypeVar("T")
 
 Metrics = dict[str, float]
 
@@ -39,6 +44,7 @@ class Assessment:
         samples: the dataset on its device.
         initial_model: ``[P]``, where clients begin that train alone.
         cache: folder where thresholds are kept for other runs of the same clients; None: nowhere.
+        ranks: the processes that evaluate together: all call the same methods, and have the same answers.
     """
 
     def __init__(
@@ -49,6 +55,7 @@ class Assessment:
         samples: Samples,
         initial_model: torch.Tensor,
         cache: Path | None,
+        ranks: Ranks = ALONE,
     ) -> None:
         self.experiment = experiment
         self.federation = federation
@@ -56,6 +63,7 @@ class Assessment:
         self.samples = samples
         self._initial_model = initial_model
         self._cache = cache
+        self._ranks = ranks
         self._newest: tuple[State, dict[int, SampleResults]] | None = None
 
     @cached_property
@@ -66,7 +74,7 @@ class Assessment:
         if self._cache is None:
             return self._computed_thresholds()
         name = key(self.experiment, self.federation.dataset.fingerprint)
-        return cached(self._cache / f"{name}.safetensors", self._computed_thresholds)
+        return cached(self._cache / f"{name}.safetensors", self._computed_thresholds, self._ranks)
 
     def _computed_thresholds(self) -> dict[str, Thresholds]:
         experiment = self.experiment
@@ -106,6 +114,7 @@ class Assessment:
             address(experiment.seed, f"alone/{purpose}", round),
             experiment.hardware.executor,
             experiment.evaluation.batch_size,
+            ranks=self._ranks,
         )
 
     def metrics(self, state: State) -> Metrics:
@@ -123,10 +132,8 @@ class Assessment:
         if self.federation.own_test is not None:
             return pooled_metrics(self._personal_results(state), classes)
         # Without a global model and without test samples of their own, every client is tested on all test samples.
-        each = [
-            pooled_metrics(self._evaluate(model, self.federation.test.samples), classes)
-            for model in self._personal_models(state)
-        ]
+        test = self.federation.test.samples
+        each = self._by_client(state, lambda _, model: pooled_metrics(self._evaluate(model, test), classes))
         return {name: sum(metrics[name] for metrics in each) / len(each) for name in each[0]}
 
     def results(self, state: State, indices: torch.Tensor) -> SampleResults:
@@ -138,8 +145,19 @@ class Assessment:
             self._newest = (state, {})
         known = self._newest[1]
         if id(indices) not in known:  # the federation's own tensors, which live as long as this object
-            known[id(indices)] = self._evaluate(state.server.model, indices)
+            known[id(indices)] = self._evaluate_together(state.server.model, indices)
         return known[id(indices)]
+
+    def _evaluate_together(self, model: torch.Tensor, indices: torch.Tensor) -> SampleResults:
+        """Evaluate on all ranks, each on some of the very batches that one process would form."""
+        ranks, size = self._ranks, self.experiment.evaluation.batch_size
+        if ranks.count == 1:
+            return self._evaluate(model, indices)
+        batches = -(-len(indices) // size)
+        bounds = [size * (batches * rank // ranks.count) for rank in (ranks.number, ranks.number + 1)]
+        own, nothing = indices[slice(*bounds)], torch.zeros(0)
+        found = self._evaluate(model, own) if len(own) else SampleResults(nothing, nothing.long(), nothing.long())
+        return joined(ranks.gathered(found))
 
     def _evaluate(self, model: torch.Tensor, indices: torch.Tensor) -> SampleResults:
         self.network.load(model)
@@ -191,18 +209,23 @@ class Assessment:
             found["tuned_"] = self._alone(population, state.server.model, train, test, brief, state.round)
         return found
 
-    def _personal_models(self, state: State) -> list[torch.Tensor]:
-        """Every client's own model ``[P]``, where it is kept; the global one for a client that has not trained yet."""
-        name = self.experiment.strategy.client.personal
+    def _by_client(self, state: State, measure: Callable[[int, torch.Tensor], T]) -> list[T]:
+        """Measure every client's own model ``[P]`` (the global one for a client that has not trained yet).
+
+        Each rank measures those that it holds, and its part of those that nobody does.
+        """
+        name, ranks = self.experiment.strategy.client.personal, self._ranks
         assert name is not None
-        held = state.memory.held
-        return [
-            held[client][name] if name in held.get(client, {}) else state.server.model
-            for client in range(len(self.federation.train))
-        ]
+        held = {client: vectors[name] for client, vectors in state.memory.held.items() if name in vectors}
+        holder = {client: rank for rank, clients in enumerate(ranks.gathered(list(held))) for client in clients}
+        everyone = range(len(self.federation.train))
+        own = [client for client in everyone if holder.get(client, client % ranks.count) == ranks.number]
+        measured = {client: measure(client, held.get(client, state.server.model)) for client in own}
+        everywhere = {client: found for part in ranks.gathered(measured) for client, found in part.items()}
+        return [everywhere[client] for client in everyone]
 
     def _personal_results(self, state: State) -> SampleResults:
         """Every client's own model on the client's own test samples, in their order."""
         own = self.federation.own_test
         assert own is not None
-        return joined([self._evaluate(model, own[client]) for client, model in enumerate(self._personal_models(state))])
+        return joined(self._by_client(state, lambda client, model: self._evaluate(model, own[client])))

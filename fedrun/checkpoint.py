@@ -141,9 +141,7 @@ def load(path: Path, identity: Identity, initial: State, store: VectorStore) -> 
         if found.data != identity.data:
             raise InputError(f"{path}: was made with other data (the dataset's content has changed since); {advice}")
         device = initial.server.model.device
-        server = ServerState(
-            content["model"].to(device), {name: slot.to(device) for name, slot in content["slots"].items()}
-        )
+        server = ServerState(content["model"], content["slots"]).to(device)
         memory = replace(initial.memory, held=_recalled(content["memory"], store))
         state = State(int(content["round"]), server, memory, Totals(**content["totals"]))
         if server.model.shape != initial.server.model.shape or server.slots.keys() != initial.server.slots.keys():

@@ -72,16 +72,13 @@ def save_model(simulation: Simulation, state: State, path: Path) -> None:
     partial.replace(path)
 
 
-def save_clients(simulation: Simulation, state: State, path: Path) -> None:
-    """``clients.parquet``: one row per client that trains (seen), per unseen client, and per holder of pooled tests.
+def client_rows(simulation: Simulation, state: State) -> list[dict[str, Any]]:
+    """One row per client that trains (seen), per unseen client, and per holder of pooled tests.
 
     Loss, accuracy, threshold and appeal are those of the final model (untuned) on the client's own test samples, or,
     where it has none, on its training samples (null where ``evaluation.train_clients`` is off). ``samples`` counts its
     training samples, for holders of test samples those.
     """
-    import pyarrow
-    import pyarrow.parquet
-
     federation, assessment = simulation.federation, simulation.assessment
     train, test, unseen = federation.train, federation.test, federation.unseen
     measured = assessment.clients(state)
@@ -90,7 +87,14 @@ def save_clients(simulation: Simulation, state: State, path: Path) -> None:
         rows[client]["attacker"] = True
     if unseen is not None:
         rows += _rows(unseen.train, _judged(measured, UNSEEN), False, unseen.flipped)
-    rows += _rows(test, _losses(*per_holder(assessment.results(state, test.samples), test)), False, None)
+    return rows + _rows(test, _losses(*per_holder(assessment.results(state, test.samples), test)), False, None)
+
+
+def save_clients(rows: list[dict[str, Any]], path: Path) -> None:
+    """``clients.parquet``, from :func:`client_rows`."""
+    import pyarrow
+    import pyarrow.parquet
+
     schema = pyarrow.schema(
         [
             ("client", pyarrow.string()),

@@ -16,11 +16,13 @@ from fedrun.client_memory import ClientMemory
 from fedrun.errors import RunError
 from fedrun.executors.base import IDLE, MOMENTUM, Executor, Task, Workplace, processed
 from fedrun.executors.choice import chosen
+from fedrun.executors.distributed import Distributed
 from fedrun.experiment import Experiment
 from fedrun.federation import Shares
 from fedrun.parameters import FlatNetwork
 from fedrun.population import flip
 from fedrun.randomness import address
+from fedrun.ranks import ALONE, Ranks
 from fedrun.selection import cohort_size, select
 from fedrun.state import State, Totals
 from fedrun.strategies.base import MODEL, Round
@@ -41,6 +43,8 @@ class Simulation:
         parallel_jobs: how many runs share this machine's cores.
         cache: folder where thresholds are kept for other runs of the same clients; None: nowhere.
         memory_file: where what clients remember lies that main memory is not to hold; None: a temporary file.
+        ranks: the processes that carry out the run together, each with a simulation like this one. They must call its
+            methods in the same order; states and metrics are the same for all, but for what clients remember.
 
     Raises:
         InputError: the experiment, its data or its hardware cannot be used.
@@ -52,10 +56,12 @@ class Simulation:
         parallel_jobs: int = 1,
         cache: Path | None = None,
         memory_file: Path | None = None,
+        ranks: Ranks = ALONE,
     ) -> None:
         experiment.check()
         self.experiment = experiment
-        self.device = experiment.hardware.prepare(parallel_jobs)
+        self.ranks = ranks
+        self.device = experiment.hardware.prepare(parallel_jobs, ranks)
         dataset = experiment.dataset.load()
         federation = experiment.population.populate(
             experiment.partition.split(dataset, experiment.seed), experiment.seed
@@ -79,13 +85,13 @@ class Simulation:
         self._initial_model = self.network.vector.clone()
         self.store = VectorStore(len(self._initial_model), experiment.hardware.client_memory_gb * 2**30, memory_file)
         self.assessment = Assessment(
-            experiment, self.federation, self.network, self.samples, self._initial_model, cache
+            experiment, self.federation, self.network, self.samples, self._initial_model, cache, ranks
         )
 
     @cached_property
-    def _executor(self) -> Executor:
+    def _executor(self) -> Executor | Distributed:
         experiment, half = self.experiment, self.experiment.strategy.client
-        return chosen(
+        executor = chosen(
             experiment.hardware.executor,
             Workplace(
                 network=self.network,
@@ -99,18 +105,34 @@ class Simulation:
                 thresholds=self.assessment.thresholds[SEEN].train.to(self.device) if half.knows_threshold else None,
             ),
         )
+        return executor if self.ranks.count == 1 else Distributed(executor, self.ranks, bool(self._remembered))
 
-    def initial(self) -> State:
-        """The state before the first round."""
-        experiment, layout = self.experiment, self.network.layout
-        client, server = experiment.strategy.client, experiment.strategy.server
+    @property
+    def homes(self) -> torch.Tensor | None:
+        """On which rank every client is trained and what it remembers lies, int64 ``[N]``; None where each of the ranks
+        (there may be only one) can train any client.
+        """
+        if self.ranks.count == 1:
+            return None
+        return self._executor.homes if isinstance(self._executor, Distributed) else None
+
+    @property
+    def _remembered(self) -> frozenset[str]:
+        """What clients remember from round to round."""
+        client, server = self.experiment.strategy.client, self.experiment.strategy.server
         names = client.remembers | client.remembers_models
         if server.fusion is not None:
             names |= {IDLE}
-        if client.keeps_momentum and experiment.local.momentum:
+        if client.keeps_momentum and self.experiment.local.momentum:
             names |= {MOMENTUM}
-        lengths = dict.fromkeys(client.remembers_models, layout.size)
-        memory = ClientMemory(tuple(sorted(names)), layout.trainable, lengths=lengths, store=self.store.keep)
+        return names
+
+    def initial(self) -> State:
+        """The state before the first round."""
+        layout, server = self.network.layout, self.experiment.strategy.server
+        lengths = dict.fromkeys(self.experiment.strategy.client.remembers_models, layout.size)
+        names = tuple(sorted(self._remembered))
+        memory = ClientMemory(names, layout.trainable, lengths=lengths, store=self.store.keep)
         state = server.init(self._initial_model.clone(), layout, len(self.federation.train))
         return State(0, state, memory, Totals())
 
