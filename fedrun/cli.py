@@ -32,6 +32,8 @@ INTERRUPTED = 130
 def main() -> None:
     """The ``fedrun`` command."""
     defer("torch")
+    if launched():
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # a lost connection is told in one line, not in forty
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises its errors instead of printing them over many lines
     sys.argv[1:] = options_first(sys.argv[1:])
     sys.exit(_guarded())
@@ -124,6 +126,7 @@ def _single_job(config: DictConfig) -> None:
         from fedrun.session import run
 
         if not ranks.leads:
+            _log_to_screen(logging.CRITICAL)
             run(composed, experiment, ranks=ranks)
             ranks.leave()
             return

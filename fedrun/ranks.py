@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -32,11 +33,11 @@ JOINING = timedelta(minutes=5)
 SILENCE = timedelta(hours=1)
 """How long a rank may keep the others waiting; one that dies is noticed at once, by its broken connections."""
 
-LAST_WORD = timedelta(seconds=10)
-"""How long a rank that ends waits for the leader to say why: torchrun stops all others as soon as one has ended."""
+LAST_WORD = 10.0
+"""Seconds for which a rank waits for the leader to say why the run ends: torchrun stops all when one has ended."""
 
-HEARING = timedelta(seconds=2)
-"""How long the leader then stays, as the place where the others hear of it may be in its process."""
+HEARING = 2.0
+"""Seconds for which the leader then stays, as the place where the others hear of it may be in its process."""
 
 LOST = "another rank was lost (its process, its machine or the connection to it)"
 
@@ -137,7 +138,7 @@ class Ranks:
         found = [(rank, each) for rank, each in enumerate(refusals) if each is not None]
         if found:
             rank, line = found[0]
-            raise InputError(line if len(found) == self.count else f"rank {rank}: {line}")
+            raise InputError(f"rank {rank}: {line}" if rank else line)
 
     def require_same(self, what: str, value: object) -> None:
         """Refuse ranks that are about different things.
@@ -192,14 +193,25 @@ class Ranks:
             distributed.destroy_process_group()
         if reason is None:
             return False
-        try:
-            if self.leads:
-                self._store.wait([f"heard/{rank}" for rank in range(1, self.count)], HEARING)
-            else:
-                self._store.wait(["over"], LAST_WORD)
-                self._store.set(f"heard/{self.number}", "")
-        except RuntimeError:
-            return not self.leads
+        if self.leads:
+            self._said([f"heard/{rank}" for rank in range(1, self.count)], HEARING)
+            return False
+        if not self._said(["over"], LAST_WORD):
+            return True
+        with suppress(RuntimeError):
+            self._store.set(f"heard/{self.number}", "")
+        return False
+
+    def _said(self, keys: list[str], seconds: float) -> bool:
+        """Whether all of this comes to stand in the store within some time."""
+        assert self._store is not None
+        until = time.monotonic() + seconds
+        with suppress(RuntimeError):
+            while not self._store.check(keys):
+                if time.monotonic() > until:
+                    return False
+                time.sleep(0.05)
+            return True
         return False
 
 

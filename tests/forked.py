@@ -146,20 +146,22 @@ class Child:
         largest_file: int | None,
         opened: ExitStack,
     ) -> None:
-        self._files = [opened.enter_context(tempfile.TemporaryFile()) for _ in range(3)]
+        self._files = [opened.enter_context(tempfile.TemporaryFile()) for _ in range(3)]  # noqa: SIM115
         self._number = os.fork()
         if self._number == 0:
             os.environ.update(command["environment"])
             files = [file.fileno() for file in self._files]
             become(command["arguments"], folder, files, command["kill_at"], largest_file)
-        self._alarm = threading.Timer(send[1] if send else 0, os.kill, (self._number, send[0] if send else 0))
-        self._alarm.start()
+        self._alarm = None if send is None else threading.Timer(send[1], os.kill, (self._number, send[0]))
+        if self._alarm is not None:
+            self._alarm.start()
 
     def ended(self) -> dict[str, Any]:
         """Wait for it; how it ended."""
         os.waitid(os.P_PID, self._number, os.WEXITED | os.WNOWAIT)  # it keeps its number until no alarm can go off
-        self._alarm.cancel()
-        self._alarm.join()
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm.join()
         status = os.waitstatus_to_exitcode(os.waitpid(self._number, 0)[1])
         printed, complained, deferred = map(written, self._files)
         return {"status": status, "out": printed, "err": complained, "deferred": deferred == "True"}
