@@ -38,6 +38,7 @@ types: $(INSTALLED) ## mypy
 bench: $(INSTALLED) ## Speed and memory against baselines; needs no data
 	$(BIN)/python tests/benchmarks/femnist_round.py
 	PYTHONPATH=tests/strategies $(BIN)/python tests/benchmarks/turbosvm_server.py
+	$(BIN)/python tests/benchmarks/distributed_round.py
 	$(BIN)/python tests/benchmarks/leaf_reading.py
 	$(BIN)/python tests/benchmarks/partitions.py
 

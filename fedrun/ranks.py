@@ -234,7 +234,7 @@ def join() -> Ranks:
     from torch.distributed.rendezvous import rendezvous
 
     try:
-        store, number, count = next(rendezvous("env://", timeout=JOINING))  # type: ignore[no-untyped-call]
+        store, number, count = next(rendezvous("env://", timeout=JOINING))
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         store = PrefixStore(f"fedrun/{attempt}", store)
         init_process_group("gloo", store=store, rank=number, world_size=count, timeout=SILENCE)
