@@ -16,11 +16,10 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-import torch
-
 from fedrun.errors import InputError, RunError
 
 if TYPE_CHECKING:
+    import torch
     from torch.distributed.distributed_c10d import ProcessGroup, Store
 
 T = TypeVar("T")
