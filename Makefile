@@ -9,7 +9,7 @@ SCALE ?= full
 TABLES := $(subst /,-,$(patsubst conf/experiment/%.yaml,%,$(wildcard conf/experiment/*/table*.yaml)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types bench bench-data results constraints clean $(TABLES)
+.PHONY: help demo test test-slow lint types bench bench-data results constraints clean $(TABLES)
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -28,6 +28,9 @@ demo: $(INSTALLED) ## FedAvg and TurboSVM-FL side by side on scikit-learn's digi
 test: $(INSTALLED) lint types ## Lint, types and the test suite
 	$(BIN)/pytest -n auto --dist loadfile
 
+test-slow: $(INSTALLED) ## Runs over torchrun's processes: a restart, two machines (network namespaces, as root)
+	$(BIN)/pytest -m slow
+
 lint: $(INSTALLED) ## ruff
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -35,12 +38,8 @@ lint: $(INSTALLED) ## ruff
 types: $(INSTALLED) ## mypy
 	$(BIN)/mypy
 
-bench: $(INSTALLED) ## Speed and memory against baselines; needs no data
-	$(BIN)/python tests/benchmarks/femnist_round.py
-	PYTHONPATH=tests/strategies $(BIN)/python tests/benchmarks/turbosvm_server.py
-	$(BIN)/python tests/benchmarks/distributed_round.py
-	$(BIN)/python tests/benchmarks/leaf_reading.py
-	$(BIN)/python tests/benchmarks/partitions.py
+bench: $(INSTALLED) ## Speed and memory against baselines, into bench.json; needs no data
+	$(BIN)/python tests/benchmarks/everything.py --json bench.json
 
 bench-data: $(INSTALLED) ## The checks on real data: DATA=folder with MNIST/ and shakespeare/
 	$(BIN)/fedrun experiment=fedavg/mnist_2nn data_dir=$(DATA)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -12,7 +12,7 @@ import torch
 
 from fedrun.appeal.base import Convention, OwnResults, Thresholds
 from fedrun.appeal.cache import cached, key
-from fedrun.evaluation import SampleResults, evaluate, joined, per_holder, pooled_metrics
+from fedrun.evaluation import SampleResults, ensemble, evaluate, joined, per_holder, pooled_metrics
 from fedrun.experiment import Experiment
 from fedrun.federation import Federation, Shares
 from fedrun.own_models import own_results
@@ -71,7 +71,7 @@ class Assessment:
         """Every client's ρ_k, by population; empty where appeal is not measured."""
         if not self.experiment.appeal.known:
             return {}
-        if self._cache is None:
+        if self._cache is None or not self.experiment.appeal.trained:
             return self._computed_thresholds()
         name = key(self.experiment, self.federation.dataset.fingerprint)
         return cached(self._cache / f"{name}.safetensors", self._computed_thresholds, self._ranks)
@@ -101,6 +101,7 @@ class Assessment:
         test: Shares | None,
         local: LocalTraining,
         round: int = -1,
+        of_train: bool = True,
     ) -> OwnResults:
         """Results of models that every client has trained by itself from a common one."""
         experiment = self.experiment
@@ -114,7 +115,8 @@ class Assessment:
             address(experiment.seed, f"alone/{purpose}", round),
             experiment.hardware.executor,
             experiment.evaluation.batch_size,
-            ranks=self._ranks,
+            of_train,
+            self._ranks,
         )
 
     def metrics(self, state: State) -> Metrics:
@@ -127,17 +129,17 @@ class Assessment:
 
     def _pooled_metrics(self, state: State) -> Metrics:
         classes = self.federation.dataset.spec.classes
-        if self.experiment.strategy.client.personal is None:
+        if not self._personal(state):
             return pooled_metrics(self.results(state, self.federation.test.samples), classes)
         if self.federation.own_test is not None:
-            return pooled_metrics(self._personal_results(state), classes)
+            return pooled_metrics(self._personal_results(state, self.federation.own_test), classes)
         # Without a global model and without test samples of their own, every client is tested on all test samples.
         test = self.federation.test.samples
-        each = self._by_client(state, lambda _, model: pooled_metrics(self._evaluate(model, test), classes))
+        each = self._by_client(state, lambda _, models: pooled_metrics(self._evaluate(models, test), classes))
         return {name: sum(metrics[name] for metrics in each) / len(each) for name in each[0]}
 
     def results(self, state: State, indices: torch.Tensor) -> SampleResults:
-        """The global model's results on any samples.
+        """The global model's results on any samples; those of the sum of their logits where there are several.
 
         The newest state's answers are kept: one round asks several times, and the end of a run asks once more.
         """
@@ -145,23 +147,26 @@ class Assessment:
             self._newest = (state, {})
         known = self._newest[1]
         if id(indices) not in known:  # the federation's own tensors, which live as long as this object
-            known[id(indices)] = self._evaluate_together(state.server.model, indices)
+            known[id(indices)] = self._evaluate_together([server.model for server in state.models], indices)
         return known[id(indices)]
 
-    def _evaluate_together(self, model: torch.Tensor, indices: torch.Tensor) -> SampleResults:
+    def _evaluate_together(self, models: Sequence[torch.Tensor], indices: torch.Tensor) -> SampleResults:
         """Evaluate on all ranks, each on some of the very batches that one process would form."""
         ranks, size = self._ranks, self.experiment.evaluation.batch_size
         if ranks.count == 1:
-            return self._evaluate(model, indices)
+            return self._evaluate(models, indices)
         batches = -(-len(indices) // size)
         bounds = [size * (batches * rank // ranks.count) for rank in (ranks.number, ranks.number + 1)]
         own, nothing = indices[slice(*bounds)], torch.zeros(0)
-        found = self._evaluate(model, own) if len(own) else SampleResults(nothing, nothing.long(), nothing.long())
+        found = self._evaluate(models, own) if len(own) else SampleResults(nothing, nothing.long(), nothing.long())
         return joined(ranks.gathered(found))
 
-    def _evaluate(self, model: torch.Tensor, indices: torch.Tensor) -> SampleResults:
-        self.network.load(model)
-        return evaluate(self.network, self.samples, indices, self.experiment.evaluation.batch_size)
+    def _evaluate(self, models: Sequence[torch.Tensor], indices: torch.Tensor) -> SampleResults:
+        how = self.experiment.evaluation
+        if len(models) > 1:
+            return ensemble(self.network, models, self.samples, indices, how.batch_size)
+        self.network.load(models[0])
+        return evaluate(self.network, self.samples, indices, how.batch_size, how.precision)
 
     def clients(self, state: State) -> dict[str, dict[str, ClientResults]]:
         """How every client does, by population; empty where there are neither test samples of its own nor thresholds.
@@ -186,46 +191,67 @@ class Assessment:
             return asked
         return "train" if self.federation.own_test is None else "test"
 
-    def training_losses(self, state: State) -> torch.Tensor:
-        """F_k(w) of every client that trains, float64 ``[N]``."""
-        train = self.federation.train
-        return per_holder(self.results(state, train.samples), train)[0]
+    def on_training(self, state: State) -> tuple[torch.Tensor, torch.Tensor]:
+        """F_k(w) and the accuracy of every client that trains on its training samples, float64 ``[N]`` each."""
+        return self._per_client(state, SEEN, self.federation.train)
+
+    def _per_client(self, state: State, population: str, shares: Shares) -> tuple[torch.Tensor, torch.Tensor]:
+        """Mean loss and accuracy of each client of a population on some samples of its own."""
+        personal = population == SEEN and self._personal(state)
+        results = self._personal_results(state, shares) if personal else self.results(state, shares.samples)
+        return per_holder(results, shares)
 
     def _measured(self, state: State, population: str, train: Shares, test: Shares | None) -> dict[str, OwnResults]:
         experiment = self.experiment
-        personal = population == SEEN and experiment.strategy.client.personal is not None
         nothing = torch.full((len(train),), float("nan"), dtype=torch.float64)
         train_loss, test_loss, accuracy = nothing, nothing, nothing
         if test is not None:
-            tested = self._personal_results(state) if personal else self.results(state, test.samples)
-            test_loss, accuracy = per_holder(tested, test)
+            test_loss, accuracy = self._per_client(state, population, test)
         if experiment.appeal.known and self._convention == "train":
-            train_loss, _ = per_holder(self.results(state, train.samples), train)
+            train_loss, _ = self._per_client(state, population, train)
         found = {"": OwnResults(train_loss, test_loss, accuracy)}
         if steps := experiment.evaluation.tuning_steps:
             given, local = experiment.evaluation.tuning_lr, experiment.local
             rate = local.rate(state.round) if given is None else given
             brief = replace(local, lr=rate, lr_decay=1.0, epochs=None, steps=steps)
-            found["tuned_"] = self._alone(population, state.server.model, train, test, brief, state.round)
+            of_train = self._convention == "train"
+            found["tuned_"] = self._alone(population, state.server.model, train, test, brief, state.round, of_train)
         return found
 
-    def _by_client(self, state: State, measure: Callable[[int, torch.Tensor], T]) -> list[T]:
-        """Measure every client's own model ``[P]`` (the global one for a client that has not trained yet).
+    def _personal(self, state: State) -> bool:
+        """Whether clients are served by different models: their own, or, where they test by themselves, clusters'."""
+        clustered = len(state.models) > 1 and self.federation.own_test is not None
+        return clustered or self.experiment.strategy.client.personal is not None
 
-        Each rank measures those that it holds, and its part of those that nobody does.
+    def _serving(self, state: State, client: int) -> list[torch.Tensor]:
+        """The models ``[P]`` that serve a client, by the sum of their logits.
+
+        Its own model where it has one, otherwise the global one; the one that counts most for it where there are
+        several, and all of them for a client that has not been assigned yet.
         """
-        name, ranks = self.experiment.strategy.client.personal, self._ranks
-        assert name is not None
-        held = {client: vectors[name] for client, vectors in state.memory.held.items() if name in vectors}
-        holder = {client: rank for rank, clients in enumerate(ranks.gathered(list(held))) for client in clients}
-        everyone = range(len(self.federation.train))
+        half, everything = self.experiment.strategy.client, [server.model for server in state.models]
+        if half.personal is None:
+            row = torch.zeros(len(everything)) if state.membership is None else state.membership[client]
+            return [everything[int(row.argmax())]] if row.any() else everything
+        kept = state.memory.held.get(client, {}).get(half.personal)
+        if kept is None:
+            return everything
+        return [half.own_model(everything[0], kept.to(everything[0]), self.network.layout)]
+
+    def _by_client(self, state: State, measure: Callable[[int, list[torch.Tensor]], T]) -> list[T]:
+        """Measure, for every client, the models that serve it.
+
+        Each rank measures for the clients whose own models it holds, and for its part of those that have none.
+        """
+        ranks, everyone = self._ranks, range(len(self.federation.train))
+        name = self.experiment.strategy.client.personal
+        held = [client for client, vectors in state.memory.held.items() if name in vectors]
+        holder = {client: rank for rank, clients in enumerate(ranks.gathered(held)) for client in clients}
         own = [client for client in everyone if holder.get(client, client % ranks.count) == ranks.number]
-        measured = {client: measure(client, held.get(client, state.server.model)) for client in own}
+        measured = {client: measure(client, self._serving(state, client)) for client in own}
         everywhere = {client: found for part in ranks.gathered(measured) for client, found in part.items()}
         return [everywhere[client] for client in everyone]
 
-    def _personal_results(self, state: State) -> SampleResults:
-        """Every client's own model on the client's own test samples, in their order."""
-        own = self.federation.own_test
-        assert own is not None
-        return joined(self._by_client(state, lambda client, model: self._evaluate(model, own[client])))
+    def _personal_results(self, state: State, own: Shares) -> SampleResults:
+        """The models that serve each client on some samples of the client's own, in their order."""
+        return joined(self._by_client(state, lambda client, models: self._evaluate(models, own[client])))

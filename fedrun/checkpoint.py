@@ -14,7 +14,7 @@ from fedrun.state import State, Totals
 from fedrun.strategies.base import ServerState, Vectors
 from fedrun.vector_store import VectorStore
 
-FORMAT = 2
+FORMAT = 3
 """Changes when checkpoints of an older form can no longer be read."""
 
 
@@ -64,8 +64,12 @@ def save(path: Path, checkpoint: Checkpoint, identity: Identity, store: VectorSt
         "format": FORMAT,
         "identity": asdict(identity),
         "round": state.round,
-        "model": state.server.model.cpu(),
-        "slots": {name: slot.cpu() for name, slot in state.server.slots.items()},
+        "models": [
+            {"model": server.model.cpu(), "slots": {name: slot.cpu() for name, slot in server.slots.items()}}
+            for server in state.models
+        ],
+        "membership": state.membership,
+        "frozen": [model.cpu() for model in state.frozen],
         "memory": {
             client: {name: _placed(vector, store) for name, vector in vectors.items()}
             for client, vectors in state.memory.held.items()
@@ -141,11 +145,16 @@ def load(path: Path, identity: Identity, initial: State, store: VectorStore) -> 
         if found.data != identity.data:
             raise InputError(f"{path}: was made with other data (the dataset's content has changed since); {advice}")
         device = initial.server.model.device
-        server = ServerState(content["model"], content["slots"]).to(device)
-        memory = replace(initial.memory, held=_recalled(content["memory"], store))
-        state = State(int(content["round"]), server, memory, Totals(**content["totals"]))
-        if server.model.shape != initial.server.model.shape or server.slots.keys() != initial.server.slots.keys():
+        models = tuple(ServerState(each["model"], each["slots"]).to(device) for each in content["models"])
+        frozen = tuple(model.to(device) for model in content["frozen"])
+        expected, slots = initial.server.model.shape, initial.server.slots.keys()
+        if any(model.shape != expected for model in frozen or [server.model for server in models]) or (
+            not frozen and any(server.slots.keys() != slots for server in models)
+        ):
             raise InputError(f"{path}: holds another model; {advice}")
+        memory = replace(initial.memory, held=_recalled(content["memory"], store))
+        totals = Totals(**content["totals"])
+        state = State(int(content["round"]), models, memory, totals, content["membership"], frozen)
         return Checkpoint(state, content["metrics_bytes"], content["tracking_id"], content["seconds"])
     except InputError:
         raise

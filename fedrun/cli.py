@@ -11,6 +11,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedrun.deferred import defer
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from fedrun.config import Composed
     from fedrun.experiment import Experiment
+    from fedrun.studies.base import Study
     from fedrun.tracking.base import Observer
 
 FAILED = 1
@@ -125,6 +127,9 @@ def _single_job(config: DictConfig) -> None:
         from fedrun.run_folder import finished
         from fedrun.session import run
 
+        if experiment.study is not None:
+            print(_carried_out(experiment.study, composed.folder, experiment.seed))
+            return
         if not ranks.leads:
             _log_to_screen(logging.CRITICAL)
             run(composed, experiment, ranks=ranks)
@@ -152,6 +157,16 @@ def _check_start(experiment: Experiment) -> None:
         raise InputError("started by torchrun, as one of several processes, but without hardware=distributed")
 
 
+def _carried_out(study: Study, folder: Path, seed: int) -> str:
+    """Carry out a study in its folder; what it found."""
+    from fedrun.run_folder import require_writable, writing
+
+    require_writable(folder)
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        return study.carry_out(folder, seed)
+
+
 def _sweep_job(config: DictConfig) -> None:
     """A run in a sweep: it never raises, but leaves its outcome in the sweep's folder, so that the others go on.
 
@@ -172,6 +187,8 @@ def _sweep_job(config: DictConfig) -> None:
     try:
         composed, experiment = _checked(config)
         _check_start(experiment)
+        if experiment.study is not None:
+            raise InputError("a study does not go into a sweep; start it by itself")
         earlier = not experiment.overwrite and finished(composed.folder) is not None
         print(f"{begin}{' '.join(overrides)}{': finished earlier' if earlier else ''}", flush=True)
         kind = "none" if experiment.display == "auto" and together > 1 else experiment.display

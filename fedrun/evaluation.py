@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass as value
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 from annotated_types import Ge, Gt
@@ -16,6 +16,9 @@ from fedrun.parameters import FlatNetwork
 from fedrun.recipe import STRICT
 from fedrun.training import Samples
 
+Precision = Literal["float32", "bfloat16"]
+"""In which numbers a network computes: float32, or bfloat16 where it pays (losses are float32 all the same)."""
+
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class Evaluation:
@@ -24,6 +27,9 @@ class Evaluation:
     Attributes:
         every: evaluate after every this many rounds (and before the first, and after the last).
         batch_size: samples per forward pass; it changes speed and memory, not results beyond rounding.
+        precision: of the global model's evaluation. ``bfloat16``: products of numbers with 8 significant bits, faster
+            where the machine has instructions for it; losses then differ from the third digit on, and a few predictions
+            with them. Models that clients have trained for themselves are always evaluated in float32.
         train_clients: at the end of a run, also evaluate the final model on every training client's own samples, for
             ``clients.parquet``.
         tuning_steps: also evaluate every client after it has adapted the model by this many SGD steps on its own
@@ -33,6 +39,7 @@ class Evaluation:
 
     every: Annotated[int, Ge(1)]
     batch_size: Annotated[int, Ge(1)]
+    precision: Precision
     train_clients: bool
     tuning_steps: Annotated[int, Ge(0)]
     tuning_lr: Annotated[float, Gt(0)] | None
@@ -53,14 +60,40 @@ class SampleResults:
     targets: torch.Tensor
 
 
-def evaluate(network: FlatNetwork, samples: Samples, indices: torch.Tensor, batch_size: int) -> SampleResults:
+def evaluate(
+    network: FlatNetwork, samples: Samples, indices: torch.Tensor, batch_size: int, precision: Precision = "float32"
+) -> SampleResults:
     """Run the loaded model over samples (sample numbers, int64 ``[n]``) in evaluation mode."""
+    module = network.network.eval()
+    losses, predictions, targets = [], [], []
+    half = torch.autocast(samples.device.type, torch.bfloat16, enabled=precision == "bfloat16")
+    with torch.no_grad(), half:
+        for batch in torch.split(indices, batch_size):
+            inputs, labels = samples.gather(batch)
+            logits = module(samples.encoding(inputs)).float()
+            losses.append(torch.nn.functional.cross_entropy(logits, labels, reduction="none"))
+            predictions.append(logits.argmax(1))
+            targets.append(labels)
+    return SampleResults(torch.cat(losses).cpu(), torch.cat(predictions).cpu(), torch.cat(targets).cpu())
+
+
+def ensemble(
+    network: FlatNetwork, models: Sequence[torch.Tensor], samples: Samples, indices: torch.Tensor, batch_size: int
+) -> SampleResults:
+    """The results of several models ``[P]`` whose logits are summed, otherwise as :func:`evaluate`.
+
+    That is also what the models' encoders side by side do, with their heads side by side and the sum of the biases.
+    """
     module = network.network.eval()
     losses, predictions, targets = [], [], []
     with torch.no_grad():
         for batch in torch.split(indices, batch_size):
             inputs, labels = samples.gather(batch)
-            logits = module(samples.encoding(inputs))
+            encoded = samples.encoding(inputs)
+            logits = torch.zeros(len(labels), network.layout.classes, device=samples.device)
+            for model in models:
+                network.load(model)
+                logits += module(encoded)
             losses.append(torch.nn.functional.cross_entropy(logits, labels, reduction="none"))
             predictions.append(logits.argmax(1))
             targets.append(labels)

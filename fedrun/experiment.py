@@ -11,6 +11,7 @@ from pydantic.dataclasses import dataclass
 from fedrun.allowed_values import shown
 from fedrun.appeal.base import Appeal
 from fedrun.attacks.base import Attack
+from fedrun.clustering.base import Clustering
 from fedrun.datasets.base import DatasetRecipe
 from fedrun.errors import InputError
 from fedrun.evaluation import Evaluation
@@ -19,8 +20,10 @@ from fedrun.models.base import ModelRecipe
 from fedrun.participation.base import Participation
 from fedrun.partitions.base import Partition
 from fedrun.population import Population
+from fedrun.post_training import PostTraining
 from fedrun.recipe import STRICT
 from fedrun.strategies.base import ClientHalf, ServerHalf
+from fedrun.studies.base import Study
 from fedrun.tracking.wandb import Tracking
 from fedrun.training import LocalTraining
 
@@ -37,10 +40,18 @@ class Strategy:
     client: ClientHalf
     server: ServerHalf
 
+    def clusters(self) -> Clustering:
+        """Who trains which model: everybody the one there is."""
+        return Clustering()
+
+    def afterwards(self) -> PostTraining:
+        """The stage after the rounds of the halves: none."""
+        return PostTraining()
+
     def check(self) -> None:
         """Refuse halves that do not fit together."""
         client, server = type(self.client).__name__, type(self.server).__name__
-        if missing := ", ".join(sorted(self.client.needs - self.server.broadcasts)):
+        if missing := ", ".join(sorted(self.client.needs - self.server.broadcasts - self.clusters().offers)):
             raise InputError(
                 f"strategy.client={client} needs {missing!r} from the server, which strategy.server={server} does not "
                 "send; choose the server half made for it"
@@ -58,6 +69,42 @@ class Strategy:
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
+class ClusteredStrategy(Strategy):
+    """Two halves for several global models, and a stage that may follow.
+
+    Attributes:
+        clustering: who trains which model.
+        post_training: what is trained in the last rounds, on top of the models.
+    """
+
+    clustering: Clustering
+    post_training: PostTraining
+
+    def clusters(self) -> Clustering:
+        return self.clustering
+
+    def afterwards(self) -> PostTraining:
+        return self.post_training
+
+    def check(self) -> None:
+        """Refuse halves that do not fit together, or not with several models."""
+        super().check()
+        client, server = type(self.client).__name__, type(self.server).__name__
+        if self.client.relies_on:
+            raise InputError(
+                f"strategy.client={client} relies on a server that follows all clients, and does not go with "
+                "clusters; choose another client half, such as sgd"
+            )
+        if self.client.personal is not None or self.client.pools or not self.client.communicates:
+            raise InputError(
+                f"strategy.client={client} is not served by a global model, and does not go with clusters; choose "
+                "another client half, such as sgd"
+            )
+        if self.server.fusion is not None:
+            raise InputError(f"strategy.server={server} does not go with clusters; choose another, such as fedavg")
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
 class Experiment:
     """Everything one run is made of. Constructor arguments are the keys of the composed configuration.
 
@@ -66,6 +113,7 @@ class Experiment:
         partition: how its samples are shared out over clients.
         model: the network.
         strategy: the two halves.
+        study: what is computed instead of a run of a federation; None: nothing.
         local: how clients train.
         population: which of the clients are unseen, test on their own samples, have flipped labels.
         attack: what some of the clients do to the others.
@@ -93,6 +141,7 @@ class Experiment:
     partition: Partition
     model: ModelRecipe
     strategy: Strategy
+    study: Study | None
     local: LocalTraining
     population: Population
     attack: Attack
@@ -121,15 +170,67 @@ class Experiment:
             InputError: one line that names the keys and what is allowed.
         """
         self.strategy.check()
-        self.strategy.server.check(self.rounds)
+        self.strategy.server.check(self.first_rounds)
         self.local.check()
         self.strategy.client.check(self.local)
         self.model.check(self.dataset.spec)
         if not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)*", self.name):
             raise InputError(f"name={shown(self.name)}: allowed: words of letters, digits, -, _ and ., joined by /")
         self._check_appeal()
+        self._check_stages()
+        self._check_uploads()
+        self._check_distributed()
         if self.stop_at_targets and not self.targets:
             raise InputError("stop_at_targets=true needs at least one target, such as targets=[0.9]")
+
+    def _check_uploads(self) -> None:
+        """Refuse what is done to uploads, or to the global model, where there are none."""
+        client, half = self.strategy.client, type(self.strategy.client).__name__
+        if self.attack.share and not self.attack.flips_labels and not client.communicates:
+            raise InputError(
+                f"attack.share={self.attack.share}: strategy.client={half} sends nothing that attackers could change; "
+                "choose attack=none or attack=label_flip"
+            )
+        if self.evaluation.tuning_steps and client.personal is not None and not client.communicates:
+            raise InputError(
+                f"evaluation.tuning_steps={self.evaluation.tuning_steps}: strategy.client={half} has no global model "
+                "that clients could tune; allowed: 0"
+            )
+
+    @property
+    def first_rounds(self) -> int:
+        """The rounds of the halves, before a further stage begins."""
+        return self.rounds - self.strategy.afterwards().last_rounds(self.rounds)
+
+    def _check_stages(self) -> None:
+        """Refuse what needs one model and one stage."""
+        last = self.strategy.afterwards().last_rounds(self.rounds)
+        if last >= self.rounds:
+            raise InputError(
+                f"strategy.post_training.rounds={last}: these are the last of rounds={self.rounds}, of which at least "
+                f"one must be left for the encoders; allowed: 1 to {self.rounds - 1}, or a share such as 0.8"
+            )
+        if not (self.strategy.clusters().several or last):
+            return
+        if self.appeal.known:
+            raise InputError("clusters have no one model that could appeal to all clients; choose appeal=none")
+        if self.evaluation.tuning_steps:
+            raise InputError(
+                f"evaluation.tuning_steps={self.evaluation.tuning_steps} needs one global model, and there are several "
+                "in a strategy with clusters; set it to 0"
+            )
+
+    def _check_distributed(self) -> None:
+        """Refuse what one process alone can carry out."""
+        if not self.hardware.distributed:
+            return
+        if self.study is not None:
+            raise InputError("hardware=distributed is for runs, and a study is computed by one process; choose another")
+        if self.strategy.clusters().several or self.strategy.afterwards().last_rounds(self.rounds):
+            raise InputError(
+                "hardware=distributed takes strategies with one global model and one stage, and this strategy has "
+                "clusters or a further stage; choose hardware=cpu or hardware=gpu"
+            )
 
     def _check_appeal(self) -> None:
         """Refuse what needs thresholds or test samples that the clients do not have."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -46,7 +47,13 @@ class Shares:
         offsets = torch.cat([torch.zeros(1, dtype=torch.int64), self.sizes[kept].cumsum(0)])
         return Shares(samples, offsets, tuple(self.name(int(holder)) for holder in np.flatnonzero(holders)))
 
-    @property
+    def class_counts(self, targets: torch.Tensor, classes: int) -> torch.Tensor:
+        """How many samples of each class every holder has: int64 ``[holders, classes]``, given all targets ``[n]``."""
+        holder = torch.repeat_interleave(torch.arange(len(self)), self.sizes)
+        counts = torch.bincount(holder * classes + targets[self.samples], minlength=len(self) * classes)
+        return counts.view(len(self), classes)
+
+    @cached_property
     def sizes(self) -> torch.Tensor:
         """Number of samples of each holder, int64 ``[holders]``."""
         return self.offsets.diff()
@@ -94,9 +101,9 @@ class Federation:
     attackers: frozenset[int] = frozenset()
 
     def pooled(self) -> Federation:
-        """The same data in one place: a single client, named ``all``, holds every client's samples."""
+        """The same data in one place: a single client, named ``all`` and honest, holds every client's samples."""
         samples = self.train.samples
         everything = Shares(samples, torch.tensor([0, len(samples)]), ("all",))
         own = self.own_test
         tests = None if own is None else Shares(own.samples, torch.tensor([0, len(own.samples)]), ("all",))
-        return replace(self, train=everything, own_test=tests, flipped=None)
+        return replace(self, train=everything, own_test=tests, flipped=None, attackers=frozenset())

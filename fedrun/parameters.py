@@ -1,9 +1,11 @@
 """A model as one vector.
 
 All trainable parameters of a network, then its head's, then its float buffers (BatchNorm's running statistics) lie in
-one
-contiguous float32 vector θ of length P. The network's tensors are views into it, so that loading a model is one copy,
-averaging models is one product, and a step of SGD is one in-place operation.
+one contiguous float32 vector θ of length P. The network's tensors are views into it, so that loading a model is one
+copy, averaging models is one product, and a step of SGD is one in-place operation.
+
+Convolutions' kernels lie channels-last, which makes the network compute in that format whatever its inputs' is. On CPUs
+training then takes 0.6 to 0.95 of the time, and evaluation 0.4 to 0.95.
 """
 
 from __future__ import annotations
@@ -16,12 +18,31 @@ import torch
 
 @dataclass(frozen=True)
 class Slot:
-    """Where one named tensor lies in the vector: entries ``start`` to ``stop``, in C order of ``shape``."""
+    """Where one named tensor lies in the vector.
+
+    Attributes:
+        name: of the tensor.
+        shape: of the tensor.
+        start: its first entry.
+        stop: the one after its last.
+    """
 
     name: str
     shape: tuple[int, ...]
     start: int
     stop: int
+
+    def view(self, vector: torch.Tensor) -> torch.Tensor:
+        """The tensor ``[..., *shape]`` inside a vector ``[..., P]``.
+
+        Entries are in C order of the shape, but for a 2-d convolution's kernel ``(out, in, height, width)``: its order
+        is (out, height, width, in), so that the view has channels-last strides.
+        """
+        entries, leading = vector[..., self.start : self.stop], vector.shape[:-1]
+        if len(self.shape) != 4:
+            return entries.view(*leading, *self.shape)
+        kernels, channels, height, width = self.shape
+        return entries.view(*leading, kernels, height, width, channels).movedim(-1, -3)
 
 
 @dataclass(frozen=True)
@@ -45,14 +66,14 @@ class Layout:
     classes: int
     embedding: int
 
+    @property
+    def head_size(self) -> int:
+        """h, the number of the head's entries."""
+        return int(self.head.stop - self.head.start)
+
     def views(self, vector: torch.Tensor) -> dict[str, torch.Tensor]:
         """The named tensors ``[..., *shape]`` inside a vector ``[..., P]`` (or ``[..., T]``: the parameters only)."""
-        leading = vector.shape[:-1]
-        return {
-            slot.name: vector[..., slot.start : slot.stop].view(*leading, *slot.shape)
-            for slot in self.slots
-            if slot.stop <= vector.shape[-1]
-        }
+        return {slot.name: slot.view(vector) for slot in self.slots if slot.stop <= vector.shape[-1]}
 
     def head_rows(self, head: torch.Tensor, with_bias: bool) -> torch.Tensor:
         """The class embeddings in the head's entries of one or many models.

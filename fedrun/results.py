@@ -17,8 +17,10 @@ from fedrun.evaluation import per_holder
 from fedrun.federation import Shares
 from fedrun.metrics.rounds_to_target import first_hit
 from fedrun.per_client import ClientResults
+from fedrun.post_training import concatenated
 from fedrun.simulation import Simulation
 from fedrun.state import State
+from fedrun.strategies.base import Vectors
 from fedrun.tracking.base import Row
 
 ACCURACY = "test/accuracy"
@@ -63,38 +65,39 @@ def versions() -> dict[str, str]:
 
 
 def save_model(simulation: Simulation, state: State, path: Path) -> None:
-    """``model.safetensors``: the global model under the network's own tensor names."""
+    """``model.safetensors``: the global model under the network's own tensor names.
+
+    The concatenated network's after FedConcat's last stage; with several models each under ``models.M.``.
+    """
     from safetensors.torch import save
 
-    views = simulation.network.layout.views(state.server.model.cpu())
+    layout = simulation.stage(state).network.layout
+    each = [layout.views(server.model.cpu()) for server in state.models]
+    views: Vectors = each[0]
+    if state.frozen:
+        views = concatenated([model.cpu() for model in state.frozen], simulation.network.layout, views)
+    elif len(each) > 1:
+        views = {f"models.{number}.{name}": view for number, own in enumerate(each) for name, view in own.items()}
     partial = path.with_suffix(".partial")
-    partial.write_bytes(save({name: view.clone() for name, view in views.items()}))
+    partial.write_bytes(save({name: view.clone(memory_format=torch.contiguous_format) for name, view in views.items()}))
     partial.replace(path)
 
 
-def client_rows(simulation: Simulation, state: State) -> list[dict[str, Any]]:
-    """One row per client that trains (seen), per unseen client, and per holder of pooled tests.
+def save_clients(simulation: Simulation, state: State, path: Path) -> None:
+    """``clients.parquet``: one row per client that trains (seen), per unseen client, and per holder of pooled tests.
 
     Loss, accuracy, threshold and appeal are those of the final model (untuned) on the client's own test samples, or,
-    where it has none, on its training samples (null where ``evaluation.train_clients`` is off). ``samples`` counts its
-    training samples, for holders of test samples those.
+    where it has none, on its training samples (the loss alone where thresholds are compared with training losses; null
+    where ``evaluation.train_clients`` is off). ``samples`` counts training samples, for holders of test samples those.
+
+    The ranks of a run must all call this; the leader writes.
     """
-    federation, assessment = simulation.federation, simulation.assessment
-    train, test, unseen = federation.train, federation.test, federation.unseen
-    measured = assessment.clients(state)
-    rows = _rows(train, _judged(measured, SEEN) or _training(simulation, state), True, federation.flipped)
-    for client in federation.attackers:
-        rows[client]["attacker"] = True
-    if unseen is not None:
-        rows += _rows(unseen.train, _judged(measured, UNSEEN), False, unseen.flipped)
-    return rows + _rows(test, _losses(*per_holder(assessment.results(state, test.samples), test)), False, None)
-
-
-def save_clients(rows: list[dict[str, Any]], path: Path) -> None:
-    """``clients.parquet``, from :func:`client_rows`."""
     import pyarrow
     import pyarrow.parquet
 
+    rows = _client_rows(simulation.stage(state), state)
+    if not simulation.ranks.leads:
+        return
     schema = pyarrow.schema(
         [
             ("client", pyarrow.string()),
@@ -113,17 +116,33 @@ def save_clients(rows: list[dict[str, Any]], path: Path) -> None:
     partial.replace(path)
 
 
+def _client_rows(simulation: Simulation, state: State) -> list[dict[str, Any]]:
+    """The rows of all clients and holders, from the simulation of the stage in which the state is."""
+    federation, assessment = simulation.federation, simulation.assessment
+    train, test, unseen = federation.train, federation.test, federation.unseen
+    measured = assessment.clients(state)
+    rows = _rows(train, _judged(measured, SEEN) or _training(simulation, state), True, federation.flipped)
+    for client in federation.attackers:
+        rows[client]["attacker"] = True
+    if unseen is not None:
+        rows += _rows(unseen.train, _judged(measured, UNSEEN), False, unseen.flipped)
+    if simulation.experiment.strategy.client.personal is None:
+        rows += _rows(test, _losses(*per_holder(assessment.results(state, test.samples), test)), False, None)
+    else:  # no model is everybody's
+        rows += _rows(test, None, False, None)
+    return rows
+
+
 def _judged(measured: dict[str, dict[str, ClientResults]], population: str) -> ClientResults | None:
     """The results of the untuned model for the clients of a population, if they have test samples of their own."""
     return measured[population][""] if population in measured else None
 
 
 def _training(simulation: Simulation, state: State) -> ClientResults | None:
-    """The results of the global model on the training samples of the clients that train, if they are wanted."""
+    """The results on the training samples of the clients that train, if they are wanted."""
     if not simulation.experiment.evaluation.train_clients:
         return None
-    train = simulation.federation.train
-    return _losses(*per_holder(simulation.assessment.results(state, train.samples), train))
+    return _losses(*simulation.assessment.on_training(state))
 
 
 def _losses(loss: torch.Tensor, accuracy: torch.Tensor) -> ClientResults:
@@ -147,7 +166,9 @@ def _rows(
         "loss": column(known.loss),
         "accuracy": column(known.accuracy),
         "threshold": column(known.threshold),
-        "appeal": column(known.appeal),
+        "appeal": [
+            None if loss != loss else found for loss, found in zip(known.loss, column(known.appeal), strict=True)
+        ],
         "flipped": [False] * len(shares) if flipped is None else flipped.tolist(),
     }
     return [

@@ -99,7 +99,7 @@ def simulated(experiment: Experiment, folder: Path, parallel_jobs: int, ranks: R
     for first in (True, False):  # of the ranks on a machine: it may have to fetch or convert the data for the others
         with ranks.together():
             if first is (ranks.local == 0):
-                found = Simulation(experiment, parallel_jobs, cache, memory_file, ranks)
+                found = Simulation(experiment, parallel_jobs, cache, memory_file, ranks=ranks)
     assert found is not None
     ranks.require_same("data with the fingerprint", found.dataset.fingerprint)
     return found
@@ -180,8 +180,10 @@ class Session:
         if homes is not None:
             self._scattered = ScatteredMemory(self.ranks, homes, memory.keep)
             memory = self._scattered.deal(memory)
-        round, server, totals, rows = self.ranks.told((state.round, state.server.to("cpu"), state.totals, rows))
-        return replace(stable, state=State(round, server.to(self.simulation.device), memory, totals)), metrics, rows
+        models = tuple(server.to("cpu") for server in state.models)
+        round, models, totals, rows = self.ranks.told((state.round, models, state.totals, rows))
+        models = tuple(server.to(self.simulation.device) for server in models)
+        return replace(stable, state=State(round, models, memory, totals)), metrics, rows
 
     def describe(self) -> None:
         """Record the configuration, and say who holds which samples."""
@@ -220,9 +222,9 @@ class Session:
                 record(stable.state, {})
                 stable = reached(stable.state)
             while not self.over(stable.state, rows):
-                number = stable.state.round + 1
+                number, clients = stable.state.round + 1, simulation.expected(stable.state)
                 with writing(self.folder / MEMORY):
-                    state, measured = simulation.advance(stable.state, partial(self.client_done, number))
+                    state, measured = simulation.advance(stable.state, partial(self.client_done, number, clients))
                 if number % experiment.evaluation.every == 0 or number == experiment.rounds:
                     record(state, measured)
                 stable = reached(state)
@@ -264,17 +266,17 @@ class Session:
     def finish(self, stable: Checkpoint, rows: Sequence[Row]) -> dict[str, Any]:
         """Write the results of a complete run, its summary last."""
         state, choices = stable.state, self.composed.choices
-        client_rows = results.client_rows(self.simulation, state)
+        clients = self.folder / "clients.parquet"
+        with writing(clients):
+            results.save_clients(self.simulation, state, clients)
         if not self.ranks.leads:
             return self.ranks.told({})
-        names = ("federation.png", "model.safetensors", "clients.parquet", "curves.png")
-        federation, model, clients, curves = (self.folder / name for name in names)
+        names = ("federation.png", "model.safetensors", "curves.png")
+        federation, model, curves = (self.folder / name for name in names)
         with writing(federation):  # pictures wait until the end: drawing takes longer than starting
             plot_labels(self.simulation.federation, federation)
         with writing(model):
             results.save_model(self.simulation, state, model)
-        with writing(clients):
-            results.save_clients(client_rows, clients)
         with writing(curves):
             plot_curves({self.composed.title: [rows]}, curves, self.experiment.targets)
         summary = {
@@ -314,8 +316,8 @@ class Session:
             tracking_id=stable.tracking_id,
         )
 
-    def client_done(self, number: int, done: int) -> None:
-        self.tell("on_client", number, done, self.simulation.cohort_size)
+    def client_done(self, number: int, clients: int, done: int) -> None:
+        self.tell("on_client", number, done, clients)
 
     def tell(self, event: str, *arguments: object) -> None:
         """Tell every observer; one that fails is dropped."""

@@ -13,23 +13,42 @@ import torch
 
 from fedrun.assessment import SEEN, Assessment, Metrics
 from fedrun.client_memory import ClientMemory
+from fedrun.clustering.base import Place
 from fedrun.errors import RunError
-from fedrun.executors.base import IDLE, MOMENTUM, Executor, Task, Workplace, processed
+from fedrun.executors.base import IDLE, LAST, MOMENTUM, Executor, Task, Workplace, processed
 from fedrun.executors.choice import chosen
 from fedrun.executors.distributed import Distributed
 from fedrun.experiment import Experiment
-from fedrun.federation import Shares
+from fedrun.federation import Federation, Shares
+from fedrun.local_work import LocalWork, Work
 from fedrun.parameters import FlatNetwork
 from fedrun.population import flip
 from fedrun.randomness import address
 from fedrun.ranks import ALONE, Ranks
 from fedrun.selection import cohort_size, select
 from fedrun.state import State, Totals
-from fedrun.strategies.base import MODEL, Round
+from fedrun.strategies.base import MODEL, Round, ServerState, Vectors
 from fedrun.training import Samples, repair
 from fedrun.vector_store import VectorStore
 
 log = logging.getLogger(__name__)
+
+
+def prepared(experiment: Experiment) -> Federation:
+    """The federation of an experiment, with its population and its attackers.
+
+    Raises:
+        InputError: the data cannot be used.
+    """
+    dataset = experiment.dataset.load()
+    federation = experiment.population.populate(experiment.partition.split(dataset, experiment.seed), experiment.seed)
+    attackers = experiment.attack.attackers(len(federation.train), experiment.seed)
+    federation = replace(federation, attackers=frozenset(attackers.tolist()))
+    if experiment.attack.flips_labels and len(attackers):
+        parts = [federation.train[int(client)].numpy() for client in attackers]
+        targets = flip(federation.dataset.targets, Shares.of(parts), dataset.spec.classes)
+        federation = replace(federation, dataset=replace(federation.dataset, targets=targets))
+    return federation.pooled() if experiment.strategy.client.pools else federation
 
 
 class Simulation:
@@ -43,6 +62,7 @@ class Simulation:
         parallel_jobs: how many runs share this machine's cores.
         cache: folder where thresholds are kept for other runs of the same clients; None: nowhere.
         memory_file: where what clients remember lies that main memory is not to hold; None: a temporary file.
+        federation: who holds which samples; None: what the experiment's recipes make of it.
         ranks: the processes that carry out the run together, each with a simulation like this one. They must call its
             methods in the same order; states and metrics are the same for all, but for what clients remember.
 
@@ -56,26 +76,18 @@ class Simulation:
         parallel_jobs: int = 1,
         cache: Path | None = None,
         memory_file: Path | None = None,
+        federation: Federation | None = None,
         ranks: Ranks = ALONE,
     ) -> None:
         experiment.check()
         self.experiment = experiment
         self.ranks = ranks
         self.device = experiment.hardware.prepare(parallel_jobs, ranks)
-        dataset = experiment.dataset.load()
-        federation = experiment.population.populate(
-            experiment.partition.split(dataset, experiment.seed), experiment.seed
-        )
-        attackers = experiment.attack.attackers(len(federation.train), experiment.seed)
-        federation = replace(federation, attackers=frozenset(attackers.tolist()))
-        if experiment.attack.flips_labels and len(attackers):
-            parts = [federation.train[int(client)].numpy() for client in attackers]
-            targets = flip(federation.dataset.targets, Shares.of(parts), dataset.spec.classes)
-            federation = replace(federation, dataset=replace(federation.dataset, targets=targets))
-        self.federation = federation.pooled() if experiment.strategy.client.pools else federation
+        self.federation = prepared(experiment) if federation is None else federation
         self.dataset = self.federation.dataset
         asked = 1 if experiment.strategy.client.pools else experiment.clients_per_round
         self.cohort_size = cohort_size(asked, len(self.federation.train))
+        experiment.strategy.afterwards().check(len(self.federation.train))
         experiment.model.check(self.dataset.spec)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(address(experiment.seed, "model"))
@@ -83,15 +95,19 @@ class Simulation:
         self.network = FlatNetwork(network, self.device)
         self.samples = Samples.of(self.dataset, self.device)
         self._initial_model = self.network.vector.clone()
+        self._parallel_jobs = parallel_jobs
+        self._last_stage: tuple[tuple[torch.Tensor, ...], Simulation] | None = None
         self.store = VectorStore(len(self._initial_model), experiment.hardware.client_memory_gb * 2**30, memory_file)
         self.assessment = Assessment(
             experiment, self.federation, self.network, self.samples, self._initial_model, cache, ranks
         )
+        if experiment.appeal.known and not experiment.appeal.trained:
+            _ = self.assessment.thresholds  # a file that cannot be used is refused before anything is written
 
     @cached_property
-    def _executor(self) -> Executor | Distributed:
+    def _executor(self) -> Executor:
         experiment, half = self.experiment, self.experiment.strategy.client
-        executor = chosen(
+        return chosen(
             experiment.hardware.executor,
             Workplace(
                 network=self.network,
@@ -103,38 +119,72 @@ class Simulation:
                 attack=experiment.attack if self.federation.attackers else None,
                 attackers=self.federation.attackers,
                 thresholds=self.assessment.thresholds[SEEN].train.to(self.device) if half.knows_threshold else None,
+                keeps_last=experiment.strategy.clusters().keeps_last,
             ),
         )
-        return executor if self.ranks.count == 1 else Distributed(executor, self.ranks, bool(self._remembered))
+
+    @cached_property
+    def _team(self) -> Executor | Distributed:
+        """Carries out a cohort's work: this process's executor, or those of all ranks."""
+        remembers = bool(self._remembered)
+        return self._executor if self.ranks.count == 1 else Distributed(self._executor, self.ranks, remembers)
 
     @property
     def homes(self) -> torch.Tensor | None:
         """On which rank every client is trained and what it remembers lies, int64 ``[N]``; None where each of the ranks
         (there may be only one) can train any client.
         """
-        if self.ranks.count == 1:
-            return None
-        return self._executor.homes if isinstance(self._executor, Distributed) else None
+        return self._team.homes if isinstance(self._team, Distributed) else None
+
+    @cached_property
+    def _place(self) -> Place:
+        experiment = self.experiment
+        return Place(self.network, self.samples, self.federation.train, experiment.local, experiment.seed)
+
+    @cached_property
+    def _local_work(self) -> LocalWork:
+        strategy = self.experiment.strategy
+        return LocalWork(
+            self._executor, self._team, strategy.client, strategy.server, strategy.clusters(), self._place, self._fusion
+        )
 
     @property
     def _remembered(self) -> frozenset[str]:
         """What clients remember from round to round."""
-        client, server = self.experiment.strategy.client, self.experiment.strategy.server
-        names = client.remembers | client.remembers_models
+        strategy = self.experiment.strategy
+        client, server = strategy.client, strategy.server
+        names = client.remembers | client.remembers_models | client.remembers_heads
         if server.fusion is not None:
             names |= {IDLE}
         if client.keeps_momentum and self.experiment.local.momentum:
             names |= {MOMENTUM}
+        if strategy.clusters().keeps_last:
+            names |= {LAST}
         return names
 
     def initial(self) -> State:
         """The state before the first round."""
-        layout, server = self.network.layout, self.experiment.strategy.server
-        lengths = dict.fromkeys(self.experiment.strategy.client.remembers_models, layout.size)
+        experiment, layout = self.experiment, self.network.layout
+        client, server = experiment.strategy.client, experiment.strategy.server
+        lengths = {LAST: layout.size, **dict.fromkeys(client.remembers_models, layout.size)}
+        lengths |= dict.fromkeys(client.remembers_heads, layout.head_size)
+        clustering, clients = experiment.strategy.clusters(), len(self.federation.train)
         names = tuple(sorted(self._remembered))
         memory = ClientMemory(names, layout.trainable, lengths=lengths, store=self.store.keep)
-        state = server.init(self._initial_model.clone(), layout, len(self.federation.train))
-        return State(0, state, memory, Totals())
+        membership = clustering.before(self._place)
+        count = clustering.initial_models if membership is None else membership.shape[1]
+        models = tuple(server.init(self._fresh(number), layout, clients) for number in range(count))
+        reported = clients * clustering.reports(layout.classes)
+        return State(0, models, memory, Totals(params_up=reported), membership)
+
+    def _fresh(self, number: int) -> torch.Tensor:
+        """The initial vector ``[P]`` of a model."""
+        experiment = self.experiment
+        if number == 0 or experiment.strategy.clusters().same_initialisation:
+            return self._initial_model.clone()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(address(experiment.seed, "model", number))
+            return FlatNetwork(experiment.model.build(self.dataset.spec), self.device).vector.clone()
 
     def cohort(self, state: State) -> tuple[torch.Tensor, Metrics]:
         """The clients that take part in the next round, int64 ``[C]`` (C = 0 if nobody is willing), and how many
@@ -142,11 +192,13 @@ class Simulation:
         """
         experiment, clients = self.experiment, len(self.federation.train)
         participation = experiment.participation
+        if experiment.strategy.clusters().infers and state.membership is None:
+            return select(experiment.seed, state.round, clients, clients), {}
         if not participation.by_appeal:
             return select(experiment.seed, state.round, clients, self.cohort_size), {}
         willing = torch.ones(clients, dtype=torch.bool)
         if not participation.mandatory(state.round, experiment.rounds):
-            willing = self.assessment.training_losses(state) < self.assessment.thresholds[SEEN].train
+            willing = self.assessment.on_training(state)[0] < self.assessment.thresholds[SEEN].train
         if participation.rule == "draw_then_drop":
             cohort = select(experiment.seed, state.round, clients, self.cohort_size)
             cohort = cohort[willing[cohort]]
@@ -158,6 +210,25 @@ class Simulation:
             log.info("round %d: %d clients take part, %d asked for", state.round + 1, len(cohort), self.cohort_size)
         return cohort, {"clients/willing": float(willing.sum()), "clients/participants": float(len(cohort))}
 
+    def stage(self, state: State) -> Simulation:
+        """The simulation of the stage in which a state is: this one, or that of a further stage on top of its models.
+
+        The newest further stage is kept; what it takes from the models is computed once.
+        """
+        if not state.frozen:
+            return self
+        if self._last_stage is None or self._last_stage[0] is not state.frozen:
+            experiment, federation = self.experiment.strategy.afterwards().derived(
+                self.experiment, self.federation, self.network, self.samples, state.frozen
+            )
+            self._last_stage = (state.frozen, Simulation(experiment, self._parallel_jobs, federation=federation))
+        return self._last_stage[1]
+
+    def expected(self, state: State) -> int:
+        """How many clients the next round is to have at most."""
+        infers = self.experiment.strategy.clusters().infers and not state.frozen and state.membership is None
+        return len(self.federation.train) if infers else self.stage(state).cohort_size
+
     def advance(self, state: State, progress: Callable[[int], None] = lambda done: None) -> tuple[State, Metrics]:
         """One round.
 
@@ -166,66 +237,109 @@ class Simulation:
             progress: called with the number of clients done.
 
         Returns:
-            The state after the round, and metrics: ``train/*``, ``server/*``, ``clients/*``, ``time/*`` in seconds.
+            The state after the round, and metrics: ``train/*``, ``server/*``, ``clients/*``, ``clusters/*``, ``time/*``
+            in seconds.
 
         Raises:
             RunError: no client's upload was finite.
         """
         began = time.perf_counter()
+        if state.round == self.experiment.first_rounds and not state.frozen:
+            state = self._handed_over(state)
+        return self.stage(state)._round(state, progress, began)
+
+    def _handed_over(self, state: State) -> State:
+        """The state with which the further stage begins: its own model; the former ones are sent to all clients."""
+        frozen = tuple(server.model for server in state.models)
+        layout, clients = self.network.layout, self.federation.train
+        encoder = layout.size - layout.head_size
+        totals = replace(
+            state.totals,
+            params_down=state.totals.params_down + len(clients) * len(frozen) * encoder,
+            forward_samples=state.totals.forward_samples + len(frozen) * int(clients.sizes.sum()),
+        )
+        handed = State(state.round, state.models, replace(state.memory, held={}), totals, None, frozen)
+        return replace(handed, models=self.stage(handed).initial().models)
+
+    def _round(self, state: State, progress: Callable[[int], None], began: float) -> tuple[State, Metrics]:
+        """One round of this stage, which began at this time."""
         experiment, half = self.experiment, self.experiment.strategy.server
         cohort, metrics = self.cohort(state)
         if not len(cohort):
             return replace(state, round=state.round + 1), metrics
-        wanted = experiment.strategy.client.needs | {MODEL}
-        received = {name: vector for name, vector in half.broadcast(state.server).items() if name in wanted}
-        task = Task(
-            cohort=cohort,
-            round=state.round,
-            received=received,
-            memory=state.memory,
-            steps=half.steps(state.server, cohort, self._executor.usual_steps[cohort]),
-            fusion=self._fusion(state.round),
-        )
-        update, memory = self._executor.run(half, state.server, task, progress)
-        if update.excluded:
-            log.warning("round %d: left out, not finite: clients %s", state.round + 1, list(update.excluded))
-        if not len(update.clients):
+        work = self._local_work.of(state, cohort, progress)
+        if work.excluded:
+            log.warning("round %d: left out, not finite: clients %s", state.round + 1, work.excluded)
+        if not work.some:
             raise RunError(
                 f"round {state.round + 1}: no client's upload was finite (clients {cohort.tolist()}): local training "
                 "diverged; a smaller local.lr is the usual cure"
             )
+        memory = work.memory
         if half.fusion is not None and state.round + 1 < experiment.rounds:
-            memory = self._idle(task, memory)
+            memory = self._idle(work.tasks[0], memory)
         trained = time.perf_counter()
-        layout = self.network.layout
-        round = Round(state.round, experiment.rounds, len(self.federation.train), layout, experiment.seed)
-        server, step = half.aggregate(state.server, update, round)
+        models, steps = self._aggregated(state, work)
         if experiment.local.repair_nonfinite:
-            repair(server.model[: layout.trainable])
+            for server in models:
+                repair(server.model[: self.network.layout.trainable])
         ended = time.perf_counter()
-        resting = len(self.federation.train) - len(cohort) if half.fusion is not None else 0
-        down = sum(vector.numel() for vector in received.values()) * (len(cohort) + resting)
-        up = sum(vector.numel() for vector in update.mean.values()) * len(cohort)
-        if not experiment.strategy.client.communicates:
-            down = up = 0
-        totals = Totals(
-            params_up=state.totals.params_up + up,
-            params_down=state.totals.params_down + down,
-            client_samples=state.totals.client_samples
-            + update.client_samples
-            + (self._idle_samples(cohort) if resting else 0),
-            forward_samples=state.totals.forward_samples + update.forward_samples,
-            excluded=state.totals.excluded + len(update.excluded),
-        )
         metrics |= {
-            "train/loss": update.loss,
-            "train/accuracy": update.accuracy,
-            **{f"server/{name}": value for name, value in step.items()},
-            "clients/excluded": float(len(update.excluded)),
+            "train/loss": work.loss,
+            "train/accuracy": work.accuracy,
+            **{f"server/{name}": value for name, value in steps.items()},
+            "clients/excluded": float(len(work.excluded)),
             "time/round_s": ended - began,
             "time/server_s": ended - trained,
         }
-        return State(state.round + 1, server, memory, totals), metrics
+        if experiment.strategy.clusters().several:
+            metrics |= {"clusters/models": float(len(models)), "clusters/trained": float(len(work.some))}
+        totals = self._totals(state.totals, cohort, work)
+        return replace(
+            state, round=state.round + 1, models=models, memory=memory, totals=totals, membership=work.membership
+        ), metrics
+
+    def _aggregated(self, state: State, work: Work) -> tuple[tuple[ServerState, ...], dict[str, float]]:
+        """The next models, and the mean metrics of the server steps. A model that nobody has trained stays."""
+        experiment, half, clients = self.experiment, self.experiment.strategy.server, len(self.federation.train)
+        nearest = None if work.membership is None else work.membership.argmax(1)[work.membership.any(1)]
+        models, steps = list(work.models), []
+        for number, update in enumerate(work.updates):
+            if update is None or not len(update.clients):
+                continue
+            members = clients if nearest is None else int((nearest == number).sum())
+            round = Round(state.round, experiment.first_rounds, members, self.network.layout, experiment.seed)
+            models[number], step = half.aggregate(work.models[number], update, round)
+            steps.append(step)
+        names = steps[0].keys()
+        return tuple(models), {name: sum(step[name] for step in steps) / len(steps) for name in names}
+
+    def _totals(self, totals: Totals, cohort: torch.Tensor, work: Work) -> Totals:
+        """The costs so far, with those of a round."""
+        strategy, layout = self.experiment.strategy, self.network.layout
+        kept = layout.head_size if strategy.client.keeps_head else 0
+        resting = len(self.federation.train) - len(cohort) if strategy.server.fusion is not None else 0
+        if strategy.clusters().downloads_all:
+            down = len(cohort) * sum(self._sent(server) for server in work.models)
+        else:
+            down = sum((len(task.cohort) + resting) * (_numbers(task.received) - kept) for task in work.tasks)
+        up = len(cohort) * (_numbers(work.some[0].mean) - kept)
+        if not strategy.client.communicates:
+            down = up = 0
+        idle = self._idle_samples(cohort) if resting else 0
+        return Totals(
+            params_up=totals.params_up + up,
+            params_down=totals.params_down + down,
+            client_samples=totals.client_samples + work.client_samples + idle,
+            forward_samples=totals.forward_samples + work.forward_samples,
+            excluded=totals.excluded + len(work.excluded),
+        )
+
+    def _sent(self, server: ServerState) -> int:
+        """How many numbers a model's broadcast has."""
+        strategy = self.experiment.strategy
+        wanted = strategy.client.needs | {MODEL}
+        return _numbers({name: v for name, v in strategy.server.broadcast(server).items() if name in wanted})
 
     def _fusion(self, round: int) -> float:
         """α η_t / η_{t−1}: by how much of its idle displacement a newly selected client's start is moved."""
@@ -241,7 +355,7 @@ class Simulation:
         idle = following[~torch.isin(following, task.cohort)]
         if not len(idle):
             return memory
-        return self._executor.idle(Task(idle, task.round, task.received, memory))
+        return self._team.idle(Task(idle, task.round, task.received, memory))
 
     def _idle_samples(self, cohort: torch.Tensor) -> int:
         """Samples that all clients outside of the cohort process, were each to train."""
@@ -253,4 +367,9 @@ class Simulation:
 
     def test(self, state: State) -> Metrics:
         """``test/*`` over the pooled test samples, and ``clients/*``, ``unseen/*`` where clients test on their own."""
-        return self.assessment.metrics(state)
+        return self.stage(state).assessment.metrics(state)
+
+
+def _numbers(vectors: Vectors) -> int:
+    """How many numbers some vectors have together."""
+    return sum(vector.numel() for vector in vectors.values())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
+
 from fedrun.client_memory import ClientMemory
 from fedrun.strategies.base import ServerState
 
@@ -33,12 +35,22 @@ class State:
 
     Attributes:
         round: server updates made so far.
-        server: the global model and what else the server carries.
+        models: the M ≥ 1 global models, each with what else the server carries for it.
         memory: what clients remember.
         totals: costs so far.
+        membership: what each model counts for each client, float64 ``[N, M]`` (one 1 per row where clients belong to a
+            single cluster); a row of zeros: the client has not been assigned yet. None: there are no clusters (yet).
+        frozen: the models ``[P]`` of the first stage, whose encoders no longer change, once the second has begun.
     """
 
     round: int
-    server: ServerState
+    models: tuple[ServerState, ...]
     memory: ClientMemory
     totals: Totals
+    membership: torch.Tensor | None = None
+    frozen: tuple[torch.Tensor, ...] = ()
+
+    @property
+    def server(self) -> ServerState:
+        """The first of the models, which is the only one unless clients are clustered."""
+        return self.models[0]

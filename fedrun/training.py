@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass as value
 from typing import Annotated
 
@@ -19,10 +20,14 @@ from pydantic.dataclasses import dataclass
 from fedrun.allowed_values import shown
 from fedrun.datasets.augmentation import Augmentation
 from fedrun.datasets.base import Dataset, Encoding
+from fedrun.descent import Descent
 from fedrun.errors import InputError
 from fedrun.parameters import FlatNetwork
 from fedrun.recipe import STRICT
 from fedrun.strategies.base import EARLIER, ClientHalf, Vectors
+
+BLOCK = 2**18
+"""Numbers that are encoded at once where batches are small: 1 MiB of float32."""
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -61,6 +66,11 @@ class LocalTraining:
                 f"local.epochs={shown(self.epochs)} and local.steps={shown(self.steps)}: exactly one of the two "
                 "must be a number, the other null"
             )
+
+    @property
+    def takes_the_gradient(self) -> bool:
+        """Whether a step, momentum aside, is the learning rate times the gradient that it is given."""
+        return self.max_gradient_norm is None and not self.weight_decay
 
     def rate(self, round: int) -> float:
         """η_t, the learning rate in round t = 0, 1, .."""
@@ -125,16 +135,16 @@ def epochs(
         left -= -(-samples // batch)
 
 
-def steps_of(samples: int, local: LocalTraining, batches_per_step: int = 1) -> int:
-    """How many SGD steps a client with this many samples makes.
+def steps_of(samples: torch.Tensor, local: LocalTraining, batches_per_step: int = 1) -> torch.Tensor:
+    """How many SGD steps clients with so many samples (int64 ``[n]``) make, int64 ``[n]``.
 
     Under ``local.epochs``, steps of several batches are as many as it takes to use every batch.
     """
     if local.steps is not None:
-        return local.steps
+        return torch.full_like(samples, local.steps)
     assert local.epochs is not None
-    batch = samples if local.batch_size is None else local.batch_size
-    return -(-local.epochs * -(-samples // batch) // batches_per_step)
+    batches = torch.ones_like(samples) if local.batch_size is None else -(-samples // local.batch_size)
+    return -(-local.epochs * batches // batches_per_step)
 
 
 @value(frozen=True)
@@ -206,14 +216,12 @@ class Objective:
     Args:
         network: the loaded network, set to training mode.
         half: what differs from plain SGD.
-        samples: the dataset.
         constants: from :meth:`ClientHalf.constants`.
     """
 
-    def __init__(self, network: FlatNetwork, half: ClientHalf, samples: Samples, constants: Vectors) -> None:
+    def __init__(self, network: FlatNetwork, half: ClientHalf, constants: Vectors) -> None:
         self._network = network
         self._half = half
-        self._samples = samples
         self._constants = constants
         self._plain = type(half).loss is ClientHalf.loss  # then one fused call computes the mean
         self._frozen = (
@@ -230,28 +238,31 @@ class Objective:
         network.network.train()
 
     def gradient(self, x: torch.Tensor, y: torch.Tensor, index: int = 0) -> torch.Tensor:
-        """The gradient ``[T]`` of a batch's mean loss at the loaded model, overwritten by the next call.
+        """The gradient ``[T]`` of :meth:`loss` at the loaded model, overwritten by the next call."""
+        return self._network.backward(self.loss(x, y, index))
+
+    def loss(self, x: torch.Tensor, y: torch.Tensor, index: int = 0) -> torch.Tensor:
+        """A batch's mean loss at the loaded model, a scalar with its graph.
 
         Args:
-            x: compact inputs ``[B, ...]``.
+            x: encoded inputs ``[B, ...]``.
             y: int64 ``[B]``.
             index: of the batch within its epoch.
         """
         half, constants = self._half, self._constants
         if not self._embeds:
-            z = self._network.network(self._samples.encoding(x))
+            z = self._network.network(x)
             loss = torch.nn.functional.cross_entropy(z, y) if self._plain else half.loss(z, y, constants).mean()
         else:
-            encoded = self._samples.encoding(x)
-            embeddings = self._encoder(encoded)
+            embeddings = self._encoder(x)
             z = self._head(embeddings)
-            contrast = half.contrast(embeddings, self._others(encoded, embeddings, index), constants)
+            contrast = half.contrast(embeddings, self._others(x, embeddings, index), constants)
             loss = (half.loss(z, y, constants) + contrast).mean()
         self._losses.append(loss.detach())
         self._sizes.append(len(y))
         self._logits.append(z.detach())
         self._targets.append(y)
-        return self._network.backward(loss)
+        return loss
 
     def _others(self, encoded: torch.Tensor, embeddings: torch.Tensor, index: int) -> Vectors:
         """The embeddings that those of a batch are compared with."""
@@ -307,9 +318,9 @@ def train(
     if momentum is None and local.momentum:
         momentum = torch.zeros_like(weights)
     decay = half.decay(constants)
-    objective = Objective(network, half, samples, constants)
+    objective = Objective(network, half, constants)
     batch = len(own) if local.batch_size is None else local.batch_size
-    group: list[tuple[torch.Tensor, torch.Tensor]] = []  # the batches of a step of several
+    group: list[tuple[torch.Tensor, torch.Tensor]] = []  # the batches of a step with a direction of its own
 
     def gradient_at(at: torch.Tensor, which: int) -> torch.Tensor:
         here = weights.clone()
@@ -318,27 +329,44 @@ def train(
         weights.copy_(here)
         return found
 
-    steps = 0
-    for order in epochs(len(own), local, generator, half.shuffles):
-        inputs, labels = samples.gather(own[order])
-        if augment is not None:
-            inputs = augment(inputs)
-        for index, (x, y) in enumerate(zip(torch.split(inputs, batch), torch.split(labels, batch), strict=True)):
-            if half.batches_per_step == 1:
-                move = objective.gradient(x, y, index)
-            else:
-                group.append((x, y))
-                if len(group) < half.batches_per_step:
-                    continue
-                move = half.direction(gradient_at, weights, constants)
-                group.clear()
-            half.correct(move, weights, constants)
-            sgd_step(weights, move, momentum, rate, local, decay)
-            steps += 1
-        objective.end_epoch()
+    def step(x: torch.Tensor, y: torch.Tensor, index: int) -> bool:
+        if descent is not None:
+            descent.step(objective.loss(x, y, index), rate)
+            return True
+        if half.batches_per_step == 1 and not half.trains_beside:
+            move = objective.gradient(x, y, index)
+        else:
+            group.append((x, y))
+            if len(group) < half.batches_per_step:
+                return False
+            move = half.direction(gradient_at, weights, constants)
+            group.clear()
+        half.correct(move, weights, constants)
+        sgd_step(weights, move, momentum, rate, local, decay)
+        return True
+
+    plain = momentum is None and decay is None and half.takes_the_gradient and local.takes_the_gradient
+    with Descent(network.network) if plain else nullcontext() as descent:
+        steps = 0
+        for order in epochs(len(own), local, generator, half.shuffles):
+            inputs, labels = samples.gather(own[order])
+            if augment is not None:
+                inputs = augment(inputs)
+            for index, (x, y) in enumerate(batches(inputs, labels, batch, samples.encoding)):
+                steps += step(x, y, index)
+            objective.end_epoch()
     if local.repair_nonfinite:
         repair(weights)
     return objective.trained(steps)
+
+
+def batches(
+    inputs: torch.Tensor, labels: torch.Tensor, batch_size: int, encoding: Encoding
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Encoded inputs and labels, batch by batch; small batches are encoded together, in blocks that fit a cache."""
+    size = batch_size * max(1, BLOCK // (batch_size * inputs[0].numel()))
+    for block, own in zip(torch.split(inputs, size), torch.split(labels, size), strict=True):
+        yield from zip(torch.split(encoding(block), batch_size), torch.split(own, batch_size), strict=True)
 
 
 def full_gradient(network: FlatNetwork, samples: Samples, own: torch.Tensor, batch_size: int) -> torch.Tensor:

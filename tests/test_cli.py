@@ -16,7 +16,19 @@ from fedrun.config import build_experiment, compose, conf_dir
 
 from .forked import Fedrun
 
-GROUPS = ("dataset", "hardware", "model", "partition", "strategy", "strategy/client", "strategy/server", "tracking")
+GROUPS = (
+    "appeal",
+    "attack",
+    "dataset",
+    "hardware",
+    "model",
+    "participation",
+    "partition",
+    "strategy",
+    "strategy/client",
+    "strategy/server",
+    "tracking",
+)
 
 SMALL = ("rounds=2", "model=logistic", "partition.clients=4", "hardware.threads=1", "tracking=none")
 
@@ -72,6 +84,7 @@ REFUSED = [
         "strategy/client=scaffold",
         "strategy.client=ScaffoldClient needs 'control' from the server, which strategy.server=FedAvg does not send;",
     ),
+    ("participation=flexible", "participation=flexible needs every client's threshold; choose appeal=warmup"),
     (
         "strategy=turbosvm rounds=300",
         "rounds=300: the SVM's schedule ends after strategy.server.schedule_rounds=201; allowed: ",
@@ -101,6 +114,11 @@ REFUSED_LATER = [
         "clients_per_round=11: the federation has 10 clients; allowed: 1 to 10, or a share such as",
     ),
     ("partition=natural", "partition=natural needs a dataset whose samples have users, and this one has none; allowed"),
+    (
+        "population.unseen_clients=10",
+        "population.unseen_clients=10: the partition has 10 clients, and at least one must be left to train;",
+    ),
+    ("appeal=file", "appeal.path=thresholds.csv: cannot be read (["),
     ("partition.clients=1000", "partition=dirichlet: clients=1000 with min_samples=10 needs at least 10000 training"),
     ("dataset=femnist", "data/femnist/train is not a folder that can be read: run `git clone https://github.com/"),
     ("dataset=shakespeare data_dir=here", "here/shakespeare/train is not a folder that can be read: run `git clone"),

@@ -64,14 +64,30 @@ def test_every_strategy(strategy: str) -> None:
     build_experiment(composed.config)
 
 
+OTHER_GROUPS = ("partition", "hardware", "tracking", "attack", "appeal", "participation", "study", "experiment")
+
+NEEDS = {"participation=flexible": ("appeal=constant", "appeal.convention=train")}
+"""Options that need others."""
+
+
 @pytest.mark.parametrize(
     "chosen",
-    [f"{group}={name}" for group in ("partition", "hardware", "tracking", "experiment") for name in options(group)],
+    [f"{group}={name}" for group in OTHER_GROUPS for name in options(group)],
 )
 def test_every_other_option(chosen: str) -> None:
     group, _, name = chosen.partition("=")
     assert compose([chosen]).choices[group] == name
-    build(chosen)
+    build(chosen, *NEEDS.get(chosen, ()))
+
+
+@pytest.mark.parametrize(
+    "chosen", [f"{group}={name}" for group in ("appeal", "attack", "participation") for name in options(group)]
+)
+def test_every_option_about_clients(chosen: str) -> None:
+    group, _, name = chosen.partition("=")
+    needed = ("appeal=warmup",) if chosen == "participation=flexible" else ()
+    assert compose([chosen, *needed]).choices[group] == name
+    build(chosen, *needed)
 
 
 @pytest.mark.parametrize(

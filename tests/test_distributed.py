@@ -110,6 +110,8 @@ APPEAL = ("appeal=warmup", "appeal.steps=5", "population.test_share=0.3", "popul
         (3, ("strategy=fedumf", "clients_per_round=3")),
         (2, ("strategy=solo", "population.test_share=0.3")),
         (2, ("strategy=solo", "clients_per_round=2")),
+        (2, ("strategy=ditto", "population.test_share=0.3")),
+        (3, ("strategy=fedper", "clients_per_round=3", "evaluation.precision=bfloat16")),
     ],
     ids=lambda value: value if isinstance(value, int) else " ".join(value),
 )
@@ -228,6 +230,7 @@ def dying(rank: int, number: int, *arguments: str) -> list[str]:
     return [str(HERE / "dying.py"), str(rank), str(number), *SMALL, RANKS, *arguments]
 
 
+@pytest.mark.slow
 def test_torchrun_restarts_what_has_died(alone: Any, tmp_path: Path) -> None:
     command = [*torchrun("--nproc-per-node", "2", "--max-restarts", "1"), *dying(1, 2, "strategy=scaffold")]
     path = os.pathsep.join([str(HERE.parent), str(HERE)])
@@ -270,6 +273,7 @@ def ip(*arguments: str) -> None:
     subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True)
 
 
+@pytest.mark.slow
 def test_two_machines(alone: Any, tmp_path: Path, two_machines: tuple[str, str]) -> None:
     path = os.pathsep.join([str(HERE.parent), str(HERE)])
     processes = []

@@ -164,3 +164,33 @@ def test_head_rows_of_a_cohort(network):
     rows = layout.head_rows(cohort[:, layout.head], with_bias=True)
     assert rows.shape == (4, 2, 4)
     assert rows[2].tolist() == [[73, 74, 75, 79], [76, 77, 78, 80]]  # 2 * 29 + 15 = 73
+
+
+def test_kernels_lie_channels_last():
+    """A kernel's entry (o, i, y, x) of shape (2, 3, 2, 2) is number 12 o + 6 y + 3 x + i of the vector."""
+    encoder = nn.Sequential(nn.Conv2d(3, 2, 2), nn.Flatten())
+    network = nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(8, 2)))
+    ordinary = copy.deepcopy(network)
+    flat = FlatNetwork(network)
+    kernel = network.get_parameter("encoder.0.weight")
+    assert kernel.is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(kernel, ordinary.get_parameter("encoder.0.weight"))
+    flat.load(torch.arange(float(flat.layout.size)))
+    for o, i, y, x in [(0, 0, 0, 0), (1, 2, 0, 1), (0, 1, 1, 0)]:
+        assert kernel[o, i, y, x] == 12 * o + 6 * y + 3 * x + i
+    cohort = torch.arange(2.0 * flat.layout.size).view(2, -1)
+    assert torch.equal(flat.layout.views(cohort)["encoder.0.weight"][0], kernel)
+    assert flat.layout.views(cohort)["encoder.0.weight"].shape == (2, 2, 3, 2, 2)
+
+
+def test_a_convolution_computes_the_same_channels_last():
+    torch.manual_seed(0)
+    encoder = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten())
+    network = nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(36, 2)))
+    ordinary, flat = copy.deepcopy(network), FlatNetwork(network)
+    inputs, labels = torch.randn(5, 3, 6, 6), torch.tensor([0, 1, 1, 0, 1])
+    inputs[0] = 1.0  # equal numbers: the pooling layer must take the gradient to the first
+    gradient = flat.backward(nn.functional.cross_entropy(network(inputs), labels))
+    nn.functional.cross_entropy(ordinary(inputs), labels).backward()
+    for name, found in flat.layout.views(gradient).items():
+        torch.testing.assert_close(found, ordinary.get_parameter(name).grad, rtol=1e-5, atol=1e-6)

@@ -65,7 +65,7 @@ def test_a_number_of_steps_begins_as_many_epochs_as_it_needs(samples, batch, ste
     whole = permutations(samples, len(lengths))
     expected = [order[:length] for order, length in zip(whole, lengths, strict=True)]
     assert orders(samples, local) == expected
-    assert steps_of(samples, local) == steps
+    assert steps_of(torch.tensor([samples]), local).tolist() == [steps]
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,8 @@ def test_a_number_of_steps_begins_as_many_epochs_as_it_needs(samples, batch, ste
     [(10, 4, 1, 3), (10, 4, 3, 9), (8, 4, 2, 4), (3, 4, 1, 1), (10, None, 5, 5), (1, 64, 1, 1)],
 )
 def test_steps_of_epochs(samples, batch, passes, steps):
-    assert steps_of(samples, replace(LOCAL, batch_size=batch, epochs=passes)) == steps
+    found = steps_of(torch.tensor([samples, 1]), replace(LOCAL, batch_size=batch, epochs=passes))
+    assert found.tolist() == [steps, passes]  # a single sample is a batch
 
 
 def test_the_rate_falls_geometrically_from_the_first_round():

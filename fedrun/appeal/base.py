@@ -67,6 +67,11 @@ class Appeal:
         return False
 
     @property
+    def trained(self) -> bool:
+        """Whether clients train for their thresholds, so that it is worth keeping them for other runs."""
+        return False
+
+    @property
     def losses(self) -> Convention:
         """Which losses are compared."""
         return "auto"

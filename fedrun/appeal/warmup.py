@@ -35,6 +35,10 @@ class WarmUp(Appeal):
         return True
 
     @property
+    def trained(self) -> bool:
+        return True
+
+    @property
     def losses(self) -> Convention:
         return self.convention
 

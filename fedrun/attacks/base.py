@@ -9,6 +9,7 @@ import torch
 from annotated_types import Ge, Le
 from pydantic.dataclasses import dataclass
 
+from fedrun.errors import InputError
 from fedrun.randomness import numpy_generator
 from fedrun.recipe import STRICT
 
@@ -26,9 +27,19 @@ class Attack:
     seed: Annotated[int, Ge(0)] | None
 
     def attackers(self, clients: int, seed: int) -> np.ndarray:
-        """The attackers among so many clients, drawn uniformly without replacement: ascending int64."""
+        """The attackers among so many clients, drawn uniformly without replacement: ascending int64.
+
+        Raises:
+            InputError: there would be none, though a share is asked for.
+        """
+        count = round(self.share * clients)
+        if self.share and not count:
+            raise InputError(
+                f"attack.share={self.share:g}: of {clients} clients that is nobody; allowed: 0 (or attack=none), or at "
+                f"least {1 / clients:g}"
+            )
         draw = numpy_generator(seed if self.seed is None else self.seed, "attackers")
-        return np.sort(draw.choice(clients, round(self.share * clients), replace=False))
+        return np.sort(draw.choice(clients, count, replace=False))
 
     @property
     def flips_labels(self) -> bool:

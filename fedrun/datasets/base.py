@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -56,7 +57,8 @@ class Symbols:
         return stored.to(torch.int64)
 
 
-Encoding = Scaled | Symbols
+Encoding = Callable[["torch.Tensor"], "torch.Tensor"]
+"""Turns a stored batch into what a network reads, such as :class:`Scaled` and :class:`Symbols`."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -43,6 +42,7 @@ class Workplace:
         attack: what the attackers among the clients do.
         attackers: their numbers.
         thresholds: every client's ρ_k, float64 ``[N]``, where the client half asks for it.
+        keeps_last: whether every client remembers the model that it has last sent.
     """
 
     network: FlatNetwork
@@ -54,6 +54,7 @@ class Workplace:
     attack: Attack | None = None
     attackers: frozenset[int] = frozenset()
     thresholds: torch.Tensor | None = None
+    keeps_last: bool = False
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,7 @@ class Task:
         steps: local steps of each, int64 ``[C]``; None: as the local training says.
         fusion: by how much of its idle displacement a client's start is moved.
         uploads: whether what is trained will be sent up: attackers do their work then only.
+        mixture: what each of several models counts for each of the cohort, float64 ``[C, M]``.
     """
 
     cohort: torch.Tensor
@@ -98,12 +100,16 @@ class Task:
     steps: torch.Tensor | None = None
     fusion: float = 0.0
     uploads: bool = True
+    mixture: torch.Tensor | None = None
 
 
 Progress = Callable[[int], None]
 
 IDLE = "idle"
 """In a client's memory: the displacement of the parameters by training that was not sent up, ``[T]``."""
+
+LAST = "last"
+"""In a client's memory: the model that it has last sent, ``[P]``, for clusterings that compare it."""
 
 MOMENTUM = "momentum"
 """In a client's memory: the optimizer's momentum ``[T]``, for halves that keep it."""
@@ -120,13 +126,14 @@ class Executor(ABC):
         shares, local, device = workplace.clients, workplace.local, workplace.network.vector.device
         self._batches_per_step = workplace.client.batches_per_step
         sizes = shares.sizes.double()[:, None]
-        self.usual_steps = torch.tensor(
-            [steps_of(size, local, self._batches_per_step) for size in shares.sizes.tolist()], dtype=torch.int64
-        )
+        self.usual_steps = steps_of(shares.sizes, local, self._batches_per_step)
         self._samples = sizes.float().to(device)  # [N, 1], and so is the next
         self._shares = (sizes / sizes.mean()).float().to(device)
-        self._mean_steps = steps_of(math.ceil(sizes.mean().item()), local, self._batches_per_step)
-        self._label_counts = self._counted_labels().to(device) if workplace.client.counts_labels else None
+        self._mean_steps = int(steps_of(sizes.mean().ceil().long(), local, self._batches_per_step))
+        self._label_counts: torch.Tensor | None = None
+        if workplace.client.counts_labels:
+            targets, classes = workplace.samples.targets.cpu(), workplace.network.layout.classes
+            self._label_counts = shares.class_counts(targets, classes).float().to(device)
         self._tuner: Executor | None = None
         if tuning := workplace.client.tunes_first:
             brief = replace(local, epochs=None, steps=tuning)
@@ -136,14 +143,6 @@ class Executor(ABC):
     def refusal(cls, workplace: Workplace) -> str | None:
         """Why this executor cannot work here, in words; None where it can."""
         return None
-
-    def _counted_labels(self) -> torch.Tensor:
-        """How many samples of each class every client holds, float32 ``[N, classes]``."""
-        shares, classes = self.workplace.clients, self.workplace.network.layout.classes
-        holder = torch.repeat_interleave(torch.arange(len(shares)), shares.sizes)
-        targets = self.workplace.samples.targets.cpu()[shares.samples]
-        counts = torch.bincount(holder * classes + targets, minlength=len(shares) * classes)
-        return counts.view(len(shares), classes).float()
 
     @abstractmethod
     def visits(self, task: Task, progress: Progress = lambda done: None) -> Iterator[Visit]:
@@ -180,6 +179,8 @@ class Executor(ABC):
             initial_loss=self._initial_losses(task) if half.measures_initial_loss else None,
             initial_gradient=self._initial_gradients(task) if half.measures_initial_gradient else None,
             threshold=work.thresholds[clients, None] if half.knows_threshold and work.thresholds is not None else None,
+            mixture=None if task.mixture is None else task.mixture.float().to(device),
+            head=work.network.layout.head,
         )
 
     def _initial_losses(self, task: Task) -> torch.Tensor:
@@ -313,7 +314,7 @@ class Gathering:
     """Folds the clients' uploads, one after the other, into a :class:`CohortUpdate`.
 
     Only running means and the rows the server half asks for are kept, never a model per client. Uploads that are not
-    finite are left out, and so is their client's new memory.
+    finite are left out, and so is their client's new memory; likewise where a memory is all there is.
 
     Attributes:
         memory: what the accepted clients will remember.
@@ -326,6 +327,7 @@ class Gathering:
         self._keep = task.memory.keep
         self._cohort = task.cohort
         self._samples = workplace.clients.sizes[task.cohort]
+        self._weights: list[float] | None = None  # of the whole cohort, where they do not depend on reports
         self._total = 0.0
         self._means: dict[str, torch.Tensor] = {}
         self._rows: dict[int, torch.Tensor] = {}
@@ -338,16 +340,24 @@ class Gathering:
         self._correct = 0
         self.memory: dict[int, Vectors] = {}
 
-    def add(self, visit: Visit) -> None:
-        """Fold in one client."""
+    def add(self, visit: Visit, share: float = 1.0, counts: bool = True) -> None:
+        """Fold in one client.
+
+        Args:
+            visit: its training.
+            share: a factor of its weight.
+            counts: whether its costs, losses and memory are recorded here; False where another gathering does it.
+        """
         trained, position, uploads = visit.trained, visit.position, visit.uploads
-        self._processed += trained.processed
-        self._compared += trained.processed * len(self._work.client.compares)
+        if counts:
+            self._processed += trained.processed
+            self._compared += trained.processed * len(self._work.client.compares)
         # A sum is finite exactly if every entry is, short of an overflow, which would be no less of a failure.
-        if not all(bool(vector.sum().isfinite()) for vector in uploads.values()):
+        # Where nothing is sent, what the client keeps of its training must be finite.
+        if not all(bool(vector.sum().isfinite()) for vector in (uploads or visit.memory).values()):
             return
         reports = {name: float(vector) for name, vector in uploads.items() if vector.numel() == 1}
-        weight = self._weight(position, reports)
+        weight = share * self._weight(position, reports)
         self._total += weight
         for name, vector in uploads.items():
             if name in self._means:
@@ -360,15 +370,22 @@ class Gathering:
         if rows != "none":
             model = uploads[MODEL]
             self._rows[position] = (model[self._work.network.layout.head] if rows == "head" else model).clone()
-        if visit.memory:
-            self.memory[int(self._cohort[position])] = self._keep(visit.memory)
         self._reports[position] = reports
         self._steps[position] = trained.steps
+        if not counts:
+            return
+        kept = {**visit.memory, LAST: uploads[MODEL]} if self._work.keeps_last else visit.memory
+        self.memory[int(self._cohort[position])] = self._keep(kept)  # also of nothing: an idle displacement goes
         self._seen += trained.processed
         self._loss += float(trained.loss_sum)
         self._correct += int(trained.correct)
 
     def _weight(self, position: int, reports: dict[str, float]) -> float:
+        if not reports:
+            if self._weights is None:
+                everyone = Senders(clients=self._cohort, samples=self._samples)
+                self._weights = self._server.weights(self._state, everyone).tolist()
+            return self._weights[position]
         one = slice(position, position + 1)
         stacked = {name: torch.tensor([value], dtype=torch.float64) for name, value in reports.items()}
         sender = Senders(clients=self._cohort[one], samples=self._samples[one], reports=stacked)

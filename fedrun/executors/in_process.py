@@ -23,13 +23,13 @@ class InProcess(Executor):
             own = task.memory.of(client, network.vector.device)
             info = infos.of(position)
             constants = half.constants(received, own, info)
-            start = half.start(received, own)
+            start = half.start(received, own, info)
             if task.fusion:
                 start = start.clone()
                 start[:trainable].add_(own[IDLE], alpha=task.fusion)
             network.load(start)
             momentum = own[MOMENTUM].clone() if half.keeps_momentum and work.local.momentum else None
-            torch.manual_seed(address(work.seed, "forward", task.round, client))  # for dropout
+            seed_forward(address(work.seed, "forward", task.round, client), network.vector.device)
             order = generator(work.seed, "batches", task.round, client)
             local = self.local(steps[position], client)
             augmentation = work.samples.augmentation
@@ -43,3 +43,12 @@ class InProcess(Executor):
                 kept = {**kept, MOMENTUM: momentum}
             yield Visit(position, start, network.vector, uploads, kept, trained)
             progress(position + 1)
+
+
+def seed_forward(seed: int, device: torch.device) -> None:
+    """Seed what dropout draws from on a device: what :func:`torch.manual_seed` does for devices of all kinds at once,
+    which takes it as long as some steps of a small model.
+    """
+    if device.type == "cuda":
+        torch.cuda.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)

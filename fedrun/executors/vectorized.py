@@ -12,12 +12,19 @@ import torch
 
 from fedrun.datasets.augmentation import UNIFORMS, draws
 from fedrun.executors.base import IDLE, MOMENTUM, Executor, Progress, Task, Visit, Workplace
+from fedrun.executors.stacked import Passed, StackedPerceptron
 from fedrun.randomness import generator
-from fedrun.strategies.base import ClientInfo, Vectors
+from fedrun.strategies.base import ClientHalf, ClientInfo, Vectors
 from fedrun.training import Trained, epochs, repair, sgd_step
 
-GROUP = 64
+GROUP = 128
 """Most clients trained side by side; more would cost memory and gain little."""
+
+VECTORS = 8
+"""Vectors of the model's size per client: start, model, what is sent, gradient, step, and what a strategy adds."""
+
+CPU_BYTES = 2**30
+"""Of main memory for a group's vectors; on a GPU it is a quarter of its memory."""
 
 UNSUPPORTED = (torch.nn.modules.batchnorm._BatchNorm, torch.nn.RNNBase, torch.nn.modules.dropout._DropoutNd)
 
@@ -30,6 +37,8 @@ class Vectorized(Executor):
         half = workplace.client
         if half.compares or half.recalls:
             return f"strategy.client={type(half).__name__}, which compares embeddings under several models"
+        if half.trains_beside:
+            return f"strategy.client={type(half).__name__}, which trains a second model beside the first"
         for module in workplace.network.network.modules():
             if isinstance(module, UNSUPPORTED):
                 return f"a model with {type(module).__name__} layers"
@@ -39,10 +48,19 @@ class Vectorized(Executor):
         steps, sizes = self.steps(task).tolist(), self.workplace.clients.sizes[task.cohort].tolist()
         alike = sorted(range(len(sizes)), key=lambda position: (steps[position], sizes[position]))
         infos = self.infos(task)
-        for first in range(0, len(alike), GROUP):
-            positions = alike[first : first + GROUP]
+        together = self._together()
+        for first in range(0, len(alike), together):
+            positions = alike[first : first + together]
             yield from self._train(positions, task, infos.of(positions), [steps[position] for position in positions])
             progress(first + len(positions))
+
+    def _together(self) -> int:
+        """How many clients are trained side by side: a function of the model and the machine alone."""
+        vector = self.workplace.network.vector
+        room = CPU_BYTES
+        if vector.device.type == "cuda":
+            room = torch.cuda.get_device_properties(vector.device).total_memory // 4
+        return max(1, min(GROUP, room // (VECTORS * vector.numel() * vector.element_size())))
 
     def _train(self, positions: list[int], task: Task, info: ClientInfo, steps: list[int]) -> Iterator[Visit]:
         """Train one group of clients."""
@@ -52,7 +70,7 @@ class Vectorized(Executor):
         memories = [task.memory.of(client, work.network.vector.device) for client in clients]
         own = {name: torch.stack([each[name] for each in memories]) for name in task.memory.names}
         constants = half.constants(received, own, info)
-        start = half.start(received, own).expand(len(clients), -1).clone()
+        start = half.start(received, own, info).expand(len(clients), -1).clone()
         if task.fusion:
             start[:, :trainable].add_(own[IDLE], alpha=task.fusion)
         model = start.clone()
@@ -87,6 +105,13 @@ class Vectorized(Executor):
         """All steps of a group of clients, in place on parameters and momenta ``[C, T]``."""
         half, local = self.workplace.client, self.workplace.local
         decay, together = half.decay(constants), half.batches_per_step
+        plain = momentum is None and decay is None and half.takes_the_gradient and local.takes_the_gradient
+        if plain and objective.descends:
+            for index in range(objective.batches):
+                objective.descend(weights, index, rate)
+            if local.repair_nonfinite:
+                repair(weights)
+            return
         for first in range(0, objective.batches, together):
 
             def gradient(at: torch.Tensor, which: int, first: int = first) -> torch.Tensor:
@@ -118,34 +143,27 @@ class Vectorized(Executor):
             ``[C, S, B, 5]``, if there is one.
         """
         work = self.workplace
+        sizes, offsets = work.clients.sizes[clients].tolist(), work.clients.offsets[clients]
+        ways = [self.local(count, client) for client, count in zip(clients, steps, strict=True)]
+        full = [size if local.batch_size is None else local.batch_size for size, local in zip(sizes, ways, strict=True)]
+        width = max(map(min, sizes, full))
+        per_epoch = [-(-size // batch) for size, batch in zip(sizes, full, strict=True)]
+        longest = max(local.steps or (local.epochs or 0) * many for local, many in zip(ways, per_epoch, strict=True))
+        places = torch.full((len(clients), longest * width), -1)  # among the client's samples
         augmented = work.samples.augmentation is not None
-        plans: list[list[torch.Tensor]] = []
-        drawn: list[list[torch.Tensor]] = []
-        for client, count in zip(clients, steps, strict=True):
-            own, local = work.clients[client], self.local(count, client)
-            batch = len(own) if local.batch_size is None else local.batch_size
+        uniforms = torch.zeros(*places.shape, UNIFORMS) if augmented else None
+        for k, (client, local) in enumerate(zip(clients, ways, strict=True)):
+            draw = draws(work.seed, round, client) if augmented else None
             order = generator(work.seed, "batches", round, client)
-            visits = list(epochs(len(own), local, order, work.client.shuffles))
-            plans.append([part for epoch in visits for part in torch.split(own[epoch], batch)])
-            if augmented:
-                draw = draws(work.seed, round, client)
-                drawn.append([part for epoch in visits for part in torch.split(draw(len(epoch)), batch)])
-        longest = max(len(plan) for plan in plans)
-        width = max(len(part) for plan in plans for part in plan)
-        first = torch.stack([work.clients[client][0] for client in clients])
-        batches = first[:, None, None].repeat(1, longest, width)
-        counts = torch.zeros(len(clients), longest, dtype=torch.int64)
-        for k, plan in enumerate(plans):
-            for s, part in enumerate(plan):
-                batches[k, s, : len(part)] = part
-                counts[k, s] = len(part)
-        if not augmented:
-            return batches, counts, None
-        uniforms = torch.zeros(*batches.shape, UNIFORMS)
-        for k, parts in enumerate(drawn):
-            for s, part in enumerate(parts):
-                uniforms[k, s, : len(part)] = part
-        return batches, counts, uniforms
+            for epoch, visits in enumerate(epochs(sizes[k], local, order, work.client.shuffles)):
+                first = epoch * per_epoch[k] * width  # all batches but an epoch's last one are full
+                places[k, first : first + len(visits)] = visits
+                if draw is not None and uniforms is not None:
+                    uniforms[k, first : first + len(visits)] = draw(len(visits))
+        shape = (len(clients), longest, width)
+        counts = (places >= 0).view(shape).sum(2)
+        batches = work.clients.samples[offsets[:, None] + places.clamp_min_(0)].view(shape)
+        return batches, counts, None if uniforms is None else uniforms.view(*shape, UNIFORMS)
 
 
 class Objectives:
@@ -184,16 +202,24 @@ class Objectives:
         self.batches = batches.shape[1]
         self.losses = torch.zeros(len(batches), device=device)
         self.correct, self.processed = (torch.zeros(len(batches), dtype=torch.int64, device=device) for _ in range(2))
-        module, half, views = workplace.network.network.train(), workplace.client, workplace.network.layout.views
+        module, half, self._views = workplace.network.network.train(), workplace.client, workplace.network.layout.views
+        own = {name: 0 if vector.ndim > 1 else None for name, vector in constants.items()}
+        self._perceptron = StackedPerceptron.of(module)
+        # one fused call where the loss is plain
+        self._losses = None if type(half).loss is ClientHalf.loss else torch.vmap(half.loss, in_dims=(0, 0, own))
 
         def client_loss(
             parameters: torch.Tensor, fixed: Vectors, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor
         ) -> tuple[torch.Tensor, torch.Tensor]:
-            logits = torch.func.functional_call(module, views(parameters), (x,))
+            logits = torch.func.functional_call(module, self._views(parameters), (x,))
             return (half.loss(logits, y, fixed) * weight).sum(), logits
 
-        own = {name: 0 if vector.ndim > 1 else None for name, vector in constants.items()}
         self._each = torch.vmap(torch.func.grad_and_value(client_loss, has_aux=True), in_dims=(0, own, 0, 0, 0))
+
+    @property
+    def descends(self) -> bool:
+        """Whether :meth:`descend` can be used."""
+        return self._perceptron is not None
 
     def active(self, index: int) -> torch.Tensor | None:
         """Which clients have a batch of this number, bool ``[C, 1]``; None where all have."""
@@ -201,16 +227,52 @@ class Objectives:
 
     def gradient(self, at: torch.Tensor, index: int) -> torch.Tensor:
         """Every client's gradient on its batch of this number, at parameters ``[C, T]``: a fresh ``[C, T]``."""
+        if self._perceptron is not None:
+            found = torch.empty_like(at)
+            loss, passed = self._total_loss(self._perceptron, at, index)
+            self._perceptron.gradient(loss, passed, self._views(found))
+            return found
+        x, y, real, weight = self._batch(index)
+        gradient: torch.Tensor
+        gradient, (loss, logits) = self._each(at, self._constants, x, y, weight)
+        self._record(loss, logits, y, real)
+        return gradient
+
+    def descend(self, weights: torch.Tensor, index: int, rate: float) -> None:
+        """Plain SGD's step on the batch of this number, in place on parameters ``[C, T]``.
+
+        Clients that have no such batch stay where they are: their loss has weight zero.
+        """
+        assert self._perceptron is not None
+        loss, passed = self._total_loss(self._perceptron, weights, index)
+        self._perceptron.descend(loss, passed, self._views(weights), rate)
+
+    def _total_loss(
+        self, perceptron: StackedPerceptron, at: torch.Tensor, index: int
+    ) -> tuple[torch.Tensor, list[Passed]]:
+        """The sum of the clients' losses, whose gradient for each is its own."""
+        x, y, real, weight = self._batch(index)
+        logits, passed = perceptron.forward(self._views(at), x)
+        if self._losses is None:
+            losses = torch.nn.functional.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none").view_as(y)
+        else:
+            losses = self._losses(logits, y, self._constants)
+        each = (losses * weight).sum(1)
+        self._record(each.detach(), logits.detach(), y, real)
+        return each.sum(), passed
+
+    def _batch(self, index: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Encoded inputs ``[C, B, ...]``, targets, which are real, and their weights: ``[C, B]`` each."""
         inputs, targets = self._samples.gather(self._batches[:, index])
         if self._samples.augmentation is not None and self._uniforms is not None:
             flat = self._samples.augmentation(inputs.flatten(0, 1), self._uniforms[:, index].flatten(0, 1))
             inputs = flat.view(inputs.shape)
         count = self._counts[:, index, None]
-        real = self._slots < count  # [C, B]
-        weight = real / count.clamp_min(1)
-        found: torch.Tensor
-        found, (loss, logits) = self._each(at, self._constants, self._samples.encoding(inputs), targets, weight)
-        self.losses += loss * count[:, 0]
+        real = self._slots < count
+        return self._samples.encoding(inputs), targets, real, real / count.clamp_min(1)
+
+    def _record(self, loss: torch.Tensor, logits: torch.Tensor, targets: torch.Tensor, real: torch.Tensor) -> None:
+        count = real.sum(1)
+        self.losses += loss * count
         self.correct += ((logits.argmax(-1) == targets) & real).sum(1)
-        self.processed += count[:, 0]
-        return found
+        self.processed += count

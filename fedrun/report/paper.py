@@ -57,8 +57,10 @@ class Cell:
 
     @property
     def decimals(self) -> int:
-        """Decimal places that are printed; 1 where there is no number."""
-        return len(self.printed.partition(".")[2]) if self.number is not None else 1
+        """Decimal places that are printed; where there is no number 2 of a fraction, otherwise 1."""
+        if self.number is None:
+            return 2 if self.unit == "fraction" else 1
+        return len(self.printed.partition(".")[2])
 
 
 def papers() -> list[str]:

@@ -22,7 +22,6 @@ from fedrun.report.protocol import (
     plan,
     protocols,
     reference,
-    run_name,
 )
 from fedrun.report.quantities import TARGETED, finite, rounds, series
 from fedrun.report.runs import Run
@@ -68,7 +67,8 @@ class Matched:
 def available(name: str, runs: Sequence[Run]) -> list[Scale]:
     """The scales, largest first, at which a table's sweep has left complete runs."""
     names = {run.config["name"] for run in runs if run.complete}
-    return [scale for scale in SCALES if run_name(name, scale) in names]
+    protocol = load(name)
+    return [scale for scale in SCALES if protocol.run_name(scale) in names]
 
 
 def paper_tables(name: str, scale: Scale | None, runs: Sequence[Run]) -> list[Table]:
@@ -91,7 +91,7 @@ def paper_tables(name: str, scale: Scale | None, runs: Sequence[Run]) -> list[Ta
     scale = scales[0]
     table = protocol.cells()
     configs = {position: leaves(config) for position, config in plan(name, protocol, scale).items()}
-    wanted = run_name(name, scale)
+    wanted = protocol.run_name(scale)
     matched = match(configs, [run for run in runs if run.complete and run.config["name"] == wanted])
     if not any(matched.runs.values()):
         raise nothing
@@ -205,7 +205,7 @@ def value(cell: Cell, reading: ValueAt, runs: Sequence[Run]) -> Ours:
         next((row for row in run.rows if row["round"] == round), None) for run, round in zip(runs, wanted, strict=True)
     ]
     factor = 100.0 if cell.unit == "%" else 1.0
-    values = [finite(row.get(reading.metric)) for row in rows if row is not None]
+    values = [finite(row.get(reading.key(cell))) for row in rows if row is not None]
     known = [factor * number for number in values if number is not None]
     early = None if reading.round is None or min(wanted) == reading.round else min(wanted)
     if len(known) < len(runs):

@@ -47,12 +47,26 @@ class ValueAt:
     """A metric's value in a round.
 
     Attributes:
-        metric: as in ``metrics.jsonl``, such as ``test/f1``.
+        metric: as in ``metrics.jsonl``, such as ``test/f1``; or, where it depends on a coordinate, that coordinate with
+            the metric for each of its values: ``{clients: {seen: clients/gm_appeal, unseen: unseen/gm_appeal}}``.
         round: server updates made; null: the last round. Shorter runs are read at their last round, with a note.
     """
 
-    metric: str
+    metric: str | dict[str, dict[str, str]]
     round: Annotated[int, Ge(1)] | None
+
+    def key(self, cell: Cell) -> str:
+        """The metric of a cell.
+
+        Raises:
+            InputError: it depends on a coordinate, and not for this cell's value of it.
+        """
+        if isinstance(self.metric, str):
+            return self.metric
+        for coordinate, metrics in self.metric.items():
+            if (value := cell.coordinates.get(coordinate)) in metrics:
+                return metrics[value]
+        raise InputError(f"{cell.paper} {cell.table}: the protocol does not say how {cell.metric} is read everywhere")
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -93,8 +107,11 @@ class Protocol:
         title: of the table.
         paper: as in the papers' CSV files.
         table: as in the CSV file.
+        runs: the experiment whose sweep makes the runs, such as ``turbosvm/table2``: the table itself, or one that is
+            read off the same runs.
         coordinates: for every coordinate of the cells but the metric, the overrides that its values mean: one with
-            ``{}`` in the value's place, or a list for each value.
+            ``{}`` in the value's place, or a list for each value. Coordinates that mean something only together share
+            an entry: ``kernel server_lr``, with values such as ``poly2 1e-4``.
         metrics: how each metric of the table is read off a run.
         columns: coordinates laid out from left to right; the others that vary go from top to bottom.
         blocks: coordinates for each of whose values a table of its own is printed.
@@ -107,6 +124,7 @@ class Protocol:
     title: str
     paper: str
     table: str
+    runs: str
     coordinates: dict[str, str | dict[str, Overrides]]
     metrics: dict[str, Reading]
     columns: tuple[str, ...]
@@ -118,6 +136,10 @@ class Protocol:
     def cells(self) -> list[Cell]:
         """The table's cells."""
         return cells(self.paper, self.table)
+
+    def run_name(self, scale: Scale) -> str:
+        """The ``name`` of the runs at a scale, the first part of their folders."""
+        return self.runs if scale == "full" else f"{self.runs}/{scale}"
 
     def reason(self, cell: Cell) -> str | None:
         """Why a cell is out of reach, None where it is not."""
@@ -133,9 +155,7 @@ class Protocol:
             return None
         stand_ins = self.stand_ins.get(scale, {})
         found: list[str] = []
-        for key, value in cell.coordinates.items():
-            if key == "metric":
-                continue
+        for key, value in self.entries(cell).items():
             if key in stand_ins:
                 if value not in stand_ins[key]:
                     return None
@@ -144,8 +164,15 @@ class Protocol:
             found += self.meaning(key, value)
         return tuple(found)
 
+    def entries(self, cell: Cell) -> dict[str, str]:
+        """The entries of ``coordinates`` that a cell's coordinates belong to, each with its value."""
+        own = {name: value for name, value in cell.coordinates.items() if name != "metric"}
+        shared = {name: key for key in self.coordinates for name in key.split()}
+        keys = dict.fromkeys(shared.get(name, name) for name in own)
+        return {key: " ".join(own[name] for name in key.split() if name in own) for key in keys}
+
     def meaning(self, key: str, value: str) -> Overrides:
-        """What a coordinate's value means on the command line.
+        """What the value of a coordinate, or of several together, means on the command line.
 
         Raises:
             InputError: the protocol does not say.
@@ -229,8 +256,3 @@ def plan(name: str, protocol: Protocol, scale: Scale) -> dict[int, Plain]:
 def config(overrides: Overrides) -> Plain:
     """A composed configuration. It takes a tenth of a second, and many cells share theirs."""
     return compose(overrides).config
-
-
-def run_name(name: str, scale: Scale) -> str:
-    """The ``name`` of the experiment's runs at a scale, the first part of their folders."""
-    return str(config((f"experiment={name}", f"scale={scale}"))["name"])

@@ -35,6 +35,9 @@ MODEL = "model"
 EARLIER = "earlier"
 """Among the embeddings a batch is compared with: those that this round's earlier epochs computed."""
 
+CENTRES = "centres"
+"""All M models at once, ``[M, P]``, on their way down to clients that mix them."""
+
 Gradient = Callable[["torch.Tensor", int], "torch.Tensor"]
 """The gradient ``[..., T]`` of a step's i-th batch at any parameters ``[..., T]``; a fresh tensor."""
 
@@ -61,6 +64,8 @@ class ClientInfo:
             (:attr:`ClientHalf.measures_initial_gradient`).
         threshold: ρ_k, the training loss below which the global model appeals to the client, float64 ``[..., 1]``; only
             for halves that ask (:attr:`ClientHalf.knows_threshold`).
+        mixture: what each of several models counts for the client, float32 ``[..., M]``; None where there is one model.
+        head: which entries of a model's vector are the head's; None where the model is not a network.
     """
 
     trainable: int
@@ -75,6 +80,8 @@ class ClientInfo:
     initial_loss: torch.Tensor | None = None
     initial_gradient: torch.Tensor | None = None
     threshold: torch.Tensor | None = None
+    mixture: torch.Tensor | None = None
+    head: slice | None = None
 
     def of(self, positions: int | list[int]) -> ClientInfo:
         """One client of a stacked cohort, or several."""
@@ -91,6 +98,7 @@ class ClientInfo:
             initial_loss=some(self.initial_loss),
             initial_gradient=some(self.initial_gradient),
             threshold=some(self.threshold),
+            mixture=some(self.mixture),
         )
 
 
@@ -104,6 +112,7 @@ class ClientHalf:
         sends: names the client uploads.
         remembers: names of vectors ``[T]`` kept between a client's rounds; zero until it first takes part.
         remembers_models: names of vectors ``[P]`` kept likewise.
+        remembers_heads: names of vectors ``[h]``, the head's entries, kept likewise.
         compares: names of constants that are models ``[P]``; every batch is also embedded by their encoders, frozen and
             in evaluation mode, for :meth:`contrast`.
         relies_on: sums over all clients' memories that the server must keep account of and use (see
@@ -115,11 +124,14 @@ class ClientHalf:
         knows_threshold: whether :attr:`ClientInfo.threshold` is wanted.
         tunes_first: SGD steps by which the client adapts the broadcast model before it measures its initial loss. Local
             training begins at the broadcast model all the same.
-        batches_per_step: batches that one step of local training consumes; more than 1 for :meth:`direction`.
+        batches_per_step: batches that one step of local training consumes; more than 1 only with :meth:`direction`.
+        trains_beside: whether :meth:`direction` also changes constants, as a second model in training does.
         shuffles: whether samples are reshuffled for every epoch.
         recalls: whether :meth:`contrast` is also given the batch's embeddings of this round's earlier epochs.
         keeps_momentum: whether the optimizer's momentum survives from round to round, in the client's memory.
-        personal: name of the model in a client's memory by which the client is evaluated, instead of the global one.
+        personal: name of the vector in a client's memory that makes the client's own model (see :meth:`own_model`), by
+            which it is evaluated instead of the global one.
+        keeps_head: whether the head stays with the client, so that it does not count as sent, in either direction.
         pools: whether the data of all clients are brought to one place.
         communicates: whether models travel, and so count as costs.
     """
@@ -128,16 +140,19 @@ class ClientHalf:
     sends: ClassVar[frozenset[str]] = frozenset({MODEL})
     remembers: ClassVar[frozenset[str]] = frozenset()
     remembers_models: ClassVar[frozenset[str]] = frozenset()
+    remembers_heads: ClassVar[frozenset[str]] = frozenset()
     compares: ClassVar[tuple[str, ...]] = ()
     relies_on: ClassVar[frozenset[str]] = frozenset()
     counts_labels: ClassVar[bool] = False
     measures_initial_loss: ClassVar[bool] = False
     knows_threshold: ClassVar[bool] = False
     batches_per_step: ClassVar[int] = 1
+    trains_beside: ClassVar[bool] = False
     shuffles: ClassVar[bool] = True
     recalls: ClassVar[bool] = False
     keeps_momentum: ClassVar[bool] = False
     personal: ClassVar[str | None] = None
+    keeps_head: ClassVar[bool] = False
     pools: ClassVar[bool] = False
     communicates: ClassVar[bool] = True
 
@@ -149,6 +164,12 @@ class ClientHalf:
     def tunes_first(self) -> int:
         return 0
 
+    @property
+    def takes_the_gradient(self) -> bool:
+        """Whether a step is taken along the gradient of the loss as it is: neither corrected nor replaced."""
+        own_step = self.batches_per_step > 1 or self.trains_beside
+        return not own_step and type(self).correct is ClientHalf.correct
+
     def check(self, local: LocalTraining) -> None:
         """Refuse settings of the local training that this half cannot work with.
 
@@ -156,9 +177,19 @@ class ClientHalf:
             InputError: naming the key and what is allowed.
         """
 
-    def start(self, received: Vectors, memory: Vectors) -> torch.Tensor:
+    def start(self, received: Vectors, memory: Vectors, client: ClientInfo) -> torch.Tensor:
         """The model ``[..., P]`` at which local training starts: the broadcast one."""
         return received[MODEL]
+
+    def own_model(self, model: torch.Tensor, kept: torch.Tensor, layout: Layout) -> torch.Tensor:
+        """A client's own model ``[P]``, where :attr:`personal` is given.
+
+        Args:
+            model: the global one, ``[P]``.
+            kept: what the client remembers under the name ``personal``: its own model.
+            layout: where things lie in a model's vector.
+        """
+        return kept
 
     def constants(self, received: Vectors, memory: Vectors, client: ClientInfo) -> Vectors:
         """What stays fixed during a client's local training, computed once for the hooks below.
@@ -196,7 +227,9 @@ class ClientHalf:
         """Change the gradient ``[..., T]`` in place, given the current trainable part ``model`` ``[..., T]``."""
 
     def direction(self, gradient: Gradient, model: torch.Tensor, constants: Vectors) -> torch.Tensor:
-        """What takes the gradient's place in a step ``[..., T]``, where :attr:`batches_per_step` is more than 1.
+        """What takes the gradient's place in a step ``[..., T]``, for halves that define it.
+
+        Every other half's steps follow the gradient of one batch.
 
         Args:
             gradient: of the step's batches 0, 1, .., at any parameters.

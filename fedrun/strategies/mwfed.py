@@ -6,6 +6,7 @@ weights decide a client's share in the mean and in the round's work, and a loss 
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -31,6 +32,10 @@ EXCESS = "excess"
 
 WEIGHTS = "weights"
 """ω_k of every client in the server's state, float64 ``[N]``."""
+
+
+LEAST_WEIGHT = 1e-100
+"""A client's least share of all weights: above 0, so that any cohort has weights to share its work by."""
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -78,9 +83,9 @@ class MWFedServer(ServerHalf):
 
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         excess = update.reports[EXCESS]
-        growth = 1 + self.gamma * (excess >= 0) if self.growth == "threshold" else torch.exp(self.gamma * excess)
-        weights = state.slots[WEIGHTS].clone()
-        weights[update.clients] *= growth.to(weights)
-        weights *= round.clients / weights.sum()  # ω ← ω N / Σ ω
+        growth = math.log1p(self.gamma) * (excess >= 0).double() if self.growth == "threshold" else self.gamma * excess
+        exponents = state.slots[WEIGHTS].log()  # in which no growth, however large, exceeds the numbers
+        exponents[update.clients] += growth.to(exponents)
+        weights = round.clients * exponents.softmax(0).clamp_min(LEAST_WEIGHT)  # ω ← ω N / Σ ω
         metrics = {"largest_weight": weights.max().item()}
         return ServerState(update.mean[MODEL], {WEIGHTS: weights}), metrics

@@ -28,7 +28,7 @@ class SoloClient(ClientHalf):
     personal: ClassVar[str | None] = OWN
     communicates: ClassVar[bool] = False
 
-    def start(self, received: Vectors, memory: Vectors) -> torch.Tensor:
+    def start(self, received: Vectors, memory: Vectors, client: ClientInfo) -> torch.Tensor:
         # memory is zero until a client has trained
         return torch.where(memory[OWN].any(-1, keepdim=True), memory[OWN], received[MODEL])
 

@@ -5,13 +5,16 @@ test; 10 clients per round make 30 steps on batches of 64. Compared are the seco
 all clients take with the seconds that the rounds take, in one and the same run.
 
     python tests/benchmarks/appeal_cost.py [--rounds 300] [--measured 40] [--threads 2] [--executor vectorized]
+                                           [--json FILE]
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from random_images import FEMNIST, random_images
 
@@ -43,6 +46,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--executor", default="vectorized")
     parser.add_argument("--model", default="mlp")
+    parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
 
     chosen = (
@@ -88,6 +92,8 @@ def main() -> None:
         f"{arguments.rounds} rounds: appeal adds {added / run:.1%} (thresholds {thresholds / run:.1%}); "
         f"a round {per_round:.3f} s, thresholds {thresholds:.2f} s, an evaluation of all clients {per_evaluation:.3f} s"
     )
+    if arguments.json:
+        arguments.json.write_text(json.dumps({"appeal_cost": {"added": added / run, "thresholds": thresholds / run}}))
 
 
 if __name__ == "__main__":

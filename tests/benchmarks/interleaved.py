@@ -7,6 +7,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "cpu": time.process_time}
+"""Seconds that pass, and seconds of processors that this process uses."""
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -25,14 +28,19 @@ class Comparison:
         return f"{self.ratio:.3f} x  (median of {len(self.tested)} pairs; {tested:.3f} s against {baseline:.3f} s)"
 
 
-def interleave(tested: Callable[[], object], baseline: Callable[[], object], pairs: int) -> Comparison:
+def interleave(
+    tested: Callable[[], object],
+    baseline: Callable[[], object],
+    pairs: int,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Comparison:
     """Time both alternately, after one untimed call of each."""
     tested(), baseline()
     times: list[tuple[float, float]] = []
     for _ in range(pairs):
-        began = time.perf_counter()
+        began = clock()
         tested()
-        middle = time.perf_counter()
+        middle = clock()
         baseline()
-        times.append((middle - began, time.perf_counter() - middle))
+        times.append((middle - began, clock() - middle))
     return Comparison(tuple(t for t, _ in times), tuple(b for _, b in times))

@@ -1,6 +1,7 @@
 """How long each partition takes, and how much memory beyond the targets, for very many clients and samples.
 
     python tests/benchmarks/partitions.py [--clients 1000000] [--samples 100000000] [--classes 10] [--schemes NAME ...]
+                                          [--json FILE]
 
 Targets are drawn at random (int64, 8 bytes each) and inputs take no memory. Every scheme runs in a fresh process. On a
 busy machine the processor's seconds say more than the clock's. The
@@ -15,6 +16,7 @@ import argparse
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 SCHEMES = {
     "iid": {},
@@ -70,18 +72,22 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=100_000_000)
     parser.add_argument("--classes", type=int, default=10, help="at most 255")
     parser.add_argument("--schemes", nargs="+", choices=SCHEMES, default=list(SCHEMES))
+    parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
 
     print(f"{arguments.clients} clients, {arguments.samples} samples, {arguments.classes} classes")
     print(f"{'partition':20} {'seconds':>8} {'CPU s':>8} {'peak GB':>8} {'smallest':>9} {'largest':>9}")
+    results = {}
     for scheme in arguments.schemes:
         sizes = map(str, (arguments.clients, arguments.samples, arguments.classes))
         command = [sys.executable, "-c", CHILD, scheme, *sizes, json.dumps(SCHEMES[scheme])]
         run = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-        found = json.loads(run.stdout)
+        results[scheme] = found = json.loads(run.stdout)
         peak = found["beyond"] / 1e9
         times = f"{found['seconds']:8.1f} {found['cpu']:8.1f}"
         print(f"{scheme:20} {times} {peak:8.2f} {found['smallest']:9} {found['largest']:9}", flush=True)
+    if arguments.json:
+        arguments.json.write_text(json.dumps({"partitions": results}))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from fedrun.client_memory import ClientMemory
-from fedrun.config import build_experiment, compose, option
+from fedrun.config import build_experiment, compose, option, options
 from fedrun.datasets.base import Dataset, Scaled, Spec
 from fedrun.errors import InputError, RunError
 from fedrun.executors import vectorized
@@ -46,7 +46,8 @@ NETWORKS = {"mlp": mlp, "logistic": logistic, "convolution": convolution}
 @cache
 def strategy(name: str) -> Strategy:
     """A strategy as conf/ composes it; a server's Adam has an ε that does not blow up rounding errors."""
-    adam = {"fedadam": "strategy.server.eps=1e-3", "turbosvm": "strategy.server.adam_eps=1.0"}
+    adam = dict.fromkeys(("fedadam", "fedams"), "strategy.server.eps=1e-3")
+    adam |= dict.fromkeys(("turbosvm", "fedaws"), "strategy.server.adam_eps=1.0")
     return build_experiment(compose([f"strategy={name}", *([adam[name]] if name in adam else [])]).config).strategy
 
 
@@ -76,6 +77,45 @@ def assert_same(trace, other, tolerance: float = 1e-5) -> None:
 def test_both_executors_agree(make_experiment, name, network):
     experiment = make_experiment(network=NETWORKS[network], strategy=strategy(name), clients_per_round=5)
     assert_same(run(experiment, "in_process", 3), run(experiment, "vectorized", 3))
+
+
+REFUSED = ("moon", "moon_turbosvm", "ditto")
+"""Strategies whose clients compare embeddings; the vectorised executor leaves them to the other one."""
+
+HONEST, NOISY, REVERSED = (
+    option("attack", name, **({"share": 0.4} if name != "none" else {})) for name in ("none", "gaussian", "sign_flip")
+)
+
+
+def with_strategy(make_experiment, name: str, **changes: object) -> Experiment:
+    """Three rounds of the small federation under a strategy's own settings."""
+    kept = build_experiment(compose([f"strategy={name}"]).config)
+    appeal = option("appeal", "constant", loss=1.0) if kept.appeal.known else kept.appeal
+    local = {"batch_size": None} if name == "fedsgd" else {}
+    return make_experiment(
+        network=mlp, strategy=strategy(name), appeal=appeal, local=local, clients_per_round=5, rounds=3, **changes
+    )
+
+
+@pytest.mark.parametrize("name", options("strategy"))
+def test_both_executors_agree_on_every_strategy(make_experiment, name, caplog):
+    experiment = with_strategy(make_experiment, name)
+    one, other = run(experiment, "in_process", 3), run(experiment, "vectorized", 3)
+    warned = "hardware.executor=vectorized does not support strategy.client=" in caplog.text
+    assert warned == (name in REFUSED)
+    if name == "solo":  # no global model moves
+        one, other = one[1:], other[1:]
+    assert_same(one, other)
+
+
+@pytest.mark.parametrize("attack", [NOISY, REVERSED], ids=["gaussian", "sign_flip"])
+@pytest.mark.parametrize("name", ["fedavg", "scaffold", "maxfl", "mwfed", "fedumf", "perfedavg", "qffl"])
+def test_both_executors_agree_on_attackers(make_experiment, name, attack):
+    experiment = with_strategy(make_experiment, name, attack=attack)
+    attacked = run(experiment, "in_process", 3)
+    assert_same(attacked, run(experiment, "vectorized", 3))
+    honest = run(replace(experiment, attack=HONEST), "in_process", 3)
+    assert not torch.allclose(honest[-1][0], attacked[-1][0], atol=1e-2)
 
 
 LOCAL = {

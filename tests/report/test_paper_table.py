@@ -39,9 +39,8 @@ def test_rounds_beside_the_papers(folders):
         "Scale: small. Data: femnist (01234567). Seeds: 0, 1. Code: commit abc123, fedrun 0.1.0, torch 2.11.0. "
         "Mean ± std over seeds (ddof 0).",
     )
-    assert table.notes[:3] == (
-        "Out of reach, 7 of 21 cells: fedrun has no CelebA yet.",
-        "Left out at scale small: 7 of 21 cells.",
+    assert table.notes[:2] == (
+        "Left out at scale small: 14 of 21 cells.",
         "Not run yet: 5 of 7 cells.",
     )
 
@@ -106,15 +105,32 @@ def test_one_client_is_not_mistaken_for_all(folders):
 
 
 def test_at_full_scale_cells_out_of_reach_are_shown_as_such(folders):
-    config = compose(["experiment=turbosvm/table2", "dataset=shakespeare", "strategy=fedavg"]).config
-    folders.write(0, rows(0.1, 0.6), dataset="shakespeare", config=config)
-    (table,) = paper_tables("turbosvm/table2", None, found(folders))
-    line = dict(zip(table.header, table.rows[0], strict=True))
-    assert line["celeba rounds_to_0.70: ours"] == "out of reach"
-    assert (line["shakespeare rounds_to_0.50: ours"], line["shakespeare rounds_to_0.50: difference"]) == (
-        "1.0",
-        "-50.0",
-    )
+    cell = ["partition=iid", "local.epochs=5", "local.batch_size=10"]
+    config = compose(["experiment=fedavg/table2", *cell]).config
+    folders.write(0, rows(*[0.98] * 20, 0.99), dataset="mnist", config=config)  # 0.99 after round 20; the paper's is 20
+    (table,) = paper_tables("fedavg/table2", None, found(folders))
+    shown = [dict(zip(table.header, row, strict=True)) for row in table.rows]
+    mnist = [line for line in shown if line["iid rounds_to_0.99: ours"] == "20.0"]
+    assert [(line["iid rounds_to_0.99: paper"], line["iid rounds_to_0.99: difference"]) for line in mnist] == [
+        ("20", "+0.0")
+    ]
+    assert [line["iid rounds_to_0.54: ours"] for line in shown if line["dataset"] == "shakespeare"] == [
+        "out of reach"
+    ] * 6
+    assert table.notes[0].startswith("Out of reach, 24 of 60 cells: ")
+
+
+def test_a_metric_of_seen_and_one_of_unseen_clients(folders):
+    config = compose(
+        ["experiment=maxfl/table3", "scale=small", "strategy=maxfl", "recipe=maxfl_fmnist_clusters"]
+    ).config
+    measured = [
+        row | {"clients/tuned_gm_appeal": 0.25, "unseen/tuned_gm_appeal": 0.5, "unseen/gm_appeal": 0.75}
+        for row in rows(0.1, 0.2)
+    ]
+    folders.write(0, measured, dataset="fmnist", strategy="maxfl", config=config)
+    (table,) = paper_tables("maxfl/table3", None, found(folders))
+    assert by_strategy(table)["maxfl"] == ("-", "0.25", "-", "0.56", "0.50", "-0.06")
 
 
 def test_every_table_that_has_runs(folders):

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-import itertools
 import re
+from dataclasses import replace
 
 import pytest
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from fedrun.config import compose, conf_dir, options
+from fedrun.config import build_experiment, compose, conf_dir, options
 from fedrun.errors import InputError
 from fedrun.report import protocol as protocols_module
+from fedrun.report.paper import Cell
 from fedrun.report.protocol import (
     SCALES,
     OutOfReach,
     Protocol,
     RoundsTo,
     SpeedUp,
+    ValueAt,
     load,
     protocols,
     reference,
-    run_name,
 )
 
 TABLES = [name for name in options("experiment") if re.fullmatch(r"\w+/table\w+", name)]
@@ -37,9 +40,15 @@ def swept(name: str, scale: str) -> set[Swept]:
     """The jobs of an experiment's sweep, seeds apart."""
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         whole = hydra_compose("config", [f"experiment={name}", f"scale={scale}"], return_hydra_config=True)
-    params = {key: str(values).split(",") for key, values in whole.hydra.sweeper.params.items()}
-    assert {int(seed) for seed in params.pop("seed")}
-    return {frozenset(zip(params, values, strict=True)) for values in itertools.product(*params.values())}
+    params = [f"{key}={values}" for key, values in whole.hydra.sweeper.params.items()]
+    ((*jobs,),) = BasicSweeper.split_arguments(OverridesParser.create().parse_overrides(params), None)
+    assert all(any(re.fullmatch(r"seed=\d+", override) for override in job) for job in jobs)
+    return {frozenset(pair(override) for override in job if not override.startswith("seed=")) for job in jobs}
+
+
+def pair(override: str) -> tuple[str, str]:
+    key, _, value = override.partition("=")
+    return key, value
 
 
 def test_every_experiment_of_a_table_has_a_protocol_and_the_other_way_round():
@@ -53,19 +62,21 @@ def test_a_protocol_knows_every_cell(name):
     assert table
     for cell in table:
         reading = protocol.reading(cell)
+        if isinstance(reading, ValueAt):
+            assert reading.key(cell)
         protocol.overrides(cell, "full")  # raises where a coordinate has no meaning
-        if isinstance(reading, SpeedUp):
+        if isinstance(reading, SpeedUp) and protocol.reason(cell) is None:
             assert len(reference(cell, reading, table, protocol)) == 2
     places = {key for cell in table for key in cell.coordinates}
     assert {*protocol.columns, *protocol.blocks} <= places
     # Nothing is declared that no cell is about.
     assert set(protocol.metrics) == {cell.metric for cell in table}
-    assert set(protocol.coordinates) == places - {"metric"}
+    assert sorted(name for key in protocol.coordinates for name in key.split()) == sorted(places - {"metric"})
     for entry in protocol.out_of_reach:
         assert entry.reason and any(entry.holds(cell.coordinates) for cell in table)
     for stand_ins in protocol.stand_ins.values():
         for key, values in stand_ins.items():
-            assert set(values) <= {cell.coordinates.get(key) for cell in table}
+            assert set(values) <= {protocol.entries(cell).get(key) for cell in table}
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -75,28 +86,64 @@ def test_the_sweep_makes_the_tables_cells_and_nothing_else(name, scale):
     protocol, jobs = load(name), swept(name, scale)
     keys = {key for job in jobs for key, _ in job}
     made: set[Swept] = set()
-    fixed: dict[tuple[Swept, Swept], Swept] = {}
+    fixed: dict[tuple[Swept, tuple[str, str]], Swept] = {}
     for cell in protocol.cells():
         overrides = protocol.overrides(cell, scale)
         assert overrides is not None or scale != "full" or protocol.reason(cell)
         if overrides is not None:
-            asked = frozenset(override.partition("=")[::2] for override in overrides)
+            asked = frozenset(map(pair, overrides))
             job = frozenset((key, value) for key, value in asked if key in keys)
             made.add(job)
-            fixed[asked - job, frozenset(pair for pair in job if pair[0] in CHOOSING)] = job
+            for choice in [chosen for chosen in job if chosen[0] in CHOOSING] or [("", "")]:
+                fixed.setdefault((asked - job, choice), job)
     assert made == jobs
-    for (others, _), job in fixed.items():
+    for others, job in {(others, job) for (others, _), job in fixed.items()}:
         base = [f"experiment={name}", f"scale={scale}", *map("=".join, job)]
-        assert compose(base).hash == compose([*base, *map("=".join, others)]).hash, others
+        composed = compose(base)
+        build_experiment(composed.config)
+        assert composed.hash == compose([*base, *map("=".join, others)]).hash, others
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_scales_do_not_share_folders(name):
-    assert len({run_name(name, scale) for scale in SCALES}) == len(SCALES)
+@pytest.mark.parametrize("scale", SCALES)
+def test_the_protocol_knows_the_runs_name(name, scale):
+    assert load(name).run_name(scale) == compose([f"experiment={name}", f"scale={scale}"]).config["name"]
 
 
-def test_tables_2_and_3_of_turbosvm_are_read_off_the_same_runs():
-    assert run_name("turbosvm/table2", "full") == run_name("turbosvm/table3", "full") == "turbosvm/table2"
+@pytest.mark.parametrize(
+    ("made", "read"),
+    [
+        ("turbosvm/table2", "turbosvm/table3"),
+        ("turbosvm/table9", "turbosvm/table10"),
+        ("fedumf/tableA1", "fedumf/tableA2"),
+        ("maxfl/table3", "maxfl/table5"),
+    ],
+)
+def test_tables_that_are_read_off_the_same_runs(made, read):
+    assert load(made).runs == load(read).runs == made
+    shared = swept(made, "small") & swept(read, "small")
+    one_each = {dict(job)["strategy"]: job for job in shared}
+    assert one_each
+    for job in one_each.values():
+        overrides = ["scale=small", *map("=".join, job)]
+        hashes = {compose([f"experiment={name}", *overrides]).hash for name in (made, read)}
+        assert len(hashes) == 1, job
+
+
+@pytest.mark.parametrize(
+    ("overrides", "half", "key", "value"),
+    [
+        # FedUmf's appendix: mu = 1e-4 for a penalty without the factor 1/2.
+        (["experiment=fedumf/tableA1", "recipe=feddc_cifar100", "strategy=fedprox"], "client", "mu", 2e-4),
+        # FedUmf: alpha is 1 in tables 1 to 3 and 0.5 in table 4.
+        (["experiment=fedumf/table1", "strategy=fedumf"], "server", "alpha", 1.0),
+        (["experiment=fedumf/table4", "strategy=fedumf"], "server", "alpha", 0.5),
+        (["experiment=maxfl/table1", "recipe=maxfl_fmnist", "strategy=maxfl"], "client", "tuning_steps", 0),
+        (["experiment=maxfl/table3", "recipe=maxfl_sent140", "strategy=maxfl"], "client", "tuning_steps", 5),
+    ],
+)
+def test_what_an_experiment_has_for_one_strategy_only(overrides, half, key, value):
+    assert compose(overrides).config["strategy"][half][key] == value
 
 
 def small_protocol(**changes):
@@ -104,6 +151,7 @@ def small_protocol(**changes):
         "title": "t",
         "paper": "fedavg",
         "table": "T1",
+        "runs": "fedavg/table1",
         "coordinates": {"dataset": "dataset={}", "model": {"2nn": ("a=1", "b=2")}},
         "metrics": {"rounds_to_0.97": RoundsTo(target=0.97, interpolated=True)},
         "columns": (),
@@ -130,6 +178,33 @@ def test_overrides_of_a_cell():
     out = Place(dataset="mnist", model="cnn")
     assert (protocol.reason(out), protocol.overrides(out, "full")) == ("too large", None)
     assert protocol.reason(Place(dataset="y", model="cnn")) is None
+
+
+def test_coordinates_that_mean_something_together():
+    protocol = small_protocol(
+        coordinates={
+            "dataset": "dataset={}",
+            "kernel lr": {"poly2 1e-4": ("strategy.server={kernel:poly,degree:2,lr:0.0001}",), "rbf": ("k=rbf",)},
+        },
+        out_of_reach=(),
+    )
+    both = Place(lr="1e-4", dataset="mnist", kernel="poly2", metric="f1")
+    assert protocol.entries(both) == {"kernel lr": "poly2 1e-4", "dataset": "mnist"}
+    assert protocol.overrides(both, "full") == (
+        "strategy.server={kernel:poly,degree:2,lr:0.0001}",
+        "dataset=mnist",
+    )
+    assert protocol.overrides(Place(dataset="mnist", kernel="rbf"), "full") == ("dataset=mnist", "k=rbf")
+    with pytest.raises(InputError, match=r"^fedavg T1: the protocol does not say what kernel lr=rbf 1 means$"):
+        protocol.overrides(Place(dataset="mnist", kernel="rbf", lr="1"), "full")
+
+
+def test_a_metric_that_depends_on_a_coordinate():
+    reading = ValueAt(metric={"clients": {"seen": "clients/gm_appeal", "unseen": "unseen/gm_appeal"}}, round=None)
+    cell = Cell("maxfl", "T1", "fmnist", {"clients": "unseen"}, "maxfl", "gm_appeal", "", None, "fraction")
+    assert reading.key(cell) == "unseen/gm_appeal"
+    with pytest.raises(InputError, match=r"^maxfl T1: the protocol does not say how gm_appeal is read everywhere$"):
+        reading.key(replace(cell, setting={"clients": "all"}))
 
 
 def test_what_a_protocol_does_not_say_is_refused():

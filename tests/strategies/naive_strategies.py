@@ -191,6 +191,17 @@ class NaiveFedDC(NaiveFedDyn):
         self.gradient = zeros(self.network)
         self.gradients = {client: zeros(self.network) for client in self.drifts}
 
+    def penalty(self, client: int) -> Callable[[Tensors], torch.Tensor]:
+        """What is added to a client's loss, given the broadcast model and what the client remembers."""
+        w, omega = parameters(self.network), self.omega(client)
+        h, g, mean = self.drifts[client], self.gradients[client], self.gradient
+
+        def added(y: Tensors) -> torch.Tensor:
+            pull = sum(((y[name] - (w[name] - h[name])) ** 2).sum() for name in w) * self.alpha / omega / 2
+            return pull + sum((y[name] * (mean[name] / omega - g[name])).sum() for name in w)
+
+        return added
+
     def round(self, index: int, cohort: list[int]) -> None:
         w, local = parameters(self.network), self.clients
         mean_size = sum(len(labels) for _, labels in self.data) / len(self.data)
@@ -198,12 +209,7 @@ class NaiveFedDC(NaiveFedDyn):
         networks, changes = [], []
         for client in cohort:
             omega, h, g = self.omega(client), self.drifts[client], self.gradients[client]
-
-            def penalty(y: Tensors, omega=omega, h=h, g=g) -> torch.Tensor:
-                pull = sum(((y[name] - (w[name] - h[name])) ** 2).sum() for name in w) * self.alpha / omega / 2
-                return pull + sum((y[name] * (self.gradient[name] / omega - g[name])).sum() for name in w)
-
-            networks.append(self.train(client, index, penalty=penalty)[0])
+            networks.append(self.train(client, index, penalty=self.penalty(client))[0])
             moved = {name: y - w[name] for name, y in parameters(networks[-1]).items()}
             state = {name: g[name] - self.gradient[name] / omega - moved[name] / (mean_steps * local.lr) for name in w}
             changes.append({name: (state[name] - g[name]) * omega for name in w})

@@ -33,7 +33,7 @@ class Quadratics(Plain):
             memory = self.memory.get(number, {name: torch.zeros(1) for name in self.client.remembers})
             info = info_of(self.samples, number, self.steps, self.lr)
             constants = self.client.constants(received, memory, info)
-            y = self.client.start(received, memory).clone()
+            y = self.client.start(received, memory, info).clone()
             for _ in range(self.steps):
                 gradient = a * (y - b)
                 self.client.correct(gradient, y, constants)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet
 import pytest
 
 from fedrun import session
@@ -20,6 +21,7 @@ SETTING = (
     "clients_per_round=5",
     "model.hidden=[8]",
     "local.lr=0.05",
+    "hardware.threads=1",
     "tracking=none",
     "evaluation.train_clients=false",
 )
@@ -42,13 +44,37 @@ def rows(folder: Path) -> list[Mapping[str, Any]]:
     return [{key: value for key, value in json.loads(line).items() if not key.startswith("time/")} for line in lines]
 
 
-@pytest.mark.parametrize("strategy", options("strategy"))
-def test_interrupted_and_resumed(strategy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+CASES = {strategy: (f"strategy={strategy}",) for strategy in options("strategy")} | {
+    "unseen, flipped and attacking clients that come when they like": (
+        "strategy=maxfl",
+        "strategy.client.tuning_steps=2",
+        "appeal.steps=5",
+        "participation=flexible",
+        "participation.mandatory_share=0.2",
+        "attack=gaussian",
+        "attack.share=0.34",
+        "population.unseen_clients=2",
+        "population.test_share=0.3",
+        "population.flipped_share=0.25",
+        "evaluation.tuning_steps=2",
+    ),
+    "nobody comes from the second round on": (
+        "strategy=fedavg",
+        "appeal=constant",
+        "appeal.loss=1e-6",
+        "participation=flexible",
+        "participation.mandatory_share=0.2",
+    ),
+    "reversed updates and idle clients": ("strategy=fedumf", "attack=sign_flip", "attack.share=0.25"),
+    "false labels": ("strategy=scaffold", "attack=label_flip", "attack.share=0.25"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_interrupted_and_resumed(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "plot_labels", lambda _, path: path.write_bytes(b""))
     monkeypatch.setattr(session, "plot_curves", lambda _, path, __: path.write_bytes(b""))
-    whole, parted = (
-        compose([f"strategy={strategy}", *SETTING, f"output_dir={tmp_path / name}"]) for name in ("whole", "parted")
-    )
+    whole, parted = (compose([*CASES[case], *SETTING, f"output_dir={tmp_path / name}"]) for name in ("whole", "parted"))
     run(whole, build_experiment(whole.config))
     with pytest.raises(KeyboardInterrupt):
         run(parted, build_experiment(parted.config), [Interrupts(2)])
@@ -56,4 +82,7 @@ def test_interrupted_and_resumed(strategy: str, tmp_path: Path, monkeypatch: pyt
     run(parted, build_experiment(parted.config))
     assert [row["round"] for row in rows(parted.folder)] == [0, 1, 2, 3, 4, 5]
     assert rows(parted.folder) == rows(whole.folder)
+    assert pyarrow.parquet.read_table(parted.folder / "clients.parquet").equals(
+        pyarrow.parquet.read_table(whole.folder / "clients.parquet")
+    )
     assert (parted.folder / "model.safetensors").read_bytes() == (whole.folder / "model.safetensors").read_bytes()

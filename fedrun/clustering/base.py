@@ -1,0 +1,150 @@
+"""What a clustering is: it says which of several global models each client trains and is served by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass as value
+from typing import ClassVar
+
+import torch
+from pydantic.dataclasses import dataclass
+
+from fedrun.client_memory import ClientMemory
+from fedrun.evaluation import SampleResults, evaluate
+from fedrun.executors.base import FORWARD_BATCH
+from fedrun.federation import Shares
+from fedrun.parameters import FlatNetwork
+from fedrun.recipe import STRICT
+from fedrun.training import LocalTraining, Samples
+
+
+@value(frozen=True)
+class Place:
+    """What a clustering may look at.
+
+    Attributes:
+        network: the network; its vector is scratch space.
+        samples: the dataset on its device.
+        clients: who holds which training samples.
+        local: how clients train.
+        seed: of every random choice.
+    """
+
+    network: FlatNetwork
+    samples: Samples
+    clients: Shares
+    local: LocalTraining
+    seed: int
+
+    def results(self, model: torch.Tensor, client: int) -> SampleResults:
+        """A model's results on a client's training samples."""
+        self.network.load(model)
+        return evaluate(self.network, self.samples, self.clients[client], FORWARD_BATCH)
+
+
+@value(frozen=True)
+class Choice:
+    """Who belongs where.
+
+    Attributes:
+        membership: float64 ``[N, M]``, as in :attr:`fedrun.state.State.membership`.
+        forward_samples: what clients have processed by forward passes to find out.
+    """
+
+    membership: torch.Tensor
+    forward_samples: int = 0
+
+
+@value(frozen=True)
+class Sent:
+    """What a client's first training tells of it.
+
+    Attributes:
+        model: ``[P]``, as it was sent.
+        steps: SGD steps made.
+        rate: η of that round.
+    """
+
+    model: torch.Tensor
+    steps: int
+    rate: float
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class Clustering:
+    """One model for everybody; the options that have several extend this class.
+
+    Attributes:
+        offers: names that clients are sent beside what the server half broadcasts.
+        downloads_all: whether a participant receives all models, to choose among them.
+        keeps_last: whether clients remember the model that they have last sent.
+        infers: whether clients are clustered by what all of them send after a first round of one common model.
+    """
+
+    offers: ClassVar[frozenset[str]] = frozenset()
+    downloads_all: ClassVar[bool] = False
+    keeps_last: ClassVar[bool] = False
+    infers: ClassVar[bool] = False
+
+    @property
+    def several(self) -> bool:
+        """Whether there may be more than one model."""
+        return False
+
+    @property
+    def initial_models(self) -> int:
+        """M before the first round, where :meth:`before` assigns nobody."""
+        return 1
+
+    @property
+    def same_initialisation(self) -> bool:
+        """Whether all models start alike."""
+        return True
+
+    def reports(self, classes: int) -> int:
+        """How many numbers every client sends once, for :meth:`before`."""
+        return 0
+
+    def before(self, place: Place) -> torch.Tensor | None:
+        """The membership ``[N, M]`` of all clients before the first round; None: nobody is assigned yet.
+
+        Raises:
+            InputError: the clients cannot be clustered this way.
+        """
+        return None
+
+    def inferred(self, place: Place, initial: torch.Tensor, sent: Sequence[Sent]) -> torch.Tensor:
+        """The membership ``[N, M]`` of all clients after the first round, where :attr:`infers`.
+
+        Args:
+            place: to look at.
+            initial: ``[P]``, the common model that all have trained.
+            sent: what each client has sent, by its number.
+        """
+        raise NotImplementedError
+
+    def chosen(
+        self,
+        place: Place,
+        round: int,
+        cohort: torch.Tensor,
+        models: Sequence[torch.Tensor],
+        membership: torch.Tensor,
+        memory: ClientMemory,
+    ) -> Choice:
+        """The membership in a round of these participants (int64 ``[C]``), of whom each must be assigned.
+
+        Args:
+            place: to look at.
+            round: t, 0 in the first round.
+            cohort: int64 ``[C]``.
+            models: ``[P]`` each.
+            membership: ``[N, M]``, so far.
+            memory: what clients remember.
+        """
+        return Choice(membership)
+
+
+def one_hot(clusters: torch.Tensor, count: int) -> torch.Tensor:
+    """The membership, float64 ``[n, count]``, of clients that belong to one cluster each (int64 ``[n]``)."""
+    return torch.nn.functional.one_hot(clusters, count).double()

@@ -1,0 +1,94 @@
+"""Fully connected networks of a group of clients at once: one batched product per layer.
+
+What :func:`torch.vmap` does for any network, by hand for the most common kind of small one: forward and backward write
+nothing but activations, and a step of plain SGD adds each layer's W ← W − η Gᵀ X to all clients' weights in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+ELEMENTWISE = (torch.nn.ReLU, torch.nn.Tanh, torch.nn.Sigmoid, torch.nn.GELU, torch.nn.LeakyReLU, torch.nn.Identity)
+
+
+@dataclass(frozen=True)
+class Passed:
+    """What went through one linear layer.
+
+    Attributes:
+        layer: its name in the network.
+        inputs: X, ``[C, B, in]``.
+        outputs: ``[C, B, out]``, part of the loss's graph.
+    """
+
+    layer: str
+    inputs: torch.Tensor
+    outputs: torch.Tensor
+
+
+class StackedPerceptron:
+    """A chain of flattening, linear and elementwise layers, for C models at once.
+
+    Args:
+        chain: the layers by their names in the network.
+    """
+
+    def __init__(self, chain: Mapping[str, torch.nn.Module]) -> None:
+        self._chain = chain
+
+    @classmethod
+    def of(cls, network: torch.nn.Module) -> StackedPerceptron | None:
+        """The network in this form; None where it has other layers."""
+        chain: dict[str, torch.nn.Module] = {}
+        for name, module in network.named_modules():
+            if type(module) is torch.nn.Sequential:
+                continue
+            flat = type(module) is torch.nn.Flatten and (module.start_dim, module.end_dim) == (1, -1)
+            if not flat and type(module) not in (torch.nn.Linear, *ELEMENTWISE):
+                return None
+            chain[name] = module
+        return cls(chain)
+
+    def forward(self, tensors: Mapping[str, torch.Tensor], x: torch.Tensor) -> tuple[torch.Tensor, list[Passed]]:
+        """Logits ``[C, B, classes]`` of samples ``[C, B, ...]`` under parameters ``[C, ...]``, and what passed where.
+
+        The graph begins at the first linear layer's outputs; the parameters are no part of it.
+        """
+        passed: list[Passed] = []
+        for name, layer in self._chain.items():
+            if type(layer) is torch.nn.Flatten:
+                x = x.flatten(2)
+            elif type(layer) is torch.nn.Linear:
+                weight, bias = tensors[f"{name}.weight"].detach().mT, tensors.get(f"{name}.bias")
+                outputs = torch.bmm(x, weight) if bias is None else torch.baddbmm(bias.detach()[:, None], x, weight)
+                if not passed:
+                    outputs.requires_grad_()
+                passed.append(Passed(name, x.detach(), outputs))
+                x = outputs
+            elif isinstance(layer, torch.nn.ReLU):
+                x = torch.relu(x)  # never in place: the outputs before it are asked for
+            else:
+                x = layer(x)
+        return x, passed
+
+    def gradient(self, loss: torch.Tensor, passed: list[Passed], into: Mapping[str, torch.Tensor]) -> None:
+        """Lay down the gradient of a scalar loss, model by model, in tensors ``[C, ...]``."""
+        for layer, outputs in zip(passed, self._at_outputs(loss, passed), strict=True):
+            into[f"{layer.layer}.weight"].baddbmm_(outputs.mT, layer.inputs, beta=0)
+            if (bias := into.get(f"{layer.layer}.bias")) is not None:
+                bias.copy_(outputs.sum(1))
+
+    def descend(
+        self, loss: torch.Tensor, passed: list[Passed], tensors: Mapping[str, torch.Tensor], rate: float
+    ) -> None:
+        """Move parameters ``[C, ...]`` in place by −rate times the gradient of a scalar loss."""
+        for layer, outputs in zip(passed, self._at_outputs(loss, passed), strict=True):
+            tensors[f"{layer.layer}.weight"].baddbmm_(outputs.mT, layer.inputs, alpha=-rate)
+            if (bias := tensors.get(f"{layer.layer}.bias")) is not None:
+                bias.add_(outputs.sum(1), alpha=-rate)
+
+    def _at_outputs(self, loss: torch.Tensor, passed: list[Passed]) -> tuple[torch.Tensor, ...]:
+        return torch.autograd.grad(loss, [layer.outputs for layer in passed])

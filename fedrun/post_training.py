@@ -1,0 +1,255 @@
+"""FedConcat's last stage: the clusters' encoders side by side, frozen, and one classifier on top trained by everybody.
+
+Diao, Li, He, AAAI 2024, arXiv 2312.06290.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass as value
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import torch
+from annotated_types import Ge, Gt, Le, Lt
+from pydantic.dataclasses import dataclass
+
+from fedrun.datasets.base import Dataset, DatasetRecipe, Encoding, Scaled, Spec
+from fedrun.errors import InputError
+from fedrun.federation import Federation
+from fedrun.models.base import ModelRecipe, encoder_and_head
+from fedrun.parameters import FlatNetwork, Layout
+from fedrun.recipe import STRICT
+from fedrun.strategies.base import ServerState, Vectors
+from fedrun.strategies.fedavg import FedAvg
+from fedrun.strategies.sgd import SGD
+from fedrun.training import Samples
+
+if TYPE_CHECKING:
+    from fedrun.experiment import Experiment
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class PostTraining:
+    """There is no further stage; the option that has one extends this class."""
+
+    def last_rounds(self, rounds: int) -> int:
+        """How many of a run's rounds are the further stage's; 0: there is none."""
+        return 0
+
+    def check(self, clients: int) -> None:
+        """Refuse settings that cannot work with this many clients.
+
+        Raises:
+            InputError: naming the key and what is allowed.
+        """
+
+    def derived(
+        self,
+        experiment: Experiment,
+        federation: Federation,
+        network: FlatNetwork,
+        samples: Samples,
+        models: Sequence[torch.Tensor],
+    ) -> tuple[Experiment, Federation]:
+        """The stage as an experiment of its own, and its federation.
+
+        Args:
+            experiment: of the stage before it.
+            federation: likewise.
+            network: scratch space.
+            samples: of that stage.
+            models: that it ended with, ``[P]`` each.
+        """
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class Classifier(PostTraining):
+    """Trains one classifier Φ ``[C, K d]`` on the features of K frozen encoders side by side, in the last rounds.
+
+    Attributes:
+        rounds: T_c, of the run's T_e + T_c ``rounds``: an int is their number, a float below 1.0 their share.
+        clients_per_round: as the run's; None: the same.
+        steps: SGD steps of a participant, each on a batch of one fresh shuffle; fewer if it has fewer batches.
+        initial: ``random``: torch's initialisation; ``clusters``: the clusters' classifiers side by side and the sum of
+            their biases, so that the logits are the sums of theirs.
+        features: ``cached``: every sample's features are computed once; ``recomputed``: in every batch, from samples
+            augmented anew; ``auto``: recomputed where the dataset augments.
+        lr: η of this stage; None: ``local.lr``. ``local.lr_decay`` goes on counting from the first round.
+        weight_decay: of this stage; None: ``local.weight_decay``.
+    """
+
+    rounds: Annotated[int, Ge(1)] | Annotated[float, Gt(0), Lt(1)]
+    clients_per_round: Annotated[int, Ge(1)] | Annotated[float, Gt(0), Le(1)] | None
+    steps: Annotated[int, Ge(1)]
+    initial: Literal["random", "clusters"]
+    features: Literal["auto", "cached", "recomputed"]
+    lr: Annotated[float, Gt(0)] | None
+    weight_decay: Annotated[float, Ge(0)] | None
+
+    def last_rounds(self, rounds: int) -> int:
+        if isinstance(self.rounds, int):
+            return self.rounds
+        return min(max(1, round(self.rounds * rounds)), rounds - 1) or rounds  # a run of one round is refused
+
+    def check(self, clients: int) -> None:
+        if isinstance(self.clients_per_round, int) and self.clients_per_round > clients:
+            raise InputError(
+                f"strategy.post_training.clients_per_round={self.clients_per_round}: the federation has {clients} "
+                f"clients; allowed: 1 to {clients}, a share such as 0.1, or null"
+            )
+
+    def derived(
+        self,
+        experiment: Experiment,
+        federation: Federation,
+        network: FlatNetwork,
+        samples: Samples,
+        models: Sequence[torch.Tensor],
+    ) -> tuple[Experiment, Federation]:
+        from fedrun.experiment import Strategy
+
+        given, dataset, layout = experiment.local, federation.dataset, network.layout
+        encoding = SideBySide(samples.encoding, dataset.inputs.ndim - 1, network, tuple(models))
+        spec = Spec((len(models) * layout.embedding,), dataset.spec.classes)
+        # augmented samples have other features in every epoch
+        if self.features == "cached" or (self.features == "auto" and dataset.augmentation is None):
+            inputs = features(samples, encoding, experiment.evaluation.batch_size)
+            kept = replace(dataset, spec=spec, encoding=Scaled(1.0), inputs=inputs, augmentation=None)
+        else:
+            kept = replace(dataset, spec=spec, encoding=encoding)
+        head = joined_heads(models, layout) if self.initial == "clusters" else None
+        local = replace(
+            given,
+            lr=given.lr if self.lr is None else self.lr,
+            weight_decay=given.weight_decay if self.weight_decay is None else self.weight_decay,
+            epochs=1,
+            steps=None,
+        )
+        stage = replace(
+            experiment,
+            dataset=Known(kept),
+            model=WideHead(head, has_bias(layout)),
+            strategy=Strategy(client=SGD(), server=FewSteps(weighting="uniform", most=self.steps)),
+            local=local,
+            clients_per_round=self.clients_per_round or experiment.clients_per_round,
+        )
+        return stage, replace(federation, dataset=kept)
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class FewSteps(FedAvg):
+    """The mean of models that were trained for the first few batches of an epoch.
+
+    Attributes:
+        most: steps of a client that has this many batches.
+    """
+
+    most: Annotated[int, Ge(1)]
+
+    def steps(self, state: ServerState, cohort: torch.Tensor, usual: torch.Tensor) -> torch.Tensor:
+        return usual.clamp_max(self.most)
+
+
+@value(frozen=True)
+class Known(DatasetRecipe):
+    """A dataset that is already there."""
+
+    dataset: Dataset
+
+    @property
+    def spec(self) -> Spec:
+        return self.dataset.spec
+
+    def load(self) -> Dataset:
+        return self.dataset
+
+
+@value(frozen=True)
+class WideHead(ModelRecipe):
+    """A head on features that are given.
+
+    Attributes:
+        initial: weight ``[C, K d]`` and bias ``[C]`` (empty for none) to start from; None: torch's initialisation.
+        bias: whether it has a bias.
+    """
+
+    initial: tuple[torch.Tensor, torch.Tensor] | None
+    bias: bool
+
+    def check(self, spec: Spec) -> None:
+        pass
+
+    def build(self, spec: Spec) -> torch.nn.Sequential:
+        head = torch.nn.Linear(spec.input_shape[0], spec.classes, bias=self.bias)
+        if self.initial is not None:
+            with torch.no_grad():
+                head.weight.copy_(self.initial[0])
+                if self.bias:
+                    head.bias.copy_(self.initial[1])
+        return encoder_and_head(torch.nn.Identity(), head)
+
+
+@value(frozen=True)
+class SideBySide:
+    """Stored samples to their features under several frozen encoders, in evaluation mode: an encoding.
+
+    Attributes:
+        encoding: stored samples to what the encoders read.
+        dimensions: of one stored sample.
+        network: scratch space.
+        models: ``[P]`` each.
+    """
+
+    encoding: Encoding
+    dimensions: int
+    network: FlatNetwork
+    models: tuple[torch.Tensor, ...]
+
+    def __call__(self, stored: torch.Tensor) -> torch.Tensor:
+        """Samples ``[..., *shape]`` to features float32 ``[..., K d]``."""
+        layout = self.network.layout
+        encoder = self.network.network.get_submodule("encoder").eval()
+        leading = stored.ndim - self.dimensions
+        flat = self.encoding(stored).flatten(0, leading - 1)
+        parts = []
+        with torch.no_grad():
+            for model in self.models:
+                self.network.load(model)
+                parts.append(encoder(flat))
+        return torch.cat(parts, 1).view(*stored.shape[:leading], len(self.models) * layout.embedding)
+
+
+def features(samples: Samples, encoding: SideBySide, batch_size: int) -> torch.Tensor:
+    """The features of all samples of a dataset, float32 ``[n, K d]`` on the CPU."""
+    numbers = torch.split(torch.arange(len(samples.targets)), batch_size)
+    return torch.cat([encoding(samples.gather(batch)[0]).cpu() for batch in numbers])
+
+
+def has_bias(layout: Layout) -> bool:
+    """Whether the head has a bias."""
+    return layout.head_size > layout.classes * layout.embedding
+
+
+def joined_heads(models: Sequence[torch.Tensor], layout: Layout) -> tuple[torch.Tensor, torch.Tensor]:
+    """The heads of models as one: weight ``[C, K d]``, side by side, and bias ``[C]``, their sum (empty for none)."""
+    heads = [model[layout.head] for model in models]
+    weight = torch.cat([layout.head_rows(head, with_bias=False) for head in heads], dim=1)
+    return weight, torch.stack([head[layout.classes * layout.embedding :] for head in heads]).sum(0)
+
+
+def concatenated(models: Sequence[torch.Tensor], layout: Layout, head: Vectors) -> Vectors:
+    """The tensors of the concatenated network by name: ``encoder.encoders.M.*`` and the wide head's.
+
+    Args:
+        models: the clusters' models, ``[P]`` each.
+        layout: of one of them.
+        head: the wide head's tensors, ``head.*``.
+    """
+    found = {}
+    for number, model in enumerate(models):
+        for name, tensor in layout.views(model).items():
+            if not name.startswith("head."):
+                found[name.replace("encoder.", f"encoder.encoders.{number}.", 1)] = tensor
+    return {**found, **head}

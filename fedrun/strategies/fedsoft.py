@@ -1,0 +1,39 @@
+"""FedSoft's client half (Ruan, Joe-Wong, AAAI 2022, arXiv 2112.06053)."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+import torch
+from annotated_types import Ge
+from pydantic.dataclasses import dataclass
+
+from fedrun.recipe import STRICT
+from fedrun.strategies.base import CENTRES, ClientHalf, ClientInfo, Vectors
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class FedSoftClient(ClientHalf):
+    """Minimise F_k(y) + λ/2 Σ_s u_ks ‖y − c_s‖² over the parameters, where c_s are all the models.
+
+    Training starts at the model that counts most, as in FedConcat's script; in the original clients go on from their
+    own last model.
+
+    Attributes:
+        strength: λ ≥ 0. In FedConcat's script the term has no gradient, which is λ = 0.
+    """
+
+    strength: Annotated[float, Ge(0)]
+
+    needs: ClassVar[frozenset[str]] = frozenset({CENTRES})
+
+    def constants(self, received: Vectors, memory: Vectors, client: ClientInfo) -> Vectors:
+        mixture = client.mixture
+        if mixture is None:  # one model: its share is 1
+            mixture = torch.ones_like(client.samples)
+        centres = received[CENTRES][:, : client.trainable]
+        return {"pull": self.strength * mixture @ centres, "total": self.strength * mixture.sum(-1, keepdim=True)}
+
+    def correct(self, gradient: torch.Tensor, model: torch.Tensor, constants: Vectors) -> None:
+        # g(y) + λ (Σ_s u_s) y − λ Σ_s u_s c_s
+        gradient.addcmul_(model, constants["total"]).sub_(constants["pull"])

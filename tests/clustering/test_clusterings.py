@@ -1,0 +1,171 @@
+"""Who belongs where: worked numbers, and independent computations on small networks."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from fedrun.client_memory import ClientMemory
+from fedrun.clustering.base import Sent
+from fedrun.clustering.fedsoft import importance
+from fedrun.config import option
+from fedrun.errors import InputError
+from fedrun.executors.base import LAST
+from fedrun.randomness import generator
+from fedrun.simulation import Simulation
+
+
+def logistic(spec):
+    return nn.Sequential(OrderedDict(encoder=nn.Flatten(), head=nn.Linear(16, spec.classes)))
+
+
+def without_bias(spec):
+    return nn.Sequential(OrderedDict(encoder=nn.Flatten(), head=nn.Linear(16, spec.classes, bias=False)))
+
+
+@pytest.fixture(scope="module")
+def simulation(make_experiment) -> Simulation:
+    return Simulation(make_experiment(network=logistic))
+
+
+@pytest.fixture(scope="module")
+def place(simulation):
+    return simulation._place
+
+
+def network_of(simulation, vector):
+    network = logistic(simulation.dataset.spec)
+    network.load_state_dict(simulation.network.layout.views(vector))
+    return network.eval()
+
+
+def random_models(simulation, count: int) -> list[torch.Tensor]:
+    draw = torch.Generator().manual_seed(0)
+    return [torch.randn(simulation.network.layout.size, generator=draw) for _ in range(count)]
+
+
+def test_label_distributions(place):
+    reported = option("strategy/clustering", "label_distributions").reported(place)
+    for client in range(len(place.clients)):
+        labels = place.samples.targets[place.clients[client]].tolist()
+        assert reported[client].tolist() == pytest.approx([labels.count(c) / len(labels) for c in range(3)])
+
+
+def test_privacy_adds_laplace_noise(make_experiment):
+    place = Simulation(make_experiment(network=logistic, sizes=[3] * 600))._place
+    plain, noisy, nearly = (
+        option("strategy/clustering", "label_distributions", epsilon=epsilon) for epsilon in (None, 0.5, 1e9)
+    )
+    noise = noisy.reported(place) - plain.reported(place)
+    assert noise.abs().mean().item() == pytest.approx(2.0, rel=0.08)  # 1/ε; 1 800 draws have a deviation of 2.4 %
+    assert abs(noise.mean().item()) < 0.2
+    assert torch.equal(nearly.before(place), plain.before(place))
+
+
+def test_the_mean_softmax_of_random_inputs(simulation, place):
+    (model,) = random_models(simulation, 1)
+    half = option("strategy/clustering", "random_inputs", inputs=700)
+    found = half.distribution(place, model, Sent(model, 1, 0.1))
+    draw = generator(place.seed, "clusters/inputs")
+    noise = torch.cat([torch.rand(500, 1, 4, 4, generator=draw), torch.rand(200, 1, 4, 4, generator=draw)])
+    expected = torch.softmax(network_of(simulation, model)(noise), 1).mean(0)
+    torch.testing.assert_close(found.float(), expected.detach(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("formula", "expected"),
+    [("published", (0.75, 0.25)), ("softmax_bias", (0.5125, 0.4875))],
+)
+def test_one_step_moves_the_bias_by_the_labels(make_experiment, formula, expected):
+    # zero features, labels 3:1, η = 0.1, b_0 = 0: the bias becomes (0.025, −0.025); softmax (0.5125, 0.4875)
+    dataset = make_experiment(sizes=[4]).dataset.load()
+    dataset = replace(
+        dataset,
+        spec=replace(dataset.spec, classes=2),
+        inputs=torch.zeros_like(dataset.inputs),
+        targets=torch.tensor([0, 0, 0, 1] + [0] * 30),
+    )
+    experiment = make_experiment(network=logistic, sizes=[4], dataset=dataset, clients_per_round=1)
+    simulation = Simulation(experiment)
+    state = simulation.initial()
+    state.server.model[-2:] = 0
+    after, _ = simulation.advance(state)
+    assert after.server.model[-2:].tolist() == pytest.approx([0.025, -0.025])
+    half = option("strategy/clustering", "bias_movement", formula=formula)
+    found = half.distribution(simulation._place, state.server.model, Sent(after.server.model, 1, 0.1))
+    assert found.tolist() == pytest.approx(expected, abs=1e-4)
+
+
+def test_momentum_is_taken_out_of_the_movement(simulation, place):
+    before, after = random_models(simulation, 2)
+    half = option("strategy/clustering", "bias_movement")
+    heavy = replace(place, local=replace(place.local, momentum=0.75))
+    plain, scaled = (half.distribution(p, before, Sent(after, 5, 0.1)) for p in (place, heavy))
+    start = torch.softmax(before[-3:].double(), 0)
+    torch.testing.assert_close(scaled - start, (plain - start) / 4)
+
+
+def test_a_head_without_bias_says_nothing(make_experiment):
+    place = Simulation(make_experiment(network=without_bias))._place
+    with pytest.raises(InputError, match="needs a model whose last layer has a bias"):
+        option("strategy/clustering", "bias_movement").before(place)
+
+
+def test_ifca_chooses_the_least_loss(simulation, place):
+    models, cohort = random_models(simulation, 2), torch.tensor([4, 1, 0, 5])
+    before = torch.zeros(6, 2, dtype=torch.float64)
+    choice = option("strategy/clustering", "ifca", clusters=2).chosen(
+        place, 0, cohort, models, before, ClientMemory((), 0)
+    )
+    for client in range(6):
+        x, y = place.samples.gather(place.clients[client])
+        losses = [
+            nn.functional.cross_entropy(network_of(simulation, model)(x.float() / 255), y).item() for model in models
+        ]
+        expected = [0, 0] if client in (2, 3) else [1, 0] if losses[0] < losses[1] else [0, 1]
+        assert choice.membership[client].tolist() == expected
+    assert {tuple(row) for row in choice.membership[cohort].tolist()} == {(0, 1), (1, 0)}  # both are chosen
+    assert choice.forward_samples == 2 * (20 + 12 + 3 + 12)
+    assert not before.any()
+
+
+def test_shares_of_votes():
+    # votes (3, 1) of 4 and (4, 0) of 4
+    assert importance(torch.tensor([[1.0, 2], [1, 2], [1, 2], [2, 1]]), 1e-4).tolist() == [0.75, 0.25]
+    assert importance(torch.tensor([[1.0, 2]] * 4), 1e-4).tolist() == [1, 1e-4]
+
+
+def test_fedsoft_votes_by_samples_every_second_round(simulation, place):
+    models, cohort = random_models(simulation, 3), torch.tensor([4, 1])
+    half = option("strategy/clustering", "fedsoft", clusters=3)
+    before = torch.zeros(6, 3, dtype=torch.float64)
+    before[1] = torch.tensor([0.5, 0.5, 0.5])
+    even, odd = (half.chosen(place, round, cohort, models, before, ClientMemory((), 0)) for round in (2, 3))
+    for client in (1, 4):
+        x, y = place.samples.gather(place.clients[client])
+        losses = [
+            nn.functional.cross_entropy(network_of(simulation, m)(x.float() / 255), y, reduction="none") for m in models
+        ]
+        best = [min(range(3), key=lambda s, i=i: losses[s][i].item()) for i in range(len(y))]
+        shares = [max(best.count(s) / len(y), 1e-4) for s in range(3)]
+        assert even.membership[client].tolist() == pytest.approx(shares)
+        if client == 4:
+            assert odd.membership[client].tolist() == pytest.approx(shares)  # it had none
+    assert odd.membership[1].tolist() == [0.5, 0.5, 0.5]
+    assert (even.forward_samples, odd.forward_samples) == (3 * (20 + 12), 3 * 20)
+
+
+def test_fesem_joins_the_nearest_centre(place):
+    # centres 0 and 10, last models 2 and 9
+    models = [torch.tensor([0.0]), torch.tensor([10.0])]
+    memory = ClientMemory((LAST,), 1, {1: {LAST: torch.tensor([2.0])}, 4: {LAST: torch.tensor([9.0])}})
+    half = option("strategy/clustering", "fesem", clusters=2)
+    none = torch.zeros(6, 2, dtype=torch.float64)
+    choice = half.chosen(place, 1, torch.tensor([4, 1]), models, none, memory)
+    assert choice.membership[[1, 4]].tolist() == [[1, 0], [0, 1]]
+    everyone = half.chosen(place, 0, torch.arange(6), models, none, ClientMemory((LAST,), 1)).membership
+    assert everyone.sum(0).tolist() == [3, 3]  # newcomers are dealt out evenly

@@ -1,0 +1,64 @@
+"""Many small networks at once, against each of them alone."""
+
+from collections import OrderedDict
+
+import pytest
+import torch
+from torch import nn
+
+from fedrun.executors import vectorized
+from fedrun.executors.stacked import StackedPerceptron
+from fedrun.parameters import FlatNetwork
+from fedrun.simulation import Simulation
+
+
+def deep():
+    encoder = nn.Sequential(nn.Flatten(), nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 4, bias=False), nn.ReLU())
+    return nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(4, 3)))
+
+
+def shallow():
+    return nn.Sequential(OrderedDict(encoder=nn.Flatten(), head=nn.Linear(6, 3, bias=False)))
+
+
+@pytest.mark.parametrize("network", [deep, shallow])
+def test_logits_gradients_and_steps_are_those_of_each_alone(network):
+    torch.manual_seed(0)
+    flat = FlatNetwork(network())
+    models, x, y = torch.randn(4, flat.layout.size), torch.randn(4, 5, 2, 3), torch.randint(0, 3, (4, 5))
+    stacked = StackedPerceptron.of(flat.network)
+    logits, passed = stacked.forward(flat.layout.views(models), x)
+    loss = sum(nn.functional.cross_entropy(logits[k], y[k]) for k in range(4))
+    gradient, moved = torch.full_like(models, float("nan")), models.clone()
+    stacked.gradient(loss, passed, flat.layout.views(gradient))
+    logits, passed = stacked.forward(flat.layout.views(moved), x)
+    loss = sum(nn.functional.cross_entropy(logits[k], y[k]) for k in range(4))
+    stacked.descend(loss, passed, flat.layout.views(moved), 0.5)
+    for k in range(4):
+        flat.load(models[k])
+        alone = flat.network(x[k])
+        torch.testing.assert_close(logits[k], alone, rtol=1e-5, atol=1e-6)
+        expected = flat.backward(nn.functional.cross_entropy(alone, y[k]))
+        torch.testing.assert_close(gradient[k], expected, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(moved[k], models[k] - 0.5 * expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [nn.Conv1d(1, 1, 1), nn.LayerNorm(6), nn.Flatten(0), nn.Dropout(0.1)],
+    ids=lambda layer: type(layer).__name__,
+)
+def test_other_layers_are_left_to_vmap(layer):
+    assert StackedPerceptron.of(nn.Sequential(layer, nn.Linear(6, 3))) is None
+
+
+@pytest.mark.parametrize(("room", "together"), [(2**30, 128), (8 * 4 * 51 * 3, 3), (1, 1)])
+def test_groups_are_as_large_as_memory_allows(make_experiment, monkeypatch, room, together):
+    """A model of 51 numbers (16 x 3 weights, 3 biases): eight vectors of it are 1 632 bytes."""
+
+    def logistic(spec):
+        return nn.Sequential(OrderedDict(encoder=nn.Flatten(), head=nn.Linear(16, spec.classes)))
+
+    monkeypatch.setattr(vectorized, "CPU_BYTES", room)
+    simulation = Simulation(make_experiment(network=logistic, hardware={"executor": "vectorized"}))
+    assert simulation._executor._together() == together

@@ -1,0 +1,174 @@
+"""IFCA, FedSoft and FeSEM against naive rounds on ordinary modules."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from fedrun.config import build_experiment, compose, option
+from fedrun.randomness import generator
+from fedrun.selection import select
+from fedrun.simulation import Simulation
+
+from .naive_averaging import NaiveClients, weighted_mean
+from .test_averaging import COHORT, NETWORKS, data_of, mlp
+
+RATE = 0.1
+
+
+def networks_of(simulation, build) -> list[nn.Module]:
+    """Ordinary networks with the initial values of the simulation's models."""
+    found = []
+    for server in simulation.initial().models:
+        network = build(simulation.dataset.spec)
+        network.load_state_dict(simulation.network.layout.views(server.model.clone()), strict=False)
+        found.append(network)
+    return found
+
+
+def assert_same(simulation, state, networks) -> None:
+    for server, network in zip(state.models, networks, strict=True):
+        for name, view in simulation.network.layout.views(server.model).items():
+            torch.testing.assert_close(view, network.state_dict()[name], rtol=1e-5, atol=1e-6)
+
+
+def trained(clients, network, data, client, index):
+    return clients.train(network, *data[client], generator(0, "batches", index, client), index)[0]
+
+
+def averaged(networks, ends, sizes) -> None:
+    """Load into each network the weighted mean of those that were trained for it."""
+    for number, network in enumerate(networks):
+        if ends[number]:
+            network.load_state_dict(weighted_mean(ends[number], sizes[number]), strict=False)
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_ifca(make_experiment, network):
+    strategy = build_experiment(compose(["strategy=ifca", "strategy.clustering.clusters=2"]).config).strategy
+    simulation = Simulation(make_experiment(network=NETWORKS[network], strategy=strategy, clients_per_round=COHORT))
+    naive, data = networks_of(simulation, NETWORKS[network]), data_of(simulation)
+    assert not torch.equal(*(one.head.weight for one in naive))  # IFCA starts from different models
+    state, size = simulation.initial(), simulation.network.layout.size
+    looked = 0
+    for index in range(4):
+        state, metrics = simulation.advance(state)
+        ends, sizes = [[], []], [[], []]
+        for client in select(0, index, 6, COHORT).tolist():
+            x, y = data[client]
+            with torch.no_grad():
+                losses = [nn.functional.cross_entropy(one.eval()(x), y).item() for one in naive]
+            choice = losses.index(min(losses))
+            assert state.membership[client].tolist() == [float(choice == 0), float(choice == 1)]
+            ends[choice].append(trained(NaiveClients(), naive[choice], data, client, index))
+            sizes[choice].append(float(len(y)))
+            looked += 2 * len(y)
+        averaged(naive, ends, sizes)
+        assert metrics["clusters/trained"] == sum(map(bool, ends))
+        assert_same(simulation, state, naive)
+    assert state.totals.params_down == 4 * COHORT * 2 * size
+    assert state.totals.params_up == 4 * COHORT * size
+    assert state.totals.forward_samples == looked
+
+
+@pytest.mark.parametrize("executor", ["in_process", "vectorized"])
+def test_fedsoft(make_experiment, executor):
+    setting = ["strategy=fedsoft", "strategy.clustering.clusters=2", "strategy.client.strength=0.7"]
+    strategy = build_experiment(compose(setting).config).strategy
+    simulation = Simulation(
+        make_experiment(network=mlp, strategy=strategy, clients_per_round=COHORT, hardware={"executor": executor})
+    )
+    naive, data = networks_of(simulation, mlp), data_of(simulation)
+    state, shares = simulation.initial(), {}
+    for index in range(3):
+        state, metrics = simulation.advance(state)
+        cohort = select(0, index, 6, COHORT).tolist()
+        ends, sizes, started = [[], []], [[], []], copy.deepcopy(naive)
+        losses = []
+        for client in cohort:
+            x, y = data[client]
+            if index % 2 == 0 or client not in shares:
+                with torch.no_grad():
+                    each = torch.stack([nn.functional.cross_entropy(n(x), y, reduction="none") for n in started])
+                votes = (each[0] <= each[1]).double().mean().item()
+                shares[client] = (max(votes, 1e-4), max(1 - votes, 1e-4))
+            u = shares[client]
+            own = copy.deepcopy(started[0 if u[0] >= u[1] else 1])
+            optimizer = torch.optim.SGD(own.parameters(), RATE)
+            for batch in torch.randperm(len(y), generator=generator(0, "batches", index, client)).split(4):
+                logits = own(x[batch])
+                loss = nn.functional.cross_entropy(logits, y[batch])
+                losses.append((loss.item(), len(batch)))
+                for share, centre in zip(u, started, strict=True):
+                    for p, c in zip(own.parameters(), centre.parameters(), strict=True):
+                        loss = loss + 0.7 / 2 * share * (p - c.detach()).square().sum()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+            for number in range(2):
+                ends[number].append(own)
+                sizes[number].append(u[number] * len(y))
+        averaged(naive, ends, sizes)
+        assert_same(simulation, state, naive)
+        # every sample counts once, though every model is averaged into two
+        expected = sum(loss * count for loss, count in losses) / sum(count for _, count in losses)
+        assert metrics["train/loss"] == pytest.approx(expected, rel=1e-5)
+    assert state.totals.client_samples == sum(
+        len(data[client][1]) for index in range(3) for client in select(0, index, 6, COHORT).tolist()
+    )
+    assert state.totals.params_down == 3 * COHORT * 2 * simulation.network.layout.size
+    assert state.totals.params_up == 3 * COHORT * simulation.network.layout.size
+
+
+@pytest.mark.parametrize("executor", ["in_process", "vectorized"])
+def test_fesem(make_experiment, executor):
+    setting = ["strategy=fesem", "strategy.clustering.clusters=2", "strategy.client.mu=0.7"]
+    strategy = build_experiment(compose(setting).config).strategy
+    simulation = Simulation(
+        make_experiment(network=mlp, strategy=strategy, clients_per_round=COHORT, hardware={"executor": executor})
+    )
+    naive, data = networks_of(simulation, mlp), data_of(simulation)
+    assert torch.equal(*(one.head.weight for one in naive))
+    state, last = simulation.initial(), {}
+    for index in range(4):
+        state, _ = simulation.advance(state)
+        ends, sizes = [[], []], [[], []]
+        for client in select(0, index, 6, COHORT).tolist():
+            choice = int(state.membership[client].argmax())
+            if client in last:
+                distances = [
+                    sum((p - q).square().sum().item() for p, q in zip(one.parameters(), last[client], strict=True))
+                    for one in naive
+                ]
+                assert choice == distances.index(min(distances))
+            own = trained(NaiveClients(mu=0.7), naive[choice], data, client, index)
+            last[client] = [p.detach() for p in own.parameters()]
+            ends[choice].append(own)
+            sizes[choice].append(float(len(data[client][1])))
+        averaged(naive, ends, sizes)
+        assert_same(simulation, state, naive)
+
+
+def test_scaffold_within_clusters_follows_each_clusters_clients(make_experiment):
+    """With fixed clusters, a cluster is a federation of its own: its control variate is the mean of its clients'."""
+    clustering = option("strategy/clustering", "label_distributions", clusters=2)
+    halves = (
+        "strategy=fedconcat",
+        "strategy/post_training=none",
+        "strategy/client=scaffold",
+        "strategy/server=scaffold",
+    )
+    strategy = replace(build_experiment(compose(halves).config).strategy, clustering=clustering)
+    simulation = Simulation(make_experiment(network=mlp, strategy=strategy, clients_per_round=COHORT))
+    state = simulation.initial()
+    for _ in range(3):
+        state, _ = simulation.advance(state)
+    zero = torch.zeros(simulation.network.layout.trainable)
+    for number, server in enumerate(state.models):
+        members = (state.membership[:, number] > 0).nonzero().flatten().tolist()
+        own = [state.memory.held.get(client, {}).get("control", zero) for client in members]
+        torch.testing.assert_close(server.slots["control"], sum(own) / len(members), rtol=1e-5, atol=1e-6)

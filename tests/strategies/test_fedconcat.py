@@ -1,0 +1,364 @@
+"""FedConcat: its limits, a naive one on ordinary modules, the concatenated network, costs, killed in every stage."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from fedrun import results, session
+from fedrun.config import build_experiment, compose, option
+from fedrun.errors import InputError
+from fedrun.experiment import ClusteredStrategy
+from fedrun.models.parallel_encoders import ParallelEncoders
+from fedrun.randomness import generator
+from fedrun.selection import select
+from fedrun.session import run
+from fedrun.simulation import Simulation
+from fedrun.state import State
+from fedrun.strategies.base import Senders
+
+from .naive_averaging import NaiveClients, weighted_mean
+from .test_averaging import NETWORKS, data_of, mlp, network_of
+from .test_resume import Interrupts, rows
+
+SGD = option("strategy/client", "sgd")
+FEDAVG = option("strategy/server", "fedavg")
+NO_STAGE = option("strategy/post_training", "none")
+
+
+def fedconcat(clustering: str = "label_distributions", rounds: int = 0, initial: str = "random", **changes: object):
+    stage = option("strategy/post_training", "classifier", rounds=rounds, initial=initial) if rounds else NO_STAGE
+    clusters = option("strategy/clustering", clustering, **changes)
+    return ClusteredStrategy(client=SGD, server=FEDAVG, clustering=clusters, post_training=stage)
+
+
+def after(simulation: Simulation, rounds: int) -> State:
+    state = simulation.initial()
+    for _ in range(rounds):
+        state, _ = simulation.advance(state)
+    return state
+
+
+# --- limits ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("executor", ["in_process", "vectorized"])
+def test_one_cluster_is_fedavg(make_experiment, network, executor):
+    experiment = make_experiment(network=NETWORKS[network], clients_per_round=4, hardware={"executor": executor})
+    expected = after(Simulation(experiment), 3)
+    state = after(Simulation(replace(experiment, strategy=fedconcat(clusters=1))), 3)
+    assert len(state.models) == 1
+    assert torch.equal(state.server.model, expected.server.model)
+    assert state.totals == replace(expected.totals, params_up=expected.totals.params_up + 6 * 3)  # label distributions
+
+
+@pytest.mark.parametrize("clustering", ["random_inputs", "bias_movement"])
+@pytest.mark.parametrize("executor", ["in_process", "vectorized"])
+def test_one_inferred_cluster_is_fedavg(make_experiment, clustering, executor):
+    experiment = make_experiment(network=mlp, clients_per_round=6, hardware={"executor": executor})
+    strategy = fedconcat(clustering, clusters=1)
+    states = [after(Simulation(replace(experiment, strategy=one)), 3) for one in (experiment.strategy, strategy)]
+    assert torch.equal(states[0].server.model, states[1].server.model)
+    assert states[0].totals == states[1].totals
+
+
+@pytest.mark.parametrize("clustering", ["label_distributions", "random_inputs"])
+def test_a_cluster_of_one_is_its_client_alone(make_experiment, clustering):
+    experiment = make_experiment(network=mlp, clients_per_round=6)
+    solo = build_experiment(compose(["strategy=solo"]).config).strategy
+    alone = after(Simulation(replace(experiment, strategy=solo)), 3)
+    state = after(Simulation(replace(experiment, strategy=fedconcat(clustering, clusters=6))), 3)
+    clusters = state.membership.argmax(1).tolist()
+    assert sorted(clusters) == list(range(6))
+    for client, cluster in enumerate(clusters):
+        assert torch.equal(state.models[cluster].model, alone.memory.held[client]["own"])
+
+
+def test_everybody_takes_part_in_the_round_that_infers(make_experiment):
+    experiment = make_experiment(network=mlp, clients_per_round=2, strategy=fedconcat("random_inputs", clusters=3))
+    simulation = Simulation(experiment)
+    first = simulation.initial()
+    assert (simulation.expected(first), len(simulation.cohort(first)[0])) == (6, 6)
+    second, _ = simulation.advance(first)
+    assert second.totals.client_samples == sum((3, 12, 8, 5, 20, 12))
+    assert (simulation.expected(second), len(simulation.cohort(second)[0])) == (2, 2)
+    third, _ = simulation.advance(second)
+    cohort = select(0, 1, 6, 2)
+    trained = {int(second.membership[client].argmax()) for client in cohort}
+    for number in range(3):  # a cluster without participants keeps its model
+        same = torch.equal(second.models[number].model, third.models[number].model)
+        assert same == (number not in trained)
+
+
+def test_what_clients_remember_of_the_round_that_infers(make_experiment):
+    halves = {half: option(f"strategy/{half}", "scaffold") for half in ("client", "server")}
+    strategy = replace(fedconcat("random_inputs", clusters=3), **halves)
+    experiment = make_experiment(network=mlp, strategy=strategy, clients_per_round=6)
+    state = after(simulation := Simulation(experiment), 1)
+    clusters = state.membership.argmax(1)
+    for cluster in range(3):  # a cluster's control variate is the mean of its clients'
+        own = [state.memory.held[client]["control"] for client in (clusters == cluster).nonzero().flatten().tolist()]
+        expected = sum(own) / len(own)
+        assert expected.abs().max() > 1e-3
+        torch.testing.assert_close(state.models[cluster].slots["control"], expected, rtol=1e-5, atol=1e-6)
+    assert len(simulation.initial().memory.held) == 0
+
+
+# --- a naive FedConcat -----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class NaiveFedConcat:
+    """Clusters of modules, then ordinary training of one wide linear layer on their encoders' outputs."""
+
+    networks: list[nn.Module]
+    clusters: Sequence[int]
+    data: list[tuple[torch.Tensor, torch.Tensor]]
+    clients: NaiveClients
+    seed: int
+
+    def encoder_round(self, index: int, cohort: list[int]) -> None:
+        for cluster, network in enumerate(self.networks):
+            members = [client for client in cohort if self.clusters[client] == cluster]
+            trained = [
+                self.clients.train(network, *self.data[client], generator(self.seed, "batches", index, client), index)[
+                    0
+                ]
+                for client in members
+            ]
+            if trained:
+                sizes = [float(len(self.data[client][1])) for client in members]
+                network.load_state_dict(weighted_mean(trained, sizes), strict=False)
+
+    def features(self, inputs: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            return torch.cat([network.eval().encoder(inputs) for network in self.networks], 1)
+
+    def begin(self) -> None:
+        """The wide head: the clusters' heads side by side, the sum of their biases."""
+        heads = [network.head for network in self.networks]
+        self.head = nn.Linear(sum(head.in_features for head in heads), heads[0].out_features)
+        with torch.no_grad():
+            self.head.weight.copy_(torch.cat([head.weight for head in heads], 1))
+            self.head.bias.copy_(sum(head.bias for head in heads))
+
+    def classifier_round(self, index: int, cohort: list[int], steps: int) -> None:
+        trained = []
+        for client in cohort:
+            head, (inputs, labels) = copy.deepcopy(self.head), self.data[client]
+            order = torch.randperm(len(labels), generator=generator(self.seed, "batches", index, client))
+            optimizer = torch.optim.SGD(head.parameters(), lr=self.clients.lr, momentum=self.clients.momentum)
+            for batch in order.split(self.clients.batch_size)[:steps]:
+                optimizer.zero_grad()
+                nn.functional.cross_entropy(head(self.features(inputs[batch])), labels[batch]).backward()
+                optimizer.step()
+            trained.append(head)
+        self.head.load_state_dict(weighted_mean(trained, [1.0] * len(cohort)))
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("features", ["cached", "recomputed"])
+def test_two_encoder_and_two_classifier_rounds(make_experiment, network, features):
+    strategy = fedconcat(rounds=2, initial="clusters", clusters=3)
+    strategy = replace(strategy, post_training=replace(strategy.post_training, features=features))
+    local = {"momentum": 0.9, "lr": 0.05}
+    experiment = make_experiment(
+        network=NETWORKS[network], strategy=strategy, clients_per_round=4, rounds=4, local=local
+    )
+    simulation = Simulation(experiment)
+    state = simulation.initial()
+    naive = NaiveFedConcat(
+        [network_of(simulation, NETWORKS[network]) for _ in range(3)],
+        state.membership.argmax(1).tolist(),
+        data_of(simulation),
+        NaiveClients(**local),
+        0,
+    )
+    for index in range(4):
+        state, _ = simulation.advance(state)
+        cohort = select(0, index, 6, 4).tolist()
+        if index < 2:
+            naive.encoder_round(index, cohort)
+        else:
+            if index == 2:
+                naive.begin()
+            naive.classifier_round(index, cohort, 3)
+    for model, own in zip(state.frozen, naive.networks, strict=True):
+        for name, view in simulation.network.layout.views(model).items():
+            torch.testing.assert_close(view, own.state_dict()[name], rtol=1e-5, atol=1e-6)
+    head = simulation.stage(state).network.layout.views(state.server.model)
+    torch.testing.assert_close(head["head.weight"], naive.head.weight.detach(), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(head["head.bias"], naive.head.bias.detach(), rtol=1e-5, atol=1e-6)
+    inputs = simulation.dataset.inputs[60:].float() / 255
+    predictions = naive.head(naive.features(inputs)).argmax(1)
+    expected = (predictions == simulation.dataset.targets[60:]).double().mean().item()
+    assert simulation.test(state)["test/accuracy"] == pytest.approx(expected)
+
+
+def test_at_most_three_steps_and_the_plain_mean(make_experiment):
+    # batches of 4: clients with 3, 12, 8, 5, 20, 12 samples make 1, 3, 2, 2, 3, 3 steps on 3, 12, 8, 5, 12, 12 samples
+    experiment = make_experiment(network=mlp, strategy=fedconcat(rounds=1, clusters=2), clients_per_round=6, rounds=2)
+    before = after(simulation := Simulation(experiment), 1)
+    state, _ = simulation.advance(before)
+    assert state.totals.client_samples - before.totals.client_samples == 52
+    server = simulation.stage(state).experiment.strategy.server
+    senders = Senders(clients=torch.arange(2), samples=torch.tensor([1, 300]))
+    assert server.weights(state.server, senders).tolist() == [1, 1]
+
+
+# --- the concatenated network ----------------------------------------------------------------------------------------
+
+
+def test_logits_are_the_sum_of_the_clusters(make_experiment, tmp_path):
+    strategy = fedconcat(rounds=1, initial="clusters", clusters=3)
+    simulation = Simulation(make_experiment(network=NETWORKS["batch_norm"], strategy=strategy, rounds=3))
+    state = after(simulation, 2)
+    handed = simulation._handed_over(state)
+    results.save_model(simulation, handed, tmp_path / "model.safetensors")
+    build = NETWORKS["batch_norm"]
+    spec = simulation.dataset.spec
+    each = []
+    for server in state.models:
+        network = build(spec)
+        network.load_state_dict(simulation.network.layout.views(server.model), strict=False)
+        each.append(network.eval())
+    wide = nn.Sequential()
+    wide.add_module("encoder", ParallelEncoders([build(spec).encoder for _ in range(3)]))
+    wide.add_module("head", nn.Linear(36, 3))
+    missing, unexpected = wide.load_state_dict(load_file(tmp_path / "model.safetensors"), strict=False)
+    assert not unexpected
+    assert all(name.endswith("num_batches_tracked") for name in missing)
+    inputs = simulation.dataset.inputs.float() / 255
+    with torch.no_grad():
+        summed = sum(network(inputs) for network in each)
+        torch.testing.assert_close(wide.eval()(inputs), summed, rtol=0, atol=1e-5)
+    before, now = simulation.test(state), simulation.test(handed)  # the ensemble, and the concatenated network
+    assert now["test/loss"] == pytest.approx(before["test/loss"], abs=1e-5)
+    expected = nn.functional.cross_entropy(summed[60:], simulation.dataset.targets[60:]).item()
+    assert before["test/loss"] == pytest.approx(expected, abs=1e-5)
+
+
+def test_two_heads_side_by_side_add_up():
+    from fedrun.parameters import Layout, Slot
+    from fedrun.post_training import joined_heads
+
+    layout = Layout((Slot("head.weight", (2, 1), 0, 2), Slot("head.bias", (2,), 2, 4)), 4, 4, slice(0, 4), 2, 1)
+    # on the feature 1 of each encoder the clusters' logits are (1, 2) and (3, -1)
+    weight, bias = joined_heads([torch.tensor([1.0, 1, 0, 1]), torch.tensor([2.0, 1, 1, -2])], layout)
+    assert (weight @ torch.ones(2) + bias).tolist() == [4, 1]
+
+
+def test_clients_that_test_alone_use_their_clusters_model(make_experiment):
+    population = replace(build_experiment(compose().config).population, test_share=0.5)
+    experiment = make_experiment(
+        network=mlp, strategy=fedconcat(clusters=3), clients_per_round=6, population=population, sizes=[10] * 6
+    )
+    simulation = Simulation(experiment)
+    state = after(simulation, 2)
+    accuracies = []
+    for client in range(6):
+        own = simulation.federation.own_test[client]
+        network = mlp(simulation.dataset.spec)
+        network.load_state_dict(
+            simulation.network.layout.views(state.models[int(state.membership[client].argmax())].model)
+        )
+        predicted = network(simulation.dataset.inputs[own].float() / 255).argmax(1)
+        accuracies.append((predicted == simulation.dataset.targets[own]).double().mean().item())
+    measured = simulation.test(state)
+    assert measured["clients/accuracy_mean"] == pytest.approx(sum(accuracies) / 6)
+    assert measured["test/accuracy"] == pytest.approx(sum(accuracies) / 6)  # five test samples each
+
+
+# --- costs -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("clustering", "reported"), [("label_distributions", 3), ("random_inputs", 0)])
+def test_costs_follow_the_paper(make_experiment, clustering, reported):
+    """N (2 S T_e + K (S − s) + 2 s_K T_c), and C numbers once from every client that reports its labels.
+
+    The wide classifier has s_K = K s − (K − 1) C numbers, for its K biases are summed up to one; the paper writes K s.
+    """
+    strategy = fedconcat(clustering, rounds=3, clusters=2)
+    state = after(Simulation(make_experiment(network=mlp, strategy=strategy, clients_per_round=6, rounds=5)), 5)
+    size, head, wide = 16 * 6 + 6 + 6 * 3 + 3, 6 * 3 + 3, 2 * 6 * 3 + 3
+    assert state.totals.params_up == 6 * (2 * size + 3 * wide + reported)
+    assert state.totals.params_down == 6 * (2 * size + 2 * (size - head) + 3 * wide)
+    assert state.totals.forward_samples == 2 * 60  # two encoders on every training sample, once
+
+
+# --- kill and resume -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("round", [0, 1, 2, 3])
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        ("strategy=fedconcat", "strategy.clustering.balanced=true"),
+        ("strategy=fedconcat_id", "strategy.clustering.inputs=50"),
+        ("strategy=fesem", "strategy/post_training=classifier", "hardware.client_memory_gb=0.0"),
+    ],
+)
+def test_killed_in_every_stage(strategy, round, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Two encoder rounds, two classifier rounds; ended before the first, between any two, and within both stages."""
+    monkeypatch.setattr(session, "plot_labels", lambda _, path: path.write_bytes(b""))
+    monkeypatch.setattr(session, "plot_curves", lambda _, path, __: path.write_bytes(b""))
+    setting = ("rounds=4", "strategy.post_training.rounds=2", "strategy.clustering.clusters=3", "partition.clients=6")
+    small = ("model.hidden=[8]", "tracking=none", "evaluation.train_clients=true", "hardware.threads=1")
+    whole, parted = (compose([*strategy, *setting, *small, f"output_dir={tmp_path / n}"]) for n in ("whole", "parted"))
+    run(whole, build_experiment(whole.config))
+    with pytest.raises(KeyboardInterrupt):
+        run(parted, build_experiment(parted.config), [Interrupts(round)])
+    run(parted, build_experiment(parted.config))
+    assert rows(parted.folder) == rows(whole.folder)
+    for name in ("model.safetensors", "clients.parquet"):
+        assert (parted.folder / name).read_bytes() == (whole.folder / name).read_bytes()
+
+
+# --- inferred clusters -----------------------------------------------------------------------------------------------
+
+
+def test_random_inputs_find_the_clusters():
+    """Clients whose labels are those of one of five disjoint pairs: all are told apart."""
+    setting = ("partition=clusters", "local.epochs=20", "local.lr=0.1", "hardware.threads=1", "strategy=fedconcat_id")
+    simulation = Simulation(build_experiment(compose(setting).config))
+    state, _ = simulation.advance(simulation.initial())
+    truth = option("strategy/clustering", "label_distributions", clusters=5).before(simulation._place)
+    together = [(m @ m.T) > 0 for m in (state.membership, truth)]
+    assert torch.equal(*together)
+
+
+def test_refused_before_the_first_round(make_experiment):
+    strategy = fedconcat(rounds=1, clusters=2)
+    crowd = replace(strategy, post_training=replace(strategy.post_training, clients_per_round=7))
+    with pytest.raises(InputError, match=r"post_training.clients_per_round=7: the federation has 6 clients"):
+        Simulation(make_experiment(network=mlp, strategy=crowd))
+    with pytest.raises(InputError, match=r"clusters=7: there are 6 clients"):
+        Simulation(make_experiment(network=mlp, strategy=fedconcat("random_inputs", clusters=7))).initial()
+
+
+# --- refusals --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (("strategy=fedconcat", "rounds=20", "strategy.post_training.rounds=20"), "allowed: 1 to 19, or a share"),
+        (("strategy=fedconcat", "strategy/client=feddyn", "strategy/server=feddyn"), "does not go with clusters"),
+        (("strategy=ifca", "strategy/client=solo", "strategy/server=solo"), "does not go with clusters"),
+        (("strategy=ifca", "strategy/server=fedumf"), "does not go with clusters"),
+        (("strategy=ifca", "strategy/client=fedsoft"), "needs 'centres' from the server"),
+        (("strategy=fedconcat", "appeal=warmup"), "choose appeal=none"),
+        (("strategy=ifca", "population.test_share=0.2", "evaluation.tuning_steps=3"), "needs one global model"),
+    ],
+)
+def test_what_does_not_go_together(overrides, message):
+    with pytest.raises(InputError, match=message):
+        build_experiment(compose(overrides).config)

@@ -1,0 +1,186 @@
+"""FedUmf: worked numbers, networks against a server whose idle clients all train, reductions, costs, divergence."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from fedrun import simulation as simulation_module
+from fedrun.config import option
+from fedrun.datasets.base import Dataset, Scaled, Spec
+from fedrun.executors.base import Task
+from fedrun.experiment import Strategy
+from fedrun.selection import select
+from fedrun.simulation import Simulation
+
+from ..executors.test_executors import poisoned_experiment
+from .naive_averaging import NaiveClients
+from .naive_fedumf import NaiveFedUmf, NaiveFedUmfFedDC
+from .test_averaging import (
+    COHORT,
+    NETWORKS,
+    SGD,
+    UNIFORM,
+    assert_equal_after,
+    batch_norm,
+    data_of,
+    final_model,
+    mlp,
+    network_of,
+)
+from .test_feddc import feddc
+
+
+def fedumf(alpha: float, drift: float | None = None) -> Strategy:
+    client = SGD if drift is None else option("strategy/client", "feddc", alpha=drift)
+    return Strategy(client=client, server=option("strategy/server", "fedumf", alpha=alpha))
+
+
+class Constant(nn.Module):
+    """One feature that is always 1."""
+
+    def forward(self, x):
+        return torch.ones(len(x), 1)
+
+
+def one_number(spec):
+    """A model of one number θ per class, 1 at the start; only the first is used."""
+    head = nn.Linear(1, spec.classes, bias=False)
+    nn.init.ones_(head.weight)
+    return nn.Sequential(OrderedDict(encoder=Constant(), head=head))
+
+
+def half_square(self, logits, targets, constants):
+    """(θ - 0)^2 / 2 for samples of class 0, (θ - 4)^2 / 2 for those of class 1."""
+    return (logits[:, 0] - 4.0 * targets) ** 2 / 2
+
+
+@pytest.mark.parametrize("executor", ["in_process", "vectorized"])
+def test_three_rounds_of_two_quadratic_clients(make_experiment, monkeypatch, executor):
+    """M = 1, S = {1}, {2}, {2}. g = -0.1, 0.3; client 2 starts at 0.9 + 0.15; the last time it was not idle before."""
+    inputs, targets = torch.zeros(4, 1, 4, 4, dtype=torch.uint8), torch.tensor([0, 1, 0, 1])
+    dataset = Dataset(Spec((1, 4, 4), 2), Scaled(255.0), inputs, targets, 2, None, ("a", "b"), "squares")
+    cohorts = [torch.tensor([client]) for client in (0, 1, 1, 0)]
+    monkeypatch.setattr(type(SGD), "loss", half_square)
+    monkeypatch.setattr(simulation_module, "select", lambda _, index, *__: cohorts[index])
+    experiment = make_experiment(
+        sizes=(1, 1),
+        dataset=dataset,
+        network=one_number,
+        strategy=fedumf(0.5),
+        clients_per_round=1,
+        rounds=4,
+        hardware={"executor": executor},
+    )
+    simulation = Simulation(experiment)
+    state, found = simulation.initial(), []
+    for _ in range(3):
+        state, _ = simulation.advance(state)
+        found.append(state.server.model[0].item())
+    assert found == pytest.approx([0.9, 1.345, 1.6105], abs=1e-6)
+
+
+LOCAL = {
+    "falling rate": {"lr": 0.3, "lr_decay": 0.5, "momentum": 0.5, "weight_decay": 0.01},
+    "steps": {"epochs": None, "steps": 3},
+}
+
+
+@pytest.mark.parametrize(
+    ("network", "executor"), [("mlp", "in_process"), ("mlp", "vectorized"), ("batch_norm", "in_process")]
+)
+@pytest.mark.parametrize("local", LOCAL.values(), ids=LOCAL)
+@pytest.mark.parametrize("drift", [None, 0.3], ids=["sgd", "feddc"])
+def test_networks(make_experiment, network, local, drift, executor):
+    """Computing only those who will be selected equals training everybody."""
+    build = NETWORKS[network]
+    experiment = make_experiment(
+        network=build,
+        local=local,
+        strategy=fedumf(0.8, drift),
+        clients_per_round=3,
+        rounds=5,
+        seed=2,
+        hardware={"executor": executor},
+    )
+    simulation = Simulation(experiment)
+    arguments = (network_of(simulation, build), data_of(simulation), NaiveClients(**local), 2)
+    naive = (
+        NaiveFedUmf(*arguments, fusion=0.8) if drift is None else NaiveFedUmfFedDC(*arguments, fusion=0.8, alpha=drift)
+    )
+    assert_equal_after(simulation, naive, rounds=5, cohort=3)
+    assert naive.fused >= 4
+    cohorts = [set(select(2, t, 6, 3).tolist()) for t in range(5)]
+    late = [(now & after) - before for before, now, after in zip(cohorts, cohorts[1:], cohorts[2:], strict=False)]
+    assert any(late)  # somebody who was idle is selected twice in a row: the second time it starts at θ
+
+
+@pytest.mark.parametrize("network", [mlp, batch_norm])
+def test_without_fusion_it_is_fedavgs_plain_mean(make_experiment, network):
+    plain = make_experiment(network=network, strategy=Strategy(client=SGD, server=UNIFORM), clients_per_round=COHORT)
+    assert torch.equal(final_model(replace(plain, strategy=fedumf(0.0)), 4), final_model(plain, 4))
+    assert not torch.allclose(final_model(replace(plain, strategy=fedumf(1.0)), 4), final_model(plain, 4), atol=1e-3)
+
+
+@pytest.mark.parametrize(("alpha", "cohort"), [(0.0, COHORT), (0.7, 6)])
+def test_without_idle_displacements_it_is_feddc(make_experiment, alpha, cohort):
+    plain = make_experiment(network=batch_norm, strategy=feddc(0.3), clients_per_round=cohort)
+    fused = replace(plain, strategy=fedumf(alpha, 0.3))
+    assert torch.equal(final_model(fused, 4), final_model(plain, 4))
+
+
+def test_everybody_computes_and_listens_and_the_cohort_sends(make_experiment):
+    """60 samples in all, two epochs, three rounds; P numbers down to six clients, up from four."""
+    simulation = Simulation(
+        make_experiment(network=mlp, strategy=fedumf(1.0), clients_per_round=COHORT, local={"epochs": 2}, rounds=3)
+    )
+    state = simulation.initial()
+    for _ in range(3):
+        state, _ = simulation.advance(state)
+    size = simulation.network.layout.size
+    assert state.totals.client_samples == 3 * 2 * 60
+    assert (state.totals.params_down, state.totals.params_up) == (3 * 6 * size, 3 * COHORT * size)
+
+
+def test_a_displacement_lasts_for_one_round(make_experiment):
+    """After every round only those remember one who were idle in it and are selected in the next."""
+    simulation = Simulation(make_experiment(network=mlp, strategy=fedumf(1.0), clients_per_round=3, rounds=6))
+    state = simulation.initial()
+    for round in range(6):
+        now, following = (set(select(0, t, 6, 3).tolist()) for t in (round, round + 1))
+        state, _ = simulation.advance(state)
+        assert set(state.memory.held) == (following - now if round < 5 else set())
+
+
+def test_an_idle_client_that_diverges_is_forgotten(make_experiment):
+    """Client 2 of four trains to infinity while it is idle: it remembers nothing, the others their displacement."""
+    experiment = poisoned_experiment(make_experiment, 2, network=mlp, strategy=fedumf(1.0), local={"epochs": 2})
+    simulation = Simulation(experiment)
+    state = simulation.initial()
+    task = Task(torch.tensor([3, 2, 0]), 0, experiment.strategy.server.broadcast(state.server), state.memory)
+    memory = simulation._executor.idle(task)
+    assert set(memory.held) == {0, 3}
+    assert all(vectors["idle"].isfinite().all() for vectors in memory.held.values())
+
+
+def test_a_displacement_does_not_survive_an_upload_that_is_not_finite(make_experiment, caplog):
+    """An endless displacement makes its client's upload endless: it is left out, and starts afresh the next time."""
+    simulation = Simulation(make_experiment(network=mlp, strategy=fedumf(1.0), clients_per_round=3, rounds=9))
+    state, _ = simulation.advance(simulation.initial())
+    (client, *_) = state.memory.held
+    endless = {"idle": torch.full((simulation.network.layout.trainable,), torch.inf)}
+    state = replace(state, memory=state.memory.updated({client: endless}))
+    with caplog.at_level(logging.WARNING):
+        state, metrics = simulation.advance(state)
+    assert f"round 2: left out, not finite: clients [{client}]" in caplog.text
+    assert (metrics["clients/excluded"], state.totals.excluded) == (1, 1)
+    assert state.server.model.isfinite().all()
+    assert client not in state.memory.held
+    for _ in range(4):
+        state, metrics = simulation.advance(state)
+        assert metrics["clients/excluded"] == 0

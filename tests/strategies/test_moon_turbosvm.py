@@ -1,0 +1,62 @@
+"""MOON as in TurboSVM-FL's code: by hand, networks against a naive server, its reduction to unshuffled FedAvg."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from fedrun.config import option
+from fedrun.experiment import Strategy
+from fedrun.simulation import Simulation
+
+from .naive_averaging import NaiveClients, NaiveFedAvg
+from .naive_local_training import NaiveMoonTurboSVM
+from .test_averaging import COHORT, FEDAVG, NETWORKS, assert_equal_after, data_of, final_model, mlp, network_of
+
+
+def moon(mu: float = 1.0, tau: float = 0.5) -> Strategy:
+    return Strategy(client=option("strategy/client", "moon_turbosvm", mu=mu, tau=tau), server=FEDAVG)
+
+
+def test_the_term_by_hand():
+    """Cosines: 1/√2 with the broadcast model's, 0 and -1 with those of two earlier epochs; τ = 0.5, μ = 2."""
+    z = torch.tensor([[1.0, 0.0]])
+    others = {"model": torch.tensor([[1.0, 1.0]]), "earlier": torch.tensor([[[0.0, 3.0]], [[-2.0, 0.0]]])}
+    near = math.exp(2**0.5)
+    expected = -2 * math.log(near / (near + 1 + math.exp(-2)))
+    assert moon(mu=2.0).client.contrast(z, others, {}).tolist() == pytest.approx([expected], abs=1e-6)
+    one = {**others, "earlier": others["earlier"][:1]}
+    assert moon().client.contrast(z, one, {}).tolist() == pytest.approx([0.2176217], abs=1e-6)  # as MOON's own
+    assert moon().client.contrast(z, {"model": others["model"]}, {}).tolist() == [0.0]
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_networks(make_experiment, network):
+    """Clients of 3, 5 and 20 samples among others, B = 4: short batches, whose negatives are other samples'."""
+    build, local = NETWORKS[network], {"epochs": 3, "momentum": 0.5}
+    experiment = make_experiment(network=build, local=local, strategy=moon(2.0, 0.3), clients_per_round=COHORT)
+    simulation = Simulation(experiment)
+    naive = NaiveMoonTurboSVM(network_of(simulation, build), data_of(simulation), NaiveClients(**local), 0, 2.0, 0.3)
+    assert_equal_after(simulation, naive)
+    without = final_model(make_experiment(network=build, local=local, strategy=moon(0.0), clients_per_round=COHORT), 3)
+    assert not torch.allclose(without, final_model(experiment, 3), atol=1e-3)  # the term did something
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_one_epoch_is_fedavg_in_the_samples_own_order(make_experiment, network):
+    class InOrder(NaiveClients):
+        def batches(self, count, order):
+            return list(torch.arange(count).split(self.batch_size))
+
+    build = NETWORKS[network]
+    simulation = Simulation(make_experiment(network=build, strategy=moon(5.0), clients_per_round=COHORT))
+    assert_equal_after(simulation, NaiveFedAvg(network_of(simulation, build), data_of(simulation), InOrder(), 0))
+
+
+def test_it_remembers_nothing_and_looks_once_more_at_every_sample(make_experiment):
+    simulation = Simulation(make_experiment(network=mlp, strategy=moon(), clients_per_round=6, local={"epochs": 2}))
+    state, _ = simulation.advance(simulation.initial())
+    assert not state.memory.held
+    assert (state.totals.client_samples, state.totals.forward_samples) == (120, 120)

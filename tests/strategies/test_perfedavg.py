@@ -1,0 +1,91 @@
+"""Per-FedAvg: worked numbers and networks against a naive server."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fedrun.config import build_experiment, compose, option
+from fedrun.errors import InputError
+from fedrun.experiment import Strategy
+from fedrun.simulation import Simulation
+
+from .naive_averaging import NaiveClients
+from .naive_local_training import NaivePerFedAvg
+from .test_averaging import COHORT, NETWORKS, UNIFORM, assert_equal_after, data_of, mlp, network_of
+
+
+def client(difference: float | None, alpha: float = 0.1):
+    if difference is None:
+        return option("strategy/client", "perfedavg", alpha=alpha)
+    return option("strategy/client", "perfedavg_hf", alpha=alpha, difference=difference)
+
+
+@pytest.mark.parametrize(("difference", "expected"), [(None, 0.55), (1e-3, 0.595)])
+def test_one_step_on_a_parabola(difference, expected):
+    """f = w^2 / 2, w = 1, α = 0.1, β = 0.5; β's step starts at w, not at the adapted model."""
+    w = torch.tensor([1.0], dtype=torch.float64)
+    direction = client(difference).direction(lambda at, which: at.clone(), w, {})
+    assert (w - 0.5 * direction).item() == pytest.approx(expected, abs=1e-9)
+
+
+def test_which_batch_is_for_what():
+    """f = a/2 w^2 with a = 1, 2, 3 for the three batches: v = 2 * 0.9, Hv = 3 v."""
+    w = torch.tensor([1.0], dtype=torch.float64)
+    gradient = lambda at, which: (which + 1.0) * at  # noqa: E731
+    assert client(None).direction(gradient, w, {}).item() == pytest.approx(1.8)
+    assert client(1e-3).direction(gradient, w, {}).item() == pytest.approx(1.8 * (1 - 0.1 * 3))
+
+
+LOCAL = {
+    "epochs": {"epochs": 2, "lr_decay": 0.5},  # odd numbers of batches: another epoch begins
+    "steps": {"epochs": None, "steps": 3, "momentum": 0.5, "weight_decay": 0.05},
+}
+
+
+@pytest.mark.parametrize(
+    ("network", "executor"), [("mlp", "in_process"), ("mlp", "vectorized"), ("batch_norm", "in_process")]
+)
+@pytest.mark.parametrize("local", LOCAL.values(), ids=LOCAL)
+@pytest.mark.parametrize("difference", [None, 0.1], ids=["fo", "hf"])
+def test_networks(make_experiment, network, executor, local, difference):
+    build = NETWORKS[network]
+    experiment = make_experiment(
+        network=build,
+        local=local,
+        strategy=Strategy(client=client(difference, 0.3), server=UNIFORM),
+        clients_per_round=COHORT,
+        hardware={"executor": executor},
+    )
+    simulation = Simulation(experiment)
+    naive = NaivePerFedAvg(
+        network_of(simulation, build), data_of(simulation), NaiveClients(**local), 0, alpha=0.3, difference=difference
+    )
+    assert_equal_after(simulation, naive)
+
+
+@pytest.mark.parametrize(("difference", "samples"), [(None, 3 * 2 * 2), (0.1, 3 * 2 * 4)])
+def test_every_gradient_counts(make_experiment, difference, samples):
+    """Two clients of two samples, two steps of two batches of one; Hessian-free: the third batch counts twice."""
+    strategy = Strategy(client=client(difference), server=UNIFORM)
+    local = {"epochs": None, "steps": 3, "batch_size": 1}
+    for executor in ("in_process", "vectorized"):
+        experiment = make_experiment(
+            sizes=(2, 2),
+            network=mlp,
+            local=local,
+            strategy=strategy,
+            clients_per_round=2,
+            hardware={"executor": executor},
+        )
+        simulation = Simulation(experiment)
+        assert simulation.advance(simulation.initial())[0].totals.client_samples == samples
+
+
+def test_a_single_batch_is_refused():
+    with pytest.raises(InputError, match="local.batch_size=null: Per-FedAvg needs independent batches"):
+        build_experiment(compose(["strategy=perfedavg", "local.batch_size=null"]).config)
+
+
+def test_the_option_means_plainly():
+    assert build_experiment(compose(["strategy=perfedavg"]).config).strategy.server == UNIFORM

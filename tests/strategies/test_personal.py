@@ -1,0 +1,104 @@
+"""Ditto and FedPer against naive rounds on ordinary modules."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from fedrun.config import build_experiment, compose
+from fedrun.randomness import generator
+from fedrun.selection import select
+from fedrun.simulation import Simulation
+
+from .naive_averaging import NaiveClients, NaiveFedAvg, weighted_mean
+from .test_averaging import COHORT, assert_equal_after, data_of, mlp, network_of
+
+
+def strategy(*overrides: str):
+    return build_experiment(compose(overrides).config).strategy
+
+
+def accuracy(simulation, networks) -> float:
+    """The mean over clients of their own network's accuracy on their own test samples."""
+    each = []
+    for client, network in enumerate(networks):
+        own = simulation.federation.own_test[client]
+        predicted = network(simulation.dataset.inputs[own].float() / 255).argmax(1)
+        each.append((predicted == simulation.dataset.targets[own]).double().mean().item())
+    return sum(each) / len(each)
+
+
+@pytest.fixture
+def setting(default_experiment):
+    population = replace(default_experiment.population, test_share=0.4)
+    return {"network": mlp, "clients_per_round": COHORT, "population": population}
+
+
+def test_dittos_global_model_is_fedavgs(make_experiment, setting):
+    simulation = Simulation(make_experiment(strategy=strategy("strategy=ditto"), **setting))
+    naive = NaiveFedAvg(network_of(simulation, mlp), data_of(simulation), NaiveClients(), 0)
+    assert_equal_after(simulation, naive)
+
+
+def test_dittos_own_models(make_experiment, setting):
+    ditto = strategy("strategy=ditto", "strategy.client.strength=0.5")
+    simulation = Simulation(make_experiment(strategy=ditto, **setting))
+    common, data = network_of(simulation, mlp), data_of(simulation)
+    state, own = simulation.initial(), {}
+    for index in range(4):
+        state, _ = simulation.advance(state)
+        for client in select(0, index, 6, COHORT).tolist():
+            network = own.setdefault(client, copy.deepcopy(common))
+            x, y = data[client]
+            optimizer = torch.optim.SGD(network.parameters(), 0.1)
+            for batch in torch.randperm(len(y), generator=generator(0, "batches", index, client)).split(4):
+                loss = nn.functional.cross_entropy(network(x[batch]), y[batch])
+                for p, w in zip(network.parameters(), common.parameters(), strict=True):
+                    loss = loss + 0.5 / 2 * (p - w.detach()).square().sum()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+        common.load_state_dict(simulation.network.layout.views(state.server.model.clone()))
+        for client, network in own.items():
+            for name, view in simulation.network.layout.views(state.memory.held[client]["own"]).items():
+                torch.testing.assert_close(view, network.state_dict()[name], rtol=1e-5, atol=1e-6)
+    tested = accuracy(simulation, [own.get(client, common) for client in range(6)])
+    assert simulation.test(state)["clients/accuracy_mean"] == pytest.approx(tested)
+    assert state.totals.client_samples == 2 * sum(
+        len(data[client][1]) for index in range(4) for client in select(0, index, 6, COHORT).tolist()
+    )
+
+
+@pytest.mark.parametrize("executor", ["in_process", "vectorized"])
+def test_fedper(make_experiment, setting, executor):
+    simulation = Simulation(
+        make_experiment(strategy=strategy("strategy=fedper"), hardware={"executor": executor}, **setting)
+    )
+    common, data = network_of(simulation, mlp), data_of(simulation)
+    first = copy.deepcopy(common.head)
+    state, heads = simulation.initial(), {}
+    for index in range(4):
+        state, _ = simulation.advance(state)
+        cohort = select(0, index, 6, COHORT).tolist()
+        ends = []
+        for client in cohort:
+            start = copy.deepcopy(common)
+            start.head = copy.deepcopy(heads.get(client, first))
+            order = generator(0, "batches", index, client)
+            ends.append(NaiveClients().train(start, *data[client], order, index)[0])
+            heads[client] = ends[-1].head
+        mean = weighted_mean([end.encoder for end in ends], [float(len(data[client][1])) for client in cohort])
+        common.encoder.load_state_dict(mean)
+        for name, view in simulation.network.layout.views(state.server.model).items():
+            torch.testing.assert_close(view, common.state_dict()[name], rtol=1e-5, atol=1e-6)
+    own = []
+    for client in range(6):
+        own.append(copy.deepcopy(common))
+        own[-1].head = heads.get(client, first)
+    assert simulation.test(state)["clients/accuracy_mean"] == pytest.approx(accuracy(simulation, own))
+    encoder = 16 * 6 + 6
+    assert (state.totals.params_up, state.totals.params_down) == (4 * COHORT * encoder, 4 * COHORT * encoder)

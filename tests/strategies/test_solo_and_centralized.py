@@ -1,0 +1,138 @@
+"""Training alone and training in one place: what federated learning lies between."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from fedrun.config import option
+from fedrun.errors import RunError
+from fedrun.experiment import Strategy
+from fedrun.randomness import generator
+from fedrun.simulation import Simulation
+
+from ..executors.test_executors import poisoned_experiment
+from .test_averaging import FEDAVG, NETWORKS, SGD, data_of, final_model, mlp, network_of
+
+SOLO = Strategy(client=option("strategy/client", "solo"), server=option("strategy/server", "solo"))
+CENTRALIZED = Strategy(client=option("strategy/client", "centralized"), server=FEDAVG)
+
+
+def advanced(experiment, rounds):
+    simulation = Simulation(experiment)
+    state = simulation.initial()
+    for _ in range(rounds):
+        state, _ = simulation.advance(state)
+    return simulation, state
+
+
+def plain_sgd(simulation, build, samples, batches_of, epochs, lr, momentum):
+    """A network trained by one persistent optimizer on these samples."""
+    inputs, labels = samples
+    network = network_of(simulation, build).train()
+    optimizer = torch.optim.SGD(network.parameters(), lr, momentum)
+    for epoch in range(epochs):
+        for batch in batches_of(epoch, len(labels)):
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(network(inputs[batch]), labels[batch]).backward()
+            optimizer.step()
+    return network
+
+
+def order_of(client):
+    return lambda epoch, count: torch.randperm(count, generator=generator(0, "batches", epoch, client)).split(4)
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_centralized_is_one_run_of_sgd_over_all_samples(make_experiment, network):
+    """Three rounds of one epoch: momentum goes on from round to round."""
+    build = NETWORKS[network]
+    simulation, state = advanced(
+        make_experiment(network=build, strategy=CENTRALIZED, local={"momentum": 0.9, "lr": 0.02}), 3
+    )
+    assert len(simulation.federation.train) == 1 and simulation.cohort_size == 1
+    (samples,) = data_of(simulation)
+    trained = plain_sgd(simulation, build, samples, order_of(0), 3, 0.02, 0.9)
+    for name, own in simulation.network.layout.views(state.server.model).items():
+        torch.testing.assert_close(own, trained.state_dict()[name], rtol=1e-5, atol=1e-6)
+    assert (state.totals.params_up, state.totals.params_down, state.totals.client_samples) == (0, 0, 180)
+
+
+@pytest.mark.parametrize("executor", ["in_process", "vectorized"])
+def test_solo_is_a_run_of_sgd_for_every_client(make_experiment, executor):
+    simulation, state = advanced(
+        make_experiment(
+            network=mlp,
+            strategy=SOLO,
+            local={"momentum": 0.9, "lr": 0.02},
+            clients_per_round=1.0,
+            hardware={"executor": executor},
+        ),
+        3,
+    )
+    accuracies, inputs = [], simulation.dataset.inputs[60:].float() / 255
+    for client, samples in enumerate(data_of(simulation)):
+        trained = plain_sgd(simulation, mlp, samples, order_of(client), 3, 0.02, 0.9)
+        for name, own in simulation.network.layout.views(state.memory.held[client]["own"]).items():
+            torch.testing.assert_close(own, trained.state_dict()[name], rtol=1e-5, atol=1e-6)
+        right = trained.eval()(inputs).argmax(1) == simulation.dataset.targets[60:]
+        accuracies.append(right.double().mean().item())
+    assert simulation.test(state)["test/accuracy"] == pytest.approx(sum(accuracies) / 6)
+    assert torch.equal(state.server.model, simulation.initial().server.model)
+    assert (state.totals.params_up, state.totals.params_down) == (0, 0)
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("local", [{"epochs": 2}, {"momentum": 0.9, "lr": 0.02}, {"epochs": None, "steps": 7}])
+def test_solo_with_one_client_is_centralized(make_experiment, network, local):
+    build = {"network": NETWORKS[network], "local": local, "sizes": (30,), "clients_per_round": 1}
+    alone, own = advanced(make_experiment(strategy=SOLO, **build), 3)
+    pooled, state = advanced(make_experiment(strategy=CENTRALIZED, **build), 3)
+    assert torch.equal(own.memory.held[0]["own"], state.server.model)
+    assert alone.test(own) == pooled.test(state)
+
+
+def test_centralized_with_one_batch_is_fedsgd_with_one_client(make_experiment):
+    local = {"batch_size": None, "epochs": 1}
+    pooled = make_experiment(network=mlp, strategy=CENTRALIZED, local=local)
+    fedsgd = Strategy(client=option("strategy/client", "fedsgd"), server=FEDAVG)
+    simulation = Simulation(pooled)
+    order = simulation.federation.train[0]
+    single = make_experiment(network=mlp, strategy=fedsgd, local=local, sizes=(60,), clients_per_round=1)
+    assert sorted(order.tolist()) == sorted(Simulation(single).federation.train[0].tolist())
+    torch.testing.assert_close(final_model(pooled, 3), final_model(single, 3), rtol=1e-5, atol=1e-6)
+
+
+def test_fedavg_with_one_client_is_centralized_without_momentum(make_experiment):
+    build = {"network": NETWORKS["batch_norm"], "sizes": (30,), "clients_per_round": 1, "local": {"epochs": 2}}
+    central, single = (make_experiment(strategy=s, **build) for s in (CENTRALIZED, Strategy(client=SGD, server=FEDAVG)))
+    assert torch.equal(final_model(central, 3), final_model(single, 3))
+    momentum = {"epochs": 2, "momentum": 0.9}
+    forgetful, lasting = (final_model(replace(e, local=replace(e.local, **momentum)), 3) for e in (single, central))
+    assert not torch.allclose(forgetful, lasting, atol=1e-3)
+
+
+@pytest.mark.parametrize("executor", ["in_process", "vectorized"])
+def test_a_client_that_diverges_alone_is_counted_and_keeps_its_last_model(make_experiment, caplog, executor):
+    experiment = poisoned_experiment(
+        make_experiment, 2, network=mlp, strategy=SOLO, local={"epochs": 2}, hardware={"executor": executor}
+    )
+    _, state = advanced(experiment, 2)
+    assert set(state.memory.held) == {0, 1, 3}
+    assert state.totals.excluded == 2
+    assert "round 2: left out, not finite: clients [2]" in caplog.text
+    assert all(vectors["own"].isfinite().all() for vectors in state.memory.held.values())
+    everybody = poisoned_experiment(make_experiment, 0, 1, 2, 3, network=mlp, strategy=SOLO, local={"epochs": 2})
+    with pytest.raises(RunError, match="round 1: no client's upload was finite"):
+        advanced(everybody, 1)
+
+
+def test_a_client_that_rests_keeps_its_own_model(make_experiment):
+    simulation, first = advanced(make_experiment(network=mlp, strategy=SOLO, clients_per_round=3), 1)
+    cohort = set(first.memory.held)
+    second, _ = simulation.advance(first)
+    for client in cohort - set(simulation.cohort(first)[0].tolist()):
+        assert torch.equal(second.memory.held[client]["own"], first.memory.held[client]["own"])
+    assert len(cohort) == 3

@@ -1,0 +1,183 @@
+"""Metrics over clients: worked numbers, clients without tests, local tuning, personal models, clients.parquet."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow.parquet
+import pytest
+import torch
+
+from fedrun.appeal.base import OwnResults, Thresholds
+from fedrun.per_client import ClientResults
+from fedrun.population import Population
+from fedrun.randomness import address, generator
+from fedrun.results import save_clients
+from fedrun.simulation import Simulation
+
+from .appeal.test_thresholds import TESTED, measured, warmup
+from .strategies.naive_averaging import NaiveClients
+from .strategies.test_averaging import NETWORKS, mlp
+from .strategies.test_solo_and_centralized import SOLO
+
+NAN = float("nan")
+
+
+def of(*values: float) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def judged(loss: torch.Tensor, rho: torch.Tensor, accuracy: torch.Tensor, solo: torch.Tensor | None) -> ClientResults:
+    return ClientResults.of(OwnResults(loss + 5, loss, accuracy), Thresholds(rho + 9, rho, solo), "test")
+
+
+def test_gm_appeal_is_strict():
+    """(0.5, 1.2, 0.9) below (0.6, 1.0, 0.9): 1/3."""
+    found = judged(of(0.5, 1.2, 0.9), of(0.6, 1.0, 0.9), of(0.5, 0.5, 0.5), None)
+    assert found.appeal is not None and found.appeal.tolist() == [True, False, False]
+    assert found.metrics()["gm_appeal"] == pytest.approx(1 / 3)
+
+
+def test_the_preferred_model_is_chosen_by_loss():
+    """The first client's own model would be better, the third's worse: 0.2, 0.3, 0.1 are counted, not the maxima."""
+    found = judged(of(0.5, 1.2, 0.9), of(0.6, 1.0, 0.9), of(0.2, 0.9, 0.8), of(0.7, 0.3, 0.1))
+    assert found.metrics()["preferred_accuracy"] == pytest.approx((0.2 + 0.3 + 0.1) / 3)
+
+
+def test_clients_without_tests_are_left_out_and_counted():
+    found = judged(of(0.5, NAN, 0.9), of(0.6, NAN, 0.9), of(0.5, NAN, 1.0), of(0.25, NAN, 0.5)).metrics()
+    assert found == {
+        "loss_mean": pytest.approx(0.7),
+        "accuracy_mean": 0.75,
+        "untested": 1.0,
+        "gm_appeal": 0.5,
+        "preferred_accuracy": 0.5,
+    }
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("lr", [None, 0.02])
+def test_local_tuning(make_experiment, network, lr):
+    """Every client, seen or not, makes three steps on the model as it is; the metrics are those of the result."""
+    build = NETWORKS[network]
+    made = make_experiment(
+        network=build,
+        population=TESTED,
+        clients_per_round=2,
+        appeal=warmup(steps=2),
+        local={"lr": 0.3, "lr_decay": 0.5},
+    )
+    simulation = Simulation(replace(made, evaluation=replace(made.evaluation, tuning_steps=3, tuning_lr=lr)))
+    state, _ = simulation.advance(simulation.initial())
+    metrics, unseen = simulation.test(state), simulation.federation.unseen
+    assert unseen is not None
+    for name, train, test in (
+        ("clients", simulation.federation.train, simulation.federation.own_test),
+        ("unseen", unseen.train, unseen.test),
+    ):
+        losses, accuracies, appeals = [], [], []
+        for client in range(len(train)):
+            start = build(simulation.dataset.spec)
+            start.load_state_dict(simulation.network.layout.views(state.server.model.clone()), strict=False)
+            own = train[client]
+            inputs, labels = simulation.dataset.inputs[own].float() / 255, simulation.dataset.targets[own]
+            order = generator(address(0, f"alone/{name}", 1), "batches", 0, client)
+            clients = NaiveClients(lr=0.15 if lr is None else lr, epochs=None, steps=3)
+            tuned, _ = clients.train(start, inputs, labels, order, 0)
+            loss, accuracy = measured(tuned, simulation, test[client])
+            losses.append(loss)
+            accuracies.append(accuracy)
+            appeals.append(loss < simulation.assessment.thresholds[name].test[client].item())
+        assert metrics[f"{name}/tuned_loss_mean"] == pytest.approx(sum(losses) / len(train), rel=1e-4)
+        assert metrics[f"{name}/tuned_accuracy_mean"] == pytest.approx(sum(accuracies) / len(train))
+        assert metrics[f"{name}/tuned_gm_appeal"] == pytest.approx(sum(appeals) / len(train))
+    assert metrics["clients/tuned_loss_mean"] != metrics["clients/loss_mean"]
+
+
+def rows_of(simulation, state, tmp_path):
+    save_clients(simulation, state, tmp_path / "clients.parquet")
+    return pyarrow.parquet.read_table(tmp_path / "clients.parquet").to_pylist()
+
+
+def test_the_rows_of_all_clients(make_experiment, tmp_path):
+    """Six clients of 1, 12, 8, 5, 20 and 12 samples, two of them unseen, half of them flipped; then the test set."""
+    population = Population(unseen_clients=2, test_share=0.4, flipped_share=0.5, seed=None)
+    simulation = Simulation(
+        make_experiment(
+            network=mlp,
+            sizes=(1, 12, 8, 5, 20, 12),
+            population=population,
+            clients_per_round=2,
+            appeal=warmup(5),
+            seed=1,
+        )
+    )
+    state, _ = simulation.advance(simulation.initial())
+    rows = rows_of(simulation, state, tmp_path)
+    federation = simulation.federation
+    assert federation.unseen is not None and federation.flipped is not None
+    network = mlp(simulation.dataset.spec)
+    network.load_state_dict(simulation.network.layout.views(state.server.model.clone()))
+    expected = []
+    for name, train, test, flipped in (
+        ("clients", federation.train, federation.own_test, federation.flipped),
+        ("unseen", federation.unseen.train, federation.unseen.test, federation.unseen.flipped),
+    ):
+        rho = simulation.assessment.thresholds[name].test
+        for client in range(len(train)):
+            tested = len(test[client]) > 0
+            loss, accuracy = measured(network, simulation, test[client]) if tested else (None, None)
+            expected.append(
+                {
+                    "client": train.name(client),
+                    "samples": len(train[client]),
+                    "loss": loss if loss is None else pytest.approx(loss, rel=1e-5),
+                    "accuracy": accuracy if accuracy is None else pytest.approx(accuracy),
+                    "threshold": rho[client].item() if tested else None,
+                    "appeal": loss < rho[client].item() if tested else None,
+                    "seen": name == "clients",
+                    "attacker": False,
+                    "flipped": bool(flipped[client]),
+                }
+            )
+    assert rows[:6] == expected
+    assert sum(row["flipped"] for row in rows) == 3
+    assert sum(row["loss"] is None for row in rows) == 1
+    assert rows[6]["samples"] == 30 and rows[6]["threshold"] is None and not rows[6]["seen"]
+    metrics = simulation.test(state)
+    assert metrics["clients/untested"] + metrics["unseen/untested"] == 1
+
+
+def personal(simulation, state):
+    """Every client's own network."""
+    for client in range(len(simulation.federation.train)):
+        network = mlp(simulation.dataset.spec)
+        network.load_state_dict(simulation.network.layout.views(state.memory.held[client]["own"]))
+        yield network
+
+
+@pytest.mark.parametrize("tests", [0.0, 0.4])
+def test_personal_models_are_judged_each_by_itself(make_experiment, tmp_path, tests):
+    """On the client's test samples, or where it has none on its training samples; no model is the test set's."""
+    population = Population(unseen_clients=0, test_share=tests, flipped_share=0.0, seed=None)
+    simulation = Simulation(
+        make_experiment(network=mlp, strategy=SOLO, population=population, clients_per_round=1.0, appeal=warmup(3))
+    )
+    state, _ = simulation.advance(simulation.initial())
+    federation, rows = simulation.federation, rows_of(simulation, state, tmp_path)
+    rho = simulation.assessment.thresholds["clients"]
+    for client, network in enumerate(personal(simulation, state)):
+        own = federation.train[client] if federation.own_test is None else federation.own_test[client]
+        loss, _ = measured(network, simulation, own)
+        assert rows[client]["loss"] == pytest.approx(loss, rel=1e-5)
+        assert rows[client]["appeal"] == (loss < (rho.test if tests else rho.train)[client].item())
+    assert (rows[6]["samples"], rows[6]["loss"], rows[6]["accuracy"]) == (30, None, None)
+
+
+def test_training_results_of_personal_models(make_experiment, tmp_path):
+    simulation = Simulation(make_experiment(network=mlp, strategy=SOLO, clients_per_round=1.0))
+    state, _ = simulation.advance(simulation.initial())
+    rows = rows_of(simulation, state, tmp_path)
+    for client, network in enumerate(personal(simulation, state)):
+        loss, accuracy = measured(network, simulation, simulation.federation.train[client])
+        assert (rows[client]["loss"], rows[client]["accuracy"]) == pytest.approx((loss, accuracy), rel=1e-5)
