@@ -9,7 +9,7 @@ SCALE ?= full
 TABLES := $(subst /,-,$(patsubst conf/experiment/%.yaml,%,$(wildcard conf/experiment/*/table*.yaml)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types bench bench-data results constraints clean $(TABLES)
+.PHONY: help demo test test-slow lint types bench bench-data results constraints clean $(TABLES)
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -27,6 +27,9 @@ demo: $(INSTALLED) ## FedAvg and TurboSVM-FL side by side on scikit-learn's digi
 
 test: $(INSTALLED) lint types ## Lint, types and the test suite
 	$(BIN)/pytest -n auto --dist loadfile
+
+test-slow: $(INSTALLED) ## Runs over torchrun's processes: a restart, two machines (network namespaces, as root)
+	$(BIN)/pytest -m slow
 
 lint: $(INSTALLED) ## ruff
 	$(BIN)/ruff check .

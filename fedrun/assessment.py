@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 
@@ -18,8 +19,11 @@ from fedrun.own_models import own_results
 from fedrun.parameters import FlatNetwork
 from fedrun.per_client import ClientResults
 from fedrun.randomness import address
+from fedrun.ranks import ALONE, Ranks
 from fedrun.state import State
 from fedrun.training import LocalTraining, Samples
+
+T = TypeVar("T")
 
 Metrics = dict[str, float]
 
@@ -40,6 +44,7 @@ class Assessment:
         samples: the dataset on its device.
         initial_model: ``[P]``, where clients begin that train alone.
         cache: folder where thresholds are kept for other runs of the same clients; None: nowhere.
+        ranks: the processes that evaluate together: all call the same methods, and have the same answers.
     """
 
     def __init__(
@@ -50,6 +55,7 @@ class Assessment:
         samples: Samples,
         initial_model: torch.Tensor,
         cache: Path | None,
+        ranks: Ranks = ALONE,
     ) -> None:
         self.experiment = experiment
         self.federation = federation
@@ -57,6 +63,7 @@ class Assessment:
         self.samples = samples
         self._initial_model = initial_model
         self._cache = cache
+        self._ranks = ranks
         self._newest: tuple[State, dict[int, SampleResults]] | None = None
 
     @cached_property
@@ -67,7 +74,7 @@ class Assessment:
         if self._cache is None or not self.experiment.appeal.trained:
             return self._computed_thresholds()
         name = key(self.experiment, self.federation.dataset.fingerprint)
-        return cached(self._cache / f"{name}.safetensors", self._computed_thresholds)
+        return cached(self._cache / f"{name}.safetensors", self._computed_thresholds, self._ranks)
 
     def _computed_thresholds(self) -> dict[str, Thresholds]:
         experiment = self.experiment
@@ -109,6 +116,7 @@ class Assessment:
             experiment.hardware.executor,
             experiment.evaluation.batch_size,
             of_train,
+            self._ranks,
         )
 
     def metrics(self, state: State) -> Metrics:
@@ -126,10 +134,8 @@ class Assessment:
         if self.federation.own_test is not None:
             return pooled_metrics(self._personal_results(state, self.federation.own_test), classes)
         # Without a global model and without test samples of their own, every client is tested on all test samples.
-        each = [
-            pooled_metrics(self._evaluate(models, self.federation.test.samples), classes)
-            for models in self._personal_models(state)
-        ]
+        test = self.federation.test.samples
+        each = self._by_client(state, lambda _, models: pooled_metrics(self._evaluate(models, test), classes))
         return {name: sum(metrics[name] for metrics in each) / len(each) for name in each[0]}
 
     def results(self, state: State, indices: torch.Tensor) -> SampleResults:
@@ -141,8 +147,19 @@ class Assessment:
             self._newest = (state, {})
         known = self._newest[1]
         if id(indices) not in known:  # the federation's own tensors, which live as long as this object
-            known[id(indices)] = self._evaluate([server.model for server in state.models], indices)
+            known[id(indices)] = self._evaluate_together([server.model for server in state.models], indices)
         return known[id(indices)]
+
+    def _evaluate_together(self, models: Sequence[torch.Tensor], indices: torch.Tensor) -> SampleResults:
+        """Evaluate on all ranks, each on some of the very batches that one process would form."""
+        ranks, size = self._ranks, self.experiment.evaluation.batch_size
+        if ranks.count == 1:
+            return self._evaluate(models, indices)
+        batches = -(-len(indices) // size)
+        bounds = [size * (batches * rank // ranks.count) for rank in (ranks.number, ranks.number + 1)]
+        own, nothing = indices[slice(*bounds)], torch.zeros(0)
+        found = self._evaluate(models, own) if len(own) else SampleResults(nothing, nothing.long(), nothing.long())
+        return joined(ranks.gathered(found))
 
     def _evaluate(self, models: Sequence[torch.Tensor], indices: torch.Tensor) -> SampleResults:
         how = self.experiment.evaluation
@@ -206,27 +223,35 @@ class Assessment:
         clustered = len(state.models) > 1 and self.federation.own_test is not None
         return clustered or self.experiment.strategy.client.personal is not None
 
-    def _personal_models(self, state: State) -> list[list[torch.Tensor]]:
-        """The models ``[P]`` that serve each client, by the sum of their logits.
+    def _serving(self, state: State, client: int) -> list[torch.Tensor]:
+        """The models ``[P]`` that serve a client, by the sum of their logits.
 
         Its own model where it has one, otherwise the global one; the one that counts most for it where there are
         several, and all of them for a client that has not been assigned yet.
         """
-        half, clients = self.experiment.strategy.client, len(self.federation.train)
-        everything = [server.model for server in state.models]
+        half, everything = self.experiment.strategy.client, [server.model for server in state.models]
         if half.personal is None:
-            rows = torch.zeros(clients, len(everything)) if state.membership is None else state.membership
-            return [[everything[int(row.argmax())]] if row.any() else everything for row in rows]
-        held, layout = state.memory.held, self.network.layout
-        return [
-            [half.own_model(everything[0], kept[half.personal].to(everything[0]), layout)]
-            if half.personal in (kept := held.get(client, {}))
-            else everything
-            for client in range(clients)
-        ]
+            row = torch.zeros(len(everything)) if state.membership is None else state.membership[client]
+            return [everything[int(row.argmax())]] if row.any() else everything
+        kept = state.memory.held.get(client, {}).get(half.personal)
+        if kept is None:
+            return everything
+        return [half.own_model(everything[0], kept.to(everything[0]), self.network.layout)]
+
+    def _by_client(self, state: State, measure: Callable[[int, list[torch.Tensor]], T]) -> list[T]:
+        """Measure, for every client, the models that serve it.
+
+        Each rank measures for the clients whose own models it holds, and for its part of those that have none.
+        """
+        ranks, everyone = self._ranks, range(len(self.federation.train))
+        name = self.experiment.strategy.client.personal
+        held = [client for client, vectors in state.memory.held.items() if name in vectors]
+        holder = {client: rank for rank, clients in enumerate(ranks.gathered(held)) for client in clients}
+        own = [client for client in everyone if holder.get(client, client % ranks.count) == ranks.number]
+        measured = {client: measure(client, self._serving(state, client)) for client in own}
+        everywhere = {client: found for part in ranks.gathered(measured) for client, found in part.items()}
+        return [everywhere[client] for client in everyone]
 
     def _personal_results(self, state: State, own: Shares) -> SampleResults:
         """The models that serve each client on some samples of the client's own, in their order."""
-        return joined(
-            [self._evaluate(models, own[client]) for client, models in enumerate(self._personal_models(state))]
-        )
+        return joined(self._by_client(state, lambda client, models: self._evaluate(models, own[client])))

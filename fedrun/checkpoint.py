@@ -145,10 +145,7 @@ def load(path: Path, identity: Identity, initial: State, store: VectorStore) -> 
         if found.data != identity.data:
             raise InputError(f"{path}: was made with other data (the dataset's content has changed since); {advice}")
         device = initial.server.model.device
-        models = tuple(
-            ServerState(each["model"].to(device), {name: slot.to(device) for name, slot in each["slots"].items()})
-            for each in content["models"]
-        )
+        models = tuple(ServerState(each["model"], each["slots"]).to(device) for each in content["models"])
         frozen = tuple(model.to(device) for model in content["frozen"])
         expected, slots = initial.server.model.shape, initial.server.slots.keys()
         if any(model.shape != expected for model in frozen or [server.model for server in models]) or (

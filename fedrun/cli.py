@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from fedrun.deferred import defer
 from fedrun.errors import InputError, RunError
+from fedrun.ranks import ALONE, START, RankLostError, Ranks, join, launched
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -33,6 +34,8 @@ INTERRUPTED = 130
 def main() -> None:
     """The ``fedrun`` command."""
     defer("torch")
+    if launched():
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # a lost connection is told in one line, not in forty
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises its errors instead of printing them over many lines
     sys.argv[1:] = options_first(sys.argv[1:])
     sys.exit(_guarded())
@@ -65,8 +68,32 @@ def _guarded() -> int:
     except Exception as error:  # only the composition of the configuration is left, and Hydra's output folder
         from fedrun.composition_errors import explain
 
-        print(f"fedrun: {explain(error, sys.argv[1:])}", file=sys.stderr)
-        return BAD_INPUT
+        return _composition_failed(explain(error, sys.argv[1:]))
+
+
+def _composition_failed(line: str) -> int:
+    """Say once, however many processes there are, that no configuration could be composed."""
+    ranks = ALONE
+    try:
+        ranks = _ranks()
+        with ranks.together():
+            raise InputError(line)
+    except (InputError, RunError) as error:
+        return _ended(ranks, error)
+
+
+def _ranks() -> Ranks:
+    """The processes that torchrun has started, or this one."""
+    return join() if launched() else ALONE
+
+
+def _ended(ranks: Ranks, error: InputError | RunError) -> int:
+    """Say, once for all processes, why the run ends; the exit status."""
+    if ranks.leads:
+        print(f"fedrun: {error}", file=sys.stderr, flush=True)
+    if ranks.leave(str(error), isinstance(error, RankLostError)):
+        print(f"fedrun: {error}", file=sys.stderr, flush=True)
+    return BAD_INPUT if isinstance(error, InputError) else FAILED
 
 
 class Defect(Exception):  # noqa: N818 - it is the word for what went wrong
@@ -86,8 +113,12 @@ def job(config: DictConfig) -> None:
 
 def _single_job(config: DictConfig) -> None:
     """A run by itself: it ends with its result table, or ends the process with an exit status."""
+    ranks = ALONE
     try:
-        composed, experiment = _checked(config)
+        ranks = _ranks()
+        with ranks.together():
+            composed, experiment = _checked(config)
+            _check_start(experiment)
 
         # Only now is it worth loading what runs need and refused configurations do not.
         from rich.console import Console
@@ -99,20 +130,31 @@ def _single_job(config: DictConfig) -> None:
         if experiment.study is not None:
             print(_carried_out(experiment.study, composed.folder, experiment.seed))
             return
+        if not ranks.leads:
+            _log_to_screen(logging.CRITICAL)
+            run(composed, experiment, ranks=ranks)
+            ranks.leave()
+            return
         _log_to_screen(logging.INFO)
         if not experiment.overwrite and finished(composed.folder):
             print(f"{composed.title}: finished earlier; overwrite=true computes it again", flush=True)
-        Console().print(result_table(run(composed, experiment, _observers(experiment, experiment.display))))
-    except InputError as error:
-        print(f"fedrun: {error}", file=sys.stderr)
-        sys.exit(BAD_INPUT)
-    except RunError as error:
-        print(f"fedrun: {error}", file=sys.stderr)
-        sys.exit(FAILED)
+        watched_by = _observers(experiment, experiment.display)
+        Console().print(result_table(run(composed, experiment, watched_by, ranks=ranks)))
+        ranks.leave()
+    except (InputError, RunError) as error:
+        sys.exit(_ended(ranks, error))
     except BrokenPipeError:
         raise
     except Exception as error:  # not foreseen: kept apart from what the composition raises, and shown in full
         raise Defect("please report this") from error
+
+
+def _check_start(experiment: Experiment) -> None:
+    """Refuse a way of starting that does not go with the hardware."""
+    if experiment.hardware.distributed and not launched():
+        raise InputError(f"hardware=distributed: runs in processes that torchrun starts: {START}")
+    if launched() and not experiment.hardware.distributed:
+        raise InputError("started by torchrun, as one of several processes, but without hardware=distributed")
 
 
 def _carried_out(study: Study, folder: Path, seed: int) -> str:
@@ -144,6 +186,7 @@ def _sweep_job(config: DictConfig) -> None:
     summary, failure = None, None
     try:
         composed, experiment = _checked(config)
+        _check_start(experiment)
         if experiment.study is not None:
             raise InputError("a study does not go into a sweep; start it by itself")
         earlier = not experiment.overwrite and finished(composed.folder) is not None

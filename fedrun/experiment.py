@@ -179,6 +179,7 @@ class Experiment:
         self._check_appeal()
         self._check_stages()
         self._check_uploads()
+        self._check_distributed()
         if self.stop_at_targets and not self.targets:
             raise InputError("stop_at_targets=true needs at least one target, such as targets=[0.9]")
 
@@ -217,6 +218,18 @@ class Experiment:
             raise InputError(
                 f"evaluation.tuning_steps={self.evaluation.tuning_steps} needs one global model, and there are several "
                 "in a strategy with clusters; set it to 0"
+            )
+
+    def _check_distributed(self) -> None:
+        """Refuse what one process alone can carry out."""
+        if not self.hardware.distributed:
+            return
+        if self.study is not None:
+            raise InputError("hardware=distributed is for runs, and a study is computed by one process; choose another")
+        if self.strategy.clusters().several or self.strategy.afterwards().last_rounds(self.rounds):
+            raise InputError(
+                "hardware=distributed takes strategies with one global model and one stage, and this strategy has "
+                "clusters or a further stage; choose hardware=cpu or hardware=gpu"
             )
 
     def _check_appeal(self) -> None:

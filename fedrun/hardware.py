@@ -10,6 +10,7 @@ from annotated_types import Ge
 from pydantic.dataclasses import dataclass
 
 from fedrun.errors import InputError
+from fedrun.ranks import ALONE, Ranks
 from fedrun.recipe import STRICT
 
 
@@ -25,6 +26,8 @@ class Hardware:
         deterministic: on a GPU, use deterministic kernels only, so that a repeated run is identical.
         client_memory_gb: main memory for what clients remember between rounds, GiB; the rest is memory-mapped in the
             run's folder.
+        distributed: spread the run over the processes that torchrun has started. With ``cuda`` each takes the GPU of
+            its number on its machine.
     """
 
     device: str
@@ -32,12 +35,14 @@ class Hardware:
     threads: Annotated[int, Ge(1)] | None
     deterministic: bool
     client_memory_gb: Annotated[float, Ge(0)]
+    distributed: bool
 
-    def prepare(self, parallel_jobs: int) -> torch.device:
+    def prepare(self, parallel_jobs: int, ranks: Ranks = ALONE) -> torch.device:
         """Apply the settings to this process and return the device.
 
         Args:
             parallel_jobs: how many runs share the machine.
+            ranks: that carry out this run together; those on one machine share it, too.
 
         Raises:
             InputError: there is no such device.
@@ -51,9 +56,23 @@ class Hardware:
         if device.type == "cuda" and not 0 <= (device.index or 0) < torch.cuda.device_count():  # 999 overflows to -25
             found = torch.cuda.device_count()
             raise InputError(f"hardware.device={self.device}: PyTorch sees {found} CUDA devices here; try hardware=cpu")
+        if device.type == "cuda" and ranks.count > 1:
+            device = self._own_gpu(device, ranks)
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        torch.set_num_threads(self.threads or max(1, cores // parallel_jobs))
+        torch.set_num_threads(self.threads or max(1, cores // (parallel_jobs * ranks.local_count)))
         if device.type == "cuda" and self.deterministic:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
             torch.use_deterministic_algorithms(True, warn_only=True)
         return device
+
+    def _own_gpu(self, device: torch.device, ranks: Ranks) -> torch.device:
+        """The GPU of one of several ranks: NCCL wants one for each."""
+        found = torch.cuda.device_count()
+        if device.index is not None or ranks.local_count > found:
+            raise InputError(
+                f"hardware.device={self.device}: {ranks.local_count} processes were started on a machine with {found} "
+                "CUDA devices, each wants one of its own; allowed: hardware.device=cuda, and at most as many processes"
+            )
+        own = torch.device("cuda", ranks.local)
+        torch.cuda.set_device(own)
+        return own

@@ -11,6 +11,7 @@ import torch
 from fedrun.client_memory import ClientMemory
 from fedrun.clustering.base import Clustering, Place, Sent
 from fedrun.executors.base import Executor, Gathering, Progress, Task, Visit
+from fedrun.executors.distributed import Distributed
 from fedrun.state import State
 from fedrun.strategies.base import CENTRES, MODEL, ClientHalf, CohortUpdate, ServerHalf, ServerState, Vectors
 
@@ -71,7 +72,8 @@ class LocalWork:
     """How rounds of local work are carried out.
 
     Attributes:
-        executor: trains.
+        executor: trains clients.
+        team: carries out whole tasks: the executor, or those of several processes.
         client: the strategy's client half.
         server: its server half.
         clustering: who belongs to which model.
@@ -80,6 +82,7 @@ class LocalWork:
     """
 
     executor: Executor
+    team: Executor | Distributed
     client: ClientHalf
     server: ServerHalf
     clustering: Clustering
@@ -130,7 +133,7 @@ class LocalWork:
                 updates.append(None)
                 continue
             task = self._task(state, model, members, memory)
-            update, memory = self.executor.run(self.server, server, task, _beyond(progress, done))
+            update, memory = self.team.run(self.server, server, task, _beyond(progress, done))
             updates.append(update)
             tasks.append(task)
             done += len(members)

@@ -8,8 +8,10 @@ from fedrun.appeal.base import OwnResults
 from fedrun.evaluation import evaluate
 from fedrun.executors.base import NOTHING, Task, Workplace
 from fedrun.executors.choice import chosen
+from fedrun.executors.distributed import balanced
 from fedrun.federation import Shares
 from fedrun.parameters import FlatNetwork
+from fedrun.ranks import ALONE, Ranks
 from fedrun.strategies.base import MODEL
 from fedrun.strategies.sgd import SGD
 from fedrun.training import LocalTraining, Samples
@@ -26,6 +28,7 @@ def own_results(
     executor: str,
     batch_size: int,
     of_train: bool = True,
+    ranks: Ranks = ALONE,
 ) -> OwnResults:
     """Let every client train the model ``[P]`` by itself, and measure the result on its own samples.
 
@@ -40,17 +43,24 @@ def own_results(
         executor: which one does it.
         batch_size: samples per forward pass of the measurement.
         of_train: whether to measure on the training samples, too.
+        ranks: share the clients out among themselves; each has all results.
     """
     work = Workplace(network=network, samples=samples, clients=train, client=SGD(), local=local, seed=seed)
-    train_loss, test_loss, accuracy = (torch.full((len(train),), float("nan"), dtype=torch.float64) for _ in range(3))
+    clients = torch.arange(len(train))
+    if ranks.count > 1:
+        clients = clients[balanced(train.sizes.tolist(), ranks.count) == ranks.number]
+    found = torch.full((3, len(train)), float("nan"), dtype=torch.float64)
+    train_loss, test_loss, accuracy = found
     workers = chosen(executor, work, warns=False)  # the federated training meets the same refusal, and says so
-    for visit in workers.visits(Task(torch.arange(len(train)), 0, {MODEL: model}, NOTHING)):
-        client = visit.position
+    for visit in workers.visits(Task(clients, 0, {MODEL: model}, NOTHING)) if len(clients) else ():
+        client = int(clients[visit.position])
         network.load(visit.model)
         if of_train:
             train_loss[client] = evaluate(network, samples, train[client], batch_size).losses.double().mean()
         if test is not None and len(own := test[client]):
-            found = evaluate(network, samples, own, batch_size)
-            test_loss[client] = found.losses.double().mean()
-            accuracy[client] = (found.predictions == found.targets).double().mean()
+            tested = evaluate(network, samples, own, batch_size)
+            test_loss[client] = tested.losses.double().mean()
+            accuracy[client] = (tested.predictions == tested.targets).double().mean()
+    for others, results in ranks.gathered((clients, found[:, clients])):
+        found[:, others] = results
     return OwnResults(train_loss, test_loss, accuracy)

@@ -89,23 +89,15 @@ def save_clients(simulation: Simulation, state: State, path: Path) -> None:
     Loss, accuracy, threshold and appeal are those of the final model (untuned) on the client's own test samples, or,
     where it has none, on its training samples (the loss alone where thresholds are compared with training losses; null
     where ``evaluation.train_clients`` is off). ``samples`` counts training samples, for holders of test samples those.
+
+    The ranks of a run must all call this; the leader writes.
     """
     import pyarrow
     import pyarrow.parquet
 
-    simulation = simulation.stage(state)
-    federation, assessment = simulation.federation, simulation.assessment
-    train, test, unseen = federation.train, federation.test, federation.unseen
-    measured = assessment.clients(state)
-    rows = _rows(train, _judged(measured, SEEN) or _training(simulation, state), True, federation.flipped)
-    for client in federation.attackers:
-        rows[client]["attacker"] = True
-    if unseen is not None:
-        rows += _rows(unseen.train, _judged(measured, UNSEEN), False, unseen.flipped)
-    if simulation.experiment.strategy.client.personal is None:
-        rows += _rows(test, _losses(*per_holder(assessment.results(state, test.samples), test)), False, None)
-    else:  # no model is everybody's
-        rows += _rows(test, None, False, None)
+    rows = _client_rows(simulation.stage(state), state)
+    if not simulation.ranks.leads:
+        return
     schema = pyarrow.schema(
         [
             ("client", pyarrow.string()),
@@ -122,6 +114,23 @@ def save_clients(simulation: Simulation, state: State, path: Path) -> None:
     partial = path.with_suffix(".partial")
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows, schema), partial)
     partial.replace(path)
+
+
+def _client_rows(simulation: Simulation, state: State) -> list[dict[str, Any]]:
+    """The rows of all clients and holders, from the simulation of the stage in which the state is."""
+    federation, assessment = simulation.federation, simulation.assessment
+    train, test, unseen = federation.train, federation.test, federation.unseen
+    measured = assessment.clients(state)
+    rows = _rows(train, _judged(measured, SEEN) or _training(simulation, state), True, federation.flipped)
+    for client in federation.attackers:
+        rows[client]["attacker"] = True
+    if unseen is not None:
+        rows += _rows(unseen.train, _judged(measured, UNSEEN), False, unseen.flipped)
+    if simulation.experiment.strategy.client.personal is None:
+        rows += _rows(test, _losses(*per_holder(assessment.results(state, test.samples), test)), False, None)
+    else:  # no model is everybody's
+        rows += _rows(test, None, False, None)
+    return rows
 
 
 def _judged(measured: dict[str, dict[str, ClientResults]], population: str) -> ClientResults | None:

@@ -6,8 +6,8 @@ import logging
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from fedrun.assessment import Metrics
 from fedrun.checkpoint import Checkpoint, Identity
 from fedrun.config import Composed
 from fedrun.experiment import Experiment
+from fedrun.ranks import ALONE, Ranks
 from fedrun.report.curves import plot_curves, read_rows
 from fedrun.report.federation import plot_labels, summarise
 from fedrun.run_folder import (
@@ -35,6 +36,7 @@ from fedrun.run_folder import (
     write_json,
     writing,
 )
+from fedrun.scattered_memory import ScatteredMemory
 from fedrun.simulation import Simulation
 from fedrun.state import State
 from fedrun.tracking.base import Observer, Row, RunInfo
@@ -43,7 +45,11 @@ log = logging.getLogger(__name__)
 
 
 def run(
-    composed: Composed, experiment: Experiment, observers: Sequence[Observer] = (), parallel_jobs: int = 1
+    composed: Composed,
+    experiment: Experiment,
+    observers: Sequence[Observer] = (),
+    parallel_jobs: int = 1,
+    ranks: Ranks = ALONE,
 ) -> dict[str, Any]:
     """Carry out a run in its folder, or take it up where it was left; return its summary.
 
@@ -51,27 +57,52 @@ def run(
     run continues from its checkpoint and ends with the metrics of an uninterrupted one. On Ctrl-C a checkpoint is
     written before ``KeyboardInterrupt`` goes on.
 
+    Several ranks carry out a run together, each calling this function; only the leader touches the folder.
+
     Args:
         composed: the configuration and how it came about.
         experiment: built from it.
         observers: see :class:`fedrun.tracking.base.Observer`; one that raises is dropped with a warning.
         parallel_jobs: how many runs share this machine's cores.
+        ranks: the processes that carry out this run together.
 
     Raises:
         InputError: the data, the hardware or the run's folder cannot be used.
         RunError: the run cannot go on.
     """
-    folder = composed.folder
-    if not experiment.overwrite and (summary := finished(folder)) is not None:
+    folder, earlier = composed.folder, None
+    ranks.require_same("the configuration", f"{composed.hash}, seed {experiment.seed}")
+    with ranks.together():
+        if ranks.leads and not experiment.overwrite:
+            earlier = finished(folder)
+        if ranks.leads and earlier is None:
+            require_writable(folder)
+    if (summary := ranks.told(earlier)) is not None:
         return summary
-    require_writable(folder)
-    cache = Path(experiment.output_dir) / "thresholds"
-    simulation = Simulation(experiment, parallel_jobs, cache, folder / MEMORY)
-    with opened(folder), writing(folder), logged_to(folder / "run.log"):
-        if experiment.overwrite:
-            clear(folder)
+    simulation = simulated(experiment, folder, parallel_jobs, ranks)
+    with ExitStack() as held:
+        with ranks.together():
+            if ranks.leads:
+                for context in (opened(folder), writing(folder), logged_to(folder / "run.log")):
+                    held.enter_context(context)
+                if experiment.overwrite:
+                    clear(folder)
         session = Session(composed, experiment, simulation, observers)
         return session.run()
+
+
+def simulated(experiment: Experiment, folder: Path, parallel_jobs: int, ranks: Ranks) -> Simulation:
+    """The simulation of a run with this folder."""
+    cache = Path(experiment.output_dir) / "thresholds"
+    memory_file = folder / MEMORY if ranks.leads else None
+    found = None
+    for first in (True, False):  # of the ranks on a machine: it may have to fetch or convert the data for the others
+        with ranks.together():
+            if first is (ranks.local == 0):
+                found = Simulation(experiment, parallel_jobs, cache, memory_file, ranks=ranks)
+    assert found is not None
+    ranks.require_same("data with the fingerprint", found.dataset.fingerprint)
+    return found
 
 
 @contextmanager
@@ -100,7 +131,7 @@ class LogFile(logging.FileHandler):
 
 
 class Session:
-    """One process's work on a run whose folder it holds."""
+    """One process's work on a run whose folder it, or the leader of its ranks, holds."""
 
     def __init__(
         self, composed: Composed, experiment: Experiment, simulation: Simulation, observers: Sequence[Observer]
@@ -108,18 +139,17 @@ class Session:
         self.composed = composed
         self.experiment = experiment
         self.simulation = simulation
+        self.ranks = simulation.ranks
         self.folder = composed.folder
         self.observers = list(observers)
         self.identity = Identity(composed.hash, experiment.seed, simulation.dataset.fingerprint)
         self.began = time.perf_counter()
         self._saved: Checkpoint | None = None
+        self._scattered: ScatteredMemory | None = None
 
     def run(self) -> dict[str, Any]:
         """Resume or begin, run the missing rounds, write the results; the summary."""
-        stable = self._saved = self.resumed()
-        metrics = MetricsFile(self.folder / METRICS, stable.metrics_bytes)
-        rows = list(read_rows(self.folder / METRICS))
-        self.describe()
+        stable, metrics, rows = self.resumed()
         try:
             self.tell("on_start", self.info(stable, rows))
             stable = self.rounds(stable, metrics, rows)
@@ -128,15 +158,32 @@ class Session:
             return summary
         finally:
             self.tell("close")
-            metrics.close()
+            if metrics is not None:
+                metrics.close()
 
-    def resumed(self) -> Checkpoint:
-        """The checkpoint of an interrupted run, or the beginning of a new one."""
-        initial = self.simulation.initial()
-        path = self.folder / CHECKPOINT
-        if path.exists():
-            return checkpoints.load(path, self.identity, initial, self.simulation.store)
-        return Checkpoint(initial, 0, uuid.uuid4().hex[:12], 0.0)
+    def resumed(self) -> tuple[Checkpoint, MetricsFile | None, list[Row]]:
+        """The checkpoint of an interrupted run, or the beginning of a new one; the leader's metrics file; its rows."""
+        stable, metrics = Checkpoint(self.simulation.initial(), 0, uuid.uuid4().hex[:12], 0.0), None
+        path, rows = self.folder / CHECKPOINT, list[Row]()
+        with self.ranks.together():
+            if self.ranks.leads:
+                if path.exists():
+                    stable = checkpoints.load(path, self.identity, stable.state, self.simulation.store)
+                metrics = MetricsFile(self.folder / METRICS, stable.metrics_bytes)
+                rows = list(read_rows(self.folder / METRICS))
+                self.describe()
+        self._saved = stable
+        if self.ranks.count == 1:
+            return stable, metrics, rows
+        state, homes = stable.state, self.simulation.homes
+        memory = state.memory
+        if homes is not None:
+            self._scattered = ScatteredMemory(self.ranks, homes, memory.keep)
+            memory = self._scattered.deal(memory)
+        models = tuple(server.to("cpu") for server in state.models)
+        round, models, totals, rows = self.ranks.told((state.round, models, state.totals, rows))
+        models = tuple(server.to(self.simulation.device) for server in models)
+        return replace(stable, state=State(round, models, memory, totals)), metrics, rows
 
     def describe(self) -> None:
         """Record the configuration, and say who holds which samples."""
@@ -148,7 +195,7 @@ class Session:
         for line in str(summarise(self.simulation.federation)).splitlines():
             log.info(line)
 
-    def rounds(self, stable: Checkpoint, metrics: MetricsFile, rows: list[Row]) -> Checkpoint:
+    def rounds(self, stable: Checkpoint, metrics: MetricsFile | None, rows: list[Row]) -> Checkpoint:
         """Run the rounds that are missing.
 
         ``stable`` always is a state together with the length of the metrics file that belongs to it, so that whatever
@@ -159,12 +206,13 @@ class Session:
 
         def reached(state: State) -> Checkpoint:
             spent = earlier + time.perf_counter() - self.began
-            return Checkpoint(state, metrics.size, stable.tracking_id, spent)
+            return Checkpoint(state, 0 if metrics is None else metrics.size, stable.tracking_id, spent)
 
         def record(state: State, measured: Metrics) -> None:
             row = self.row(state, measured)
-            with writing(self.folder / METRICS):
-                row = metrics.append(row)
+            if metrics is not None:
+                with writing(self.folder / METRICS):
+                    row = metrics.append(row)
             rows.append(row)
             self.tell("on_row", row)
 
@@ -180,15 +228,23 @@ class Session:
                 if number % experiment.evaluation.every == 0 or number == experiment.rounds:
                     record(state, measured)
                 stable = reached(state)
-                if time.monotonic() - saved >= experiment.checkpoint_seconds:
+                if self.ranks.told(time.monotonic() - saved >= experiment.checkpoint_seconds):
                     self.save(stable)
                     saved = time.monotonic()
-        finally:
-            self.save(stable)
+        except BaseException:
+            if self._scattered is None:  # otherwise it would take the other ranks, which may be lost or elsewhere
+                self.save(stable)
+            raise
+        self.save(stable)
         return stable
 
     def save(self, stable: Checkpoint) -> None:
-        """Replace the checkpoint."""
+        """Replace the checkpoint; where clients' memories are scattered over ranks, all of them must call this."""
+        if self._scattered is not None:
+            memory = self._scattered.collect(stable.state.memory)
+            stable = replace(stable, state=replace(stable.state, memory=memory))
+        if not self.ranks.leads:
+            return
         with writing(self.folder / CHECKPOINT):
             checkpoints.save(self.folder / CHECKPOINT, stable, self.identity, self.simulation.store)
         self._saved = stable  # the store must not reuse what the checkpoint refers to
@@ -210,14 +266,17 @@ class Session:
     def finish(self, stable: Checkpoint, rows: Sequence[Row]) -> dict[str, Any]:
         """Write the results of a complete run, its summary last."""
         state, choices = stable.state, self.composed.choices
-        names = ("federation.png", "model.safetensors", "clients.parquet", "curves.png")
-        federation, model, clients, curves = (self.folder / name for name in names)
+        clients = self.folder / "clients.parquet"
+        with writing(clients):
+            results.save_clients(self.simulation, state, clients)
+        if not self.ranks.leads:
+            return self.ranks.told({})
+        names = ("federation.png", "model.safetensors", "curves.png")
+        federation, model, curves = (self.folder / name for name in names)
         with writing(federation):  # pictures wait until the end: drawing takes longer than starting
             plot_labels(self.simulation.federation, federation)
         with writing(model):
             results.save_model(self.simulation, state, model)
-        with writing(clients):
-            results.save_clients(self.simulation, state, clients)
         with writing(curves):
             plot_curves({self.composed.title: [rows]}, curves, self.experiment.targets)
         summary = {
@@ -241,7 +300,7 @@ class Session:
         }
         with writing(self.folder / SUMMARY):
             write_json(self.folder / SUMMARY, summary)
-        return summary
+        return self.ranks.told(summary)
 
     def info(self, stable: Checkpoint, rows: Sequence[Row]) -> RunInfo:
         """What observers are told when the run begins."""

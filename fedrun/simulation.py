@@ -17,12 +17,14 @@ from fedrun.clustering.base import Place
 from fedrun.errors import RunError
 from fedrun.executors.base import IDLE, LAST, MOMENTUM, Executor, Task, Workplace, processed
 from fedrun.executors.choice import chosen
+from fedrun.executors.distributed import Distributed
 from fedrun.experiment import Experiment
 from fedrun.federation import Federation, Shares
 from fedrun.local_work import LocalWork, Work
 from fedrun.parameters import FlatNetwork
 from fedrun.population import flip
 from fedrun.randomness import address
+from fedrun.ranks import ALONE, Ranks
 from fedrun.selection import cohort_size, select
 from fedrun.state import State, Totals
 from fedrun.strategies.base import MODEL, Round, ServerState, Vectors
@@ -61,6 +63,8 @@ class Simulation:
         cache: folder where thresholds are kept for other runs of the same clients; None: nowhere.
         memory_file: where what clients remember lies that main memory is not to hold; None: a temporary file.
         federation: who holds which samples; None: what the experiment's recipes make of it.
+        ranks: the processes that carry out the run together, each with a simulation like this one. They must call its
+            methods in the same order; states and metrics are the same for all, but for what clients remember.
 
     Raises:
         InputError: the experiment, its data or its hardware cannot be used.
@@ -73,10 +77,12 @@ class Simulation:
         cache: Path | None = None,
         memory_file: Path | None = None,
         federation: Federation | None = None,
+        ranks: Ranks = ALONE,
     ) -> None:
         experiment.check()
         self.experiment = experiment
-        self.device = experiment.hardware.prepare(parallel_jobs)
+        self.ranks = ranks
+        self.device = experiment.hardware.prepare(parallel_jobs, ranks)
         self.federation = prepared(experiment) if federation is None else federation
         self.dataset = self.federation.dataset
         asked = 1 if experiment.strategy.client.pools else experiment.clients_per_round
@@ -93,7 +99,7 @@ class Simulation:
         self._last_stage: tuple[tuple[torch.Tensor, ...], Simulation] | None = None
         self.store = VectorStore(len(self._initial_model), experiment.hardware.client_memory_gb * 2**30, memory_file)
         self.assessment = Assessment(
-            experiment, self.federation, self.network, self.samples, self._initial_model, cache
+            experiment, self.federation, self.network, self.samples, self._initial_model, cache, ranks
         )
         if experiment.appeal.known and not experiment.appeal.trained:
             _ = self.assessment.thresholds  # a file that cannot be used is refused before anything is written
@@ -118,6 +124,19 @@ class Simulation:
         )
 
     @cached_property
+    def _team(self) -> Executor | Distributed:
+        """Carries out a cohort's work: this process's executor, or those of all ranks."""
+        remembers = bool(self._remembered)
+        return self._executor if self.ranks.count == 1 else Distributed(self._executor, self.ranks, remembers)
+
+    @property
+    def homes(self) -> torch.Tensor | None:
+        """On which rank every client is trained and what it remembers lies, int64 ``[N]``; None where each of the ranks
+        (there may be only one) can train any client.
+        """
+        return self._team.homes if isinstance(self._team, Distributed) else None
+
+    @cached_property
     def _place(self) -> Place:
         experiment = self.experiment
         return Place(self.network, self.samples, self.federation.train, experiment.local, experiment.seed)
@@ -126,24 +145,32 @@ class Simulation:
     def _local_work(self) -> LocalWork:
         strategy = self.experiment.strategy
         return LocalWork(
-            self._executor, strategy.client, strategy.server, strategy.clusters(), self._place, self._fusion
+            self._executor, self._team, strategy.client, strategy.server, strategy.clusters(), self._place, self._fusion
         )
+
+    @property
+    def _remembered(self) -> frozenset[str]:
+        """What clients remember from round to round."""
+        strategy = self.experiment.strategy
+        client, server = strategy.client, strategy.server
+        names = client.remembers | client.remembers_models | client.remembers_heads
+        if server.fusion is not None:
+            names |= {IDLE}
+        if client.keeps_momentum and self.experiment.local.momentum:
+            names |= {MOMENTUM}
+        if strategy.clusters().keeps_last:
+            names |= {LAST}
+        return names
 
     def initial(self) -> State:
         """The state before the first round."""
         experiment, layout = self.experiment, self.network.layout
         client, server = experiment.strategy.client, experiment.strategy.server
-        names = client.remembers | client.remembers_models | client.remembers_heads
-        if server.fusion is not None:
-            names |= {IDLE}
-        if client.keeps_momentum and experiment.local.momentum:
-            names |= {MOMENTUM}
-        lengths = dict.fromkeys(client.remembers_models, layout.size)
+        lengths = {LAST: layout.size, **dict.fromkeys(client.remembers_models, layout.size)}
         lengths |= dict.fromkeys(client.remembers_heads, layout.head_size)
         clustering, clients = experiment.strategy.clusters(), len(self.federation.train)
-        if clustering.keeps_last:
-            names, lengths = names | {LAST}, {**lengths, LAST: layout.size}
-        memory = ClientMemory(tuple(sorted(names)), layout.trainable, lengths=lengths, store=self.store.keep)
+        names = tuple(sorted(self._remembered))
+        memory = ClientMemory(names, layout.trainable, lengths=lengths, store=self.store.keep)
         membership = clustering.before(self._place)
         count = clustering.initial_models if membership is None else membership.shape[1]
         models = tuple(server.init(self._fresh(number), layout, clients) for number in range(count))
@@ -328,7 +355,7 @@ class Simulation:
         idle = following[~torch.isin(following, task.cohort)]
         if not len(idle):
             return memory
-        return self._executor.idle(Task(idle, task.round, task.received, memory))
+        return self._team.idle(Task(idle, task.round, task.received, memory))
 
     def _idle_samples(self, cohort: torch.Tensor) -> int:
         """Samples that all clients outside of the cohort process, were each to train."""

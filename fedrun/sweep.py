@@ -17,6 +17,8 @@ from typing import Any
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
+from fedrun.ranks import launched
+
 OUTCOME = "outcome.json"
 CURVES = "curves.png"
 
@@ -60,8 +62,12 @@ class Sweep(Callback):
         """Refuse the sweep, with exit status 2 and nothing written, if one of its jobs can be refused by its
         configuration alone: better now than in the middle of the night.
         """
-        if refusal := first_refusal(config):
-            print(f"fedrun: {refusal}", file=sys.stderr)
+        refusal = first_refusal(config)
+        if launched():
+            refusal = "torchrun starts the processes of a single run; start a sweep's runs one by one"
+        if refusal:
+            if os.environ.get("RANK", "0") == "0":
+                print(f"fedrun: {refusal}", file=sys.stderr)
             sys.exit(2)
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:

@@ -11,11 +11,14 @@ import json
 import os
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import traceback
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -65,10 +68,60 @@ class Fedrun:
                 for the n-th time, or so many seconds later.
             largest_file: no file can grow larger than this many bytes.
         """
+        (ended,) = self._ordered(arguments, folder, send, kill_at, largest_file, [{}])
+        return ended
+
+    def together(
+        self,
+        ranks: int,
+        *arguments: str,
+        folder: Path,
+        kill_at: tuple[str, str, int, float] | None = None,
+        killed: int = 0,
+        extra: Sequence[tuple[str, ...]] = (),
+    ) -> list[Ended]:
+        """The same command in several processes that find one another as those that torchrun has started.
+
+        Args:
+            ranks: how many.
+            arguments: of the command.
+            folder: where they run.
+            kill_at: as in :meth:`__call__`, for one of them.
+            killed: which one.
+            extra: further arguments of each rank.
+        """
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        common = {"WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        places = [
+            {name: str(value) for name, value in {**common, "RANK": rank, "LOCAL_RANK": rank}.items()}
+            for rank in range(ranks)
+        ]
+        return self._ordered(arguments, folder, None, kill_at, None, places, killed, extra)
+
+    def _ordered(
+        self,
+        arguments: Sequence[str],
+        folder: Path,
+        send: tuple[int, float] | None,
+        kill_at: tuple[str, str, int, float] | None,
+        largest_file: int | None,
+        environments: list[dict[str, str]],
+        killed: int = 0,
+        extra: Sequence[tuple[str, ...]] = (),
+    ) -> list[Ended]:
         assert self._parent.stdin is not None and self._parent.stdout is not None
-        order = [arguments, str(folder), send, kill_at, largest_file]
-        print(json.dumps(order), file=self._parent.stdin, flush=True)
-        return Ended(**json.loads(self._parent.stdout.readline()))
+        commands = [
+            {
+                "arguments": [*arguments, *(extra[number] if extra else ())],
+                "environment": environment,
+                "kill_at": kill_at if number == killed else None,
+            }
+            for number, environment in enumerate(environments)
+        ]
+        print(json.dumps([commands, str(folder), send, largest_file]), file=self._parent.stdin, flush=True)
+        return [Ended(**ended) for ended in json.loads(self._parent.stdout.readline())]
 
 
 def serve() -> None:
@@ -76,20 +129,42 @@ def serve() -> None:
     for package in sys.argv[1:]:
         importlib.import_module(package)
     for line in sys.stdin:
-        arguments, folder, send, kill_at, largest_file = json.loads(line)
-        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, tempfile.TemporaryFile() as note:
-            child = os.fork()
-            if child == 0:
-                become(arguments, folder, [file.fileno() for file in (out, err, note)], kill_at, largest_file)
-            alarm = threading.Timer(send[1] if send else 0, os.kill, (child, send[0] if send else 0))
-            alarm.start()
-            os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)  # it keeps its number until no alarm can go off
-            alarm.cancel()
-            alarm.join()
-            status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-            printed, complained, deferred = map(written, (out, err, note))
-        answer = {"status": status, "out": printed, "err": complained, "deferred": deferred == "True"}
-        print(json.dumps(answer), flush=True)
+        commands, folder, send, largest_file = json.loads(line)
+        with ExitStack() as opened:
+            children = [Child(command, folder, send, largest_file, opened) for command in commands]
+            print(json.dumps([child.ended() for child in children]), flush=True)
+
+
+class Child:
+    """One process that carries out a command."""
+
+    def __init__(
+        self,
+        command: dict[str, Any],
+        folder: str,
+        send: tuple[int, float] | None,
+        largest_file: int | None,
+        opened: ExitStack,
+    ) -> None:
+        self._files = [opened.enter_context(tempfile.TemporaryFile()) for _ in range(3)]  # noqa: SIM115
+        self._number = os.fork()
+        if self._number == 0:
+            os.environ.update(command["environment"])
+            files = [file.fileno() for file in self._files]
+            become(command["arguments"], folder, files, command["kill_at"], largest_file)
+        self._alarm = None if send is None else threading.Timer(send[1], os.kill, (self._number, send[0]))
+        if self._alarm is not None:
+            self._alarm.start()
+
+    def ended(self) -> dict[str, Any]:
+        """Wait for it; how it ended."""
+        os.waitid(os.P_PID, self._number, os.WEXITED | os.WNOWAIT)  # it keeps its number until no alarm can go off
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm.join()
+        status = os.waitstatus_to_exitcode(os.waitpid(self._number, 0)[1])
+        printed, complained, deferred = map(written, self._files)
+        return {"status": status, "out": printed, "err": complained, "deferred": deferred == "True"}
 
 
 def written(file: IO[bytes]) -> str:

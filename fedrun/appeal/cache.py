@@ -11,6 +11,7 @@ import torch
 
 from fedrun.appeal.base import Thresholds
 from fedrun.experiment import Experiment
+from fedrun.ranks import ALONE, Ranks
 
 log = logging.getLogger(__name__)
 
@@ -28,23 +29,38 @@ def key(experiment: Experiment, fingerprint: str) -> str:
     return hashlib.sha256(repr((clients, of.model, of.local, of.appeal)).encode()).hexdigest()[:16]
 
 
-def cached(path: Path, compute: Callable[[], dict[str, Thresholds]]) -> dict[str, Thresholds]:
-    """The thresholds in the file, by population, or, where there is none, those computed now and written to it."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load, save
+def cached(path: Path, compute: Callable[[], dict[str, Thresholds]], ranks: Ranks = ALONE) -> dict[str, Thresholds]:
+    """The thresholds in the file, by population, or, where there is none, those computed now and written to it.
 
-    try:
-        return unpacked(load(path.read_bytes()))
-    except FileNotFoundError:
-        pass
-    except (OSError, SafetensorError, KeyError) as error:
-        log.warning("%s: cannot be used (%s); the thresholds are computed again", path, error)
+    The leader alone touches the file; the ranks compute together.
+    """
+    from safetensors.torch import save
+
+    known = ranks.told(_read(path) if ranks.leads else None)
+    if known is not None:
+        return known
     found = compute()
+    if not ranks.leads:
+        return found
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(f".{id(found)}.partial")  # another run may be writing the same
     partial.write_bytes(save(packed(found)))
     partial.replace(path)
     return found
+
+
+def _read(path: Path) -> dict[str, Thresholds] | None:
+    """The thresholds in the file; None if there is no file that can be used."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
+    try:
+        return unpacked(load(path.read_bytes()))
+    except FileNotFoundError:
+        return None
+    except (OSError, SafetensorError, KeyError) as error:
+        log.warning("%s: cannot be used (%s); the thresholds are computed again", path, error)
+        return None
 
 
 def packed(thresholds: dict[str, Thresholds]) -> dict[str, torch.Tensor]:

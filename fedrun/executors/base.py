@@ -413,4 +413,5 @@ class Gathering:
             accuracy=self._correct / self._seen if self._seen else float("nan"),
             client_samples=self._processed,
             forward_samples=self._compared,
+            accepted_samples=self._seen,
         )

@@ -311,6 +311,7 @@ class CohortUpdate(Senders):
         accuracy: share of those samples that were predicted correctly when they were processed.
         client_samples: samples processed in training (forward and backward), summed over clients.
         forward_samples: samples processed by forward passes only, summed over clients.
+        accepted_samples: samples over which ``loss`` and ``accuracy`` are means.
     """
 
     steps: torch.Tensor
@@ -322,6 +323,7 @@ class CohortUpdate(Senders):
     accuracy: float
     client_samples: int
     forward_samples: int = 0
+    accepted_samples: int = 0
 
 
 @dataclass(frozen=True)
@@ -335,6 +337,10 @@ class ServerState:
 
     model: torch.Tensor
     slots: Vectors = field(default_factory=dict)
+
+    def to(self, device: torch.device | str) -> ServerState:
+        """The same state on a device."""
+        return ServerState(self.model.to(device), {name: slot.to(device) for name, slot in self.slots.items()})
 
 
 def uniform(senders: Senders) -> torch.Tensor:

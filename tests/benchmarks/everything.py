@@ -27,6 +27,7 @@ BENCHMARKS = {
     "turbosvm_server": ["turbosvm_server.py"],
     "partitions": ["partitions.py"],
     "leaf_reading": ["leaf_reading.py"],
+    "distributed_round": ["distributed_round.py"],
 }
 
 

@@ -1,0 +1,219 @@
+"""A cohort's clients shared out over ranks. Each rank trains its share; together they form one update.
+
+The ranks exchange twice in a round: small things as objects (who was accepted, reports, counts, the weight of each
+rank's mean), then one sum over all ranks of everything long (weighted means, and the rows the server half asks for).
+What clients remember does not travel. Every rank then holds the same update and makes the same server step.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from fedrun.client_memory import ClientMemory
+from fedrun.executors.base import Executor, Progress, Task
+from fedrun.ranks import Ranks
+from fedrun.strategies.base import CohortUpdate, ServerHalf, ServerState, Vectors
+
+
+def balanced(loads: Sequence[float], ranks: int) -> torch.Tensor:
+    """To which rank each piece of work goes, int64 ``[n]``: the longest first, always to the rank with least to do.
+
+    Ties go to the lower number, so every rank comes to the same answer. The busiest rank has at most 4/3 of what the
+    best possible sharing would give it (Graham, 1969).
+    """
+    busy = [(0.0, rank) for rank in range(ranks)]
+    shared = [0] * len(loads)
+    for piece in sorted(range(len(loads)), key=lambda piece: (-loads[piece], piece)):
+        load, rank = heapq.heappop(busy)
+        shared[piece] = rank
+        heapq.heappush(busy, (load + loads[piece], rank))
+    return torch.tensor(shared, dtype=torch.int64)
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one rank tells the others of its share of a round, apart from what is long.
+
+    Attributes:
+        update: the share's own, without means and rows.
+        shapes: of its means, by name.
+        width: r, the number of entries in a row; 0 without rows.
+    """
+
+    update: CohortUpdate
+    shapes: dict[str, torch.Size]
+    width: int
+
+
+class Distributed:
+    """Carries out a cohort's local work on several ranks.
+
+    Clients that remember nothing go, round by round, wherever the work is balanced. A client that remembers something
+    has a home, the rank where its memory lies and where it is always trained; homes balance the work of all clients
+    together, so that a single cohort's may be spread less evenly.
+
+    Args:
+        executor: trains this rank's share.
+        ranks: who else there is.
+        remembers: whether clients remember something from round to round.
+
+    Attributes:
+        homes: every client's rank, int64 ``[N]``; None where clients remember nothing.
+    """
+
+    def __init__(self, executor: Executor, ranks: Ranks, remembers: bool) -> None:
+        self._executor = executor
+        self._ranks = ranks
+        self.usual_steps = executor.usual_steps
+        everyone = torch.arange(len(self.usual_steps))
+        self.homes = balanced(self._loads(everyone, self.usual_steps), ranks.count) if remembers else None
+
+    def _loads(self, clients: torch.Tensor, steps: torch.Tensor) -> list[float]:
+        """How many samples clients process that make these numbers of steps, up to a last batch's being smaller."""
+        sizes, batch = self._executor.workplace.clients.sizes[clients], self._executor.workplace.local.batch_size
+        batches = torch.ones_like(sizes) if batch is None else -(-sizes // batch)
+        loads: list[float] = (steps * sizes / batches).tolist()
+        return loads
+
+    def _own(self, task: Task) -> torch.Tensor:
+        """Positions of the cohort's clients that this rank trains, ascending, int64."""
+        if self.homes is not None:
+            ranks = self.homes[task.cohort]
+        else:
+            ranks = balanced(self._loads(task.cohort, self._executor.steps(task)), self._ranks.count)
+        return (ranks == self._ranks.number).nonzero().flatten()
+
+    def _share(self, task: Task) -> Task:
+        """The part of a task that is this rank's."""
+        own = self._own(task)
+        return replace(task, cohort=task.cohort[own], steps=None if task.steps is None else task.steps[own])
+
+    def run(
+        self, server: ServerHalf, state: ServerState, task: Task, progress: Progress
+    ) -> tuple[CohortUpdate, ClientMemory]:
+        """Train the cohort.
+
+        Returns:
+            What the server learns of the round, the same on every rank, and what this rank's clients remember after it.
+
+        Raises:
+            RankLostError: a rank has died.
+        """
+        share, memory, update = self._share(task), task.memory, nothing()
+        if len(share.cohort):
+
+            def scaled(done: int) -> None:
+                progress(done * len(task.cohort) // len(share.cohort))
+
+            update, memory = self._executor.run(server, state, share, scaled)
+        return self._combined(update, task), memory
+
+    def idle(self, task: Task) -> ClientMemory:
+        """Train this rank's clients among those that are not selected; see :meth:`Executor.idle`."""
+        share = self._share(task)
+        return self._executor.idle(share) if len(share.cohort) else task.memory
+
+    def _combined(self, own: CohortUpdate, task: Task) -> CohortUpdate:
+        """One update from all ranks' shares."""
+        shapes = {name: mean.shape for name, mean in own.mean.items()}
+        width = 0 if own.rows is None else own.rows.shape[1]
+        parts = self._ranks.gathered(Part(replace(own, mean={}, rows=None), shapes, width))
+        updates = [part.update for part in parts]
+        places = {client: position for position, client in enumerate(task.cohort.tolist())}
+        clients = torch.cat([update.clients for update in updates])
+        order = torch.tensor([places[client] for client in clients.tolist()], dtype=torch.int64).argsort()
+        total = math.fsum(update.total_weight for update in updates)
+        accepted = sum(update.accepted_samples for update in updates)
+        names = next((update.reports for update in updates if len(update.clients)), {})
+        mean, rows = self._summed(own, parts, task.received, total, order)
+
+        def joined(field: list[torch.Tensor]) -> torch.Tensor:
+            return torch.cat(field)[order]
+
+        return CohortUpdate(
+            clients=clients[order],
+            samples=joined([update.samples for update in updates]),
+            reports={
+                name: joined([update.reports[name] for update in updates if len(update.clients)]) for name in names
+            },
+            steps=joined([update.steps for update in updates]),
+            mean=mean,
+            total_weight=total,
+            rows=rows,
+            excluded=tuple(
+                sorted((client for update in updates for client in update.excluded), key=places.__getitem__)
+            ),
+            loss=_average([(update.loss, update.accepted_samples) for update in updates], accepted),
+            accuracy=_average([(update.accuracy, update.accepted_samples) for update in updates], accepted),
+            client_samples=sum(update.client_samples for update in updates),
+            forward_samples=sum(update.forward_samples for update in updates),
+            accepted_samples=accepted,
+        )
+
+    def _summed(
+        self, own: CohortUpdate, parts: Sequence[Part], received: Vectors, total: float, order: torch.Tensor
+    ) -> tuple[Vectors, torch.Tensor | None]:
+        """The weighted means over all ranks and all rows, from one sum over the ranks.
+
+        A mean is summed up as its difference from what the clients have received under that name: so an entry that no
+        client has moved stays exactly where it was, as it does within one process. A row is added to zeros.
+        """
+        shapes = next((part.shapes for part in parts if part.shapes), {})
+        width = max(part.width for part in parts)
+        lengths = [shape.numel() for shape in shapes.values()]
+        counts = [len(part.update.clients) for part in parts]
+        vector = torch.zeros(sum(lengths) + width * sum(counts), device=self._executor.workplace.network.vector.device)
+        *sums, stacked = torch.split(vector, [*lengths, width * sum(counts)])
+        if total:
+            weight = own.total_weight / total
+        else:  # as in one process: where nobody has a weight, the first client stands for all
+            first = int(order[0]) if len(order) else 0
+            weight = float(sum(counts[: self._ranks.number]) <= first < sum(counts[: self._ranks.number + 1]))
+        anchors = {name: received[name] for name, shape in shapes.items() if _same_shape(received.get(name), shape)}
+        for name, moved in zip(shapes, sums, strict=True):
+            if name in own.mean:
+                moved.copy_(own.mean[name].flatten())
+                if name in anchors:
+                    moved.sub_(anchors[name].flatten())
+                moved.mul_(weight)
+        rows = stacked.view(-1, width) if width else None
+        if rows is not None and own.rows is not None:
+            first = sum(counts[: self._ranks.number])
+            rows[first : first + len(own.rows)] = own.rows
+        self._ranks.add_up(vector)
+        for name, moved in zip(shapes, sums, strict=True):
+            if name in anchors:
+                moved.add_(anchors[name].flatten())
+        mean = {name: moved.view(shape) for (name, shape), moved in zip(shapes.items(), sums, strict=True)}
+        return mean, None if rows is None else rows[order.to(rows.device)]
+
+
+def _same_shape(vector: torch.Tensor | None, shape: torch.Size) -> bool:
+    return vector is not None and vector.shape == shape
+
+
+def _average(parts: Sequence[tuple[float, int]], total: int) -> float:
+    """The mean of means over so many samples each."""
+    return math.fsum(mean * count for mean, count in parts if count) / total if total else float("nan")
+
+
+def nothing() -> CohortUpdate:
+    """The update of no clients."""
+    empty, nan = torch.zeros(0, dtype=torch.int64), float("nan")
+    return CohortUpdate(
+        clients=empty,
+        samples=empty,
+        steps=empty,
+        mean={},
+        total_weight=0.0,
+        rows=None,
+        excluded=(),
+        loss=nan,
+        accuracy=nan,
+        client_samples=0,
+    )

@@ -1,0 +1,116 @@
+"""FedAvg rounds on FEMNIST's shape in two processes of one thread each, against one such process.
+
+32 of 64 clients per round with 227 samples on average, batches of 64, the LEAF CNN; no evaluation. Both run the very
+same rounds, alternately: the second process rests while the first one works alone. Where other work keeps the machine
+busy, time says little; so the processor time of the busiest process is compared, too.
+
+    python tests/benchmarks/distributed_round.py [--pairs 5] [--ranks 2] [--clients 32] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import time
+from pathlib import Path
+
+import torch
+from interleaved import Comparison, interleave
+from random_images import plain_sgd, random_images
+
+from fedrun.config import option
+from fedrun.executors.base import NOTHING, Task, Workplace
+from fedrun.executors.distributed import Distributed
+from fedrun.executors.in_process import InProcess
+from fedrun.federation import Shares
+from fedrun.parameters import FlatNetwork
+from fedrun.ranks import Ranks, join
+from fedrun.strategies.base import MODEL, ServerState
+from fedrun.training import Samples
+
+BATCH, LR = 64, 0.1
+
+
+def sizes(clients: int) -> list[int]:
+    """Samples of each client: 227 on average, unequal like FEMNIST's writers."""
+    draw = torch.Generator().manual_seed(0)
+    return (227 + 80 * torch.randn(clients, generator=draw)).clamp(30, 420).int().tolist()
+
+
+def work(number: int, ranks: int, clients: int, pairs: int, port: int, file: Path | None) -> None:
+    """One process: the first one measures, the others help it in every other round."""
+    os.environ |= {"RANK": str(number), "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    torch.set_num_threads(1)
+    everyone = join()
+    held = sizes(2 * clients)
+    data = random_images(sum(held))
+    shares = Shares(torch.arange(sum(held)), torch.tensor([0, *held]).cumsum(0))
+    torch.manual_seed(0)
+    network = FlatNetwork(option("model", "leaf_femnist_cnn").build(data.spec))
+    start, server = network.vector.clone(), option("strategy/server", "fedavg")
+    executor = InProcess(
+        Workplace(
+            network=network,
+            samples=Samples.of(data, torch.device("cpu")),
+            clients=shares,
+            client=option("strategy/client", "sgd"),
+            local=plain_sgd(LR, BATCH),
+            seed=0,
+        )
+    )
+    spread = Distributed(executor, everyone, remembers=False)
+    cohort = torch.randperm(2 * clients, generator=torch.Generator().manual_seed(1))[:clients]
+    task = Task(cohort, 0, {MODEL: start}, NOTHING)
+
+    def together() -> torch.Tensor:
+        everyone.gathered(None)  # all begin at once
+        return spread.run(server, ServerState(start), task, lambda done: None)[0].mean[MODEL]
+
+    def alone() -> torch.Tensor:
+        return executor.run(server, ServerState(start), task, lambda done: None)[0].mean[MODEL]
+
+    if everyone.leads:
+        difference = (together() - alone()).abs().max().item()
+        assert difference < 1e-5, f"the two differ by {difference}"
+        comparison = interleave(together, alone, pairs)
+    else:
+        for _ in range(pairs + 2):
+            together()
+    began = time.process_time()
+    together()
+    busiest = max(everyone.gathered(time.process_time() - began))
+    if everyone.leads:
+        began = time.process_time()
+        alone()
+        report(everyone, comparison, busiest / (time.process_time() - began), file)
+    everyone.leave()
+
+
+def report(everyone: Ranks, comparison: Comparison, busy: float, file: Path | None) -> None:
+    load = os.getloadavg()[0]
+    print(f"FEMNIST rounds, {everyone.count} processes against 1: {comparison}; {1 / comparison.ratio:.2f} x as fast")
+    print(f"processor time of the busiest process: {busy:.2f} x that of one alone (one measurement)")
+    print(f"load average {load:.1f} on {os.cpu_count()} cores (with the machine to itself: {everyone.count})")
+    if file:
+        found = {"time": comparison.ratio, "processor_time": busy, "load": load}
+        file.write_text(json.dumps({"distributed_round": found}))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--clients", type=int, default=32)
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    arguments = (given.ranks, given.clients, given.pairs, port, given.json)
+    torch.multiprocessing.spawn(work, arguments, nprocs=given.ranks)
+
+
+if __name__ == "__main__":
+    main()
