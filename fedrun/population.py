@@ -89,10 +89,11 @@ def split(shares: Shares, test_share: float, draw: np.random.Generator) -> tuple
     kept = np.maximum(1, np.floor((1 - test_share) * sizes + 1e-9).astype(np.int64))  # 0.6 * 5 is 3
     training = torch.from_numpy(rank < kept[holder])
     shuffled = shares.samples[torch.from_numpy(order)]
-    return tuple(  # type: ignore[return-value]  # it has two elements
-        Shares(shuffled[part], torch.from_numpy(np.concatenate([[0], np.cumsum(held)])), shares.names)
-        for part, held in ((training, np.minimum(kept, sizes)), (~training, np.maximum(sizes - kept, 0)))
-    )
+
+    def part(chosen: torch.Tensor, held: np.ndarray) -> Shares:
+        return Shares(shuffled[chosen], torch.from_numpy(np.concatenate([[0], np.cumsum(held)])), shares.names)
+
+    return part(training, np.minimum(kept, sizes)), part(~training, np.maximum(sizes - kept, 0))
 
 
 def flip(targets: torch.Tensor, shares: Shares, classes: int) -> torch.Tensor:

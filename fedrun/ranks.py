@@ -101,7 +101,7 @@ class Ranks:
         own: list[Any] = [None]
         with self._talking():
             distributed.scatter_object_list(own, None if values is None else list(values), 0)
-        return own[0]  # type: ignore[no-any-return]
+        return own[0]  # type: ignore[no-any-return]  # what the leader put in is of this type
 
     def collected(self, value: T) -> list[T]:
         """Every rank's value for the leader; nothing for the others."""
