@@ -20,7 +20,6 @@ from fedrun.report.protocol import (
     ValueAt,
     load,
     plan,
-    protocols,
     reference,
 )
 from fedrun.report.quantities import TARGETED, finite, rounds, series
@@ -119,22 +118,6 @@ def paper_tables(name: str, scale: Scale | None, runs: Sequence[Run]) -> list[Ta
     printed[0] = replace(printed[0], above=above)
     printed[-1] = replace(printed[-1], notes=notes)
     return printed
-
-
-def every_table(runs: Sequence[Run]) -> list[Table]:
-    """Every paper's table, at every scale at which there are complete runs of it.
-
-    Raises:
-        InputError: there are none of any table.
-    """
-    found = [
-        table for name in protocols() for scale in available(name, runs) for table in paper_tables(name, scale, runs)
-    ]
-    if not found:
-        raise InputError(
-            f"no finished run of any paper's table; such are made with: fedrun experiment={protocols()[0]}"
-        )
-    return found
 
 
 def match(configs: Mapping[int, Leaves], runs: Sequence[Run]) -> Matched:
@@ -260,18 +243,7 @@ def layout(
 def provenance(scale: Scale, protocol: Protocol, matched: Matched) -> list[str]:
     """Which scale, data, seeds and code the runs are of, and where they differ from the protocol."""
     runs = list({id(run): run for found in matched.runs.values() for run in found}.values())
-    summaries = [run.summary for run in runs if run.summary is not None]
-    data = dict.fromkeys(f"{run['dataset']} ({run['data'][:8]})" for run in summaries)
-    seeds = sorted({run.seed for run in runs})
-    code = dict.fromkeys(
-        f"commit {run['versions'].get('commit', 'not recorded')}, fedrun {run['versions']['fedrun']}, "
-        f"torch {run['versions']['torch']}"
-        for run in summaries
-    )
-    lines = [
-        f"Scale: {scale}. Data: {', '.join(data)}. Seeds: {', '.join(map(str, seeds))}. Code: {'; '.join(code)}. "
-        "Mean ± std over seeds (ddof 0)."
-    ]
+    lines = [f"Scale: {scale}. {made_of(runs)} Mean ± std over seeds (ddof 0)."]
     for key, values in protocol.stand_ins.get(scale, {}).items():
         for printed, overrides in values.items():
             if overrides != protocol.meaning(key, printed):
@@ -280,6 +252,19 @@ def provenance(scale: Scale, protocol: Protocol, matched: Matched) -> list[str]:
     if matched.strays:
         lines.append(f"{len(matched.strays)} runs of this sweep belong to no cell.")
     return lines
+
+
+def made_of(runs: Sequence[Run]) -> str:
+    """The data, seeds and code that complete runs are of, in one line."""
+    summaries = [run.summary for run in runs if run.summary is not None]
+    data = dict.fromkeys(f"{run['dataset']} ({run['data'][:8]})" for run in summaries)
+    seeds = sorted({run.seed for run in runs})
+    code = dict.fromkeys(
+        f"commit {run['versions'].get('commit', 'not recorded')}, fedrun {run['versions']['fedrun']}, "
+        f"torch {run['versions']['torch']}"
+        for run in summaries
+    )
+    return f"Data: {', '.join(data)}. Seeds: {', '.join(map(str, seeds))}. Code: {'; '.join(code)}."
 
 
 def omissions(
