@@ -35,7 +35,7 @@ examples:
 
 RESULTS = (
     "# Results",
-    "The papers' tables with our numbers beside theirs. Written by `fedrun-report --results`, never by hand. At the end "
+    "The papers' tables with our numbers beside theirs. Written by `fedrun-report --results`, never by hand. Last, "
     "experiments that are no table of a paper.",
 )
 
