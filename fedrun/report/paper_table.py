@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -25,7 +26,7 @@ from fedrun.report.protocol import (
 )
 from fedrun.report.quantities import TARGETED, finite, rounds, series
 from fedrun.report.runs import Run
-from fedrun.report.settings import Leaves, identity, leaves, varying, written
+from fedrun.report.settings import Leaves, identity, leaves, unrecorded, varying, written
 from fedrun.report.table import Table
 
 NOT_RUN = "not run"
@@ -56,12 +57,15 @@ class Matched:
     Attributes:
         runs: for the position of each cell that the scale produces, its complete runs in the seeds' order.
         deviations: a line for every key in which some of them differ from the protocol.
-        strays: complete runs of the sweep that belong to no cell.
+        not_compared: keys that only one of a run's configuration and today's has.
+        left_out: complete runs of the sweep that are used for no cell, under what is the matter with them. Of several
+            cells may be those that lack the keys in which these cells differ.
     """
 
     runs: Mapping[int, tuple[Run, ...]]
     deviations: tuple[str, ...]
-    strays: tuple[Run, ...]
+    not_compared: tuple[str, ...]
+    left_out: Mapping[str, Sequence[Run]]
 
 
 def available(name: str, runs: Sequence[Run]) -> list[Scale]:
@@ -141,30 +145,64 @@ def match(configs: Mapping[int, Leaves], runs: Sequence[Run]) -> Matched:
     """Give each run to the cells whose configuration it has, as far as the table's configurations differ at all.
 
     In other keys a run may differ from the protocol (fewer rounds, say): that is told, and not a reason to ignore it.
+    Nor is a key that another version of fedrun did not have: its value is not known, and so it is not compared.
     """
     keys = varying(list(configs.values()))
     cells: dict[str, list[int]] = {}
     for position, content in configs.items():
-        cells.setdefault(identity({key: content[key] for key in keys if key in content}), []).append(position)
-    found: dict[int, dict[int, Run]] = {position: {} for position in configs}
-    deviations: dict[str, int] = {}
-    strays = []
+        cells.setdefault(identity(_part(content, keys)), []).append(position)
+    served: list[tuple[list[int], Run, list[str], set[str]]] = []
+    strays: list[Run] = []
+    ambiguous: list[Run] = []
     for run in runs:
         content = leaves(run.config)
-        positions = cells.get(identity({key: content[key] for key in keys if key in content}), [])
-        if not positions:
-            strays.append(run)
+        exact = cells.get(identity(_part(content, keys)))
+        alike = [exact] if exact else [own for own in cells.values() if may_be(content, configs[own[0]], keys)]
+        if len(alike) != 1:
+            (ambiguous if alike else strays).append(run)
             continue
-        for key in varying([content, protocol := configs[positions[0]]]):
-            line = f"{key}={written(content, key)} where the protocol has {written(protocol, key)}"
-            deviations[line] = deviations.get(line, 0) + 1
+        protocol = configs[alike[0][0]]
+        unknown = unrecorded(content, protocol)
+        different = [
+            f"{key}={written(content, key)} where the protocol has {written(protocol, key)}"
+            for key in varying([content, protocol])
+            if key not in unknown
+        ]
+        served.append((alike[0], run, different, unknown))
+    found: dict[int, dict[int, Run]] = {position: {} for position in configs}
+    deviations: Counter[str] = Counter()
+    not_compared: set[str] = set()
+    repeated: list[Run] = []
+    for positions, run, different, unknown in sorted(served, key=lambda one: (len(one[2]), len(one[3]))):
+        if run.seed in found[positions[0]]:
+            repeated.append(run)
+            continue
+        deviations.update(different)
+        not_compared |= unknown
         for position in positions:
-            found[position].setdefault(run.seed, run)
+            found[position][run.seed] = run
     return Matched(
         {position: tuple(seeds[seed] for seed in sorted(seeds)) for position, seeds in found.items()},
         tuple(f"{line} ({count} runs)" for line, count in deviations.items()),
-        tuple(strays),
+        tuple(sorted(not_compared)),
+        {
+            "belong to no cell": strays,
+            "may be of several cells": ambiguous,
+            "repeat the cell and seed of others that are nearer to the protocol": repeated,
+        },
     )
+
+
+def may_be(content: Leaves, protocol: Leaves, keys: Iterable[str]) -> bool:
+    """Whether a run differs from a cell in none of the keys, as far as fedrun had them when it made the run."""
+    differing = {key for key in keys if identity(_part(content, [key])) != identity(_part(protocol, [key]))}
+    return all(key not in content or key not in protocol for key in differing) and differing <= unrecorded(
+        content, protocol
+    )
+
+
+def _part(leaves: Leaves, keys: Iterable[str]) -> Leaves:
+    return {key: leaves[key] for key in keys if key in leaves}
 
 
 def measure(position: int, table: Sequence[Cell], protocol: Protocol, runs: Mapping[int, Sequence[Run]]) -> Ours:
@@ -277,8 +315,11 @@ def provenance(scale: Scale, protocol: Protocol, matched: Matched) -> list[str]:
             if overrides != protocol.meaning(key, printed):
                 lines.append(f"{' '.join(overrides)} stands in for {key} {printed}; so no differences are given.")
     lines += [f"Not as the protocol has it: {line}." for line in matched.deviations]
-    if matched.strays:
-        lines.append(f"{len(matched.strays)} runs of this sweep belong to no cell.")
+    lines += [
+        f"Left out, since they {problem}: {len(others)} runs of this sweep, such as {others[0].folder}."
+        for problem, others in matched.left_out.items()
+        if others
+    ]
     return lines
 
 
@@ -296,6 +337,11 @@ def omissions(
         lines.append(f"Left out at scale {scale}: {left_out} of {len(table)} cells.")
     if absent := sum(not runs for runs in matched.runs.values()):
         lines.append(f"Not run yet: {absent} of {len(ours)} cells.")
+    if matched.not_compared:
+        lines.append(
+            "Not compared, since some runs were made by a version of fedrun in which not the same keys exist as in "
+            f"this one: {', '.join(matched.not_compared)}."
+        )
     if early := sorted({found.early for found in ours.values() if found.early is not None}):
         lines.append(f"Runs too short for the paper's round are read at their last: {', '.join(map(str, early))}.")
     return lines
