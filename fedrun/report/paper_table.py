@@ -7,6 +7,7 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from fedrun.errors import InputError
 from fedrun.metrics.rounds_to_target import describe, first_hit, interpolated
@@ -88,17 +89,19 @@ def paper_tables(name: str, scale: Scale | None, runs: Sequence[Run]) -> list[Ta
     """
     protocol = load(name)
     scales = available(name, runs) if scale is None else [scale]
-    asked = f"experiment={name}" if scale in (None, "full") else f"experiment={name} scale={scale}"
-    nothing = InputError(f"table {name}: no finished run of it was found; make them with: fedrun {asked}")
     if not scales:
-        raise nothing
+        raise nothing_found(name, scale, runs)
     scale = scales[0]
     table = protocol.cells()
     configs = {position: leaves(config) for position, config in plan(name, protocol, scale).items()}
     wanted = protocol.run_name(scale)
-    matched = match(configs, [run for run in runs if run.complete and run.config["name"] == wanted])
+    own = [run for run in runs if run.config["name"] == wanted]
+    matched = match(configs, [run for run in own if run.complete])
     if not any(matched.runs.values()):
-        raise nothing
+        problems = " or ".join(problem for problem, others in matched.left_out.items() if others)
+        raise (
+            InputError(f"table {name}: its finished runs {problems}") if problems else nothing_found(name, scale, runs)
+        )
     ours = {
         position: replace(
             measure(position, table, protocol, matched.runs),
@@ -107,7 +110,8 @@ def paper_tables(name: str, scale: Scale | None, runs: Sequence[Run]) -> list[Ta
         for position in configs
     }
     above = tuple(provenance(scale, protocol, matched))
-    notes = (*omissions(scale, table, protocol, ours, matched), *protocol.notes)
+    unfinished = sum(not run.complete for run in own)
+    notes = (*omissions(scale, table, protocol, ours, matched, unfinished), *protocol.notes)
     shown = [position for position in range(len(table)) if scale == "full" or position in configs]
     blocks = list(dict.fromkeys(coordinates(table[position], protocol.blocks) for position in shown))
     printed = [
@@ -123,6 +127,14 @@ def paper_tables(name: str, scale: Scale | None, runs: Sequence[Run]) -> list[Ta
     printed[0] = replace(printed[0], above=above)
     printed[-1] = replace(printed[-1], notes=notes)
     return printed
+
+
+def nothing_found(name: str, scale: Scale | None, runs: Sequence[Run]) -> InputError:
+    """That a table has no runs, how they are made, and what there is instead."""
+    asked = f"experiment={name}" if scale in (None, "full") else f"experiment={name} scale={scale}"
+    others = [other for other in available(name, runs) if other != scale]
+    there = f" (there are some at scale {' and '.join(others)})" if others else ""
+    return InputError(f"table {name}: no finished run of it was found{there}; make them with: fedrun {asked}")
 
 
 def every_table(runs: Sequence[Run]) -> list[Table]:
@@ -302,8 +314,7 @@ def provenance(scale: Scale, protocol: Protocol, matched: Matched) -> list[str]:
     data = dict.fromkeys(f"{run['dataset']} ({run['data'][:8]})" for run in summaries)
     seeds = sorted({run.seed for run in runs})
     code = dict.fromkeys(
-        f"commit {run['versions'].get('commit', 'not recorded')}, fedrun {run['versions']['fedrun']}, "
-        f"torch {run['versions']['torch']}"
+        ", ".join(f"{part} {run['versions'].get(part, 'not recorded')}" for part in ("commit", "fedrun", "torch"))
         for run in summaries
     )
     lines = [
@@ -324,7 +335,12 @@ def provenance(scale: Scale, protocol: Protocol, matched: Matched) -> list[str]:
 
 
 def omissions(
-    scale: Scale, table: Sequence[Cell], protocol: Protocol, ours: Mapping[int, Ours], matched: Matched
+    scale: Scale,
+    table: Sequence[Cell],
+    protocol: Protocol,
+    ours: Mapping[int, Ours],
+    matched: Matched,
+    unfinished: int,
 ) -> list[str]:
     """What of the table is not there, and why; and which numbers are not quite what they stand beside."""
     lines = []
@@ -337,6 +353,12 @@ def omissions(
         lines.append(f"Left out at scale {scale}: {left_out} of {len(table)} cells.")
     if absent := sum(not runs for runs in matched.runs.values()):
         lines.append(f"Not run yet: {absent} of {len(ours)} cells.")
+    seeds = {position: [run.seed for run in runs] for position, runs in matched.runs.items() if runs}
+    every = sorted(set(chain.from_iterable(seeds.values())))
+    if fewer := sum(len(own) < len(every) for own in seeds.values()):
+        lines.append(f"Not run yet with all of the seeds {', '.join(map(str, every))}: {fewer} of {len(ours)} cells.")
+    if unfinished:
+        lines.append(f"Unfinished, and so left out: {unfinished} runs.")
     if matched.not_compared:
         lines.append(
             "Not compared, since some runs were made by a version of fedrun in which not the same keys exist as in "

@@ -161,6 +161,23 @@ def test_another_class_or_null_is_a_difference_not_an_unknown_key(folders):
     }
 
 
+def test_a_partial_table_says_what_is_missing(folders):
+    config = compose([*SMOKE, "strategy=fedavg"]).config
+    for seed in (0, 2):
+        folders.write(seed, rows(0.1, 0.8), config=config)
+    config = compose([*SMOKE, "strategy=fedaws"]).config
+    folders.write(0, rows(0.1, 0.8), config=config)
+    folders.write(2, rows(0.1, 0.8), config=config, complete=False)
+    (table,) = paper_tables("turbosvm/table2", "smoke", found(folders))
+    assert table.notes[1:4] == (
+        "Not run yet: 5 of 7 cells.",
+        "Not run yet with all of the seeds 0, 2: 1 of 7 cells.",
+        "Unfinished, and so left out: 1 runs.",
+    )
+    with pytest.raises(InputError, match=r"no finished run of it was found \(there are some at scale smoke\); make "):
+        paper_tables("turbosvm/table2", "full", found(folders))
+
+
 def test_at_full_scale_cells_out_of_reach_are_shown_as_such(folders):
     cell = ["partition=iid", "local.epochs=5", "local.batch_size=10"]
     config = compose(["experiment=fedavg/table2", *cell]).config
@@ -204,5 +221,12 @@ def test_nothing_to_compare_is_told(folders):
         paper_tables("turbosvm/table2", None, found(folders))
     with pytest.raises(InputError, match=r"experiment=turbosvm/table2 scale=smoke$"):
         paper_tables("turbosvm/table2", "smoke", found(folders))
+    folders.write(0, rows(0.1), config=compose([*SMOKE, "strategy=krum"]).config)
+    with pytest.raises(InputError, match=r"^table turbosvm/table2: its finished runs belong to no cell$"):
+        paper_tables("turbosvm/table2", "smoke", found(folders))
+
+
+def test_no_table_at_all(folders):
+    folders.write(0, rows(0.1))
     with pytest.raises(InputError, match=r"^no finished run of any paper's table; "):
         every_table(found(folders))
