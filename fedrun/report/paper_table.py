@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -156,19 +156,20 @@ def every_table(runs: Sequence[Run]) -> list[Table]:
 def match(configs: Mapping[int, Leaves], runs: Sequence[Run]) -> Matched:
     """Give each run to the cells whose configuration it has, as far as the table's configurations differ at all.
 
-    In other keys a run may differ from the protocol (fewer rounds, say): that is told, and not a reason to ignore it.
-    Nor is a key that another version of fedrun did not have: its value is not known, and so it is not compared.
+    The classes are always compared. In other keys a run may differ from the protocol (fewer rounds, say): that is told,
+    and not a reason to ignore it. Nor is a key that another version of fedrun did not have: its value is not known, and
+    so it is not compared.
     """
-    keys = varying(list(configs.values()))
+    keys = frozenset(varying(list(configs.values())))
     cells: dict[str, list[int]] = {}
     for position, content in configs.items():
-        cells.setdefault(identity(_part(content, keys)), []).append(position)
+        cells.setdefault(identity(telling(content, keys)), []).append(position)
     served: list[tuple[list[int], Run, list[str], set[str]]] = []
     strays: list[Run] = []
     ambiguous: list[Run] = []
     for run in runs:
         content = leaves(run.config)
-        exact = cells.get(identity(_part(content, keys)))
+        exact = cells.get(identity(telling(content, keys)))
         alike = [exact] if exact else [own for own in cells.values() if may_be(content, configs[own[0]], keys)]
         if len(alike) != 1:
             (ambiguous if alike else strays).append(run)
@@ -198,23 +199,23 @@ def match(configs: Mapping[int, Leaves], runs: Sequence[Run]) -> Matched:
         tuple(f"{line} ({count} runs)" for line, count in deviations.items()),
         tuple(sorted(not_compared)),
         {
-            "belong to no cell": strays,
+            "belong to no cell of this table": strays,
             "may be of several cells": ambiguous,
             "repeat the cell and seed of others that are nearer to the protocol": repeated,
         },
     )
 
 
-def may_be(content: Leaves, protocol: Leaves, keys: Iterable[str]) -> bool:
-    """Whether a run differs from a cell in none of the keys, as far as fedrun had them when it made the run."""
-    differing = {key for key in keys if identity(_part(content, [key])) != identity(_part(protocol, [key]))}
-    return all(key not in content or key not in protocol for key in differing) and differing <= unrecorded(
-        content, protocol
-    )
+def telling(leaves: Leaves, keys: Set[str]) -> Leaves:
+    """What tells whose run it is: the values of these keys, and all classes."""
+    return {key: value for key, value in leaves.items() if key in keys or key.endswith("_target_")}
 
 
-def _part(leaves: Leaves, keys: Iterable[str]) -> Leaves:
-    return {key: leaves[key] for key in keys if key in leaves}
+def may_be(content: Leaves, protocol: Leaves, keys: Set[str]) -> bool:
+    """Whether a run differs from a cell in nothing that tells, as far as fedrun had the keys when it made the run."""
+    own, cell = telling(content, keys), telling(protocol, keys)
+    alike = all(identity({key: own[key]}) == identity({key: cell[key]}) for key in own.keys() & cell.keys())
+    return alike and (own.keys() ^ cell.keys()) <= unrecorded(content, protocol)
 
 
 def measure(position: int, table: Sequence[Cell], protocol: Protocol, runs: Mapping[int, Sequence[Run]]) -> Ours:
@@ -250,14 +251,15 @@ def rounds_needed(run: Run, reading: RoundsTo) -> int | None:
 def value(cell: Cell, reading: ValueAt, runs: Sequence[Run]) -> Ours:
     """A metric in the protocol's round, or in the last one of runs that are shorter."""
     last = [rounds(run.rows)[-1] for run in runs]
-    wanted = [end if reading.round is None else min(reading.round, end) for end in last]
+    asked = reading.at(cell)
+    wanted = [end if asked is None else min(asked, end) for end in last]
     rows = [
         next((row for row in run.rows if row["round"] == round), None) for run, round in zip(runs, wanted, strict=True)
     ]
     factor = 100.0 if cell.unit == "%" else 1.0
     values = [finite(row.get(reading.key(cell))) for row in rows if row is not None]
     known = [factor * number for number in values if number is not None]
-    early = None if reading.round is None or min(wanted) == reading.round else min(wanted)
+    early = None if asked is None or min(wanted) == asked else min(wanted)
     if len(known) < len(runs):
         return Ours(wording.ABSENT, None, early)
     mean, places = statistics.fmean(known), cell.decimals
@@ -282,7 +284,10 @@ def layout(
 ) -> Table:
     """One printed table: for each combination of column coordinates the paper's number, ours and the difference."""
     names = list(dict.fromkeys(key for cell in cells.values() for key in cell.coordinates))
-    vary = [key for key in names if len({cell.coordinates.get(key) for cell in cells.values()}) > 1]
+    values = {key: {cell.coordinates.get(key) for cell in cells.values()} for key in names}
+    vary = [key for key in names if len(values[key] - {None}) > 1]
+    if len({coordinates(cell, vary) for cell in cells.values()}) < len(cells):  # some differ in lacking a coordinate
+        vary = [key for key in names if len(values[key]) > 1]
     across = [key for key in columns if key in vary]
     down = [key for key in vary if key not in across and key not in blocks] or ["strategy"]
     places = {(coordinates(cell, down), coordinates(cell, across)): position for position, cell in cells.items()}

@@ -76,7 +76,18 @@ def test_runs_that_deviate_count_and_are_told(folders):
     (table,) = paper_tables("turbosvm/table2", "smoke", found(folders))
     assert by_strategy(table)["fedavg"][1] == "1.0 ± 0.0"
     assert "Not as the protocol has it: local.lr=0.3 where the protocol has 0.1 (2 runs)." in table.above
-    assert table.above[-1].startswith("Left out, since they belong to no cell: 1 runs of this sweep, such as ")
+    assert table.above[-1].startswith(
+        "Left out, since they belong to no cell of this table: 1 runs of this sweep, such as "
+    )
+
+
+def test_another_strategys_run_is_not_taken_where_the_cells_differ_in_other_keys(folders):
+    folders.write(0, rows(0.1), changes={"strategy.client": {"_target_": "fedprox", "mu": 1}})
+    folders.write(0, rows(0.1), changes={"strategy.server": {"_target_": "krum"}})
+    sgd = {**leaves(CONFIG), "strategy.client._target_": "sgd"}
+    matched = match({0: sgd, 1: {**sgd, "rounds": 3}}, found(folders))
+    assert matched.runs == {0: (), 1: ()}
+    assert len(matched.left_out["belong to no cell of this table"]) == 2
 
 
 def test_of_two_runs_of_a_cell_and_seed_the_one_nearer_to_the_protocol_counts(folders):
@@ -146,7 +157,7 @@ def test_a_run_that_lacks_the_key_in_which_cells_differ(folders):
     matched = match(cells, [one_of_two, only, none])
     assert matched.runs == {0: (), 1: (), 2: (only,)}
     assert matched.left_out["may be of several cells"] == [one_of_two]
-    assert matched.left_out["belong to no cell"] == [none]
+    assert matched.left_out["belong to no cell of this table"] == [none]
 
 
 def test_another_class_or_null_is_a_difference_not_an_unknown_key(folders):
@@ -222,7 +233,7 @@ def test_nothing_to_compare_is_told(folders):
     with pytest.raises(InputError, match=r"experiment=turbosvm/table2 scale=smoke$"):
         paper_tables("turbosvm/table2", "smoke", found(folders))
     folders.write(0, rows(0.1), config=compose([*SMOKE, "strategy=krum"]).config)
-    with pytest.raises(InputError, match=r"^table turbosvm/table2: its finished runs belong to no cell$"):
+    with pytest.raises(InputError, match=r"^table turbosvm/table2: its finished runs belong to no cell of this table$"):
         paper_tables("turbosvm/table2", "smoke", found(folders))
 
 
