@@ -93,26 +93,24 @@ def first_refusal(config: DictConfig) -> str | None:
     Args:
         config: Hydra's configuration of the sweep.
     """
-    from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
     from hydra.core.global_hydra import GlobalHydra
-    from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.types import RunMode
     from omegaconf import OmegaConf
 
     from fedrun.composition_errors import explain
     from fedrun.config import Composed, build_experiment
+    from fedrun.grids import jobs
 
     sweeper = config.hydra.sweeper
-    if not str(sweeper._target_).endswith(f".{BasicSweeper.__name__}"):
+    if "grids" not in sweeper:
         return None
     loader = GlobalHydra.instance().config_loader()
-    params = [f"{key}={value}" for key, value in (sweeper.params or {}).items()]
-    arguments = [*params, *config.hydra.overrides.task]
+    arguments = list(config.hydra.overrides.task)
     try:
-        (jobs,) = BasicSweeper.split_arguments(OverridesParser.create(loader).parse_overrides(arguments), None)
+        known = jobs(sweeper.params, sweeper.grids, arguments, loader)
     except Exception as error:  # of many kinds, all about how an argument is written
         return explain(error, arguments)
-    for number, job in enumerate(jobs):
+    for number, job in enumerate(known):
         try:
             composed = loader.load_configuration(config.hydra.job.config_name, list(job), RunMode.RUN)
             own = OmegaConf.masked_copy(composed, [str(key) for key in composed if key != "hydra"])

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from fedrun.errors import InputError
 from fedrun.metrics.rounds_to_target import describe, first_hit, interpolated
@@ -24,7 +26,7 @@ from fedrun.report.protocol import (
 )
 from fedrun.report.quantities import TARGETED, finite, rounds, series
 from fedrun.report.runs import Run
-from fedrun.report.settings import Leaves, identity, leaves, varying, written
+from fedrun.report.settings import Leaves, identity, leaves, unrecorded, varying, written
 from fedrun.report.table import Table
 
 NOT_RUN = "not run"
@@ -55,12 +57,15 @@ class Matched:
     Attributes:
         runs: for the position of each cell that the scale produces, its complete runs in the seeds' order.
         deviations: a line for every key in which some of them differ from the protocol.
-        strays: complete runs of the sweep that belong to no cell.
+        not_compared: keys that only one of a run's configuration and today's has.
+        left_out: complete runs of the sweep that are used for no cell, under what is the matter with them. Of several
+            cells may be those that lack the keys in which these cells differ.
     """
 
     runs: Mapping[int, tuple[Run, ...]]
     deviations: tuple[str, ...]
-    strays: tuple[Run, ...]
+    not_compared: tuple[str, ...]
+    left_out: Mapping[str, Sequence[Run]]
 
 
 def available(name: str, runs: Sequence[Run]) -> list[Scale]:
@@ -83,17 +88,19 @@ def paper_tables(name: str, scale: Scale | None, runs: Sequence[Run]) -> list[Ta
     """
     protocol = load(name)
     scales = available(name, runs) if scale is None else [scale]
-    asked = f"experiment={name}" if scale in (None, "full") else f"experiment={name} scale={scale}"
-    nothing = InputError(f"table {name}: no finished run of it was found; make them with: fedrun {asked}")
     if not scales:
-        raise nothing
+        raise nothing_found(name, scale, runs)
     scale = scales[0]
     table = protocol.cells()
     configs = {position: leaves(config) for position, config in plan(name, protocol, scale).items()}
     wanted = protocol.run_name(scale)
-    matched = match(configs, [run for run in runs if run.complete and run.config["name"] == wanted])
+    own = [run for run in runs if run.config["name"] == wanted]
+    matched = match(configs, [run for run in own if run.complete])
     if not any(matched.runs.values()):
-        raise nothing
+        problems = " or ".join(problem for problem, others in matched.left_out.items() if others)
+        raise (
+            InputError(f"table {name}: its finished runs {problems}") if problems else nothing_found(name, scale, runs)
+        )
     ours = {
         position: replace(
             measure(position, table, protocol, matched.runs),
@@ -102,7 +109,8 @@ def paper_tables(name: str, scale: Scale | None, runs: Sequence[Run]) -> list[Ta
         for position in configs
     }
     above = tuple(provenance(scale, protocol, matched))
-    notes = (*omissions(scale, table, protocol, ours, matched), *protocol.notes)
+    unfinished = sum(not run.complete for run in own)
+    notes = (*omissions(scale, table, protocol, ours, matched, unfinished), *protocol.notes)
     shown = [position for position in range(len(table)) if scale == "full" or position in configs]
     blocks = list(dict.fromkeys(coordinates(table[position], protocol.blocks) for position in shown))
     printed = [
@@ -120,34 +128,77 @@ def paper_tables(name: str, scale: Scale | None, runs: Sequence[Run]) -> list[Ta
     return printed
 
 
+def nothing_found(name: str, scale: Scale | None, runs: Sequence[Run]) -> InputError:
+    """That a table has no runs, how they are made, and what there is instead."""
+    asked = f"experiment={name}" if scale in (None, "full") else f"experiment={name} scale={scale}"
+    others = [other for other in available(name, runs) if other != scale]
+    there = f" (there are some at scale {' and '.join(others)})" if others else ""
+    return InputError(f"table {name}: no finished run of it was found{there}; make them with: fedrun {asked}")
+
+
 def match(configs: Mapping[int, Leaves], runs: Sequence[Run]) -> Matched:
     """Give each run to the cells whose configuration it has, as far as the table's configurations differ at all.
 
-    In other keys a run may differ from the protocol (fewer rounds, say): that is told, and not a reason to ignore it.
+    The classes are always compared. In other keys a run may differ from the protocol (fewer rounds, say): that is told,
+    and not a reason to ignore it. Nor is a key that another version of fedrun did not have: its value is not known, and
+    so it is not compared.
     """
-    keys = varying(list(configs.values()))
+    keys = frozenset(varying(list(configs.values())))
     cells: dict[str, list[int]] = {}
     for position, content in configs.items():
-        cells.setdefault(identity({key: content[key] for key in keys if key in content}), []).append(position)
-    found: dict[int, dict[int, Run]] = {position: {} for position in configs}
-    deviations: dict[str, int] = {}
-    strays = []
+        cells.setdefault(identity(telling(content, keys)), []).append(position)
+    served: list[tuple[list[int], Run, list[str], set[str]]] = []
+    strays: list[Run] = []
+    ambiguous: list[Run] = []
     for run in runs:
         content = leaves(run.config)
-        positions = cells.get(identity({key: content[key] for key in keys if key in content}), [])
-        if not positions:
-            strays.append(run)
+        exact = cells.get(identity(telling(content, keys)))
+        alike = [exact] if exact else [own for own in cells.values() if may_be(content, configs[own[0]], keys)]
+        if len(alike) != 1:
+            (ambiguous if alike else strays).append(run)
             continue
-        for key in varying([content, protocol := configs[positions[0]]]):
-            line = f"{key}={written(content, key)} where the protocol has {written(protocol, key)}"
-            deviations[line] = deviations.get(line, 0) + 1
+        protocol = configs[alike[0][0]]
+        unknown = unrecorded(content, protocol)
+        different = [
+            f"{key}={written(content, key)} where the protocol has {written(protocol, key)}"
+            for key in varying([content, protocol])
+            if key not in unknown
+        ]
+        served.append((alike[0], run, different, unknown))
+    found: dict[int, dict[int, Run]] = {position: {} for position in configs}
+    deviations: Counter[str] = Counter()
+    not_compared: set[str] = set()
+    repeated: list[Run] = []
+    for positions, run, different, unknown in sorted(served, key=lambda one: (len(one[2]), len(one[3]))):
+        if run.seed in found[positions[0]]:
+            repeated.append(run)
+            continue
+        deviations.update(different)
+        not_compared |= unknown
         for position in positions:
-            found[position].setdefault(run.seed, run)
+            found[position][run.seed] = run
     return Matched(
         {position: tuple(seeds[seed] for seed in sorted(seeds)) for position, seeds in found.items()},
         tuple(f"{line} ({count} runs)" for line, count in deviations.items()),
-        tuple(strays),
+        tuple(sorted(not_compared)),
+        {
+            "belong to no cell of this table": strays,
+            "may be of several cells": ambiguous,
+            "repeat the cell and seed of others that are nearer to the protocol": repeated,
+        },
     )
+
+
+def telling(leaves: Leaves, keys: Set[str]) -> Leaves:
+    """What tells whose run it is: the values of these keys, and all classes."""
+    return {key: value for key, value in leaves.items() if key in keys or key.endswith("_target_")}
+
+
+def may_be(content: Leaves, protocol: Leaves, keys: Set[str]) -> bool:
+    """Whether a run differs from a cell in nothing that tells, as far as fedrun had the keys when it made the run."""
+    own, cell = telling(content, keys), telling(protocol, keys)
+    alike = all(identity({key: own[key]}) == identity({key: cell[key]}) for key in own.keys() & cell.keys())
+    return alike and (own.keys() ^ cell.keys()) <= unrecorded(content, protocol)
 
 
 def measure(position: int, table: Sequence[Cell], protocol: Protocol, runs: Mapping[int, Sequence[Run]]) -> Ours:
@@ -183,14 +234,15 @@ def rounds_needed(run: Run, reading: RoundsTo) -> int | None:
 def value(cell: Cell, reading: ValueAt, runs: Sequence[Run]) -> Ours:
     """A metric in the protocol's round, or in the last one of runs that are shorter."""
     last = [rounds(run.rows)[-1] for run in runs]
-    wanted = [end if reading.round is None else min(reading.round, end) for end in last]
+    asked = reading.at(cell)
+    wanted = [end if asked is None else min(asked, end) for end in last]
     rows = [
         next((row for row in run.rows if row["round"] == round), None) for run, round in zip(runs, wanted, strict=True)
     ]
     factor = 100.0 if cell.unit == "%" else 1.0
     values = [finite(row.get(reading.key(cell))) for row in rows if row is not None]
     known = [factor * number for number in values if number is not None]
-    early = None if reading.round is None or min(wanted) == reading.round else min(wanted)
+    early = None if asked is None or min(wanted) == asked else min(wanted)
     if len(known) < len(runs):
         return Ours(wording.ABSENT, None, early)
     mean, places = statistics.fmean(known), cell.decimals
@@ -215,7 +267,10 @@ def layout(
 ) -> Table:
     """One printed table: for each combination of column coordinates the paper's number, ours and the difference."""
     names = list(dict.fromkeys(key for cell in cells.values() for key in cell.coordinates))
-    vary = [key for key in names if len({cell.coordinates.get(key) for cell in cells.values()}) > 1]
+    values = {key: {cell.coordinates.get(key) for cell in cells.values()} for key in names}
+    vary = [key for key in names if len(values[key] - {None}) > 1]
+    if len({coordinates(cell, vary) for cell in cells.values()}) < len(cells):  # some differ in lacking a coordinate
+        vary = [key for key in names if len(values[key]) > 1]
     across = [key for key in columns if key in vary]
     down = [key for key in vary if key not in across and key not in blocks] or ["strategy"]
     places = {(coordinates(cell, down), coordinates(cell, across)): position for position, cell in cells.items()}
@@ -249,8 +304,11 @@ def provenance(scale: Scale, protocol: Protocol, matched: Matched) -> list[str]:
             if overrides != protocol.meaning(key, printed):
                 lines.append(f"{' '.join(overrides)} stands in for {key} {printed}; so no differences are given.")
     lines += [f"Not as the protocol has it: {line}." for line in matched.deviations]
-    if matched.strays:
-        lines.append(f"{len(matched.strays)} runs of this sweep belong to no cell.")
+    lines += [
+        f"Left out, since they {problem}: {len(others)} runs of this sweep, such as {others[0].folder}."
+        for problem, others in matched.left_out.items()
+        if others
+    ]
     return lines
 
 
@@ -260,15 +318,19 @@ def made_of(runs: Sequence[Run]) -> str:
     data = dict.fromkeys(f"{run['dataset']} ({run['data'][:8]})" for run in summaries)
     seeds = sorted({run.seed for run in runs})
     code = dict.fromkeys(
-        f"commit {run['versions'].get('commit', 'not recorded')}, fedrun {run['versions']['fedrun']}, "
-        f"torch {run['versions']['torch']}"
+        ", ".join(f"{part} {run['versions'].get(part, 'not recorded')}" for part in ("commit", "fedrun", "torch"))
         for run in summaries
     )
     return f"Data: {', '.join(data)}. Seeds: {', '.join(map(str, seeds))}. Code: {'; '.join(code)}."
 
 
 def omissions(
-    scale: Scale, table: Sequence[Cell], protocol: Protocol, ours: Mapping[int, Ours], matched: Matched
+    scale: Scale,
+    table: Sequence[Cell],
+    protocol: Protocol,
+    ours: Mapping[int, Ours],
+    matched: Matched,
+    unfinished: int,
 ) -> list[str]:
     """What of the table is not there, and why; and which numbers are not quite what they stand beside."""
     lines = []
@@ -281,6 +343,17 @@ def omissions(
         lines.append(f"Left out at scale {scale}: {left_out} of {len(table)} cells.")
     if absent := sum(not runs for runs in matched.runs.values()):
         lines.append(f"Not run yet: {absent} of {len(ours)} cells.")
+    seeds = {position: [run.seed for run in runs] for position, runs in matched.runs.items() if runs}
+    every = sorted(set(chain.from_iterable(seeds.values())))
+    if fewer := sum(len(own) < len(every) for own in seeds.values()):
+        lines.append(f"Not run yet with all of the seeds {', '.join(map(str, every))}: {fewer} of {len(ours)} cells.")
+    if unfinished:
+        lines.append(f"Unfinished, and so left out: {unfinished} runs.")
+    if matched.not_compared:
+        lines.append(
+            "Not compared, since some runs were made by a version of fedrun in which not the same keys exist as in "
+            f"this one: {', '.join(matched.not_compared)}."
+        )
     if early := sorted({found.early for found in ours.values() if found.early is not None}):
         lines.append(f"Runs too short for the paper's round are read at their last: {', '.join(map(str, early))}.")
     return lines

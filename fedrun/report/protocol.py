@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Annotated, Literal, TypeAlias, get_args
 
@@ -43,6 +44,32 @@ class RoundsTo:
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
+class Where:
+    """Some cells of a table.
+
+    Attributes:
+        where: their coordinates: for each named one, its possible values.
+    """
+
+    where: dict[str, tuple[str, ...]]
+
+    def holds(self, coordinates: Mapping[str, str]) -> bool:
+        return all(coordinates.get(key) in values for key, values in self.where.items())
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class RoundOf(Where):
+    """The round in which some cells are read.
+
+    Attributes:
+        where: the cells' coordinates.
+        round: server updates made.
+    """
+
+    round: Annotated[int, Ge(1)]
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
 class ValueAt:
     """A metric's value in a round.
 
@@ -50,10 +77,16 @@ class ValueAt:
         metric: as in ``metrics.jsonl``, such as ``test/f1``; or, where it depends on a coordinate, that coordinate with
             the metric for each of its values: ``{clients: {seen: clients/gm_appeal, unseen: unseen/gm_appeal}}``.
         round: server updates made; null: the last round. Shorter runs are read at their last round, with a note.
+        rounds: of some cells, in the place of ``round``; may be left out.
     """
 
     metric: str | dict[str, dict[str, str]]
     round: Annotated[int, Ge(1)] | None
+    rounds: tuple[RoundOf, ...] = ()
+
+    def at(self, cell: Cell) -> int | None:
+        """The round in which a cell is read, None for the last one."""
+        return next((own.round for own in self.rounds if own.holds(cell.coordinates)), self.round)
 
     def key(self, cell: Cell) -> str:
         """The metric of a cell.
@@ -84,19 +117,43 @@ Reading: TypeAlias = RoundsTo | ValueAt | SpeedUp
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
-class OutOfReach:
+class OutOfReach(Where):
     """Cells that fedrun does not produce.
 
     Attributes:
-        where: the cells' coordinates: for each named one, its possible values.
+        where: the cells' coordinates.
         reason: why not; part of a sentence.
     """
 
-    where: dict[str, tuple[str, ...]]
     reason: str
 
-    def holds(self, coordinates: Mapping[str, str]) -> bool:
-        return all(coordinates.get(key) in values for key, values in self.where.items())
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class Extra(Where):
+    """Cells for which something more is asked for than their coordinates mean one by one.
+
+    Attributes:
+        where: the cells' coordinates.
+        overrides: what is asked for besides.
+        scales: at which this holds.
+    """
+
+    overrides: Overrides
+    scales: tuple[Scale, ...]
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class Opened(Where):
+    """Cells of which a parameter is not known: they are produced for several values of it.
+
+    Attributes:
+        where: the cells' coordinates.
+        coordinate: that the cells get besides.
+        values: of it; there is a cell for each, all with the paper's one number.
+    """
+
+    coordinate: str
+    values: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -115,6 +172,8 @@ class Protocol:
         metrics: how each metric of the table is read off a run.
         columns: coordinates laid out from left to right; the others that vary go from top to bottom.
         blocks: coordinates for each of whose values a table of its own is printed.
+        opened: cells that are there once for each value of what the paper leaves open; may be left out.
+        extras: what is asked for besides for some cells; may be left out.
         out_of_reach: cells that are not produced, at any scale.
         stand_ins: for a smaller scale, other overrides for the values of some coordinates; cells with other values of
             these coordinates are left out at that scale.
@@ -132,10 +191,19 @@ class Protocol:
     out_of_reach: tuple[OutOfReach, ...]
     stand_ins: dict[Scale, dict[str, dict[str, Overrides]]]
     notes: tuple[str, ...]
+    opened: tuple[Opened, ...] = ()
+    extras: tuple[Extra, ...] = ()
 
     def cells(self) -> list[Cell]:
         """The table's cells."""
-        return cells(self.paper, self.table)
+        found = cells(self.paper, self.table)
+        for opened in self.opened:
+            found = [
+                replace(cell, setting={**cell.setting, opened.coordinate: value}) if value else cell
+                for cell in found
+                for value in (opened.values if opened.holds(cell.coordinates) else ("",))
+            ]
+        return found
 
     def run_name(self, scale: Scale) -> str:
         """The ``name`` of the runs at a scale, the first part of their folders."""
@@ -162,6 +230,9 @@ class Protocol:
                 found += stand_ins[key][value]
                 continue
             found += self.meaning(key, value)
+        for extra in self.extras:
+            if scale in extra.scales and extra.holds(cell.coordinates):
+                found += extra.overrides
         return tuple(found)
 
     def entries(self, cell: Cell) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from fedrun.allowed_values import shown
@@ -105,6 +106,33 @@ def written(leaves: Leaves, key: str) -> str:
     if key.rpartition(".")[2] == "_target_":
         return str(value).rpartition(".")[2]
     return shown(tuple(value) if isinstance(value, list) else value)
+
+
+def unrecorded(one: Leaves, other: Leaves) -> set[str]:
+    """The keys of which one of two configurations does not know, since fedrun had no such key when it was composed.
+
+    They are arguments that the very same class takes in the one configuration and not in the other; keys below an
+    argument that both know (another class, or null in the one) are no such keys.
+    """
+    return _newer(one, other) | _newer(other, one)
+
+
+def _newer(leaves: Leaves, other: Leaves) -> set[str]:
+    """The keys of the first configuration that the second one does not know."""
+    known = {node for key in other for node in _nodes(key)}
+    found = set()
+    for key in leaves.keys() - other.keys():
+        argument = next((node for node in _nodes(key) if node not in known), "")
+        owner = argument.rpartition(".")[0]
+        target = f"{owner}._target_".lstrip(".")
+        if argument and owner not in other and leaves.get(target) == other.get(target):
+            found.add(key)
+    return found
+
+
+def _nodes(key: str) -> list[str]:
+    """``a.b.c`` → ``a``, ``a.b`` and ``a.b.c``."""
+    return list(accumulate(key.split("."), "{}.{}".format))
 
 
 def _names(settings: Sequence[tuple[Run, Leaves]]) -> list[str]:

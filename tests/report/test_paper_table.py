@@ -4,7 +4,7 @@ from fedrun.config import compose
 from fedrun.errors import InputError
 from fedrun.report.paper_table import match, paper_tables
 from fedrun.report.runs import find
-from fedrun.report.settings import leaves
+from fedrun.report.settings import leaves, unrecorded
 
 from .run_folders import CONFIG, rows
 
@@ -76,7 +76,28 @@ def test_runs_that_deviate_count_and_are_told(folders):
     (table,) = paper_tables("turbosvm/table2", "smoke", found(folders))
     assert by_strategy(table)["fedavg"][1] == "1.0 ± 0.0"
     assert "Not as the protocol has it: local.lr=0.3 where the protocol has 0.1 (2 runs)." in table.above
-    assert "1 runs of this sweep belong to no cell." in table.above
+    assert table.above[-1].startswith(
+        "Left out, since they belong to no cell of this table: 1 runs of this sweep, such as "
+    )
+
+
+def test_another_strategys_run_is_not_taken_where_the_cells_differ_in_other_keys(folders):
+    folders.write(0, rows(0.1), changes={"strategy.client": {"_target_": "fedprox", "mu": 1}})
+    folders.write(0, rows(0.1), changes={"strategy.server": {"_target_": "krum"}})
+    sgd = {**leaves(CONFIG), "strategy.client._target_": "sgd"}
+    matched = match({0: sgd, 1: {**sgd, "rounds": 3}}, found(folders))
+    assert matched.runs == {0: (), 1: ()}
+    assert len(matched.left_out["belong to no cell of this table"]) == 2
+
+
+def test_of_two_runs_of_a_cell_and_seed_the_one_nearer_to_the_protocol_counts(folders):
+    config = compose([*SMOKE, "strategy=fedavg"]).config
+    folders.write(0, rows(0.1, 0.1, 0.8), config=config, changes={"local.lr": 0.3})
+    folders.write(0, rows(0.1, 0.8), config=config)
+    (table,) = paper_tables("turbosvm/table2", "smoke", found(folders))
+    assert by_strategy(table)["fedavg"][1] == "1.0"
+    assert not any(line.startswith("Not as the protocol has it") for line in table.above)
+    assert table.above[-1].startswith("Left out, since they repeat the cell and seed of others ")
 
 
 TABLE_1 = ["experiment=fedavg/table1", "scale=small", "recipe=mcmahan_2nn", "partition=iid", "local.batch_size=10"]
@@ -102,6 +123,70 @@ def test_one_client_is_not_mistaken_for_all(folders):
     (run,) = found(folders)
     one, every = ({**leaves(CONFIG), "clients_per_round": share} for share in (1, 1.0))
     assert match({0: one, 1: every}, [run]).runs == {0: (), 1: (run,)}
+
+
+def without(config, *keys):
+    """The configuration as a version of fedrun wrote it that did not have these keys."""
+    for key in keys:
+        *above, last = key.split(".")
+        node = config
+        for part in above:
+            node = node[part]
+        del node[last]
+    return config
+
+
+def test_runs_of_another_version_are_matched_and_what_was_not_compared_is_told(folders):
+    config = without(compose([*SMOKE, "strategy=fedavg"]).config, "evaluation.precision", "appeal")
+    folders.write(0, rows(0.1, 0.8), config=config, changes={"local.gone": 1})
+    (table,) = paper_tables("turbosvm/table2", "smoke", found(folders))
+    assert by_strategy(table)["fedavg"][1] == "1.0"
+    assert not any(line.startswith("Not as the protocol has it") for line in table.above)
+    told = next(note for note in table.notes if note.startswith("Not compared, "))
+    assert told.endswith(": appeal._target_, evaluation.precision, local.gone.")
+
+
+def test_a_run_that_lacks_the_key_in_which_cells_differ(folders):
+    cells = {
+        number: {"strategy._target_": kind, "strategy.mu": mu, "rounds": 2}
+        for number, (kind, mu) in enumerate([("a", 1), ("a", 2), ("b", 3)])
+    }
+    for seed, kind in enumerate(("a", "b", "c")):
+        folders.write(seed, rows(0.1), changes={"strategy": {"_target_": kind}})
+    one_of_two, only, none = found(folders)
+    matched = match(cells, [one_of_two, only, none])
+    assert matched.runs == {0: (), 1: (), 2: (only,)}
+    assert matched.left_out["may be of several cells"] == [one_of_two]
+    assert matched.left_out["belong to no cell of this table"] == [none]
+
+
+def test_another_class_or_null_is_a_difference_not_an_unknown_key(folders):
+    kernel = {"strategy._target_": "a", "strategy.kernel._target_": "k", "strategy.kernel.degree": 2}
+    plain = {"strategy._target_": "a", "strategy.kernel": None}
+    other = {"strategy._target_": "b", "strategy.degree": 2}
+    assert unrecorded(kernel, plain) == unrecorded(plain, other) == unrecorded(kernel, other) == set()
+    assert unrecorded(kernel, {"strategy._target_": "a", "rounds": 1}) == {
+        "strategy.kernel._target_",
+        "strategy.kernel.degree",
+        "rounds",
+    }
+
+
+def test_a_partial_table_says_what_is_missing(folders):
+    config = compose([*SMOKE, "strategy=fedavg"]).config
+    for seed in (0, 2):
+        folders.write(seed, rows(0.1, 0.8), config=config)
+    config = compose([*SMOKE, "strategy=fedaws"]).config
+    folders.write(0, rows(0.1, 0.8), config=config)
+    folders.write(2, rows(0.1, 0.8), config=config, complete=False)
+    (table,) = paper_tables("turbosvm/table2", "smoke", found(folders))
+    assert table.notes[1:4] == (
+        "Not run yet: 5 of 7 cells.",
+        "Not run yet with all of the seeds 0, 2: 1 of 7 cells.",
+        "Unfinished, and so left out: 1 runs.",
+    )
+    with pytest.raises(InputError, match=r"no finished run of it was found \(there are some at scale smoke\); make "):
+        paper_tables("turbosvm/table2", "full", found(folders))
 
 
 def test_at_full_scale_cells_out_of_reach_are_shown_as_such(folders):
@@ -139,4 +224,7 @@ def test_nothing_to_compare_is_told(folders):
     with pytest.raises(InputError, match=r"^table turbosvm/table2: no finished run of it was found; make them with: "):
         paper_tables("turbosvm/table2", None, found(folders))
     with pytest.raises(InputError, match=r"experiment=turbosvm/table2 scale=smoke$"):
+        paper_tables("turbosvm/table2", "smoke", found(folders))
+    folders.write(0, rows(0.1), config=compose([*SMOKE, "strategy=krum"]).config)
+    with pytest.raises(InputError, match=r"^table turbosvm/table2: its finished runs belong to no cell of this table$"):
         paper_tables("turbosvm/table2", "smoke", found(folders))

@@ -8,17 +8,19 @@ from dataclasses import replace
 import pytest
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
-from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from fedrun.config import build_experiment, compose, conf_dir, options
 from fedrun.errors import InputError
+from fedrun.grids import jobs
 from fedrun.report import protocol as protocols_module
 from fedrun.report.paper import Cell
 from fedrun.report.protocol import (
     SCALES,
+    Extra,
+    Opened,
     OutOfReach,
     Protocol,
+    RoundOf,
     RoundsTo,
     SpeedUp,
     ValueAt,
@@ -40,15 +42,14 @@ def swept(name: str, scale: str) -> set[Swept]:
     """The jobs of an experiment's sweep, seeds apart."""
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         whole = hydra_compose("config", [f"experiment={name}", f"scale={scale}"], return_hydra_config=True)
-    params = [f"{key}={values}" for key, values in whole.hydra.sweeper.params.items()]
-    ((*jobs,),) = BasicSweeper.split_arguments(OverridesParser.create().parse_overrides(params), None)
-    assert all(any(re.fullmatch(r"seed=\d+", override) for override in job) for job in jobs)
-    return {frozenset(pair(override) for override in job if not override.startswith("seed=")) for job in jobs}
+    made = jobs(whole.hydra.sweeper.params, whole.hydra.sweeper.grids, [], None)
+    assert all(any(re.fullmatch(r"seed=\d+", override) for override in job) for job in made)
+    return {frozenset(pair(override) for override in job if not override.startswith("seed=")) for job in made}
 
 
 def pair(override: str) -> tuple[str, str]:
     key, _, value = override.partition("=")
-    return key, value
+    return key, {"False": "false", "True": "true"}.get(value, value)  # as Hydra writes a sweep's values
 
 
 def test_every_experiment_of_a_table_has_a_protocol_and_the_other_way_round():
@@ -72,8 +73,9 @@ def test_a_protocol_knows_every_cell(name):
     # Nothing is declared that no cell is about.
     assert set(protocol.metrics) == {cell.metric for cell in table}
     assert sorted(name for key in protocol.coordinates for name in key.split()) == sorted(places - {"metric"})
-    for entry in protocol.out_of_reach:
-        assert entry.reason and any(entry.holds(cell.coordinates) for cell in table)
+    rounds = [own for reading in protocol.metrics.values() if isinstance(reading, ValueAt) for own in reading.rounds]
+    for entry in (*protocol.out_of_reach, *protocol.extras, *protocol.opened, *rounds):
+        assert any(entry.holds(cell.coordinates) for cell in table)
     for stand_ins in protocol.stand_ins.values():
         for key, values in stand_ins.items():
             assert set(values) <= {protocol.entries(cell).get(key) for cell in table}
@@ -83,8 +85,8 @@ def test_a_protocol_knows_every_cell(name):
 @pytest.mark.parametrize("scale", SCALES)
 def test_the_sweep_makes_the_tables_cells_and_nothing_else(name, scale):
     """Every cell asks for what a job of the sweep sets, and whatever else it asks for the experiment sets anyway."""
-    protocol, jobs = load(name), swept(name, scale)
-    keys = {key for job in jobs for key, _ in job}
+    protocol, planned = load(name), swept(name, scale)
+    keys = {key for job in planned for key, _ in job}
     made: set[Swept] = set()
     fixed: dict[tuple[Swept, tuple[str, str]], Swept] = {}
     for cell in protocol.cells():
@@ -96,7 +98,7 @@ def test_the_sweep_makes_the_tables_cells_and_nothing_else(name, scale):
             made.add(job)
             for choice in [chosen for chosen in job if chosen[0] in CHOOSING] or [("", "")]:
                 fixed.setdefault((asked - job, choice), job)
-    assert made == jobs
+    assert made == planned
     for others, job in {(others, job) for (others, _), job in fixed.items()}:
         base = [f"experiment={name}", f"scale={scale}", *map("=".join, job)]
         composed = compose(base)
@@ -197,6 +199,30 @@ def test_coordinates_that_mean_something_together():
     assert protocol.overrides(Place(dataset="mnist", kernel="rbf"), "full") == ("dataset=mnist", "k=rbf")
     with pytest.raises(InputError, match=r"^fedavg T1: the protocol does not say what kernel lr=rbf 1 means$"):
         protocol.overrides(Place(dataset="mnist", kernel="rbf", lr="1"), "full")
+
+
+def test_what_is_asked_for_besides_and_rounds_of_some_cells():
+    protocol = small_protocol(
+        extras=(Extra(where={"dataset": ("mnist",)}, overrides=("mu=1",), scales=("full",)),), out_of_reach=()
+    )
+    cell = Place(dataset="mnist", model="2nn", metric="rounds_to_0.97")
+    assert protocol.overrides(cell, "full") == ("dataset=mnist", "a=1", "b=2", "mu=1")
+    assert protocol.overrides(cell, "smoke") == ("dataset=digits", "a=1", "b=2")
+    assert protocol.overrides(Place(dataset="x", model="2nn"), "full") == ("dataset=x", "a=1", "b=2")
+    reading = ValueAt(metric="m", round=7, rounds=(RoundOf(where={"dataset": ("mnist",)}, round=5),))
+    assert (reading.at(cell), reading.at(Place(dataset="x"))) == (5, 7)
+
+
+def test_what_the_paper_leaves_open_has_a_cell_for_each_value():
+    protocol = small_protocol(opened=(Opened(where={"model": ("cnn",)}, coordinate="mu", values=("1", "2")),))
+    paper = [cell.coordinates for cell in small_protocol().cells()]
+    ours = [cell.coordinates for cell in protocol.cells()]
+    assert ours == [
+        {**cell, **open_}
+        for cell in paper
+        for open_ in ([{"mu": "1"}, {"mu": "2"}] if cell["model"] == "cnn" else [{}])
+    ]
+    assert 0 < len(ours) - len(paper) < len(paper)
 
 
 def test_a_metric_that_depends_on_a_coordinate():
