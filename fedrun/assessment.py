@@ -13,6 +13,7 @@ import torch
 from fedrun.appeal.base import Convention, OwnResults, Thresholds
 from fedrun.appeal.cache import cached, key
 from fedrun.evaluation import SampleResults, ensemble, evaluate, joined, per_holder, pooled_metrics
+from fedrun.executors.choice import Pace, due
 from fedrun.experiment import Experiment
 from fedrun.federation import Federation, Shares
 from fedrun.own_models import own_results
@@ -102,6 +103,7 @@ class Assessment:
         local: LocalTraining,
         round: int = -1,
         of_train: bool = True,
+        pace: Pace = (),
     ) -> OwnResults:
         """Results of models that every client has trained by itself from a common one."""
         experiment = self.experiment
@@ -113,7 +115,7 @@ class Assessment:
             test,
             local,
             address(experiment.seed, f"alone/{purpose}", round),
-            experiment.hardware.executor,
+            due(experiment.hardware.executor, pace),
             experiment.evaluation.batch_size,
             of_train,
             self._ranks,
@@ -215,7 +217,8 @@ class Assessment:
             rate = local.rate(state.round) if given is None else given
             brief = replace(local, lr=rate, lr_decay=1.0, epochs=None, steps=steps)
             of_train = self._convention == "train"
-            found["tuned_"] = self._alone(population, state.server.model, train, test, brief, state.round, of_train)
+            start, round, pace = state.server.model, state.round, state.pace
+            found["tuned_"] = self._alone(population, start, train, test, brief, round, of_train, pace)
         return found
 
     def _personal(self, state: State) -> bool:

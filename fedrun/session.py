@@ -19,6 +19,7 @@ from fedrun import results
 from fedrun.assessment import Metrics
 from fedrun.checkpoint import Checkpoint, Identity
 from fedrun.config import Composed
+from fedrun.executors.choice import best
 from fedrun.experiment import Experiment
 from fedrun.ranks import ALONE, Ranks
 from fedrun.report.curves import plot_curves, read_rows
@@ -181,9 +182,9 @@ class Session:
             self._scattered = ScatteredMemory(self.ranks, homes, memory.keep)
             memory = self._scattered.deal(memory)
         models = tuple(server.to("cpu") for server in state.models)
-        round, models, totals, rows = self.ranks.told((state.round, models, state.totals, rows))
+        round, models, totals, pace, rows = self.ranks.told((state.round, models, state.totals, state.pace, rows))
         models = tuple(server.to(self.simulation.device) for server in models)
-        return replace(stable, state=State(round, models, memory, totals)), metrics, rows
+        return replace(stable, state=State(round, models, memory, totals, pace=pace)), metrics, rows
 
     def describe(self) -> None:
         """Record the configuration, and say who holds which samples."""
@@ -296,6 +297,7 @@ class Session:
             "best": results.best(rows),
             "rounds_to": results.hits(rows, self.experiment.targets),
             "seconds": stable.seconds,
+            "executor": {"name": self.simulation.stage(state).executor(state), "seconds_per_sample": best(state.pace)},
             "versions": results.versions(),
         }
         with writing(self.folder / SUMMARY):

@@ -165,6 +165,24 @@ def test_summary(ran: Folder) -> None:
     assert found["data"] == build_experiment(compose().config).dataset.load().fingerprint
 
 
+def test_a_trial_of_executors_goes_on_where_it_was_interrupted(ran: Folder, tmp_path: Path) -> None:
+    """And once it is over, its outcome stays; so the run is found again under the folder of all executors."""
+    setting = ("rounds=7", "clients_per_round=2")
+    for stop in (3, 6):
+        with pytest.raises(KeyboardInterrupt):
+            ran(*setting, "hardware.executor=auto", watched_by=(Interrupting(stop, 2),))
+        left = torch.load(next(tmp_path.rglob("checkpoint.pt")), weights_only=True)
+        assert len(left["pace"]) == min(stop - 1, 4)
+    folder = ran(*setting, "hardware.executor=auto")
+    found = summary(folder)["executor"]
+    least = {name: min(each for other, each in left["pace"] if other == name) for name in ("in_process", "vectorized")}
+    assert found == {"name": min(least, key=least.__getitem__), "seconds_per_sample": least}
+    assert ran(*setting) == folder
+    named = summary(ran(*setting, below="other"))
+    assert named["executor"] == {"name": "in_process", "seconds_per_sample": {}}
+    assert named["final"]["test/loss"] == pytest.approx(summary(folder)["final"]["test/loss"], rel=1e-5)
+
+
 def test_the_record_of_the_configuration(ran: Folder) -> None:
     folder = ran("rounds=1", "seed=4")
     config = yaml.safe_load((folder / ".hydra/config.yaml").read_text())
