@@ -19,8 +19,9 @@ from fedrun.federation import Federation, Shares
 from fedrun.own_models import own_results
 from fedrun.parameters import FlatNetwork
 from fedrun.per_client import ClientResults
-from fedrun.randomness import address
+from fedrun.randomness import address, generator
 from fedrun.ranks import ALONE, Ranks
+from fedrun.screening import screened
 from fedrun.state import State
 from fedrun.training import LocalTraining, Samples
 
@@ -121,13 +122,37 @@ class Assessment:
             self._ranks,
         )
 
-    def metrics(self, state: State) -> Metrics:
-        """``test/*`` on the pooled test samples, and ``clients/*``, ``unseen/*`` where clients test on their own."""
-        found = {f"test/{name}": value for name, value in self._pooled_metrics(state).items()}
+    def metrics(self, state: State, target: float | None = None) -> Metrics:
+        """``test/*`` on the pooled test samples, and ``clients/*``, ``unseen/*`` where clients test on their own.
+
+        Args:
+            state: whose models are tested.
+            target: test only until it is clear that this accuracy was not reached; None: fully.
+        """
+        tested = self._pooled_metrics(state) if target is None else self._screened_metrics(state, target)
+        found = {f"test/{name}": value for name, value in tested.items()}
         for population, by_tuning in self.clients(state).items():
             for tuning, measured in by_tuning.items():
                 found |= {f"{population}/{tuning}{name}": value for name, value in measured.metrics().items()}
         return found
+
+    def _screened_metrics(self, state: State, target: float) -> Metrics:
+        """How many test samples it took, and the accuracy on them; if they were all, everything."""
+        experiment, test = self.experiment, self.federation.test.samples
+        models = [server.model for server in state.models]
+        screening = screened(
+            partial(self._evaluate_together, models),
+            test,
+            target,
+            experiment.evaluation.batch_size,
+            experiment.evaluation.miss_probability,
+            generator(experiment.seed, "screening", state.round),
+        )
+        evaluated = {"evaluated": float(screening.drawn)}
+        if screening.results is None:
+            return {"accuracy_estimate": screening.correct / screening.drawn, **evaluated}
+        self._newest = (state, {id(test): screening.results})
+        return pooled_metrics(screening.results, self.federation.dataset.spec.classes) | evaluated
 
     def _pooled_metrics(self, state: State) -> Metrics:
         classes = self.federation.dataset.spec.classes

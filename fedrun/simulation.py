@@ -397,9 +397,14 @@ class Simulation:
         local = self.experiment.local
         return sum(processed(size, local) * many for size, many in zip(sizes.tolist(), count.tolist(), strict=True))
 
-    def test(self, state: State) -> Metrics:
-        """``test/*`` over the pooled test samples, and ``clients/*``, ``unseen/*`` where clients test on their own."""
-        return self.stage(state).assessment.metrics(state)
+    def test(self, state: State, target: float | None = None) -> Metrics:
+        """``test/*`` over the pooled test samples, and ``clients/*``, ``unseen/*`` where clients test on their own.
+
+        Args:
+            state: whose models are tested.
+            target: test only until it is clear that this accuracy was not reached; None: fully.
+        """
+        return self.stage(state).assessment.metrics(state, target)
 
 
 def _numbers(vectors: Vectors) -> int:

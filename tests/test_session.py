@@ -228,6 +228,52 @@ def test_clients_need_not_be_evaluated(ran: Folder) -> None:
     assert [(line["loss"] is None, line["accuracy"] is None) for line in lines] == [(True, True)] * 5 + [(False, False)]
 
 
+@pytest.mark.parametrize("seed", range(2))
+def test_adaptive_evaluation_finds_the_same_rounds(ran: Folder, seed: int) -> None:
+    targets = (0.3, 0.5, 0.6, 0.7, 0.8, 0.85, 0.88, 0.9, 0.92, 0.99)
+    setting = (f"targets={list(targets)}".replace(" ", ""), "rounds=17", "local.lr=0.05", f"seed={seed}")
+    setting = (*setting, "evaluation.batch_size=16")
+    full = ran(*setting)
+    for changes in ((), ("evaluation.miss_probability=0",), ("evaluation.every=3",)):
+        folder = ran(*setting, "evaluation.adaptive=true", *changes)
+        known = {
+            row["round"]: row for row in results(full)[0] if row["round"] % (3 if "every" in str(changes) else 1) == 0
+        }
+        known[17] = results(full)[0][-1]
+        hits = {t: [r for r, row in known.items() if r >= 1 and row["test/accuracy"] >= t] for t in targets}
+        found = summary(folder)["rounds_to"]
+        assert list(found.values()) == [min(hits[target], default=None) for target in targets]
+        evaluated = 0
+        for row in results(folder)[0]:
+            whole = known[row["round"]]
+            drawn = row.pop("test/evaluated", 355)
+            evaluated += drawn
+            if "test/accuracy" in row:
+                assert drawn == 355
+                assert row == pytest.approx(whole)
+                continue
+            estimate = row.pop("test/accuracy_estimate")
+            assert estimate * drawn == pytest.approx(round(estimate * drawn)) and drawn < 355
+            assert row == {key: value for key, value in whole.items() if not key.startswith("test/")}
+        print(f"seed {seed}, {changes or 'default'}: {evaluated / 355 / len(known):.0%} of all samples evaluated")
+        assert evaluated < 355 * len(known)
+    assert rows(folder)[-1]["test/accuracy"] == rows(full)[-1]["test/accuracy"]
+    assert summary(folder)["rounds_to"]["0.80"] is not None and summary(folder)["rounds_to"]["0.99"] is None
+
+
+def test_adaptive_evaluation_stops_at_its_targets_and_goes_on_after_an_interruption(
+    ran: Folder, tmp_path: Path
+) -> None:
+    setting = ("targets=[0.6,0.85]", "stop_at_targets=true", "rounds=40", "evaluation.adaptive=true")
+    setting = (*setting, "evaluation.batch_size=16", "local.lr=0.05")
+    with pytest.raises(KeyboardInterrupt):
+        ran(*setting, watched_by=(Interrupting(4, 1),))
+    folder = ran(*setting)
+    assert results(folder)[0] == results(ran(*setting, below="other"))[0]
+    last = rows(folder)[-1]
+    assert last["round"] == summary(folder)["rounds_to"]["0.85"] < 40 and last["test/accuracy"] >= 0.85
+
+
 def test_evaluation_every_three_rounds(ran: Folder) -> None:
     every, third = ran("rounds=7"), ran("rounds=7", "evaluation.every=3")
     assert [row["round"] for row in rows(third)] == [0, 3, 6, 7]
