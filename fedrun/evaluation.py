@@ -7,7 +7,7 @@ from dataclasses import dataclass as value
 from typing import Annotated, Literal
 
 import torch
-from annotated_types import Ge, Gt
+from annotated_types import Ge, Gt, Le
 from pydantic.dataclasses import dataclass
 
 from fedrun.federation import Shares
@@ -32,6 +32,11 @@ class Evaluation:
             with them. Models that clients have trained for themselves are always evaluated in float32.
         train_clients: at the end of a run, also evaluate the final model on every training client's own samples, for
             ``clients.parquet``.
+        adaptive: test a model only until it is clear that it has not reached the lowest target that is still to be
+            reached; the last round's is tested fully. Rounds to the targets are those of full evaluations. Other
+            metrics are known where an evaluation was full; where it was not, there is ``test/accuracy_estimate``.
+        miss_probability: with ``adaptive``, of overlooking that a round has reached a target; 0: never, at some ten
+            times the cost.
         tuning_steps: also evaluate every client after it has adapted the model by this many SGD steps on its own
             training samples; 0: do not.
         tuning_lr: learning rate of those steps; None: ``local.lr``.
@@ -41,6 +46,8 @@ class Evaluation:
     batch_size: Annotated[int, Ge(1)]
     precision: Precision
     train_clients: bool
+    adaptive: bool
+    miss_probability: Annotated[float, Ge(0), Le(0.01)]
     tuning_steps: Annotated[int, Ge(0)]
     tuning_lr: Annotated[float, Gt(0)] | None
 

@@ -224,6 +224,7 @@ def measure(position: int, table: Sequence[Cell], protocol: Protocol, runs: Mapp
 
 def rounds_needed(run: Run, reading: RoundsTo) -> int | None:
     """The rounds until a run reached the target, None where it did not."""
+    run.check_target(reading.target, reading.interpolated)
     evaluated, accuracies = rounds(run.rows), series(run.rows, TARGETED)
     if not reading.interpolated:
         return first_hit(evaluated, accuracies, reading.target)

@@ -149,6 +149,9 @@ COLUMNS = (
 )
 """Heading, width and row key of each column of the plain lines; 75 columns in all."""
 
+ESTIMATE = "test/accuracy_estimate"
+"""What a row has in place of the accuracy where an adaptive evaluation ended early."""
+
 HEADER = "".join(f"{heading:>{width}}" for heading, width, _ in COLUMNS)
 
 
@@ -162,6 +165,8 @@ def line(progress: Progress, row: Row) -> str:
     for heading, _, key in COLUMNS:
         if key is not None:
             cells[heading] = wording.value(key, row.get(key))
+    if (estimate := row.get(ESTIMATE)) is not None:
+        cells["accuracy"] = f"~ {wording.value(ESTIMATE, estimate)}"
     return "".join(f"{cells[heading]:>{width}}" for heading, width, _ in COLUMNS)
 
 
@@ -215,7 +220,7 @@ def facts(progress: Progress) -> Table:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column()
-    tested = ("test/accuracy", "test/f1", "test/mcc", "test/loss")
+    tested = ("test/accuracy", ESTIMATE, "test/f1", "test/mcc", "test/loss")
     grid.add_row("test", measured(row, tested))
     if row.get("train/loss") is not None:
         grid.add_row("train", measured(row, ("train/accuracy", "train/loss")))
