@@ -121,7 +121,7 @@ class Assessment:
 
     def metrics(self, state: State) -> Metrics:
         """``test/*`` on the pooled test samples, and ``clients/*``, ``unseen/*`` where clients test on their own."""
-        found = {f"test/{name}": value for name, value in self._pooled_metrics(state).items()}
+        found = {f"{self.federation.tested}/{name}": value for name, value in self._pooled_metrics(state).items()}
         for population, by_tuning in self.clients(state).items():
             for tuning, measured in by_tuning.items():
                 found |= {f"{population}/{tuning}{name}": value for name, value in measured.metrics().items()}

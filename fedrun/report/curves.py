@@ -159,10 +159,10 @@ MARKERS = ("o", "s", "^", "D", "v", "X")  # one fewer than the colours: 42 label
 INK, GRID = "#333333", "#DDDDDD"
 
 PANELS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("accuracy (%)", ("test/accuracy",)),
-    ("F1 (%)", ("test/f1",)),
-    ("MCC (%)", ("test/mcc",)),
-    ("loss", ("test/loss", "train/loss")),
+    ("accuracy (%)", ("test/accuracy", "validation/accuracy")),
+    ("F1 (%)", ("test/f1", "validation/f1")),
+    ("MCC (%)", ("test/mcc", "validation/mcc")),
+    ("loss", ("test/loss", "validation/loss", "train/loss")),
     ("GM-Appeal (%)", ("clients/gm_appeal",)),
 )
 """Title of each panel and the metrics in it; a panel none of whose metrics was recorded is left out."""
