@@ -6,14 +6,16 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 DATA ?= data
 SCALE ?= full
+FIGURES := $(subst /,-,$(patsubst fedrun/report/papers/%.yaml,%,$(wildcard fedrun/report/papers/*/figure*.yaml)))
 TABLES := $(subst /,-,$(patsubst conf/experiment/%.yaml,%,$(wildcard conf/experiment/*/table*.yaml)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint types bench bench-data results constraints clean $(TABLES)
+.PHONY: help demo test test-slow lint types bench bench-data results constraints clean $(TABLES) $(FIGURES)
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 	@echo "PAPER-tableN  a paper's table, ours beside it; SCALE=smoke, small or full: $(TABLES)"
+	@echo "PAPER-figureN a paper's figure from our runs, as PAPER_figureN.png: $(FIGURES)"
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -48,6 +50,11 @@ bench-data: $(INSTALLED) ## The checks on real data: DATA=folder with MNIST/ and
 $(TABLES): $(INSTALLED)
 	$(BIN)/fedrun experiment=$(subst -table,/table,$@) scale=$(SCALE) data_dir=$(DATA)
 	$(BIN)/fedrun-report outputs --table $(subst -table,/table,$@) --scale $(SCALE)
+
+$(FIGURES): figure = $(subst -figure,/figure,$@)
+$(FIGURES): $(INSTALLED)
+	$(BIN)/fedrun experiment=$(shell sed -n 's/^runs: //p' fedrun/report/papers/$(figure).yaml) scale=$(SCALE) data_dir=$(DATA)
+	$(BIN)/fedrun-report outputs --figure $(figure) --scale $(SCALE)
 
 results: $(INSTALLED) ## Write RESULTS.md from all runs in outputs/
 	$(BIN)/fedrun-report outputs --results --to RESULTS.md

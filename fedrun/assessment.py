@@ -123,14 +123,15 @@ class Assessment:
         )
 
     def metrics(self, state: State, target: float | None = None) -> Metrics:
-        """``test/*`` on the pooled test samples, and ``clients/*``, ``unseen/*`` where clients test on their own.
+        """``test/*`` (or ``validation/*``) on the pooled samples; where clients test on their own ``clients/*`` and
+        ``unseen/*``, too.
 
         Args:
             state: whose models are tested.
             target: test only until it is clear that this accuracy was not reached; None: fully.
         """
         tested = self._pooled_metrics(state) if target is None else self._screened_metrics(state, target)
-        found = {f"test/{name}": value for name, value in tested.items()}
+        found = {f"{self.federation.tested}/{name}": value for name, value in tested.items()}
         for population, by_tuning in self.clients(state).items():
             for tuning, measured in by_tuning.items():
                 found |= {f"{population}/{tuning}{name}": value for name, value in measured.metrics().items()}

@@ -178,6 +178,7 @@ def _sweep_job(config: DictConfig) -> None:
     from fedrun.run_folder import finished
     from fedrun.session import run
     from fedrun.sweep import Outcome, parallel_jobs
+    from fedrun.tracking.base import part_tested, tested
 
     hydra = HydraConfig.get()
     overrides = tuple(hydra.overrides.task)
@@ -193,8 +194,8 @@ def _sweep_job(config: DictConfig) -> None:
         print(f"{begin}{' '.join(overrides)}{': finished earlier' if earlier else ''}", flush=True)
         kind = "none" if experiment.display == "auto" and together > 1 else experiment.display
         summary = run(composed, experiment, _observers(experiment, kind), together)
-        reached = wording.percent(summary["final"].get("test/accuracy"))
-        print(f"{begin}test accuracy {reached} after {summary['rounds']} rounds", flush=True)
+        reached = wording.percent(tested(summary["final"], "accuracy"))
+        print(f"{begin}{part_tested(summary['final'])} accuracy {reached} after {summary['rounds']} rounds", flush=True)
     except (InputError, RunError) as error:
         failure = str(error)
     except Exception as error:  # a defect in one job, shown in full, must not cost the others

@@ -122,7 +122,10 @@ class Composed:
 
 def relevant(config: Mapping[str, Any]) -> Plain:
     """The part of a composed configuration that can change a result, but for the seed."""
-    return {key: _uncached(value) for key, value in config.items() if key not in IRRELEVANT | CACHING}
+    kept = {key: _uncached(value) for key, value in config.items() if key not in IRRELEVANT | CACHING}
+    if not kept.get("validation", {}).get("share"):
+        kept.pop("validation", None)  # then it says nothing, and runs from before there was such a key are found again
+    return kept
 
 
 def _uncached(node: Any) -> Any:

@@ -26,6 +26,7 @@ from fedrun.strategies.base import ClientHalf, ServerHalf
 from fedrun.studies.base import Study
 from fedrun.tracking.wandb import Tracking
 from fedrun.training import LocalTraining
+from fedrun.validation import Validation
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -116,6 +117,7 @@ class Experiment:
         study: what is computed instead of a run of a federation; None: nothing.
         local: how clients train.
         population: which of the clients are unseen, test on their own samples, have flipped labels.
+        validation: what is held out of training, in the place of all test data, to choose settings by.
         attack: what some of the clients do to the others.
         appeal: every client's threshold for the loss of the global model.
         participation: which clients are willing to take part.
@@ -144,6 +146,7 @@ class Experiment:
     study: Study | None
     local: LocalTraining
     population: Population
+    validation: Validation
     attack: Attack
     appeal: Appeal
     participation: Participation

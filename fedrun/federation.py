@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 import torch
@@ -90,6 +91,8 @@ class Federation:
         unseen: clients of the same distribution that never take part in training.
         flipped: which clients in ``train`` have flipped labels, bool ``[N]``; None for none of them.
         attackers: numbers of the clients in ``train`` that attack.
+        tested: what ``test`` and ``own_test`` are: samples that were held out of training only to choose settings by
+            them are called ``validation``, and no others are there then.
     """
 
     dataset: Dataset
@@ -99,6 +102,7 @@ class Federation:
     unseen: Clients | None = None
     flipped: torch.Tensor | None = None
     attackers: frozenset[int] = frozenset()
+    tested: Literal["test", "validation"] = "test"
 
     def pooled(self) -> Federation:
         """The same data in one place: a single client, named ``all`` and honest, holds every client's samples."""

@@ -36,22 +36,22 @@ def jobs(params: Grid, grids: Sequence[Grid], arguments: Sequence[str], loader: 
     Raises:
         HydraException: a value cannot be read.
     """
-    asked = _values(arguments, loader)
-    listed = [_values([f"{key}={value}" for key, value in {**params, **grid}.items()], loader) for grid in grids]
+    asked = values(arguments, loader)
+    listed = [values([f"{key}={value}" for key, value in {**params, **grid}.items()], loader) for grid in grids]
     everywhere = {
-        key for key, values in asked.items() if not set(values) <= {v for grid in listed for v in grid.get(key, ())}
+        key for key, choices in asked.items() if not set(choices) <= {v for grid in listed for v in grid.get(key, ())}
     }
     found: dict[tuple[str, ...], None] = {}
     for grid in listed:
         own = {
-            key: values if key in everywhere or key not in grid else [v for v in values if v in grid[key]]
-            for key, values in asked.items()
+            key: choices if key in everywhere or key not in grid else [v for v in choices if v in grid[key]]
+            for key, choices in asked.items()
         }
         found |= dict.fromkeys(product(*{**grid, **own}.values()))
     return [list(job) for job in found]
 
 
-def _values(arguments: Sequence[str], loader: ConfigLoader | None) -> dict[str, list[str]]:
+def values(arguments: Sequence[str], loader: ConfigLoader | None) -> dict[str, list[str]]:
     """The overrides that each key may take in a job: ``seed=0,1`` → ``{"seed": ["seed=0", "seed=1"]}``."""
     parsed = OverridesParser.create(config_loader=loader).parse_overrides(list(arguments))
     return {override.get_key_element(): _choices(override) for override in parsed}

@@ -24,8 +24,8 @@ from fedrun.strategies.base import Vectors
 from fedrun.tracking.base import Row
 
 ACCURACY = "test/accuracy"
-HIGHER_IS_BETTER = (ACCURACY, "test/f1", "test/mcc")
-LOWER_IS_BETTER = ("test/loss",)
+HIGHER_IS_BETTER = tuple(f"{part}/{name}" for part in ("test", "validation") for name in ("accuracy", "f1", "mcc"))
+LOWER_IS_BETTER = ("test/loss", "validation/loss")
 PACKAGES = ("fedrun", "numpy", "scikit-learn", "hydra-core")
 
 

@@ -42,6 +42,7 @@ def prepared(experiment: Experiment) -> Federation:
     """
     dataset = experiment.dataset.load()
     federation = experiment.population.populate(experiment.partition.split(dataset, experiment.seed), experiment.seed)
+    federation = experiment.validation.hold_out(federation, experiment.seed)
     attackers = experiment.attack.attackers(len(federation.train), experiment.seed)
     federation = replace(federation, attackers=frozenset(attackers.tolist()))
     if experiment.attack.flips_labels and len(attackers):
@@ -398,7 +399,8 @@ class Simulation:
         return sum(processed(size, local) * many for size, many in zip(sizes.tolist(), count.tolist(), strict=True))
 
     def test(self, state: State, target: float | None = None) -> Metrics:
-        """``test/*`` over the pooled test samples, and ``clients/*``, ``unseen/*`` where clients test on their own.
+        """``test/*`` (or ``validation/*``) over the pooled samples; where clients test on their own ``clients/*`` and
+        ``unseen/*``, too.
 
         Args:
             state: whose models are tested.

@@ -100,12 +100,13 @@ def first_refusal(config: DictConfig) -> str | None:
     from fedrun.composition_errors import explain
     from fedrun.config import Composed, build_experiment
     from fedrun.grids import jobs
+    from fedrun.tuning import untuned
 
     sweeper = config.hydra.sweeper
     if "grids" not in sweeper:
         return None
     loader = GlobalHydra.instance().config_loader()
-    arguments = list(config.hydra.overrides.task)
+    arguments = untuned(config.hydra.overrides.task, sweeper.stages)
     try:
         known = jobs(sweeper.params, sweeper.grids, arguments, loader)
     except Exception as error:  # of many kinds, all about how an argument is written
@@ -125,8 +126,10 @@ def show(ended: Sequence[Outcome], folder: Path) -> None:
     from rich.console import Console
 
     from fedrun.report.sweep import sweep_table
+    from fedrun.tuning import suggestions
 
-    completed = [outcome.summary for outcome in ended if outcome.summary is not None]
+    runs = {outcome.summary["folder"]: outcome.summary for outcome in ended if outcome.summary is not None}
+    completed = list(runs.values())  # the stages of a search may ask for the same run
     failed = [outcome for outcome in ended if outcome.error is not None]
     for outcome in failed:
         print(f"failed: {' '.join(outcome.overrides)}: {outcome.error}", file=sys.stderr)
@@ -137,6 +140,8 @@ def show(ended: Sequence[Outcome], folder: Path) -> None:
         Console().print(sweep_table(completed))
         plot(completed, folder / CURVES)
         print(f"\ncurves  {folder / CURVES}")
+    for recipe in suggestions(folder):
+        print(f"recipe  {recipe}")
 
 
 def plot(completed: Sequence[dict[str, Any]], path: Path) -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -29,6 +30,7 @@ examples:
   fedrun-report outputs/runs --format html --to report.html    one page with curves to explore
   fedrun-report outputs/runs --curve test/accuracy --against params --to curve.png
   fedrun-report outputs --table turbosvm/table2                a paper's table, ours beside it
+  fedrun-report outputs --figure turbosvm/figure2              a paper's figure, of ours
   fedrun-report outputs --results --to RESULTS.md              all tables and experiments that have runs
 """
 
@@ -81,15 +83,17 @@ def check(options: argparse.Namespace) -> None:
     Raises:
         InputError: they do.
     """
-    modes = [f"--{mode}" for mode in ("curve", "table", "results") if getattr(options, mode)]
+    modes = [f"--{mode}" for mode in ("curve", "table", "figure", "results") if getattr(options, mode)]
     if len(modes) > 1:
         raise InputError(f"{' and '.join(modes)}: allowed: one of them")
-    if options.scale and not options.table:
-        raise InputError("--scale: allowed: with --table")
+    if options.scale and not (options.table or options.figure):
+        raise InputError("--scale: allowed: with --table or --figure")
     if options.against and not options.curve:
         raise InputError("--against: allowed: with --curve")
     if options.curve and not options.to:
         options.to = f"{options.curve.replace('/', '_')}.png"
+    if options.figure and not options.to:
+        options.to = f"{options.figure.replace('/', '_')}.png"
     if modes and options.format in ("csv", "html"):
         raise InputError(f"--format {options.format}: allowed: without {modes[0]}")
 
@@ -108,6 +112,14 @@ def report(options: argparse.Namespace, runs: Sequence[Run]) -> str | None:
 
     if options.table:
         return written(paper_tables(options.table, options.scale, runs), options.format)
+    if options.figure:
+        from fedrun.report.figure import draw_figure
+
+        with drawing(Path(options.to)) as path:
+            unknown = draw_figure(options.figure, options.scale, runs, path)
+        if unknown:
+            tell(f"figure {options.figure}: {unknown}")
+        return None
     if options.results:
         tables = every_table(runs)
         return written(tables, options.format, RESULTS if options.format == "markdown" else ())
@@ -139,8 +151,19 @@ def draw(settings: Sequence[Setting], key: str, against: Against, targets: Seque
     from fedrun.report.curves import plot_metric
 
     seeds = {setting.name: [run.rows for run in setting.runs] for setting in settings}
-    try:
+    with drawing(path):
         plot_metric(seeds, path, key, against, targets)
+
+
+@contextmanager
+def drawing(path: Path) -> Iterator[Path]:
+    """Say which picture was written, or in one line why it was not.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    try:
+        yield path
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror or error})") from None
     except ValueError as error:  # matplotlib's word for a format it does not know
@@ -193,6 +216,7 @@ def parser() -> argparse.ArgumentParser:
     add("--curve", metavar="KEY", help="draw this metric as a PNG")
     add("--against", choices=("rounds", "params", "samples", "seconds"), help="for that: the other axis")
     add("--table", metavar="PAPER/TABLE", help="a paper's table, ours beside it")
+    add("--figure", metavar="PAPER/FIGURE", help="draw a paper's figure from our runs, as a PNG")
     add("--scale", choices=("full", "small", "smoke"), help="for that: which runs (default: the largest there are)")
     add("--results", action="store_true", help="every paper's table that has runs, and other experiments")
     return parser

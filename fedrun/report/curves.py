@@ -159,10 +159,10 @@ MARKERS = ("o", "s", "^", "D", "v", "X")  # one fewer than the colours: 42 label
 INK, GRID = "#333333", "#DDDDDD"
 
 PANELS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("accuracy (%)", ("test/accuracy",)),
-    ("F1 (%)", ("test/f1",)),
-    ("MCC (%)", ("test/mcc",)),
-    ("loss", ("test/loss", "train/loss")),
+    ("accuracy (%)", ("test/accuracy", "validation/accuracy")),
+    ("F1 (%)", ("test/f1", "validation/f1")),
+    ("MCC (%)", ("test/mcc", "validation/mcc")),
+    ("loss", ("test/loss", "validation/loss", "train/loss")),
     ("GM-Appeal (%)", ("clients/gm_appeal",)),
 )
 """Title of each panel and the metrics in it; a panel none of whose metrics was recorded is left out."""
@@ -247,6 +247,66 @@ def plot_metric(runs: Mapping[str, Seeds], path: Path, key: str, against: Agains
         axes.legend(frameon=False, fontsize=9)
     else:
         axes.set_title(next(iter(curves)), fontsize=10, color=INK, loc="right")
+    figure.savefig(path, dpi=160)
+
+
+def plot_panels(
+    panels: Mapping[tuple[str, str], Mapping[str, Seeds]], path: Path, against: Against, title: str, caption: str
+) -> None:
+    """Draw a panel for each metric of some runs, and write them as one PNG.
+
+    Args:
+        panels: for each metric's key and panel's title, the rows of one or several seeds under each label.
+        path: the PNG to write; its folder exists.
+        against: what the curves are drawn against.
+        title: of all.
+        caption: what the runs are, below the title.
+
+    Raises:
+        InputError: there is nothing to draw.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    curves = {
+        place: {label: found for label, rows in lines.items() if (found := curve(rows, place[0], against)) is not None}
+        for place, lines in panels.items()
+    }
+    curves = {place: lines for place, lines in curves.items() if lines}
+    if not curves:
+        keys = ", ".join(dict.fromkeys(key for key, _ in panels))
+        raise InputError(f"{keys} against {against}: no run has both in any round")
+    columns = min(2 if len(curves) <= 4 else 3, len(curves))
+    rows = math.ceil(len(curves) / columns)
+    engine = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08)
+    figure = Figure(figsize=(0.6 + 3.9 * columns, 1.3 + 2.8 * rows), layout=engine)
+    looks = {
+        label: look_of(number)
+        for number, label in enumerate(dict.fromkeys(label for own in curves.values() for label in own))
+    }
+    grid = figure.subplots(rows, columns, squeeze=False).ravel()
+    named = {}
+    for axes, ((key, heading), lines) in zip(grid, curves.items(), strict=False):
+        for label, found in lines.items():
+            draw(axes, found, key, label, looks[label], alone=len(lines) == 1)
+        finish(
+            axes,
+            f"{heading} (%)" if wording.is_share(key) else heading,
+            AXES[against],
+            logarithmic=key.endswith("loss"),
+        )
+        named.update(dict(zip(*axes.get_legend_handles_labels()[::-1], strict=True)))
+    for axes in grid[len(curves) :]:
+        axes.set_axis_off()
+    figure.suptitle(f"{title}\n{caption}", fontsize=10, color=INK)
+    figure.legend(
+        list(named.values()),
+        list(named),
+        loc="outside lower center",
+        ncols=min(len(named), 4),
+        frameon=False,
+        fontsize=9,
+    )
     figure.savefig(path, dpi=160)
 
 

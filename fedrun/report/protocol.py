@@ -287,7 +287,7 @@ def reference(cell: Cell, speed_up: SpeedUp, table: Sequence[Cell], protocol: Pr
 
 def protocols() -> list[str]:
     """The tables that can be compared, such as ``turbosvm/table2``."""
-    return sorted(path.relative_to(FOLDER).with_suffix("").as_posix() for path in FOLDER.glob("*/*.yaml"))
+    return sorted(path.relative_to(FOLDER).with_suffix("").as_posix() for path in FOLDER.glob("*/table*.yaml"))
 
 
 def load(name: str) -> Protocol:

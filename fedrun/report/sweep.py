@@ -16,13 +16,14 @@ from rich.text import Text
 
 from fedrun.metrics.rounds_to_target import describe
 from fedrun.report import wording
+from fedrun.tracking.base import part_tested, tested
 
 Summary = Mapping[str, Any]
 """The content of a complete run's ``summary.json``."""
 
-METRICS = ("test/accuracy", "test/f1", "test/mcc")
+METRICS = ("accuracy", "f1", "mcc")
 
-NOTE = "Test metrics after the last round, in percent; mean ± std over seeds (ddof 0)."
+NOTE = "{} metrics after the last round, in percent; mean ± std over seeds (ddof 0)."
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ def tabulate(summaries: Sequence[Summary], failed: Sequence[str]) -> Cells:
         (
             names[group],
             str(len(runs)),
-            *(mean_and_std([run["final"].get(metric) for run in runs]) for metric in METRICS),
+            *(mean_and_std([tested(run["final"], metric) for run in runs]) for metric in METRICS),
             *(rounds_cell(runs, target) for target in targets),
         )
         for group, runs in groups.items()
@@ -95,10 +96,11 @@ def tabulate(summaries: Sequence[Summary], failed: Sequence[str]) -> Cells:
     header = (
         "",
         "runs",
-        *(wording.name(metric.rpartition("/")[2]) for metric in METRICS),
+        *(wording.name(metric) for metric in METRICS),
         *(f"to {wording.target(float(target))}" for target in targets),
     )
-    return Cells(header, rows, (NOTE, *notes))
+    parts = " and ".join(dict.fromkeys(part_tested(run["final"]) for run in summaries))
+    return Cells(header, rows, (NOTE.format(parts.capitalize()), *notes))
 
 
 def labels(settings: Mapping[str, Summary]) -> dict[str, str]:

@@ -79,9 +79,9 @@ def rate(per_second: float) -> str:
 
 
 def in_order(keys: Iterable[str]) -> list[str]:
-    """Known metrics, test first, then train, then the rest; unknown ones (counts, times) are left out."""
+    """Known metrics, test, validation and train first, then the rest; unknown ones (counts, times) are left out."""
     known = [key for key in keys if key.rpartition("/")[2] in NAMES]
-    parts = ["test", "train"]
+    parts = ["test", "validation", "train"]
     metrics = list(NAMES)
 
     def place(key: str) -> tuple[int, str, int]:

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedrun.report import wording
-from fedrun.tracking.base import Observer, Row, RunInfo
+from fedrun.tracking.base import Observer, Row, RunInfo, part_tested, tested
 from fedrun.tracking.progress import Progress, round_of
 
 WIDTH = 100
@@ -140,7 +140,7 @@ class PlainLines(Observer):
 
 COLUMNS = (
     ("round", 7, None),
-    ("accuracy", 11, "test/accuracy"),
+    ("accuracy", 11, "test/accuracy"),  # or of validation samples, where these take the place of test samples
     ("F1", 10, "test/f1"),
     ("MCC", 10, "test/mcc"),
     ("test loss", 11, "test/loss"),
@@ -149,7 +149,7 @@ COLUMNS = (
 )
 """Heading, width and row key of each column of the plain lines; 75 columns in all."""
 
-ESTIMATE = "test/accuracy_estimate"
+ESTIMATE = "accuracy_estimate"
 """What a row has in place of the accuracy where an adaptive evaluation ended early."""
 
 HEADER = "".join(f"{heading:>{width}}" for heading, width, _ in COLUMNS)
@@ -164,9 +164,10 @@ def line(progress: Progress, row: Row) -> str:
     }
     for heading, _, key in COLUMNS:
         if key is not None:
-            cells[heading] = wording.value(key, row.get(key))
-    if (estimate := row.get(ESTIMATE)) is not None:
-        cells["accuracy"] = f"~ {wording.value(ESTIMATE, estimate)}"
+            part, _, metric = key.partition("/")
+            cells[heading] = wording.value(key, tested(row, metric) if part == "test" else row.get(key))
+    if (estimate := tested(row, ESTIMATE)) is not None:
+        cells["accuracy"] = f"~ {wording.value(f'test/{ESTIMATE}', estimate)}"
     return "".join(f"{cells[heading]:>{width}}" for heading, width, _ in COLUMNS)
 
 
@@ -220,8 +221,10 @@ def facts(progress: Progress) -> Table:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column()
-    tested = ("test/accuracy", ESTIMATE, "test/f1", "test/mcc", "test/loss")
-    grid.add_row("test", measured(row, tested))
+    part = part_tested(row)
+    grid.add_row(
+        part, measured(row, tuple(f"{part}/{metric}" for metric in ("accuracy", ESTIMATE, "f1", "mcc", "loss")))
+    )
     if row.get("train/loss") is not None:
         grid.add_row("train", measured(row, ("train/accuracy", "train/loss")))
     if excluded := row.get("clients/excluded"):

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fedrun.tracking.base import Row, RunInfo
+from fedrun.tracking.base import Row, RunInfo, tested
 
 WINDOW = 32
 """Speeds are means over this many evaluated rounds: steady to read, and quick to follow a machine that slows down."""
@@ -90,7 +90,7 @@ class Progress:
 
     def _take(self, row: Row) -> tuple[float, ...]:
         self.row = row
-        accuracy = row.get("test/accuracy")
+        accuracy = tested(row, "accuracy")
         if accuracy is None or math.isnan(accuracy):
             return ()
         if self.best is None or accuracy > self.best[0]:
