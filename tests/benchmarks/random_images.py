@@ -30,5 +30,6 @@ def plain_sgd(lr: float, batch_size: int, epochs: int = 1) -> LocalTraining:
         epochs=epochs,
         steps=None,
         max_gradient_norm=None,
+        precision="float32",
         repair_nonfinite=False,
     )
