@@ -24,6 +24,7 @@ BENCHMARKS = {
     "client_halves": ["client_halves.py"],
     "evaluation_cost": ["evaluation_cost.py"],
     "appeal_cost": ["appeal_cost.py"],
+    "round_memory": ["round_memory.py"],
     "million_clients": ["million_clients.py"],
     "turbosvm_server": ["turbosvm_server.py"],
     "partitions": ["partitions.py"],
