@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass as value
-from typing import Annotated, Literal
+from typing import Annotated
 
 import torch
 from annotated_types import Ge, Gt, Le
@@ -13,11 +13,9 @@ from pydantic.dataclasses import dataclass
 from fedrun.federation import Shares
 from fedrun.metrics.classification import accuracy, confusion_matrix, macro_f1, matthews
 from fedrun.parameters import FlatNetwork
+from fedrun.precision import Precision, computing
 from fedrun.recipe import STRICT
 from fedrun.training import Samples
-
-Precision = Literal["float32", "bfloat16"]
-"""In which numbers a network computes: float32, or bfloat16 where it pays (losses are float32 all the same)."""
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -73,8 +71,7 @@ def evaluate(
     """Run the loaded model over samples (sample numbers, int64 ``[n]``) in evaluation mode."""
     module = network.network.eval()
     losses, predictions, targets = [], [], []
-    half = torch.autocast(samples.device.type, torch.bfloat16, enabled=precision == "bfloat16")
-    with torch.no_grad(), half:
+    with torch.no_grad(), computing(precision, samples.device):
         for batch in torch.split(indices, batch_size):
             inputs, labels = samples.gather(batch)
             logits = module(samples.encoding(inputs)).float()

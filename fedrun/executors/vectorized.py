@@ -13,6 +13,7 @@ import torch
 from fedrun.datasets.augmentation import UNIFORMS, draws
 from fedrun.executors.base import IDLE, MOMENTUM, Executor, Progress, Task, Visit, Workplace
 from fedrun.executors.stacked import Drop, Passed, StackedPerceptron
+from fedrun.precision import computing
 from fedrun.randomness import generator
 from fedrun.strategies.base import ClientHalf, ClientInfo, Vectors
 from fedrun.training import Trained, epochs, repair, sgd_step
@@ -211,14 +212,17 @@ class Objectives:
         self.correct, self.processed = (torch.zeros(len(batches), dtype=torch.int64, device=device) for _ in range(2))
         module, half, self._views = workplace.network.network.train(), workplace.client, workplace.network.layout.views
         own = {name: 0 if vector.ndim > 1 else None for name, vector in constants.items()}
-        self._perceptron = StackedPerceptron.of(module)
+        precision = workplace.local.precision
+        self._perceptron = StackedPerceptron.of(module) if precision == "float32" else None
         # one fused call where the loss is plain
         self._losses = None if type(half).loss is ClientHalf.loss else torch.vmap(half.loss, in_dims=(0, 0, own))
 
         def client_loss(
             parameters: torch.Tensor, fixed: Vectors, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor
         ) -> tuple[torch.Tensor, torch.Tensor]:
-            logits = torch.func.functional_call(module, self._views(parameters), (x,))
+            with computing(precision, device):
+                logits = torch.func.functional_call(module, self._views(parameters), (x,))
+            logits = logits.float()
             return (half.loss(logits, y, fixed) * weight).sum(), logits
 
         self._each = torch.vmap(torch.func.grad_and_value(client_loss, has_aux=True), in_dims=(0, own, 0, 0, 0))

@@ -22,8 +22,9 @@ from interleaved import CLOCKS, interleave
 from random_images import plain_sgd, random_images
 
 from fedrun.config import option
-from fedrun.evaluation import Precision, SampleResults, evaluate
+from fedrun.evaluation import SampleResults, evaluate
 from fedrun.parameters import FlatNetwork
+from fedrun.precision import Precision
 from fedrun.screening import screened
 from fedrun.training import Samples, train
 

@@ -86,6 +86,6 @@ def test_what_a_trial_has_found_is_part_of_the_state(make_experiment, faster):
 
 
 def test_nothing_is_tried_where_one_executor_cannot_work(make_experiment, caplog):
-    experiment = make_experiment(network=with_dropout, clients_per_round=2, hardware={"executor": "auto"})
+    experiment = make_experiment(network=refused, clients_per_round=2, hardware={"executor": "auto"})
     simulation, state = rounds(experiment, 5)
     assert (state.pace, simulation.executor(state), caplog.text) == ((), "in_process", "")
