@@ -122,10 +122,7 @@ class Composed:
 
 def relevant(config: Mapping[str, Any]) -> Plain:
     """The part of a composed configuration that can change a result, but for the seed."""
-    kept = {key: _uncached(value) for key, value in config.items() if key not in IRRELEVANT | CACHING}
-    if not kept.get("validation", {}).get("share"):
-        kept.pop("validation", None)  # then it says nothing, and runs from before there was such a key are found again
-    return kept
+    return {key: _uncached(value) for key, value in config.items() if key not in IRRELEVANT | CACHING}
 
 
 def _uncached(node: Any) -> Any:
