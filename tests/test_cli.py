@@ -147,6 +147,12 @@ def test_help_lists_every_group_and_option(checking: Fedrun, tmp_path: Path) -> 
     assert ended.deferred
     for group in GROUPS:
         assert f"\n{group}: {', '.join(names(group))}\n" in ended.out
+    assert "\nscale: full, small, smoke\n" in ended.out
+    assert (
+        "\nscale/" not in ended.out
+        and "\nrecipe/" not in ended.out
+        and "hydra/" not in ended.out.split("GROUP=OPTION")[1]
+    )
     assert "fedrun strategy=turbosvm dataset=femnist  " in ended.out
     assert list(tmp_path.iterdir()) == []
 
