@@ -94,6 +94,7 @@ REFUSED = [
     ("-m strategy=fedavg,turbosvm rounds=300", "rounds=300: the SVM's schedule ends after "),
     ("-m seed=0,1 output_dir=null", "output_dir=null: allowed: a text (job 0 of the sweep: "),
     ("experiment=demo local.lr=0", "local.lr=0: allowed: a finite number, above 0 (job 0 of the sweep: "),
+    ("experiment=fedumf/tune validation.share=0", "validation.share=0: a search needs samples to judge by; set it "),
 ]
 
 
