@@ -13,13 +13,15 @@ import torch
 from fedrun.appeal.base import Convention, OwnResults, Thresholds
 from fedrun.appeal.cache import cached, key
 from fedrun.evaluation import SampleResults, ensemble, evaluate, joined, per_holder, pooled_metrics
+from fedrun.executors.choice import Pace, due
 from fedrun.experiment import Experiment
 from fedrun.federation import Federation, Shares
 from fedrun.own_models import own_results
 from fedrun.parameters import FlatNetwork
 from fedrun.per_client import ClientResults
-from fedrun.randomness import address
+from fedrun.randomness import address, generator
 from fedrun.ranks import ALONE, Ranks
+from fedrun.screening import screened
 from fedrun.state import State
 from fedrun.training import LocalTraining, Samples
 
@@ -102,6 +104,7 @@ class Assessment:
         local: LocalTraining,
         round: int = -1,
         of_train: bool = True,
+        pace: Pace = (),
     ) -> OwnResults:
         """Results of models that every client has trained by itself from a common one."""
         experiment = self.experiment
@@ -113,19 +116,44 @@ class Assessment:
             test,
             local,
             address(experiment.seed, f"alone/{purpose}", round),
-            experiment.hardware.executor,
+            due(experiment.hardware.executor, pace),
             experiment.evaluation.batch_size,
             of_train,
             self._ranks,
         )
 
-    def metrics(self, state: State) -> Metrics:
-        """``test/*`` on the pooled test samples, and ``clients/*``, ``unseen/*`` where clients test on their own."""
-        found = {f"{self.federation.tested}/{name}": value for name, value in self._pooled_metrics(state).items()}
+    def metrics(self, state: State, target: float | None = None) -> Metrics:
+        """``test/*`` (or ``validation/*``) on the pooled samples; where clients test on their own ``clients/*`` and
+        ``unseen/*``, too.
+
+        Args:
+            state: whose models are tested.
+            target: test only until it is clear that this accuracy was not reached; None: fully.
+        """
+        tested = self._pooled_metrics(state) if target is None else self._screened_metrics(state, target)
+        found = {f"{self.federation.tested}/{name}": value for name, value in tested.items()}
         for population, by_tuning in self.clients(state).items():
             for tuning, measured in by_tuning.items():
                 found |= {f"{population}/{tuning}{name}": value for name, value in measured.metrics().items()}
         return found
+
+    def _screened_metrics(self, state: State, target: float) -> Metrics:
+        """How many test samples it took, and the accuracy on them; if they were all, everything."""
+        experiment, test = self.experiment, self.federation.test.samples
+        models = [server.model for server in state.models]
+        screening = screened(
+            partial(self._evaluate_together, models),
+            test,
+            target,
+            experiment.evaluation.batch_size,
+            experiment.evaluation.miss_probability,
+            generator(experiment.seed, "screening", state.round),
+        )
+        evaluated = {"evaluated": float(screening.drawn)}
+        if screening.results is None:
+            return {"accuracy_estimate": screening.correct / screening.drawn, **evaluated}
+        self._newest = (state, {id(test): screening.results})
+        return pooled_metrics(screening.results, self.federation.dataset.spec.classes) | evaluated
 
     def _pooled_metrics(self, state: State) -> Metrics:
         classes = self.federation.dataset.spec.classes
@@ -215,7 +243,8 @@ class Assessment:
             rate = local.rate(state.round) if given is None else given
             brief = replace(local, lr=rate, lr_decay=1.0, epochs=None, steps=steps)
             of_train = self._convention == "train"
-            found["tuned_"] = self._alone(population, state.server.model, train, test, brief, state.round, of_train)
+            start, round, pace = state.server.model, state.round, state.pace
+            found["tuned_"] = self._alone(population, start, train, test, brief, round, of_train, pace)
         return found
 
     def _personal(self, state: State) -> bool:

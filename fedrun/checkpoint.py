@@ -14,7 +14,7 @@ from fedrun.state import State, Totals
 from fedrun.strategies.base import ServerState, Vectors
 from fedrun.vector_store import VectorStore
 
-FORMAT = 3
+FORMAT = 4
 """Changes when checkpoints of an older form can no longer be read."""
 
 
@@ -75,6 +75,7 @@ def save(path: Path, checkpoint: Checkpoint, identity: Identity, store: VectorSt
             for client, vectors in state.memory.held.items()
         },
         "totals": asdict(state.totals),
+        "pace": state.pace,
         "metrics_bytes": checkpoint.metrics_bytes,
         "tracking_id": checkpoint.tracking_id,
         "seconds": checkpoint.seconds,
@@ -154,7 +155,8 @@ def load(path: Path, identity: Identity, initial: State, store: VectorStore) -> 
             raise InputError(f"{path}: holds another model; {advice}")
         memory = replace(initial.memory, held=_recalled(content["memory"], store))
         totals = Totals(**content["totals"])
-        state = State(int(content["round"]), models, memory, totals, content["membership"], frozen)
+        pace = tuple((str(name), float(seconds)) for name, seconds in content["pace"])
+        state = State(int(content["round"]), models, memory, totals, content["membership"], frozen, pace)
         return Checkpoint(state, content["metrics_bytes"], content["tracking_id"], content["seconds"])
     except InputError:
         raise

@@ -61,7 +61,7 @@ class Descent:
         with torch.no_grad():
             for (layer, inputs, _), outputs in zip(passed, gradients[count:], strict=True):
                 if outputs is not None:
-                    rows, columns = outputs.flatten(0, -2), inputs.flatten(0, -2)
+                    rows, columns = (each.flatten(0, -2).to(layer.weight) for each in (outputs, inputs))
                     layer.weight.addmm_(rows.t(), columns, alpha=-rate)
             moved = [(own, move) for own, move in zip(self._others, gradients[:count], strict=True) if move is not None]
             if moved:

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass as value
-from typing import Annotated, Literal
+from typing import Annotated
 
 import torch
-from annotated_types import Ge, Gt
+from annotated_types import Ge, Gt, Le
 from pydantic.dataclasses import dataclass
 
 from fedrun.federation import Shares
 from fedrun.metrics.classification import accuracy, confusion_matrix, macro_f1, matthews
 from fedrun.parameters import FlatNetwork
+from fedrun.precision import Precision, computing
 from fedrun.recipe import STRICT
 from fedrun.training import Samples
-
-Precision = Literal["float32", "bfloat16"]
-"""In which numbers a network computes: float32, or bfloat16 where it pays (losses are float32 all the same)."""
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -32,6 +30,11 @@ class Evaluation:
             with them. Models that clients have trained for themselves are always evaluated in float32.
         train_clients: at the end of a run, also evaluate the final model on every training client's own samples, for
             ``clients.parquet``.
+        adaptive: test a model only until it is clear that it has not reached the lowest target that is still to be
+            reached; the last round's is tested fully. Rounds to the targets are those of full evaluations. Other
+            metrics are known where an evaluation was full; where it was not, there is ``test/accuracy_estimate``.
+        miss_probability: with ``adaptive``, of overlooking that a round has reached a target; 0: never, at some ten
+            times the cost.
         tuning_steps: also evaluate every client after it has adapted the model by this many SGD steps on its own
             training samples; 0: do not.
         tuning_lr: learning rate of those steps; None: ``local.lr``.
@@ -41,6 +44,8 @@ class Evaluation:
     batch_size: Annotated[int, Ge(1)]
     precision: Precision
     train_clients: bool
+    adaptive: bool
+    miss_probability: Annotated[float, Ge(0), Le(0.01)]
     tuning_steps: Annotated[int, Ge(0)]
     tuning_lr: Annotated[float, Gt(0)] | None
 
@@ -66,8 +71,7 @@ def evaluate(
     """Run the loaded model over samples (sample numbers, int64 ``[n]``) in evaluation mode."""
     module = network.network.eval()
     losses, predictions, targets = [], [], []
-    half = torch.autocast(samples.device.type, torch.bfloat16, enabled=precision == "bfloat16")
-    with torch.no_grad(), half:
+    with torch.no_grad(), computing(precision, samples.device):
         for batch in torch.split(indices, batch_size):
             inputs, labels = samples.gather(batch)
             logits = module(samples.encoding(inputs)).float()

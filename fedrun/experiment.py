@@ -180,6 +180,7 @@ class Experiment:
         if not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)*", self.name):
             raise InputError(f"name={shown(self.name)}: allowed: words of letters, digits, -, _ and ., joined by /")
         self._check_appeal()
+        self._check_adaptive()
         self._check_stages()
         self._check_uploads()
         self._check_distributed()
@@ -233,6 +234,18 @@ class Experiment:
             raise InputError(
                 "hardware=distributed takes strategies with one global model and one stage, and this strategy has "
                 "clusters or a further stage; choose hardware=cpu or hardware=gpu"
+            )
+
+    def _check_adaptive(self) -> None:
+        """Refuse adaptive evaluation where it would find nothing, or save nothing."""
+        if not self.evaluation.adaptive:
+            return
+        if not self.targets:
+            raise InputError("evaluation.adaptive=true looks for targets, and there are none; set targets=[0.9] or so")
+        if self.population.test_share or self.appeal.known or self.strategy.client.personal is not None:
+            raise InputError(
+                "evaluation.adaptive=true is for one accuracy over all test samples, and this run evaluates every "
+                "client by itself; allowed: false"
             )
 
     def _check_appeal(self) -> None:

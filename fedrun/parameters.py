@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 
@@ -135,17 +136,13 @@ class FlatNetwork:
         network: the module; its parameters and float buffers are views into ``vector``.
         layout: where each tensor lies.
         vector: θ, float32 ``[P]``.
-        gradient: float32 ``[T]``, where :meth:`backward` leaves the gradient; the parameters' ``.grad`` are views
-            into it.
     """
 
     def __init__(self, network: torch.nn.Sequential, device: torch.device | str = "cpu") -> None:
         self.network = network.to(device)
         self.layout = layout_of(network)
         self.vector = torch.empty(self.layout.size, device=device)
-        self.gradient = torch.zeros(self.layout.trainable, device=device)
         views = self.layout.views(self.vector)
-        gradients = self.layout.views(self.gradient)
         parameters = dict(network.named_parameters())
         buffers = dict(network.named_buffers())
         for name, view in views.items():
@@ -153,10 +150,22 @@ class FlatNetwork:
             assert tensor is not None
             view.copy_(tensor.detach())
             tensor.data = view
-        self._parameters = [parameters[name] for name in gradients]
-        self._gradients = list(gradients.values())
-        for parameter, gradient in zip(self._parameters, self._gradients, strict=True):
-            parameter.grad = gradient
+        self._parameters = [parameters[slot.name] for slot in self.layout.slots if slot.name in parameters]
+
+    @cached_property
+    def gradient(self) -> torch.Tensor:
+        """Float32 ``[T]``, where :meth:`backward` leaves the gradient; the parameters' ``.grad`` are views into it.
+
+        There is none until it is asked for: plain SGD does without.
+        """
+        gradient = torch.zeros(self.layout.trainable, device=self.vector.device)
+        for parameter, view in zip(self._parameters, self.layout.views(gradient).values(), strict=True):
+            parameter.grad = view
+        return gradient
+
+    @cached_property
+    def _gradients(self) -> list[torch.Tensor]:
+        return list(self.layout.views(self.gradient).values())
 
     def load(self, vector: torch.Tensor) -> None:
         """Make the network the model θ ``[P]``."""

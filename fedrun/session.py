@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 import uuid
 from collections.abc import Iterator, Sequence
@@ -19,6 +20,7 @@ from fedrun import results
 from fedrun.assessment import Metrics
 from fedrun.checkpoint import Checkpoint, Identity
 from fedrun.config import Composed
+from fedrun.executors.choice import best
 from fedrun.experiment import Experiment
 from fedrun.ranks import ALONE, Ranks
 from fedrun.report.curves import plot_curves, read_rows
@@ -181,9 +183,9 @@ class Session:
             self._scattered = ScatteredMemory(self.ranks, homes, memory.keep)
             memory = self._scattered.deal(memory)
         models = tuple(server.to("cpu") for server in state.models)
-        round, models, totals, rows = self.ranks.told((state.round, models, state.totals, rows))
+        round, models, totals, pace, rows = self.ranks.told((state.round, models, state.totals, state.pace, rows))
         models = tuple(server.to(self.simulation.device) for server in models)
-        return replace(stable, state=State(round, models, memory, totals)), metrics, rows
+        return replace(stable, state=State(round, models, memory, totals, pace=pace)), metrics, rows
 
     def describe(self) -> None:
         """Record the configuration, and say who holds which samples."""
@@ -209,7 +211,7 @@ class Session:
             return Checkpoint(state, 0 if metrics is None else metrics.size, stable.tracking_id, spent)
 
         def record(state: State, measured: Metrics) -> None:
-            row = self.row(state, measured)
+            row = self.row(state, measured, rows)
             if metrics is not None:
                 with writing(self.folder / METRICS):
                     row = metrics.append(row)
@@ -256,12 +258,22 @@ class Session:
         reached = results.hits(rows, self.experiment.targets).values()
         return self.experiment.stop_at_targets and all(hit is not None for hit in reached)
 
-    def row(self, state: State, measured: Metrics) -> Row:
+    def row(self, state: State, measured: Metrics, earlier: Sequence[Row]) -> Row:
         """What is recorded of an evaluated round."""
         began = time.perf_counter()
-        tested = self.simulation.test(state)
+        tested = self.simulation.test(state, self.target(state, earlier))
         costs = {f"cost/{name}": value for name, value in asdict(state.totals).items()}
         return {"round": state.round, **tested, **measured, **costs, "time/eval_s": time.perf_counter() - began}
+
+    def target(self, state: State, earlier: Sequence[Row]) -> float | None:
+        """The accuracy that the evaluation of a round is to find or to rule out; None: it is to be full."""
+        experiment = self.experiment
+        if not experiment.evaluation.adaptive or state.round == experiment.rounds:
+            return None
+        found = results.hits(earlier, experiment.targets).items()
+        # round 0 reaches no target, whatever its accuracy
+        ahead = [float(target) for target, hit in found if hit is None] if state.round else []
+        return min(ahead, default=math.inf)
 
     def finish(self, stable: Checkpoint, rows: Sequence[Row]) -> dict[str, Any]:
         """Write the results of a complete run, its summary last."""
@@ -296,6 +308,7 @@ class Session:
             "best": results.best(rows),
             "rounds_to": results.hits(rows, self.experiment.targets),
             "seconds": stable.seconds,
+            "executor": {"name": self.simulation.stage(state).executor(state), "seconds_per_sample": best(state.pace)},
             "versions": results.versions(),
         }
         with writing(self.folder / SUMMARY):

@@ -16,7 +16,7 @@ from fedrun.client_memory import ClientMemory
 from fedrun.clustering.base import Place
 from fedrun.errors import RunError
 from fedrun.executors.base import IDLE, LAST, MOMENTUM, Executor, Task, Workplace, processed
-from fedrun.executors.choice import chosen
+from fedrun.executors.choice import Pace, best, chosen, due, settled, undecided
 from fedrun.executors.distributed import Distributed
 from fedrun.experiment import Experiment
 from fedrun.federation import Federation, Shares
@@ -97,6 +97,7 @@ class Simulation:
         self.samples = Samples.of(self.dataset, self.device)
         self._initial_model = self.network.vector.clone()
         self._parallel_jobs = parallel_jobs
+        self._works: dict[str, LocalWork] = {}
         self._last_stage: tuple[tuple[torch.Tensor, ...], Simulation] | None = None
         self.store = VectorStore(len(self._initial_model), experiment.hardware.client_memory_gb * 2**30, memory_file)
         self.assessment = Assessment(
@@ -106,48 +107,71 @@ class Simulation:
             _ = self.assessment.thresholds  # a file that cannot be used is refused before anything is written
 
     @cached_property
-    def _executor(self) -> Executor:
+    def _workplace(self) -> Workplace:
         experiment, half = self.experiment, self.experiment.strategy.client
-        return chosen(
-            experiment.hardware.executor,
-            Workplace(
-                network=self.network,
-                samples=self.samples,
-                clients=self.federation.train,
-                client=half,
-                local=experiment.local,
-                seed=experiment.seed,
-                attack=experiment.attack if self.federation.attackers else None,
-                attackers=self.federation.attackers,
-                thresholds=self.assessment.thresholds[SEEN].train.to(self.device) if half.knows_threshold else None,
-                keeps_last=experiment.strategy.clusters().keeps_last,
-            ),
+        return Workplace(
+            network=self.network,
+            samples=self.samples,
+            clients=self.federation.train,
+            client=half,
+            local=experiment.local,
+            seed=experiment.seed,
+            attack=experiment.attack if self.federation.attackers else None,
+            attackers=self.federation.attackers,
+            thresholds=self.assessment.thresholds[SEEN].train.to(self.device) if half.knows_threshold else None,
+            keeps_last=experiment.strategy.clusters().keeps_last,
         )
 
     @cached_property
-    def _team(self) -> Executor | Distributed:
-        """Carries out a cohort's work: this process's executor, or those of all ranks."""
-        remembers = bool(self._remembered)
-        return self._executor if self.ranks.count == 1 else Distributed(self._executor, self.ranks, remembers)
+    def _asked(self) -> str:
+        """The executor that was asked for, if it can do the work, or ``auto``."""
+        return settled(self.experiment.hardware.executor, self._workplace)
+
+    def executor(self, state: State) -> str:
+        """The name of the executor that carries out the next round."""
+        return due(self._asked, state.pace)
+
+    @property
+    def _executor(self) -> Executor:
+        """The executor of the first round."""
+        return self._local_work(due(self._asked, ())).executor
 
     @property
     def homes(self) -> torch.Tensor | None:
         """On which rank every client is trained and what it remembers lies, int64 ``[N]``; None where each of the ranks
         (there may be only one) can train any client.
         """
-        return self._team.homes if isinstance(self._team, Distributed) else None
+        team = self._local_work(due(self._asked, ())).team
+        return team.homes if isinstance(team, Distributed) else None
 
     @cached_property
     def _place(self) -> Place:
         experiment = self.experiment
         return Place(self.network, self.samples, self.federation.train, experiment.local, experiment.seed)
 
-    @cached_property
-    def _local_work(self) -> LocalWork:
-        strategy = self.experiment.strategy
-        return LocalWork(
-            self._executor, self._team, strategy.client, strategy.server, strategy.clusters(), self._place, self._fusion
-        )
+    def _local_work(self, name: str) -> LocalWork:
+        """How rounds are carried out by this executor, alone or by those of all ranks."""
+        if name not in self._works:
+            strategy = self.experiment.strategy
+            executor = chosen(name, self._workplace)
+            team = executor if self.ranks.count == 1 else Distributed(executor, self.ranks, bool(self._remembered))
+            self._works[name] = LocalWork(
+                executor, team, strategy.client, strategy.server, strategy.clusters(), self._place, self._fusion
+            )
+        return self._works[name]
+
+    def _on_trial(self, state: State, seconds: float, work: Work) -> Pace:
+        """The trial of executors after a round whose local work took so long; an end of it is told."""
+        if not undecided(self._asked, state.pace) or not work.client_samples:
+            return state.pace
+        slowness = self.ranks.told(seconds) / work.client_samples  # told: all ranks must decide alike
+        pace = (*state.pace, (self.executor(state), slowness))
+        if not undecided(self._asked, pace):
+            took = ", ".join(f"{each} {1e6 * least:.3g} µs" for each, least in best(pace).items())
+            fastest, following = due(self._asked, pace), state.round + 2
+            log.info("hardware.executor=auto: per sample %s; %s from round %d on", took, fastest, following)
+            self._works = {fastest: self._local_work(fastest)}
+        return pace
 
     @property
     def _remembered(self) -> frozenset[str]:
@@ -268,7 +292,9 @@ class Simulation:
         cohort, metrics = self.cohort(state)
         if not len(cohort):
             return replace(state, round=state.round + 1), metrics
-        work = self._local_work.of(state, cohort, progress)
+        crew, begun = self._local_work(self.executor(state)), time.perf_counter()
+        work = crew.of(state, cohort, progress)
+        pace = self._on_trial(state, time.perf_counter() - begun, work)
         if work.excluded:
             log.warning("round %d: left out, not finite: clients %s", state.round + 1, work.excluded)
         if not work.some:
@@ -278,7 +304,7 @@ class Simulation:
             )
         memory = work.memory
         if half.fusion is not None and state.round + 1 < experiment.rounds:
-            memory = self._idle(work.tasks[0], memory)
+            memory = self._idle(crew, work.tasks[0], memory)
         trained = time.perf_counter()
         models, steps = self._aggregated(state, work)
         if experiment.local.repair_nonfinite:
@@ -297,7 +323,13 @@ class Simulation:
             metrics |= {"clusters/models": float(len(models)), "clusters/trained": float(len(work.some))}
         totals = self._totals(state.totals, cohort, work)
         return replace(
-            state, round=state.round + 1, models=models, memory=memory, totals=totals, membership=work.membership
+            state,
+            round=state.round + 1,
+            models=models,
+            memory=memory,
+            totals=totals,
+            membership=work.membership,
+            pace=pace,
         ), metrics
 
     def _aggregated(self, state: State, work: Work) -> tuple[tuple[ServerState, ...], dict[str, float]]:
@@ -347,7 +379,7 @@ class Simulation:
         share, local = self.experiment.strategy.server.fusion, self.experiment.local
         return 0.0 if share is None or round == 0 else share * local.rate(round) / local.rate(round - 1)
 
-    def _idle(self, task: Task, memory: ClientMemory) -> ClientMemory:
+    def _idle(self, crew: LocalWork, task: Task, memory: ClientMemory) -> ClientMemory:
         """The memory after those clients have trained that are selected in the next round and were not in this one.
 
         The others' idle training cannot matter: a displacement lasts for one round.
@@ -356,7 +388,7 @@ class Simulation:
         idle = following[~torch.isin(following, task.cohort)]
         if not len(idle):
             return memory
-        return self._team.idle(Task(idle, task.round, task.received, memory))
+        return crew.team.idle(Task(idle, task.round, task.received, memory))
 
     def _idle_samples(self, cohort: torch.Tensor) -> int:
         """Samples that all clients outside of the cohort process, were each to train."""
@@ -366,11 +398,15 @@ class Simulation:
         local = self.experiment.local
         return sum(processed(size, local) * many for size, many in zip(sizes.tolist(), count.tolist(), strict=True))
 
-    def test(self, state: State) -> Metrics:
+    def test(self, state: State, target: float | None = None) -> Metrics:
         """``test/*`` (or ``validation/*``) over the pooled samples; where clients test on their own ``clients/*`` and
         ``unseen/*``, too.
+
+        Args:
+            state: whose models are tested.
+            target: test only until it is clear that this accuracy was not reached; None: fully.
         """
-        return self.stage(state).assessment.metrics(state)
+        return self.stage(state).assessment.metrics(state, target)
 
 
 def _numbers(vectors: Vectors) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from fedrun.client_memory import ClientMemory
+from fedrun.executors.choice import Pace
 from fedrun.strategies.base import ServerState
 
 
@@ -41,6 +42,8 @@ class State:
         membership: what each model counts for each client, float64 ``[N, M]`` (one 1 per row where clients belong to a
             single cluster); a row of zeros: the client has not been assigned yet. None: there are no clusters (yet).
         frozen: the models ``[P]`` of the first stage, whose encoders no longer change, once the second has begun.
+        pace: what a trial of executors has found so far (``hardware.executor=auto``); it decides who computes the next
+            round, which can change its result by rounding.
     """
 
     round: int
@@ -49,6 +52,7 @@ class State:
     totals: Totals
     membership: torch.Tensor | None = None
     frozen: tuple[torch.Tensor, ...] = ()
+    pace: Pace = ()
 
     @property
     def server(self) -> ServerState:

@@ -23,6 +23,7 @@ from fedrun.datasets.base import Dataset, Encoding
 from fedrun.descent import Descent
 from fedrun.errors import InputError
 from fedrun.parameters import FlatNetwork
+from fedrun.precision import Precision, computing
 from fedrun.recipe import STRICT
 from fedrun.strategies.base import EARLIER, ClientHalf, Vectors
 
@@ -45,6 +46,8 @@ class LocalTraining:
         steps: K ≥ 1 SGD steps, begun anew with a reshuffled epoch as often as needed, or None where ``epochs`` is
             given.
         max_gradient_norm: the gradient (after the strategy's correction) is scaled down to this norm; None: never.
+        precision: ``bfloat16``: forward and backward passes of the SGD steps multiply numbers with 8 significant bits,
+            faster where the machine has instructions for it; results differ from the third digit on.
         repair_nonfinite: replace NaN and infinities in the parameters by 1e-5 after every client's training and after
             every aggregation, as TurboSVM-FL's published code does. It matters only for runs that diverge.
     """
@@ -57,6 +60,7 @@ class LocalTraining:
     epochs: Annotated[int, Ge(1)] | None
     steps: Annotated[int, Ge(1)] | None
     max_gradient_norm: Annotated[float, Gt(0)] | None
+    precision: Precision
     repair_nonfinite: bool
 
     def check(self) -> None:
@@ -217,10 +221,14 @@ class Objective:
         network: the loaded network, set to training mode.
         half: what differs from plain SGD.
         constants: from :meth:`ClientHalf.constants`.
+        precision: of forward and backward passes.
     """
 
-    def __init__(self, network: FlatNetwork, half: ClientHalf, constants: Vectors) -> None:
+    def __init__(
+        self, network: FlatNetwork, half: ClientHalf, constants: Vectors, precision: Precision = "float32"
+    ) -> None:
         self._network = network
+        self._precision = precision
         self._half = half
         self._constants = constants
         self._plain = type(half).loss is ClientHalf.loss  # then one fused call computes the mean
@@ -251,11 +259,15 @@ class Objective:
         """
         half, constants = self._half, self._constants
         if not self._embeds:
-            z = self._network.network(x)
+            with self._computing:
+                z = self._network.network(x)
+            z = z.float()
             loss = torch.nn.functional.cross_entropy(z, y) if self._plain else half.loss(z, y, constants).mean()
         else:
-            embeddings = self._encoder(x)
-            z = self._head(embeddings)
+            with self._computing:
+                embeddings = self._encoder(x)
+                z = self._head(embeddings)
+            z, embeddings = z.float(), embeddings.float()
             contrast = half.contrast(embeddings, self._others(x, embeddings, index), constants)
             loss = (half.loss(z, y, constants) + contrast).mean()
         self._losses.append(loss.detach())
@@ -266,7 +278,9 @@ class Objective:
 
     def _others(self, encoded: torch.Tensor, embeddings: torch.Tensor, index: int) -> Vectors:
         """The embeddings that those of a batch are compared with."""
-        others = {} if self._frozen is None else dict(self._frozen(encoded))
+        with self._computing:
+            others = {} if self._frozen is None else dict(self._frozen(encoded))
+        others = {name: each.float() for name, each in others.items()}
         if self._half.recalls:
             self._embedded.append(embeddings.detach())
             if self._recalled:
@@ -274,6 +288,10 @@ class Objective:
                 first, size = index * len(embeddings), len(embeddings)
                 others[EARLIER] = torch.stack(self._recalled)[:, first : first + size]
         return others
+
+    @property
+    def _computing(self) -> torch.autocast:
+        return computing(self._precision, self._network.vector.device)
 
     def end_epoch(self) -> None:
         """Remember the epoch's embeddings for later ones, if the client half wants them."""
@@ -318,7 +336,7 @@ def train(
     if momentum is None and local.momentum:
         momentum = torch.zeros_like(weights)
     decay = half.decay(constants)
-    objective = Objective(network, half, constants)
+    objective = Objective(network, half, constants, local.precision)
     batch = len(own) if local.batch_size is None else local.batch_size
     group: list[tuple[torch.Tensor, torch.Tensor]] = []  # the batches of a step with a direction of its own
 

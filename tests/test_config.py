@@ -449,6 +449,22 @@ REFUSED = [
         "strategy=turbosvm strategy/server@strategy.server.base=turbosvm",
         "strategy.server.base: TurboSVM's base must be an averaging strategy such as fedavg or fedadam",
     ),
+    (
+        "evaluation.adaptive=true targets=[]",
+        "evaluation.adaptive=true looks for targets, and there are none; set targets=[0.9] or so",
+    ),
+    (
+        "evaluation.adaptive=true population.test_share=0.4",
+        "evaluation.adaptive=true is for one accuracy over all test samples, and this run evaluates every client",
+    ),
+    (
+        "evaluation.adaptive=true strategy=ditto",
+        "evaluation.adaptive=true is for one accuracy over all test samples, and this run evaluates every client",
+    ),
+    (
+        "evaluation.miss_probability=0.5",
+        "evaluation.miss_probability=0.5: allowed: a finite number, at least 0 and at most 0.01",
+    ),
 ]
 
 

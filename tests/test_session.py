@@ -165,6 +165,24 @@ def test_summary(ran: Folder) -> None:
     assert found["data"] == build_experiment(compose().config).dataset.load().fingerprint
 
 
+def test_a_trial_of_executors_goes_on_where_it_was_interrupted(ran: Folder, tmp_path: Path) -> None:
+    """And once it is over, its outcome stays; so the run is found again under the folder of all executors."""
+    setting = ("rounds=7", "clients_per_round=2")
+    for stop in (3, 6):
+        with pytest.raises(KeyboardInterrupt):
+            ran(*setting, "hardware.executor=auto", watched_by=(Interrupting(stop, 2),))
+        left = torch.load(next(tmp_path.rglob("checkpoint.pt")), weights_only=True)
+        assert len(left["pace"]) == min(stop - 1, 4)
+    folder = ran(*setting, "hardware.executor=auto")
+    found = summary(folder)["executor"]
+    least = {name: min(each for other, each in left["pace"] if other == name) for name in ("in_process", "vectorized")}
+    assert found == {"name": min(least, key=least.__getitem__), "seconds_per_sample": least}
+    assert ran(*setting) == folder
+    named = summary(ran(*setting, below="other"))
+    assert named["executor"] == {"name": "in_process", "seconds_per_sample": {}}
+    assert named["final"]["test/loss"] == pytest.approx(summary(folder)["final"]["test/loss"], rel=1e-5)
+
+
 def test_the_record_of_the_configuration(ran: Folder) -> None:
     folder = ran("rounds=1", "seed=4")
     config = yaml.safe_load((folder / ".hydra/config.yaml").read_text())
@@ -208,6 +226,52 @@ def test_clients_need_not_be_evaluated(ran: Folder) -> None:
     folder = ran("rounds=1", "evaluation.train_clients=false")
     lines = pyarrow.parquet.read_table(folder / "clients.parquet").to_pylist()
     assert [(line["loss"] is None, line["accuracy"] is None) for line in lines] == [(True, True)] * 5 + [(False, False)]
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_adaptive_evaluation_finds_the_same_rounds(ran: Folder, seed: int) -> None:
+    targets = (0.3, 0.5, 0.6, 0.7, 0.8, 0.85, 0.88, 0.9, 0.92, 0.99)
+    setting = (f"targets={list(targets)}".replace(" ", ""), "rounds=17", "local.lr=0.05", f"seed={seed}")
+    setting = (*setting, "evaluation.batch_size=16")
+    full = ran(*setting)
+    for changes in ((), ("evaluation.miss_probability=0",), ("evaluation.every=3",)):
+        folder = ran(*setting, "evaluation.adaptive=true", *changes)
+        known = {
+            row["round"]: row for row in results(full)[0] if row["round"] % (3 if "every" in str(changes) else 1) == 0
+        }
+        known[17] = results(full)[0][-1]
+        hits = {t: [r for r, row in known.items() if r >= 1 and row["test/accuracy"] >= t] for t in targets}
+        found = summary(folder)["rounds_to"]
+        assert list(found.values()) == [min(hits[target], default=None) for target in targets]
+        evaluated = 0
+        for row in results(folder)[0]:
+            whole = known[row["round"]]
+            drawn = row.pop("test/evaluated", 355)
+            evaluated += drawn
+            if "test/accuracy" in row:
+                assert drawn == 355
+                assert row == pytest.approx(whole)
+                continue
+            estimate = row.pop("test/accuracy_estimate")
+            assert estimate * drawn == pytest.approx(round(estimate * drawn)) and drawn < 355
+            assert row == {key: value for key, value in whole.items() if not key.startswith("test/")}
+        print(f"seed {seed}, {changes or 'default'}: {evaluated / 355 / len(known):.0%} of all samples evaluated")
+        assert evaluated < 355 * len(known)
+    assert rows(folder)[-1]["test/accuracy"] == rows(full)[-1]["test/accuracy"]
+    assert summary(folder)["rounds_to"]["0.80"] is not None and summary(folder)["rounds_to"]["0.99"] is None
+
+
+def test_adaptive_evaluation_stops_at_its_targets_and_goes_on_after_an_interruption(
+    ran: Folder, tmp_path: Path
+) -> None:
+    setting = ("targets=[0.6,0.85]", "stop_at_targets=true", "rounds=40", "evaluation.adaptive=true")
+    setting = (*setting, "evaluation.batch_size=16", "local.lr=0.05")
+    with pytest.raises(KeyboardInterrupt):
+        ran(*setting, watched_by=(Interrupting(4, 1),))
+    folder = ran(*setting)
+    assert results(folder)[0] == results(ran(*setting, below="other"))[0]
+    last = rows(folder)[-1]
+    assert last["round"] == summary(folder)["rounds_to"]["0.85"] < 40 and last["test/accuracy"] >= 0.85
 
 
 def test_evaluation_every_three_rounds(ran: Folder) -> None:

@@ -28,6 +28,7 @@ LOCAL = LocalTraining(
     epochs=1,
     steps=None,
     max_gradient_norm=None,
+    precision="float32",
     repair_nonfinite=False,
 )
 

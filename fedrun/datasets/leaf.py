@@ -131,6 +131,11 @@ class LeafDataset(DatasetRecipe):
     def decoder(self) -> Decoder:
         """A decoder of LEAF's JSON that has seen no samples yet."""
 
+    @property
+    def stored_shape(self) -> tuple[int, ...]:
+        """A sample's shape in the cache."""
+        return self.spec.input_shape
+
     def sources(self) -> tuple[Source, ...]:
         """The formats that the files may have."""
         return (LeafJson(self.decoder()),)
@@ -194,7 +199,7 @@ class LeafDataset(DatasetRecipe):
     def _read(self, source: Source, files: Mapping[str, list[Path]], key: str, folder: Path) -> None:
         """Read all source files into a new cache."""
         sizes = {split: source.sizes(paths) for split, paths in files.items()}
-        index = ordered(sizes["train"], sizes.get("test", {}), self.spec.input_shape, self.numbers)
+        index = ordered(sizes["train"], sizes.get("test", {}), self.stored_shape, self.numbers)
         number = {
             split: {name: first + u for u, name in enumerate(names)}
             for split, first, names in (

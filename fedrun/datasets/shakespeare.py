@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import reprlib
 import string
-from typing import Any, ClassVar, Literal
+from dataclasses import replace
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
+from annotated_types import Ge, Le
 from pydantic.dataclasses import dataclass
 
-from fedrun.datasets.base import Encoding, Spec, Symbols
+from fedrun.datasets.base import Dataset, Encoding, Spec, Symbols
 from fedrun.datasets.leaf import Decoder, LeafDataset, LeafJson, Source
 from fedrun.datasets.user_tables import ParquetTable
 from fedrun.errors import InputError
@@ -34,20 +36,30 @@ class Shakespeare(LeafDataset):
         min_samples: see :class:`LeafDataset`.
         unknown: what to do with a character outside the alphabet: ``refuse`` the data, or ``map`` it to the alphabet's
             last symbol as LEAF's code does, and log how many there were.
+        window: how many of the 80 characters the model sees, those nearest to the label. An LSTM's time grows with it.
     """
 
     unknown: Literal["refuse", "map"]
+    window: Annotated[int, Ge(1), Le(LENGTH)]
 
     name: ClassVar[str] = "shakespeare"
     class_names: ClassVar[tuple[str, ...]] = tuple(ALPHABET)
 
     @property
     def spec(self) -> Spec:
-        return Spec(input_shape=(LENGTH,), classes=len(ALPHABET), vocabulary=len(ALPHABET))
+        return Spec(input_shape=(self.window,), classes=len(ALPHABET), vocabulary=len(ALPHABET))
+
+    @property
+    def stored_shape(self) -> tuple[int, ...]:
+        return (LENGTH,)
 
     @property
     def encoding(self) -> Encoding:
         return Symbols()
+
+    def load(self) -> Dataset:
+        dataset = super().load()
+        return replace(dataset, inputs=dataset.inputs[:, LENGTH - self.window :])
 
     def decoder(self) -> Decoder:
         return Characters(substitute=self.unknown == "map")

@@ -330,7 +330,7 @@ class Gathering:
         self._weights: list[float] | None = None  # of the whole cohort, where they do not depend on reports
         self._total = 0.0
         self._means: dict[str, torch.Tensor] = {}
-        self._rows: dict[int, torch.Tensor] = {}
+        self._rows: torch.Tensor | None = None  # [C, r], by position
         self._reports: dict[int, dict[str, float]] = {}
         self._steps: dict[int, int] = {}
         self._processed = 0
@@ -369,7 +369,10 @@ class Gathering:
         rows = self._server.rows
         if rows != "none":
             model = uploads[MODEL]
-            self._rows[position] = (model[self._work.network.layout.head] if rows == "head" else model).clone()
+            row = model[self._work.network.layout.head] if rows == "head" else model
+            if self._rows is None:
+                self._rows = row.new_empty(len(self._cohort), len(row))
+            self._rows[position] = row
         self._reports[position] = reports
         self._steps[position] = trained.steps
         if not counts:
@@ -407,7 +410,7 @@ class Gathering:
             steps=torch.tensor([self._steps[position] for position in order], dtype=torch.int64),
             mean=self._means,
             total_weight=self._total,
-            rows=torch.stack([self._rows[position] for position in order]) if self._rows else None,
+            rows=self._rows[accepted] if self._rows is not None and left_out else self._rows,
             excluded=tuple(int(self._cohort[position]) for position in left_out),
             loss=self._loss / self._seen if self._seen else float("nan"),
             accuracy=self._correct / self._seen if self._seen else float("nan"),

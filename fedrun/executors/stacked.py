@@ -6,10 +6,13 @@ nothing but activations, and a step of plain SGD adds each layer's W ← W − �
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
+
+Drop = Callable[[torch.Tensor, float], torch.Tensor]
+"""Drops units of activations ``[C, B, ...]`` with a probability, and scales the others up accordingly."""
 
 ELEMENTWISE = (torch.nn.ReLU, torch.nn.Tanh, torch.nn.Sigmoid, torch.nn.GELU, torch.nn.LeakyReLU, torch.nn.Identity)
 
@@ -30,7 +33,7 @@ class Passed:
 
 
 class StackedPerceptron:
-    """A chain of flattening, linear and elementwise layers, for C models at once.
+    """A chain of flattening, linear, elementwise and dropout layers, for C models at once.
 
     Args:
         chain: the layers by their names in the network.
@@ -47,12 +50,14 @@ class StackedPerceptron:
             if type(module) is torch.nn.Sequential:
                 continue
             flat = type(module) is torch.nn.Flatten and (module.start_dim, module.end_dim) == (1, -1)
-            if not flat and type(module) not in (torch.nn.Linear, *ELEMENTWISE):
+            if not flat and type(module) not in (torch.nn.Linear, torch.nn.Dropout, *ELEMENTWISE):
                 return None
             chain[name] = module
         return cls(chain)
 
-    def forward(self, tensors: Mapping[str, torch.Tensor], x: torch.Tensor) -> tuple[torch.Tensor, list[Passed]]:
+    def forward(
+        self, tensors: Mapping[str, torch.Tensor], x: torch.Tensor, drop: Drop
+    ) -> tuple[torch.Tensor, list[Passed]]:
         """Logits ``[C, B, classes]`` of samples ``[C, B, ...]`` under parameters ``[C, ...]``, and what passed where.
 
         The graph begins at the first linear layer's outputs; the parameters are no part of it.
@@ -68,6 +73,8 @@ class StackedPerceptron:
                     outputs.requires_grad_()
                 passed.append(Passed(name, x.detach(), outputs))
                 x = outputs
+            elif isinstance(layer, torch.nn.Dropout):
+                x = drop(x, layer.p) if layer.p else x
             elif isinstance(layer, torch.nn.ReLU):
                 x = torch.relu(x)  # never in place: the outputs before it are asked for
             else:

@@ -6,13 +6,14 @@ little, a cohort is cut into groups of clients that make similar numbers of step
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 
 from fedrun.datasets.augmentation import UNIFORMS, draws
 from fedrun.executors.base import IDLE, MOMENTUM, Executor, Progress, Task, Visit, Workplace
-from fedrun.executors.stacked import Passed, StackedPerceptron
+from fedrun.executors.stacked import Drop, Passed, StackedPerceptron
+from fedrun.precision import computing
 from fedrun.randomness import generator
 from fedrun.strategies.base import ClientHalf, ClientInfo, Vectors
 from fedrun.training import Trained, epochs, repair, sgd_step
@@ -39,7 +40,10 @@ class Vectorized(Executor):
             return f"strategy.client={type(half).__name__}, which compares embeddings under several models"
         if half.trains_beside:
             return f"strategy.client={type(half).__name__}, which trains a second model beside the first"
-        for module in workplace.network.network.modules():
+        network = workplace.network
+        if network.vector.device.type == "cpu" and StackedPerceptron.of(network.network) is not None:
+            return None  # a GPU's dropout draws in an order of its own, which would have to be followed
+        for module in network.network.modules():
             if isinstance(module, UNSUPPORTED):
                 return f"a model with {type(module).__name__} layers"
         return None
@@ -78,7 +82,8 @@ class Vectorized(Executor):
         momentum = torch.zeros_like(weights) if work.local.momentum else None
         if momentum is not None and half.keeps_momentum:
             momentum = own[MOMENTUM].clone()
-        objective = Objectives(work, constants, *self._batches(clients, task.round, steps))
+        forward = [generator(work.seed, "forward", task.round, client) for client in clients]
+        objective = Objectives(work, constants, *self._batches(clients, task.round, steps), forward)
         self._descend(weights, momentum, objective, constants, work.local.rate(task.round))
         sent = torch.stack([self.tampered(model[k], task, client) for k, client in enumerate(clients)])
         uploads, kept = half.finish(sent, received, own, constants, info)
@@ -175,6 +180,7 @@ class Objectives:
         batches: sample numbers int64 ``[C, S, B]``.
         counts: how many of each batch's samples are real, int64 ``[C, S]``.
         uniforms: what the samples' augmentation has drawn, float32 ``[C, S, B, 5]``, or None.
+        forward: what each client's dropout layers draw from, as :class:`InProcess` seeds it.
 
     Attributes:
         batches: S.
@@ -190,13 +196,15 @@ class Objectives:
         batches: torch.Tensor,
         counts: torch.Tensor,
         uniforms: torch.Tensor | None,
+        forward: Sequence[torch.Generator],
     ) -> None:
         device = workplace.network.vector.device
         self._samples = workplace.samples
         self._constants = constants
         self._batches = batches
         self._uniforms = None if uniforms is None else uniforms.to(device)
-        self._everyone = (counts > 0).all(0).tolist()
+        self._forward = forward
+        self._sizes = counts.T.tolist()  # [S][C]
         self._counts = counts.to(device)
         self._slots = torch.arange(batches.shape[2], device=device)
         self.batches = batches.shape[1]
@@ -204,14 +212,17 @@ class Objectives:
         self.correct, self.processed = (torch.zeros(len(batches), dtype=torch.int64, device=device) for _ in range(2))
         module, half, self._views = workplace.network.network.train(), workplace.client, workplace.network.layout.views
         own = {name: 0 if vector.ndim > 1 else None for name, vector in constants.items()}
-        self._perceptron = StackedPerceptron.of(module)
+        precision = workplace.local.precision
+        self._perceptron = StackedPerceptron.of(module) if precision == "float32" else None
         # one fused call where the loss is plain
         self._losses = None if type(half).loss is ClientHalf.loss else torch.vmap(half.loss, in_dims=(0, 0, own))
 
         def client_loss(
             parameters: torch.Tensor, fixed: Vectors, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor
         ) -> tuple[torch.Tensor, torch.Tensor]:
-            logits = torch.func.functional_call(module, self._views(parameters), (x,))
+            with computing(precision, device):
+                logits = torch.func.functional_call(module, self._views(parameters), (x,))
+            logits = logits.float()
             return (half.loss(logits, y, fixed) * weight).sum(), logits
 
         self._each = torch.vmap(torch.func.grad_and_value(client_loss, has_aux=True), in_dims=(0, own, 0, 0, 0))
@@ -223,7 +234,7 @@ class Objectives:
 
     def active(self, index: int) -> torch.Tensor | None:
         """Which clients have a batch of this number, bool ``[C, 1]``; None where all have."""
-        return None if self._everyone[index] else self._counts[:, index, None] > 0
+        return None if all(self._sizes[index]) else self._counts[:, index, None] > 0
 
     def gradient(self, at: torch.Tensor, index: int) -> torch.Tensor:
         """Every client's gradient on its batch of this number, at parameters ``[C, T]``: a fresh ``[C, T]``."""
@@ -252,7 +263,7 @@ class Objectives:
     ) -> tuple[torch.Tensor, list[Passed]]:
         """The sum of the clients' losses, whose gradient for each is its own."""
         x, y, real, weight = self._batch(index)
-        logits, passed = perceptron.forward(self._views(at), x)
+        logits, passed = perceptron.forward(self._views(at), x, self._drop(index))
         if self._losses is None:
             losses = torch.nn.functional.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none").view_as(y)
         else:
@@ -260,6 +271,17 @@ class Objectives:
         each = (losses * weight).sum(1)
         self._record(each.detach(), logits.detach(), y, real)
         return each.sum(), passed
+
+    def _drop(self, index: int) -> Drop:
+        """Dropout on the batches of this number: each client draws for its real samples, as if it trained alone."""
+
+        def drop(x: torch.Tensor, probability: float) -> torch.Tensor:
+            mask = torch.zeros_like(x)
+            for own, size, draw in zip(mask, self._sizes[index], self._forward, strict=True):
+                own[:size].bernoulli_(1 - probability, generator=draw)
+            return x * mask.div_(1 - probability)
+
+        return drop
 
     def _batch(self, index: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
         """Encoded inputs ``[C, B, ...]``, targets, which are real, and their weights: ``[C, B]`` each."""

@@ -12,7 +12,7 @@ from fedrun.datasets.base import Dataset
 from fedrun.federation import Federation
 from fedrun.partitions.base import Partition
 from fedrun.partitions.class_priors import draw_counts, log_dirichlet
-from fedrun.partitions.dealing import deal, piles_of_classes, shuffle_piles, starts_of
+from fedrun.partitions.dealing import deal, piles_of_classes, shuffle_piles
 from fedrun.partitions.lognormal_sizes import lognormal_sizes
 from fedrun.partitions.publisher_split import pooled_federation, training_targets
 from fedrun.randomness import numpy_generator
@@ -48,18 +48,15 @@ class DirichletFedDC(Partition):
         shuffle_piles(samples, class_sizes, rng)
         sizes = lognormal_sizes(len(targets), self.clients, self.sigma, rng, "dirichlet_feddc")
         log_priors = log_dirichlet(np.full(len(class_sizes), self.alpha), self.clients, rng)
-        counts = draw_counts(random_turns(sizes, rng), log_priors, class_sizes, rng)
+        counts = draw_counts(sizes, *poisson_times(sizes, rng), log_priors, class_sizes, rng)
         return pooled_federation(dataset, deal(samples, counts))
 
 
-def random_turns(sizes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Whose turn it is, int32 ``[sum(sizes)]``: uniform among the clients that have had fewer turns than their size.
+def poisson_times(sizes: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Between which times clients that take turns at random have their turns: begins and durations, float64 ``[N]``.
 
-    Each client's turns come at the times of a Poisson process of rate 1 that ends when it is full. The next event of N
-    such processes belongs to each of those still running with the same probability.
+    Each client's turns come at the events of a Poisson process of rate 1 that ends when it is full. The next event of N
+    such processes belongs to each of those still running with the same probability. Given the time of a process's event
+    s + 1, which is gamma distributed, the s events before it are uniform.
     """
-    offsets = starts_of(sizes)
-    times = np.cumsum(rng.standard_exponential(offsets[-1]))
-    begins = np.concatenate([[0.0], times])[offsets[:-1]]
-    times -= np.repeat(begins, sizes)
-    return np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)[np.argsort(times)]
+    return np.zeros(len(sizes)), rng.standard_gamma(sizes + 1.0)

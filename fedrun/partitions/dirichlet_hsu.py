@@ -43,5 +43,6 @@ class DirichletHsu(Partition):
         samples, class_sizes = piles_of_classes(targets, dataset.spec.classes)
         shuffle_piles(samples, class_sizes, rng)
         log_priors = log_dirichlet(self.alpha * class_sizes / len(targets), self.clients, rng)
-        turns = np.repeat(np.arange(self.clients, dtype=np.int32), even_sizes(len(targets), self.clients))
-        return pooled_federation(dataset, deal(samples, draw_counts(turns, log_priors, class_sizes, rng)))
+        sizes, begins = even_sizes(len(targets), self.clients), np.arange(float(self.clients))
+        counts = draw_counts(sizes, begins, np.ones(self.clients), log_priors, class_sizes, rng)
+        return pooled_federation(dataset, deal(samples, counts))

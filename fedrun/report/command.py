@@ -31,13 +31,14 @@ examples:
   fedrun-report outputs/runs --curve test/accuracy --against params --to curve.png
   fedrun-report outputs --table turbosvm/table2                a paper's table, ours beside it
   fedrun-report outputs --figure turbosvm/figure2              a paper's figure, of ours
-  fedrun-report outputs --results --to RESULTS.md              every paper's table that has runs
+  fedrun-report outputs --results --to RESULTS.md              all tables and experiments that have runs
 """
 
 
 RESULTS = (
     "# Results",
-    "The papers' tables with our numbers beside theirs. Written by `fedrun-report --results`, never by hand.",
+    "The papers' tables with our numbers beside theirs. Written by `fedrun-report --results`, never by hand. Last, "
+    "experiments that are no table of a paper.",
 )
 
 
@@ -104,7 +105,8 @@ def report(options: argparse.Namespace, runs: Sequence[Run]) -> str | None:
         InputError: it cannot be had from these runs.
     """
     from fedrun.report import comparison
-    from fedrun.report.paper_table import every_table, paper_tables
+    from fedrun.report.paper_table import paper_tables
+    from fedrun.report.results import every_table
     from fedrun.report.settings import settings
     from fedrun.report.table import written
 
@@ -216,7 +218,7 @@ def parser() -> argparse.ArgumentParser:
     add("--table", metavar="PAPER/TABLE", help="a paper's table, ours beside it")
     add("--figure", metavar="PAPER/FIGURE", help="draw a paper's figure from our runs, as a PNG")
     add("--scale", choices=("full", "small", "smoke"), help="for that: which runs (default: the largest there are)")
-    add("--results", action="store_true", help="every paper's table that has runs")
+    add("--results", action="store_true", help="every paper's table that has runs, and other experiments")
     return parser
 
 

@@ -60,15 +60,29 @@ def report(
     whole = [setting for setting in settings if setting.complete]
     if not whole:
         return [*tables, *differences(settings)]
-    percent = f"{SPREAD}; shares in percent."
-    notes = {"final": percent, "best": percent, "rounds to": f"{SPREAD}; >N: some seed did not reach it in N rounds."}
-    titles = {"final": "After the last round", "best": "Best round", "rounds to": "Rounds to a test accuracy"}
-    for kind, title in titles.items():
-        tables += _table(title, whole, [quantity for quantity in every if quantity.kind == kind], notes[kind])
+    tables += outcomes(whole, every, ("final", "best", "rounds to"))
     if baseline is not None:
         tables.append(significance(whole, baseline, metrics, every, test))
     tables += _table("Costs", whole, [quantity for quantity in every if quantity.kind == "cost"], COSTS)
     return [*tables, *differences(settings)]
+
+
+PERCENT = f"{SPREAD}; shares in percent."
+OUTCOMES = {
+    "final": ("After the last round", PERCENT),
+    "best": ("Best round", PERCENT),
+    "rounds to": ("Rounds to a test accuracy", f"{SPREAD}; >N: some seed did not reach it in N rounds."),
+}
+"""Titles and notes of the tables of results."""
+
+
+def outcomes(settings: Sequence[Setting], every: Sequence[Quantity], kinds: Sequence[str]) -> list[Table]:
+    """A table of the settings' quantities for each kind of which there are some."""
+    return [
+        table
+        for kind in kinds
+        for table in _table(OUTCOMES[kind][0], settings, [one for one in every if one.kind == kind], OUTCOMES[kind][1])
+    ]
 
 
 COSTS = (

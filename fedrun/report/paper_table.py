@@ -22,7 +22,6 @@ from fedrun.report.protocol import (
     ValueAt,
     load,
     plan,
-    protocols,
     reference,
 )
 from fedrun.report.quantities import TARGETED, finite, rounds, series
@@ -137,22 +136,6 @@ def nothing_found(name: str, scale: Scale | None, runs: Sequence[Run]) -> InputE
     return InputError(f"table {name}: no finished run of it was found{there}; make them with: fedrun {asked}")
 
 
-def every_table(runs: Sequence[Run]) -> list[Table]:
-    """Every paper's table, at every scale at which there are complete runs of it.
-
-    Raises:
-        InputError: there are none of any table.
-    """
-    found = [
-        table for name in protocols() for scale in available(name, runs) for table in paper_tables(name, scale, runs)
-    ]
-    if not found:
-        raise InputError(
-            f"no finished run of any paper's table; such are made with: fedrun experiment={protocols()[0]}"
-        )
-    return found
-
-
 def match(configs: Mapping[int, Leaves], runs: Sequence[Run]) -> Matched:
     """Give each run to the cells whose configuration it has, as far as the table's configurations differ at all.
 
@@ -241,6 +224,7 @@ def measure(position: int, table: Sequence[Cell], protocol: Protocol, runs: Mapp
 
 def rounds_needed(run: Run, reading: RoundsTo) -> int | None:
     """The rounds until a run reached the target, None where it did not."""
+    run.check_target(reading.target, reading.interpolated)
     evaluated, accuracies = rounds(run.rows), series(run.rows, TARGETED)
     if not reading.interpolated:
         return first_hit(evaluated, accuracies, reading.target)
@@ -315,17 +299,7 @@ def layout(
 def provenance(scale: Scale, protocol: Protocol, matched: Matched) -> list[str]:
     """Which scale, data, seeds and code the runs are of, and where they differ from the protocol."""
     runs = list({id(run): run for found in matched.runs.values() for run in found}.values())
-    summaries = [run.summary for run in runs if run.summary is not None]
-    data = dict.fromkeys(f"{run['dataset']} ({run['data'][:8]})" for run in summaries)
-    seeds = sorted({run.seed for run in runs})
-    code = dict.fromkeys(
-        ", ".join(f"{part} {run['versions'].get(part, 'not recorded')}" for part in ("commit", "fedrun", "torch"))
-        for run in summaries
-    )
-    lines = [
-        f"Scale: {scale}. Data: {', '.join(data)}. Seeds: {', '.join(map(str, seeds))}. Code: {'; '.join(code)}. "
-        "Mean ± std over seeds (ddof 0)."
-    ]
+    lines = [f"Scale: {scale}. {made_of(runs)} Mean ± std over seeds (ddof 0)."]
     for key, values in protocol.stand_ins.get(scale, {}).items():
         for printed, overrides in values.items():
             if overrides != protocol.meaning(key, printed):
@@ -337,6 +311,18 @@ def provenance(scale: Scale, protocol: Protocol, matched: Matched) -> list[str]:
         if others
     ]
     return lines
+
+
+def made_of(runs: Sequence[Run]) -> str:
+    """The data, seeds and code that complete runs are of, in one line."""
+    summaries = [run.summary for run in runs if run.summary is not None]
+    data = dict.fromkeys(f"{run['dataset']} ({run['data'][:8]})" for run in summaries)
+    seeds = sorted({run.seed for run in runs})
+    code = dict.fromkeys(
+        ", ".join(f"{part} {run['versions'].get(part, 'not recorded')}" for part in ("commit", "fedrun", "torch"))
+        for run in summaries
+    )
+    return f"Data: {', '.join(data)}. Seeds: {', '.join(map(str, seeds))}. Code: {'; '.join(code)}."
 
 
 def omissions(

@@ -57,6 +57,7 @@ class Quantity:
     def of(self, run: Run) -> float | None:
         """The quantity of a complete run; None where it was not recorded, is not finite or was not reached."""
         if self.kind == "rounds to":
+            run.check_target(float(self.key))
             return first_hit(rounds(run.rows), series(run.rows, TARGETED), float(self.key))
         if self.key == SECONDS and run.summary is not None:
             return finite(run.summary["seconds"])

@@ -51,6 +51,19 @@ class Run:
         """Rounds that the run was to make."""
         return int(self.config["rounds"])
 
+    def check_target(self, target: float, interpolated: bool = False) -> None:
+        """Refuse to read off an adaptively evaluated run what its evaluations did not look for.
+
+        Raises:
+            InputError: it was evaluated for other targets, or without what lies between evaluations.
+        """
+        sought, adaptive = self.config["targets"], self.config.get("evaluation", {}).get("adaptive", False)
+        if adaptive and (interpolated or target not in sought):
+            raise InputError(
+                f"{self.folder}: was evaluated with evaluation.adaptive=true, targets={sought}, which does not tell "
+                f"the {'interpolated ' if interpolated else ''}rounds to {target}; it takes a run without"
+            )
+
 
 @dataclass(frozen=True)
 class Found:

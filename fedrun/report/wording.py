@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 NAMES = {
     "accuracy": "accuracy",
+    "accuracy_estimate": "estimated accuracy",
     "f1": "F1",
     "mcc": "MCC",
     "loss": "loss",

@@ -38,6 +38,9 @@ EARLIER = "earlier"
 CENTRES = "centres"
 """All M models at once, ``[M, P]``, on their way down to clients that mix them."""
 
+COLUMNS = 2**14
+"""Entries of the clients' models that a server half works on at a time, so that it needs no second set of them."""
+
 Gradient = Callable[["torch.Tensor", int], "torch.Tensor"]
 """The gradient ``[..., T]`` of a step's i-th batch at any parameters ``[..., T]``; a fresh tensor."""
 

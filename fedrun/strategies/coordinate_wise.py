@@ -10,7 +10,7 @@ from annotated_types import Ge, Lt
 from pydantic.dataclasses import dataclass
 
 from fedrun.recipe import STRICT
-from fedrun.strategies.base import CohortUpdate, Round, Rows, ServerHalf, ServerState
+from fedrun.strategies.base import COLUMNS, CohortUpdate, Round, Rows, ServerHalf, ServerState
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -54,5 +54,7 @@ class TrimmedMean(ServerHalf):
 
 def trimmed_mean(rows: torch.Tensor, left_out: int) -> torch.Tensor:
     """The mean ``[P]`` over clients (``[C, P]``) without the ``left_out`` smallest and largest of each entry."""
-    ordered = rows.sort(dim=0).values
-    return ordered[left_out : len(rows) - left_out].mean(0)
+    found = rows.new_empty(rows.shape[1])
+    for part, own in zip(torch.split(rows, COLUMNS, dim=1), torch.split(found, COLUMNS), strict=True):
+        torch.mean(part.sort(dim=0).values[left_out : len(rows) - left_out], dim=0, out=own)
+    return found

@@ -10,7 +10,7 @@ from pydantic.dataclasses import dataclass
 
 from fedrun.errors import RunError
 from fedrun.recipe import STRICT
-from fedrun.strategies.base import CohortUpdate, Round, Rows, ServerHalf, ServerState
+from fedrun.strategies.base import COLUMNS, CohortUpdate, Round, Rows, ServerHalf, ServerState
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -41,14 +41,17 @@ class Krum(ServerHalf):
                 f"at least {least} uploads, but there are {uploads}; raise clients_per_round or lower the two"
             )
         trainable = round.layout.trainable
-        scores = krum_scores(update.rows[:, :trainable] - state.model[:trainable], self.byzantine)
+        scores = krum_scores(update.rows[:, :trainable], self.byzantine)
         kept = scores.argsort(stable=True)[: self.keep]
-        return ServerState(update.rows[kept].mean(0), state.slots), {"kept_score": scores[kept].mean().item()}
+        shares = torch.zeros(uploads, device=scores.device).index_fill_(0, kept, 1 / self.keep)
+        return ServerState(shares @ update.rows, state.slots), {"kept_score": scores[kept].mean().item()}
 
 
 def krum_scores(vectors: torch.Tensor, byzantine: int) -> torch.Tensor:
     """Σ of the squared distances of each of M vectors ``[M, T]`` to its M − f − 2 nearest others, ``[M]``."""
-    # differences, not the expanded square: clients lie close together
-    distances = torch.cdist(vectors, vectors, compute_mode="donot_use_mm_for_euclid_dist").square()
+    distances = torch.zeros(len(vectors), len(vectors), dtype=torch.float64, device=vectors.device)
+    for part in torch.split(vectors, COLUMNS, dim=1):
+        # differences, not the expanded square: clients lie close together
+        distances += torch.cdist(part, part, compute_mode="donot_use_mm_for_euclid_dist").double().square()
     neighbours = len(vectors) - byzantine - 2
     return distances.sort(dim=1).values[:, 1 : 1 + neighbours].sum(1)  # the nearest of all is the vector itself

@@ -9,7 +9,7 @@ from annotated_types import Gt
 from pydantic.dataclasses import dataclass
 
 from fedrun.recipe import STRICT
-from fedrun.strategies.base import MODEL, CohortUpdate, Round, Rows, Senders, ServerHalf, ServerState
+from fedrun.strategies.base import COLUMNS, MODEL, CohortUpdate, Round, Rows, Senders, ServerHalf, ServerState
 from fedrun.strategies.fedavg import Weighting, client_weights
 
 
@@ -36,12 +36,14 @@ class NormClipping(ServerHalf):
         assert update.rows is not None
         trainable = round.layout.trainable
         # x ← x + Σ p_k Δ_k min(1, S / ‖Δ_k‖)
-        deltas = update.rows[:, :trainable] - state.model[:trainable]
-        norms = deltas.norm(dim=1)
+        x, uploads = state.model[:trainable], update.rows[:, :trainable]
+        norms = torch.stack([(y - x).norm() for y in uploads])
         weights = self.weights(state, update)
         scaled = (weights / weights.sum()).to(norms) * (self.max_norm / norms.clamp_min(1e-30)).clamp_max(1)
         model = update.mean[MODEL].clone()
-        model[:trainable] = state.model[:trainable] + scaled @ deltas
+        blocks = (torch.split(each, COLUMNS, dim=-1) for each in (model[:trainable], x, uploads))
+        for moved, here, there in zip(*blocks, strict=True):
+            moved.copy_(here + scaled @ (there - here))
         return ServerState(model, state.slots), {
             "clipped": float((norms > self.max_norm).sum()),
             "update_norm": norms.mean().item(),

@@ -13,7 +13,7 @@ Row = Mapping[str, float | int | None]
 
 def part_tested(row: Row) -> str:
     """What the metrics of the pooled samples are called: ``test``, or ``validation`` where no test data are used."""
-    return "validation" if "validation/accuracy" in row else "test"
+    return "validation" if any(name.startswith("validation/") for name in row) else "test"
 
 
 def tested(row: Row, metric: str) -> float | int | None:

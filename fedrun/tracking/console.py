@@ -149,6 +149,9 @@ COLUMNS = (
 )
 """Heading, width and row key of each column of the plain lines; 75 columns in all."""
 
+ESTIMATE = "accuracy_estimate"
+"""What a row has in place of the accuracy where an adaptive evaluation ended early."""
+
 HEADER = "".join(f"{heading:>{width}}" for heading, width, _ in COLUMNS)
 
 
@@ -163,6 +166,8 @@ def line(progress: Progress, row: Row) -> str:
         if key is not None:
             part, _, metric = key.partition("/")
             cells[heading] = wording.value(key, tested(row, metric) if part == "test" else row.get(key))
+    if (estimate := tested(row, ESTIMATE)) is not None:
+        cells["accuracy"] = f"~ {wording.value(f'test/{ESTIMATE}', estimate)}"
     return "".join(f"{cells[heading]:>{width}}" for heading, width, _ in COLUMNS)
 
 
@@ -217,7 +222,9 @@ def facts(progress: Progress) -> Table:
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column()
     part = part_tested(row)
-    grid.add_row(part, measured(row, tuple(f"{part}/{metric}" for metric in ("accuracy", "f1", "mcc", "loss"))))
+    grid.add_row(
+        part, measured(row, tuple(f"{part}/{metric}" for metric in ("accuracy", ESTIMATE, "f1", "mcc", "loss")))
+    )
     if row.get("train/loss") is not None:
         grid.add_row("train", measured(row, ("train/accuracy", "train/loss")))
     if excluded := row.get("clients/excluded"):

@@ -20,9 +20,11 @@ HERE = Path(__file__).parent
 BENCHMARKS = {
     "floor": ["floor.py"],
     "floor_vectorized": ["floor.py", "--workloads", "tiny", "2nn", "--executor", "vectorized"],
+    "floor_bfloat16": ["floor.py", "--workloads", "femnist", "cifar", "lstm", "--precision", "bfloat16"],
     "client_halves": ["client_halves.py"],
     "evaluation_cost": ["evaluation_cost.py"],
     "appeal_cost": ["appeal_cost.py"],
+    "round_memory": ["round_memory.py"],
     "million_clients": ["million_clients.py"],
     "turbosvm_server": ["turbosvm_server.py"],
     "partitions": ["partitions.py"],

@@ -6,7 +6,7 @@ LSTM on Shakespeare's, logistic regression on 100 tiny clients, where what is do
 model.
 
     python tests/benchmarks/floor.py [--workloads femnist cifar lstm tiny 2nn] [--pairs 7] [--threads 1] [--clock cpu]
-                                     [--executor in_process] [--json FILE]
+                                     [--executor in_process] [--precision float32] [--json FILE]
 
 The clock ``cpu`` counts the seconds of this process's threads; with one thread it is little disturbed by other work.
 """
@@ -17,7 +17,7 @@ import argparse
 import copy
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -30,11 +30,14 @@ from fedrun.executors.base import NOTHING, Task, Workplace
 from fedrun.executors.choice import EXECUTORS
 from fedrun.federation import Shares
 from fedrun.parameters import FlatNetwork
+from fedrun.precision import Precision
 from fedrun.randomness import generator
 from fedrun.strategies.base import MODEL, ServerState
 from fedrun.training import Samples
 
 LR = 0.1
+
+TOLERANCE: dict[Precision, float] = {"float32": 1e-4, "bfloat16": 5e-2}
 
 
 @dataclass(frozen=True)
@@ -99,7 +102,7 @@ def bare_round(
     return average
 
 
-def rounds(load: Workload, executor: str) -> tuple[Callable[[], object], Callable[[], object]]:
+def rounds(load: Workload, executor: str, precision: Precision) -> tuple[Callable[[], object], Callable[[], object]]:
     """The workload's rounds by fedrun and by the bare loop, after a check that they do the same."""
     sizes = [*load.sizes, *(load.sizes[0] for _ in range(load.clients - len(load.sizes)))]
     make = random_images if load.spec.vocabulary is None else random_symbols
@@ -117,7 +120,7 @@ def rounds(load: Workload, executor: str) -> tuple[Callable[[], object], Callabl
             samples=Samples.of(data, torch.device("cpu")),
             clients=shares,
             client=client,
-            local=plain_sgd(LR, load.batch_size),
+            local=replace(plain_sgd(LR, load.batch_size), precision=precision),
             seed=0,
         )
     )
@@ -132,7 +135,7 @@ def rounds(load: Workload, executor: str) -> tuple[Callable[[], object], Callabl
     ours, bare = flat.layout.views(fedrun_round()), bare_round(plain, ready, load.batch_size)
     difference = max((ours[name] - bare[name]).abs().max().item() for name in ours)
     # channels-last kernels add up in another order, which some tens of steps enlarge
-    assert difference < 1e-4, f"the two loops differ by {difference}"
+    assert difference < TOLERANCE[precision], f"the two loops differ by {difference}"
     return (
         lambda: [fedrun_round() for _ in range(load.rounds)],
         lambda: [bare_round(plain, ready, load.batch_size) for _ in range(load.rounds)],
@@ -146,18 +149,21 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--clock", choices=CLOCKS, default="cpu")
     parser.add_argument("--executor", choices=EXECUTORS, default="in_process")
+    parser.add_argument(
+        "--precision", choices=TOLERANCE, default="float32", help="of fedrun; the bare loop's is float32"
+    )
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
 
     ratios = {}
     for name in arguments.workloads:
-        ours, bare = rounds(WORKLOADS[name], arguments.executor)
+        ours, bare = rounds(WORKLOADS[name], arguments.executor, arguments.precision)
         comparison = interleave(ours, bare, arguments.pairs, CLOCKS[arguments.clock])
         ratios[name] = comparison.ratio
         print(f"{name:8s} {arguments.executor} against a bare loop: {comparison}", flush=True)
     if arguments.json:
-        arguments.json.write_text(json.dumps({f"floor/{arguments.executor}": ratios}))
+        arguments.json.write_text(json.dumps({f"floor/{arguments.executor}/{arguments.precision}": ratios}))
 
 
 if __name__ == "__main__":

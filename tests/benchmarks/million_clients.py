@@ -18,31 +18,17 @@ import statistics
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
-from random_images import random_images
+from random_images import Given, random_images
 
 from fedrun.config import build_experiment, compose
-from fedrun.datasets.base import Dataset, DatasetRecipe, Spec
+from fedrun.datasets.base import Spec
 from fedrun.simulation import Simulation
 
 SAMPLES, COHORT, TEST = 20, 1000, 1000
 IMAGES = Spec((1, 4, 4), 10)
-
-
-@dataclass(frozen=True)
-class Given(DatasetRecipe):
-    """A dataset in memory."""
-
-    dataset: Dataset
-
-    @property
-    def spec(self) -> Spec:
-        return self.dataset.spec
-
-    def load(self) -> Dataset:
-        return self.dataset
 
 
 def serve(clients: int, threads: int, executor: str) -> None:

@@ -14,8 +14,8 @@ from fedrun.errors import InputError
 LINE = "To be, or not to be: that is the question; Whether 'tis nobler in the mind (A-Z)"
 
 
-def shakespeare(root: Path, unknown: Any = "refuse") -> Shakespeare:
-    return Shakespeare(data_dir=str(root), cache_dir=None, min_samples=1, unknown=unknown)
+def shakespeare(root: Path, unknown: Any = "refuse", window: int = 80) -> Shakespeare:
+    return Shakespeare(data_dir=str(root), cache_dir=None, min_samples=1, unknown=unknown, window=window)
 
 
 def test_the_alphabet_has_the_80_characters_in_order() -> None:
@@ -36,6 +36,16 @@ def test_text_becomes_numbers_and_numbers_text(tmp_path: Path, write_leaf: Calla
     assert dataset.targets.tolist() == [49, 0]
     assert dataset.encoding(dataset.inputs).dtype == torch.int64
     assert dataset.spec.vocabulary == dataset.spec.classes == 80
+
+
+def test_a_window_has_the_characters_nearest_to_the_label(tmp_path: Path, write_leaf: Callable[..., Path]) -> None:
+    write_leaf("shakespeare/train/a.json", {"HAMLET": ([LINE, LINE[::-1]], ["Z", " "])})
+    whole = shakespeare(tmp_path).load()
+    assert not shakespeare(tmp_path, window=80).load().inputs.ne(whole.inputs).any()
+    short = shakespeare(tmp_path, window=5).load()  # from the cache that the whole windows have made
+    assert short.spec.input_shape == (5,) == tuple(short.inputs.shape[1:])
+    assert ["".join(short.class_names[number] for number in window) for window in short.inputs] == ["(A-Z)", "eb oT"]
+    assert short.targets.tolist() == [49, 0]
 
 
 def test_characters_outside_the_alphabet_are_mapped_and_counted(

@@ -48,7 +48,7 @@ def femnist(root: Path) -> Femnist:
 
 
 def shakespeare(root: Path) -> Shakespeare:
-    return Shakespeare(data_dir=str(root), cache_dir=None, min_samples=1, unknown="refuse")
+    return Shakespeare(data_dir=str(root), cache_dir=None, min_samples=1, unknown="refuse", window=80)
 
 
 def celeba(root: Path) -> Celeba:

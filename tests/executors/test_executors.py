@@ -260,6 +260,20 @@ def test_dropout_is_a_function_of_seed_round_and_client(make_experiment):
     assert not torch.equal(run_cohort([0]).mean[MODEL], run_cohort([1]).mean[MODEL])  # nothing else differs
 
 
+def dropping(spec):
+    layers = [nn.Flatten(), nn.Linear(16, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 6), nn.Dropout(0.2)]
+    return nn.Sequential(OrderedDict(encoder=nn.Sequential(*layers), head=nn.Linear(6, spec.classes)))
+
+
+@pytest.mark.parametrize("name", ["fedavg", "scaffold", "perfedavg"])
+def test_both_executors_drop_the_same_units(make_experiment, name, caplog):
+    """Clients of unequal sizes: the last batches of some are shorter than others', and some make fewer steps."""
+    local = {"batch_size": 3, "epochs": 2}
+    experiment = make_experiment(network=dropping, strategy=strategy(name), local=local, clients_per_round=5)
+    assert_same(run(experiment, "in_process", 3), run(experiment, "vectorized", 3))
+    assert not caplog.text
+
+
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_a_broadcast_is_left_alone(make_experiment, executor):
     run_cohort = work(make_experiment(network=mlp, strategy=strategy("scaffold")), executor)
@@ -271,7 +285,12 @@ def test_a_broadcast_is_left_alone(make_experiment, executor):
 
 @pytest.mark.parametrize(
     ("layer", "name"),
-    [(nn.BatchNorm1d(6), "BatchNorm1d"), (nn.Dropout(0.1), "Dropout"), (nn.LSTM(6, 6), "LSTM"), (nn.GRU(6, 6), "GRU")],
+    [
+        (nn.BatchNorm1d(6), "BatchNorm1d"),
+        (nn.AlphaDropout(0.1), "AlphaDropout"),
+        (nn.LSTM(6, 6), "LSTM"),
+        (nn.GRU(6, 6), "GRU"),
+    ],
 )
 def test_vectorized_refuses_layers_by_name_and_falls_back(make_experiment, layer, name, caplog):
     def network(spec):

@@ -21,17 +21,21 @@ def shallow():
     return nn.Sequential(OrderedDict(encoder=nn.Flatten(), head=nn.Linear(6, 3, bias=False)))
 
 
+def nothing_dropped(x, probability):
+    raise AssertionError("there is no dropout")
+
+
 @pytest.mark.parametrize("network", [deep, shallow])
 def test_logits_gradients_and_steps_are_those_of_each_alone(network):
     torch.manual_seed(0)
     flat = FlatNetwork(network())
     models, x, y = torch.randn(4, flat.layout.size), torch.randn(4, 5, 2, 3), torch.randint(0, 3, (4, 5))
     stacked = StackedPerceptron.of(flat.network)
-    logits, passed = stacked.forward(flat.layout.views(models), x)
+    logits, passed = stacked.forward(flat.layout.views(models), x, nothing_dropped)
     loss = sum(nn.functional.cross_entropy(logits[k], y[k]) for k in range(4))
     gradient, moved = torch.full_like(models, float("nan")), models.clone()
     stacked.gradient(loss, passed, flat.layout.views(gradient))
-    logits, passed = stacked.forward(flat.layout.views(moved), x)
+    logits, passed = stacked.forward(flat.layout.views(moved), x, nothing_dropped)
     loss = sum(nn.functional.cross_entropy(logits[k], y[k]) for k in range(4))
     stacked.descend(loss, passed, flat.layout.views(moved), 0.5)
     for k in range(4):
@@ -45,7 +49,7 @@ def test_logits_gradients_and_steps_are_those_of_each_alone(network):
 
 @pytest.mark.parametrize(
     "layer",
-    [nn.Conv1d(1, 1, 1), nn.LayerNorm(6), nn.Flatten(0), nn.Dropout(0.1)],
+    [nn.Conv1d(1, 1, 1), nn.LayerNorm(6), nn.Flatten(0), nn.Dropout1d(0.1)],
     ids=lambda layer: type(layer).__name__,
 )
 def test_other_layers_are_left_to_vmap(layer):

@@ -9,51 +9,100 @@ from pydantic import ValidationError
 
 from fedrun.partitions import class_priors
 from fedrun.partitions.class_priors import draw_counts, log_dirichlet
-from fedrun.partitions.dirichlet_feddc import DirichletFedDC, random_turns
+from fedrun.partitions.dirichlet_feddc import DirichletFedDC, poisson_times
 from fedrun.partitions.dirichlet_hsu import DirichletHsu
 
+PRIORS = [[Fraction(7, 10), Fraction(2, 10), Fraction(1, 10)], [Fraction(6, 10), Fraction(3, 10), Fraction(1, 10)]]
 
-def exact_law(turns, priors, left):
-    """The probabilities of all outcomes ``counts[client][class]``, following every path of single draws."""
-    if not turns:
-        return {tuple(tuple(0 for _ in left) for _ in priors): Fraction(1)}
-    client, *later = turns
+
+def exact_law(turns, sizes, left):
+    """The probabilities of all outcomes ``counts[client][class]``, following every path of single draws.
+
+    ``turns`` says who may be next: one of the clients that have not drawn as often as their size, each as likely.
+    """
+    if not sum(sizes):
+        return {tuple(tuple(0 for _ in left) for _ in sizes): Fraction(1)}
     law = Counter()
-    total = sum(p for p, n in zip(priors[client], left, strict=True) if n)
-    for label, (p, n) in enumerate(zip(priors[client], left, strict=True)):
-        if not n or not p:
-            continue
-        rest = [m - (other == label) for other, m in enumerate(left)]
-        for counts, probability in exact_law(later, priors, rest).items():
-            own = [list(row) for row in counts]
-            own[client][label] += 1
-            law[tuple(map(tuple, own))] += probability * p / total
+    drawing = turns([client for client, size in enumerate(sizes) if size])
+    for client in drawing:
+        total = sum(p for p, n in zip(PRIORS[client], left, strict=True) if n)
+        for label, (p, n) in enumerate(zip(PRIORS[client], left, strict=True)):
+            if not n:
+                continue
+            later = [size - (other == client) for other, size in enumerate(sizes)]
+            rest = [m - (other == label) for other, m in enumerate(left)]
+            for counts, probability in exact_law(turns, later, rest).items():
+                own = [list(row) for row in counts]
+                own[client][label] += 1
+                law[tuple(map(tuple, own))] += probability * p / total / len(drawing)
     return law
 
 
-@pytest.mark.parametrize("block", [1, 2, 100])
-def test_the_law_is_that_of_single_draws(monkeypatch, block):
-    monkeypatch.setattr(class_priors, "BLOCK", block)
-    turns, left = [0, 1, 0, 1, 0], [2, 1, 2]
-    priors = [[Fraction(7, 10), Fraction(2, 10), Fraction(1, 10)], [Fraction(6, 10), Fraction(3, 10), Fraction(1, 10)]]
-    law = exact_law(turns, priors, left)
+@pytest.mark.parametrize(
+    ("turns", "times"),
+    [
+        # one client after the other
+        (lambda unfilled: unfilled[:1], lambda sizes, rng: (np.arange(2.0), np.ones(2))),
+        # uniform among the clients that are not full
+        (lambda unfilled: unfilled, poisson_times),
+    ],
+)
+def test_the_law_is_that_of_single_draws(monkeypatch, turns, times):
+    monkeypatch.setattr(class_priors, "BLOCK", 2)
+    sizes, left = [2, 4], [1, 2, 3]
+    law = exact_law(turns, sizes, left)
     assert sum(law.values()) == 1
-    rng, draws = np.random.default_rng(0), 6000
-    logarithms = np.log(np.array(priors, dtype=float)) + np.array([[3.0], [-500.0]])  # unnormalised
-    found = Counter(
-        tuple(map(tuple, draw_counts(np.array(turns), logarithms, np.array(left), rng).T.tolist()))
-        for _ in range(draws)
-    )
+    rng, draws = np.random.default_rng(0), 3000
+    logarithms = np.log(np.array(PRIORS, dtype=float)) + np.array([[3.0], [-500.0]])  # unnormalised
+    found = Counter()
+    for _ in range(draws):
+        counts = draw_counts(np.array(sizes), *times(np.array(sizes), rng), logarithms, np.array(left), rng)
+        found[tuple(map(tuple, counts.T.tolist()))] += 1
     assert set(found) <= set(law)
     for outcome, probability in law.items():
         expected = float(probability)
         assert abs(found[outcome] / draws - expected) < 4.5 * np.sqrt(expected * (1 - expected) / draws)
 
 
+def one_after_the_other(sizes, priors, left, rng):
+    """Counts ``[N][C]`` of clients that draw in turn, simulated draw by draw."""
+    counts, left, unfilled = np.zeros(priors.shape), left.copy(), list(sizes)
+    while any(unfilled):
+        client = rng.choice(np.flatnonzero(unfilled))
+        weights = priors[client] * (left > 0)
+        label = rng.choice(len(left), p=weights / weights.sum())
+        counts[client, label] += 1
+        unfilled[client] -= 1
+        left[label] -= 1
+    return counts
+
+
+def test_the_means_are_those_of_a_simulation_in_which_several_classes_run_empty():
+    rng, runs = np.random.default_rng(0), 150
+    sizes, left = np.array([3, 8, 13, 16]), np.array([3, 20, 6, 11])
+    priors = rng.dirichlet(np.ones(4), 4)
+    naive = np.array([one_after_the_other(sizes, priors, left, rng) for _ in range(runs)])
+    ours = np.array(
+        [draw_counts(sizes, *poisson_times(sizes, rng), np.log(priors), left, rng).T for _ in range(10 * runs)]
+    )
+    assert (ours.sum(1) == left).all() and (ours.sum(2) == sizes).all()
+    error = np.sqrt(naive.var(0) / runs + ours.var(0) / len(ours))
+    assert (abs(naive.mean(0) - ours.mean(0)) < 4.5 * error + 1e-9).all()
+
+
+def test_a_class_is_dealt_out_whole_also_where_draws_come_at_the_same_time():
+    sizes, left = np.array([3, 3]), np.array([2, 4])
+    logarithms = np.log([[0.9, 0.1], [0.9, 0.1]])
+    for seed in range(50):
+        counts = draw_counts(sizes, np.zeros(2), np.zeros(2), logarithms, left, np.random.default_rng(seed))
+        assert counts.sum(0).tolist() == [3, 3] and counts.sum(1).tolist() == [2, 4]
+
+
 def test_a_prior_that_underflows_everywhere_but_on_an_empty_class_still_decides():
     # After class 0 is used up, class 1 is e^1000 times as probable as class 2.
     logarithms = np.array([[0.0, -5000.0, -6000.0]])
-    counts = draw_counts(np.zeros(5, dtype=int), logarithms, np.array([3, 2, 9]), np.random.default_rng(0))
+    sizes, left = np.array([5]), np.array([3, 2, 9])
+    counts = draw_counts(sizes, np.zeros(1), np.ones(1), logarithms, left, np.random.default_rng(0))
     assert counts.tolist() == [[3], [2], [0]]
 
 
@@ -68,8 +117,12 @@ def test_dirichlet_draws_have_the_dirichlets_moments():
 
 def test_turns_are_uniform_among_clients_that_are_not_full():
     # sizes 1, 2: orders 0 1 1, 1 0 1, 1 1 0 have probabilities 1/2, 1/4, 1/4 (not 1/3 each)
-    rng, draws = np.random.default_rng(0), 8000
-    found = Counter(tuple(random_turns(np.array([1, 2]), rng).tolist()) for _ in range(draws))
+    rng, draws, sizes = np.random.default_rng(0), 8000, np.array([1, 2])
+    found = Counter()
+    for _ in range(draws):
+        begins, durations = poisson_times(sizes, rng)
+        times = np.repeat(begins, sizes) + np.repeat(durations, sizes) * rng.random(3)
+        found[tuple(np.repeat([0, 1], sizes)[np.argsort(times)].tolist())] += 1
     for order, expected in {(0, 1, 1): 0.5, (1, 0, 1): 0.25, (1, 1, 0): 0.25}.items():
         assert abs(found[order] / draws - expected) < 4.5 * np.sqrt(expected * (1 - expected) / draws)
 

@@ -2,7 +2,7 @@ import pytest
 
 from fedrun.config import compose
 from fedrun.errors import InputError
-from fedrun.report.paper_table import every_table, match, paper_tables
+from fedrun.report.paper_table import match, paper_tables
 from fedrun.report.runs import find
 from fedrun.report.settings import leaves, unrecorded
 
@@ -218,13 +218,6 @@ def test_a_metric_of_seen_and_one_of_unseen_clients(folders):
     assert by_strategy(table)["maxfl"] == ("-", "0.25", "-", "0.56", "0.50", "-0.06")
 
 
-def test_every_table_that_has_runs(folders):
-    config = compose([*SMOKE, "strategy=fedavg"]).config
-    folders.write(0, rows(0.1, 0.8), config=config)
-    titles = [table.title.partition(".")[0] for table in every_table(found(folders))]
-    assert titles == ["TurboSVM-FL, table 2", *["TurboSVM-FL, table 3"] * 3]
-
-
 def test_nothing_to_compare_is_told(folders):
     folders.write(0, rows(0.1))
     folders.write(0, rows(0.1), config=compose([*SMOKE, "strategy=fedavg"]).config, complete=False)
@@ -235,9 +228,3 @@ def test_nothing_to_compare_is_told(folders):
     folders.write(0, rows(0.1), config=compose([*SMOKE, "strategy=krum"]).config)
     with pytest.raises(InputError, match=r"^table turbosvm/table2: its finished runs belong to no cell of this table$"):
         paper_tables("turbosvm/table2", "smoke", found(folders))
-
-
-def test_no_table_at_all(folders):
-    folders.write(0, rows(0.1))
-    with pytest.raises(InputError, match=r"^no finished run of any paper's table; "):
-        every_table(found(folders))

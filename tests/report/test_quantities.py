@@ -1,5 +1,6 @@
 import pytest
 
+from fedrun.errors import InputError
 from fedrun.report import quantities
 from fedrun.report.quantities import Measured, Quantity, spread
 from fedrun.report.runs import find
@@ -31,6 +32,17 @@ def test_every_kind_of_quantity(folders):
     assert text("cost", "seconds") == "1.0 ± 0.0"
     assert text("final", "unseen/accuracy") == "-"
     assert Measured.of(Quantity("final", "test/accuracy"), setting).std == pytest.approx(0.1)
+
+
+def test_an_adaptive_run_tells_of_its_own_targets_only(folders):
+    """It was fully evaluated in no round but that of its target: what it says of others would be wrong."""
+    folders.write(0, rows(None, None, 0.8), changes={"evaluation": {"adaptive": True}})
+    setting = only_setting(folders)
+    assert str(Measured.of(Quantity("rounds to", "0.7"), setting)) == "2.0"
+    with pytest.raises(InputError, match=r"adaptive=true, targets=\[0.7\], which does not tell the rounds to 0.65;"):
+        Measured.of(Quantity("rounds to", "0.65"), setting)
+    with pytest.raises(InputError, match="does not tell the interpolated rounds to 0.7;"):
+        setting.runs[0].check_target(0.7, interpolated=True)
 
 
 def test_a_seed_without_a_finite_value_leaves_no_mean(folders):

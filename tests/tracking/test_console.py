@@ -58,6 +58,15 @@ def test_plain_lines_are_exactly_these(run_info, clock, tmp_path):
     ]
 
 
+def test_an_estimated_accuracy_is_marked(run_info, clock):
+    stream = io.StringIO()
+    lines = PlainLines(stream, 10.0, clock)
+    lines.on_start(run_info(rounds=4, targets=(0.7,)))
+    lines.on_row({"round": 0, "test/accuracy_estimate": 0.125, "test/evaluated": 256, "cost/client_samples": 0})
+    line = stream.getvalue().splitlines()[-1]
+    assert line == "      0  ~ 12.50 %         -         -          -           -             -"
+
+
 def test_plain_lines_come_at_most_once_per_interval(run_info, clock):
     stream = io.StringIO()
     lines = PlainLines(stream, 10.0, clock)

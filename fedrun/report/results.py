@@ -1,0 +1,46 @@
+"""Everything that a folder of runs has to say of the papers: their tables, and the experiments that are no table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from fedrun.errors import InputError
+from fedrun.report import comparison
+from fedrun.report.paper_table import available, made_of, paper_tables
+from fedrun.report.protocol import SCALES, load, protocols
+from fedrun.report.quantities import metrics
+from fedrun.report.runs import Run
+from fedrun.report.settings import settings
+from fedrun.report.table import Table
+
+
+def every_table(runs: Sequence[Run]) -> list[Table]:
+    """The papers' tables at every scale at which there are complete runs, then the papers' other experiments.
+
+    Raises:
+        InputError: there are no such runs.
+    """
+    found = [
+        table for name in protocols() for scale in available(name, runs) for table in paper_tables(name, scale, runs)
+    ]
+    tabulated = {load(name).run_name(scale) for name in protocols() for scale in SCALES}
+    others = dict.fromkeys(
+        name for run in runs if run.complete and "/" in (name := run.config["name"]) and name not in tabulated
+    )
+    for name in sorted(others):
+        found += experiment_tables(name, [run for run in runs if run.complete and run.config["name"] == name])
+    if not found:
+        raise InputError(
+            f"no finished run of any paper's table; such are made with: fedrun experiment={protocols()[0]}"
+        )
+    return found
+
+
+def experiment_tables(name: str, runs: Sequence[Run]) -> list[Table]:
+    """What the complete runs of an experiment came to in the end, and in how many rounds."""
+    compared, _ = settings(runs)
+    measured = [key for key in metrics(runs) if key.startswith(("test/", "clients/", "unseen/"))]
+    tables = comparison.outcomes(compared, comparison.measured(compared, measured, ()), ("final", "rounds to"))
+    titled = [replace(table, title=f"experiment={name}: {table.title[0].lower()}{table.title[1:]}") for table in tables]
+    return [replace(titled[0], above=(made_of(runs),)), *titled[1:]] if titled else []

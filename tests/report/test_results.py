@@ -1,0 +1,44 @@
+import pytest
+
+from fedrun.config import compose
+from fedrun.errors import InputError
+from fedrun.report.results import every_table
+from fedrun.report.runs import find
+
+from .run_folders import CONFIG, rows
+
+
+def found(folders):
+    return find([str(folders.top)]).runs
+
+
+def test_every_table_that_has_runs(folders):
+    config = compose(["experiment=turbosvm/table2", "scale=small", "dataset=femnist", "strategy=fedavg"]).config
+    folders.write(0, rows(0.1, 0.7), dataset="femnist", config=config)
+    titles = [table.title.partition(".")[0] for table in every_table(found(folders))]
+    assert titles[0] == "TurboSVM-FL, table 2"
+    assert set(titles) == {"TurboSVM-FL, table 2", "TurboSVM-FL, table 3"}  # table 3 is read off the same runs
+
+
+def test_experiments_that_are_no_table(folders):
+    """Means of 0.6, 0.8 and 0.5, 0.5; 0.7 is reached in rounds (never), 1 and (never) twice."""
+    for strategy, finals in {"fedavg": (0.6, 0.8), "turbosvm": (0.5, 0.5)}.items():
+        config = CONFIG | {"name": "turbosvm/shakespeare", "strategy": strategy}
+        for seed, final in enumerate(finals):
+            folders.write(seed, rows(0.1, final), strategy=strategy, config=config)
+    folders.write(0, rows(0.1, 0.9))  # by itself: of no experiment
+    end, needed = every_table(found(folders))
+    assert end.title == "experiment=turbosvm/shakespeare: after the last round"
+    assert end.above == ("Data: digits (01234567). Seeds: 0, 1. Code: commit abc123, fedrun 0.1.0, torch 2.11.0.",)
+    column = end.header.index("test accuracy")
+    assert {row[0]: row[column] for row in end.rows} == {"fedavg": "70.00 ± 10.00", "turbosvm": "50.00 ± 0.00"}
+    assert needed.title == "experiment=turbosvm/shakespeare: rounds to a test accuracy"
+    assert needed.rows == (("fedavg", ">2"), ("turbosvm", ">2"))
+
+
+def test_nothing_to_compare_is_told(folders):
+    folders.write(0, rows(0.1, 0.9))
+    with pytest.raises(
+        InputError, match="no finished run of any paper's table; such are made with: fedrun experiment="
+    ):
+        every_table(found(folders))
