@@ -7,6 +7,7 @@ why); 130 interrupted (a checkpoint was written).
 from __future__ import annotations
 
 import logging
+import math
 import os
 import sys
 import traceback
@@ -54,7 +55,9 @@ def _guarded() -> int:
         import hydra
 
         from fedrun.config import conf_dir
+        from fedrun.help import register
 
+        register()
         hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(job)()
         return 0
     except Defect:
@@ -100,15 +103,15 @@ class Defect(Exception):  # noqa: N818 - it is the word for what went wrong
     """A job failed in a way fedrun did not foresee; shown with its traceback."""
 
 
-def job(config: DictConfig) -> None:
-    """One job of Hydra's: a single run, or one run of a sweep."""
+def job(config: DictConfig) -> float | None:
+    """One job of Hydra's: a single run, or one run of a sweep, with the accuracy that a searching sweeper goes by."""
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
 
     if HydraConfig.get().mode == RunMode.MULTIRUN:
-        _sweep_job(config)
-    else:
-        _single_job(config)
+        return _sweep_job(config)
+    _single_job(config)
+    return None
 
 
 def _single_job(config: DictConfig) -> None:
@@ -167,8 +170,10 @@ def _carried_out(study: Study, folder: Path, seed: int) -> str:
         return study.carry_out(folder, seed)
 
 
-def _sweep_job(config: DictConfig) -> None:
+def _sweep_job(config: DictConfig) -> float:
     """A run in a sweep: it never raises, but leaves its outcome in the sweep's folder, so that the others go on.
+
+    Its last accuracy is returned: that of the validation samples where there are some; NaN of a failed run.
 
     Its lines on the screen begin with its number, as those of parallel jobs come in any order.
     """
@@ -204,6 +209,8 @@ def _sweep_job(config: DictConfig) -> None:
     if failure is not None:
         print(f"{begin}failed: {failure}", file=sys.stderr, flush=True)
     Outcome(overrides, summary, failure).save(hydra.runtime.output_dir)
+    last = None if summary is None else tested(summary["final"], "accuracy")
+    return math.nan if last is None else float(last)
 
 
 def _checked(config: DictConfig) -> tuple[Composed, Experiment]:

@@ -17,6 +17,7 @@ from typing import Any
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
+from fedrun.errors import InputError
 from fedrun.ranks import launched
 
 OUTCOME = "outcome.json"
@@ -115,7 +116,11 @@ def first_refusal(config: DictConfig) -> str | None:
         try:
             composed = loader.load_configuration(config.hydra.job.config_name, list(job), RunMode.RUN)
             own = OmegaConf.masked_copy(composed, [str(key) for key in composed if key != "hydra"])
-            build_experiment(Composed.of(own, composed.hydra).config)
+            experiment = build_experiment(Composed.of(own, composed.hydra).config)
+            if sweeper.stages and not experiment.validation.share:
+                raise InputError(
+                    "validation.share=0: a search needs samples to judge by; set it above 0, such as to 0.1"
+                )
         except Exception as error:  # of many kinds, all about this job's configuration
             return f"{explain(error, job)} (job {number} of the sweep: {' '.join(job)})"
     return None

@@ -94,6 +94,7 @@ REFUSED = [
     ("-m strategy=fedavg,turbosvm rounds=300", "rounds=300: the SVM's schedule ends after "),
     ("-m seed=0,1 output_dir=null", "output_dir=null: allowed: a text (job 0 of the sweep: "),
     ("experiment=demo local.lr=0", "local.lr=0: allowed: a finite number, above 0 (job 0 of the sweep: "),
+    ("experiment=fedumf/tune validation.share=0", "validation.share=0: a search needs samples to judge by; set it "),
 ]
 
 
@@ -147,6 +148,12 @@ def test_help_lists_every_group_and_option(checking: Fedrun, tmp_path: Path) -> 
     assert ended.deferred
     for group in GROUPS:
         assert f"\n{group}: {', '.join(names(group))}\n" in ended.out
+    assert "\nscale: full, small, smoke\n" in ended.out
+    assert (
+        "\nscale/" not in ended.out
+        and "\nrecipe/" not in ended.out
+        and "hydra/" not in ended.out.split("GROUP=OPTION")[1]
+    )
     assert "fedrun strategy=turbosvm dataset=femnist  " in ended.out
     assert list(tmp_path.iterdir()) == []
 
