@@ -11,6 +11,7 @@ import copy
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass as value
+from functools import partial
 from typing import Annotated
 
 import torch
@@ -25,7 +26,7 @@ from fedrun.errors import InputError
 from fedrun.parameters import FlatNetwork
 from fedrun.precision import Precision, computing
 from fedrun.recipe import STRICT
-from fedrun.strategies.base import EARLIER, ClientHalf, Vectors
+from fedrun.strategies.base import EARLIER, ClientHalf, Pull, Vectors
 
 BLOCK = 2**18
 """Numbers that are encoded at once where batches are small: 1 MiB of float32."""
@@ -70,11 +71,6 @@ class LocalTraining:
                 f"local.epochs={shown(self.epochs)} and local.steps={shown(self.steps)}: exactly one of the two "
                 "must be a number, the other null"
             )
-
-    @property
-    def takes_the_gradient(self) -> bool:
-        """Whether a step, momentum aside, is the learning rate times the gradient that it is given."""
-        return self.max_gradient_norm is None and not self.weight_decay
 
     def rate(self, round: int) -> float:
         """η_t, the learning rate in round t = 0, 1, .."""
@@ -192,6 +188,22 @@ def sgd_step(
         momentum.mul_(local.momentum).add_(gradient)
         gradient = momentum
     weights.add_(gradient, alpha=-rate)
+
+
+def drift(pull: Pull | None, local: LocalTraining, rate: float) -> Callable[[torch.Tensor], object] | None:
+    """What a step without clipping and momentum does to parameters beside following the loss's gradient.
+
+    y ← (1 − η (strength + λ)) y − η shift, in place on ``[..., T]`` and in one pass; None: nothing.
+    """
+    if pull is None:
+        return (lambda weights: weights.mul_(1 - rate * local.weight_decay)) if local.weight_decay else None
+    shift, strength = pull.shift * -rate, pull.strength
+    if local.weight_decay:
+        strength = (shift.new_zeros(1) if strength is None else strength) + local.weight_decay
+    if strength is None:
+        return lambda weights: weights.add_(shift)
+    kept = 1 - rate * strength
+    return lambda weights: torch.addcmul(shift, weights, kept, out=weights)
 
 
 class FrozenEncoders:
@@ -335,7 +347,9 @@ def train(
     weights = network.vector[: network.layout.trainable]
     if momentum is None and local.momentum:
         momentum = torch.zeros_like(weights)
-    decay = half.decay(constants)
+    pull = half.pull(constants)
+    plain = momentum is None and local.max_gradient_norm is None and half.takes_the_gradient
+    beside = drift(pull, local, rate) if plain else None
     objective = Objective(network, half, constants, local.precision)
     batch = len(own) if local.batch_size is None else local.batch_size
     group: list[tuple[torch.Tensor, torch.Tensor]] = []  # the batches of a step with a direction of its own
@@ -349,7 +363,7 @@ def train(
 
     def step(x: torch.Tensor, y: torch.Tensor, index: int) -> bool:
         if descent is not None:
-            descent.step(objective.loss(x, y, index), rate)
+            descent.step(objective.loss(x, y, index), rate, None if beside is None else partial(beside, weights))
             return True
         if half.batches_per_step == 1 and not half.trains_beside:
             move = objective.gradient(x, y, index)
@@ -359,11 +373,12 @@ def train(
                 return False
             move = half.direction(gradient_at, weights, constants)
             group.clear()
+        if pull is not None:
+            pull.add_to(move, weights)
         half.correct(move, weights, constants)
-        sgd_step(weights, move, momentum, rate, local, decay)
+        sgd_step(weights, move, momentum, rate, local, None if pull is None else pull.decay)
         return True
 
-    plain = momentum is None and decay is None and half.takes_the_gradient and local.takes_the_gradient
     with Descent(network.network) if plain else nullcontext() as descent:
         steps = 0
         for order in epochs(len(own), local, generator, half.shuffles):

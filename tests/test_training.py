@@ -10,11 +10,12 @@ import pytest
 import torch
 from torch import nn
 
+from fedrun import descent
 from fedrun.config import build, option
 from fedrun.datasets.base import Scaled
 from fedrun.errors import InputError
 from fedrun.parameters import FlatNetwork
-from fedrun.strategies.base import ClientHalf
+from fedrun.strategies.base import ClientHalf, Pull
 from fedrun.training import LocalTraining, Samples, epochs, repair, sgd_step, steps_of, train
 
 SGD = option("strategy/client", "sgd")
@@ -242,3 +243,35 @@ def test_the_correction_comes_before_clipping_and_never_touches_buffers():
     assert (start - network.vector)[:8].tolist() == pytest.approx([0.1 / 8**0.5] * 8, abs=1e-6)
     # BatchNorm with momentum 1 remembers the last batch: means 2 and 4, unbiased variances 4 and 12
     assert network.vector[8:].tolist() == pytest.approx([2, 4, 4, 12], abs=1e-5)
+
+
+@pytest.mark.parametrize("local", [{}, {"weight_decay": 0.1}, {"weight_decay": 0.1, "max_gradient_norm": 0.3}])
+@pytest.mark.parametrize("strength", [None, 0.5])
+@pytest.mark.parametrize("decays", [False, True])
+@pytest.mark.parametrize("large", [0, 10**6], ids=["large layers", "small layers"])
+def test_a_pull_is_added_to_every_gradient(monkeypatch, local, strength, decays, large):
+    """Against autograd on an ordinary copy; only clipping needs the gradient itself."""
+    monkeypatch.setattr(descent, "LARGE", large)
+    shift = torch.linspace(-0.4, 0.4, 8)
+
+    class Pulled(ClientHalf):
+        def pull(self, constants):
+            return Pull(shift, None if strength is None else torch.tensor([strength]), decays)
+
+    torch.manual_seed(0)
+    network = FlatNetwork(nn.Sequential(OrderedDict(encoder=nn.Sequential(nn.Identity()), head=nn.Linear(3, 2))))
+    samples = Samples(torch.randn(12, 3), torch.randint(0, 2, (12,)), lambda x: x, torch.device("cpu"))
+    way = replace(LOCAL, batch_size=4, epochs=2, **local)
+    y = network.vector.clone()
+    train(network, Pulled(), way, samples, torch.arange(12), 0.2, {}, torch.Generator().manual_seed(8))
+    for order in permutations(12, 2):
+        for batch in torch.tensor(order).split(4):
+            at = y.clone().requires_grad_()
+            logits = samples.inputs[batch] @ at[:6].view(2, 3).T + at[6:]
+            nn.functional.cross_entropy(logits, samples.targets[batch]).backward()
+            pull = 0 if strength is None else strength * y
+            gradient = at.grad + shift + (0 if decays else pull)
+            if way.max_gradient_norm:
+                gradient *= min(1, way.max_gradient_norm / gradient.norm())
+            y -= 0.2 * (gradient + (pull if decays else 0) + way.weight_decay * y)
+    torch.testing.assert_close(network.vector, y, rtol=1e-5, atol=1e-6)

@@ -89,10 +89,21 @@ class StackedPerceptron:
                 bias.copy_(outputs.sum(1))
 
     def descend(
-        self, loss: torch.Tensor, passed: list[Passed], tensors: Mapping[str, torch.Tensor], rate: float
+        self,
+        loss: torch.Tensor,
+        passed: list[Passed],
+        tensors: Mapping[str, torch.Tensor],
+        rate: float,
+        drift: Callable[[], object] | None = None,
     ) -> None:
-        """Move parameters ``[C, ...]`` in place by −rate times the gradient of a scalar loss."""
-        for layer, outputs in zip(passed, self._at_outputs(loss, passed), strict=True):
+        """Move parameters ``[C, ...]`` in place by −rate times the gradient of a scalar loss.
+
+        ``drift`` changes the parameters by itself, once the gradient is known.
+        """
+        gradients = self._at_outputs(loss, passed)
+        if drift is not None:
+            drift()
+        for layer, outputs in zip(passed, gradients, strict=True):
             tensors[f"{layer.layer}.weight"].baddbmm_(outputs.mT, layer.inputs, alpha=-rate)
             if (bias := tensors.get(f"{layer.layer}.bias")) is not None:
                 bias.add_(outputs.sum(1), alpha=-rate)

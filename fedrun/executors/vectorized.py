@@ -6,7 +6,7 @@ little, a cohort is cut into groups of clients that make similar numbers of step
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
@@ -16,7 +16,7 @@ from fedrun.executors.stacked import Drop, Passed, StackedPerceptron
 from fedrun.precision import computing
 from fedrun.randomness import generator
 from fedrun.strategies.base import ClientHalf, ClientInfo, Vectors
-from fedrun.training import Trained, epochs, repair, sgd_step
+from fedrun.training import Trained, drift, epochs, repair, sgd_step
 
 GROUP = 128
 """Most clients trained side by side; more would cost memory and gain little."""
@@ -109,20 +109,24 @@ class Vectorized(Executor):
     ) -> None:
         """All steps of a group of clients, in place on parameters and momenta ``[C, T]``."""
         half, local = self.workplace.client, self.workplace.local
-        decay, together = half.decay(constants), half.batches_per_step
-        plain = momentum is None and decay is None and half.takes_the_gradient and local.takes_the_gradient
+        pull, together = half.pull(constants), half.batches_per_step
+        plain = momentum is None and local.max_gradient_norm is None and half.takes_the_gradient
         if plain and objective.descends:
+            beside = drift(pull, local, rate)
             for index in range(objective.batches):
-                objective.descend(weights, index, rate)
+                objective.descend(weights, index, rate, beside)
             if local.repair_nonfinite:
                 repair(weights)
             return
+        decay = None if pull is None else pull.decay
         for first in range(0, objective.batches, together):
 
             def gradient(at: torch.Tensor, which: int, first: int = first) -> torch.Tensor:
                 return objective.gradient(at, first + which)
 
             move = gradient(weights, 0) if together == 1 else half.direction(gradient, weights, constants)
+            if pull is not None:
+                pull.add_to(move, weights)
             half.correct(move, weights, constants)
             active = objective.active(first)
             if active is None:
@@ -249,14 +253,27 @@ class Objectives:
         self._record(loss, logits, y, real)
         return gradient
 
-    def descend(self, weights: torch.Tensor, index: int, rate: float) -> None:
-        """Plain SGD's step on the batch of this number, in place on parameters ``[C, T]``.
+    def descend(
+        self, weights: torch.Tensor, index: int, rate: float, beside: Callable[[torch.Tensor], object] | None
+    ) -> None:
+        """SGD's step on the batch of this number, in place on parameters ``[C, T]``, with what it does beside.
 
         Clients that have no such batch stay where they are: their loss has weight zero.
         """
         assert self._perceptron is not None
+
+        def drift() -> None:
+            assert beside is not None
+            active = self.active(index)
+            if active is None:
+                beside(weights)
+                return
+            moved = weights.clone()
+            beside(moved)
+            weights.copy_(torch.where(active, moved, weights))
+
         loss, passed = self._total_loss(self._perceptron, weights, index)
-        self._perceptron.descend(loss, passed, self._views(weights), rate)
+        self._perceptron.descend(loss, passed, self._views(weights), rate, None if beside is None else drift)
 
     def _total_loss(
         self, perceptron: StackedPerceptron, at: torch.Tensor, index: int

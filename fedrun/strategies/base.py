@@ -105,6 +105,34 @@ class ClientInfo:
         )
 
 
+@dataclass(frozen=True)
+class Pull:
+    """What is added to the gradient at a model y, where that is linear in y: strength · y + shift.
+
+    A step by such a gradient need not lay it down: see :func:`fedrun.training.drift`.
+
+    Attributes:
+        shift: float32 ``[..., T]``.
+        strength: float32 ``[..., 1]``; None: 0.
+        decays: whether strength · y is added like the optimizer's own weight decay, after gradient clipping.
+    """
+
+    shift: torch.Tensor
+    strength: torch.Tensor | None = None
+    decays: bool = False
+
+    def add_to(self, gradient: torch.Tensor, model: torch.Tensor) -> None:
+        """Add to the gradient ``[..., T]`` at this model, in place, what comes before gradient clipping."""
+        gradient.add_(self.shift)
+        if self.strength is not None and not self.decays:
+            gradient.addcmul_(model, self.strength)
+
+    @property
+    def decay(self) -> torch.Tensor | None:
+        """The strength, if it is a weight decay."""
+        return self.strength if self.decays else None
+
+
 class ClientHalf:
     """Plain local SGD, and the hooks by which a strategy changes it.
 
@@ -169,7 +197,7 @@ class ClientHalf:
 
     @property
     def takes_the_gradient(self) -> bool:
-        """Whether a step is taken along the gradient of the loss as it is: neither corrected nor replaced."""
+        """Whether a step is taken along the gradient of the loss, neither replaced nor corrected but by a pull."""
         own_step = self.batches_per_step > 1 or self.trains_beside
         return not own_step and type(self).correct is ClientHalf.correct
 
@@ -226,8 +254,15 @@ class ClientHalf:
         """
         raise NotImplementedError
 
+    def pull(self, constants: Vectors) -> Pull | None:
+        """What is added to every gradient of a client's local training, if that is linear in the model; None: nothing.
+
+        Asked for once, before the first step.
+        """
+        return None
+
     def correct(self, gradient: torch.Tensor, model: torch.Tensor, constants: Vectors) -> None:
-        """Change the gradient ``[..., T]`` in place, given the current trainable part ``model`` ``[..., T]``."""
+        """Change the gradient ``[..., T]`` in place in any other way, given the current model ``[..., T]``."""
 
     def direction(self, gradient: Gradient, model: torch.Tensor, constants: Vectors) -> torch.Tensor:
         """What takes the gradient's place in a step ``[..., T]``, for halves that define it.
@@ -240,10 +275,6 @@ class ClientHalf:
             constants: from :meth:`constants`.
         """
         raise NotImplementedError
-
-    def decay(self, constants: Vectors) -> torch.Tensor | None:
-        """The factor ``[..., 1]`` of a further weight decay, added like the optimizer's own after gradient clipping."""
-        return None
 
     def finish(
         self, model: torch.Tensor, received: Vectors, memory: Vectors, constants: Vectors, client: ClientInfo

@@ -15,6 +15,7 @@ from fedrun.strategies.base import (
     ClientHalf,
     ClientInfo,
     CohortUpdate,
+    Pull,
     Round,
     Senders,
     ServerHalf,
@@ -48,11 +49,11 @@ class FedDCClient(ClientHalf):
 
     def constants(self, received: Vectors, memory: Vectors, client: ClientInfo) -> Vectors:
         alpha = self.alpha / client.share
-        pull = alpha * (memory[DRIFT] - received[MODEL][..., : client.trainable])
-        return {"alpha": alpha, "pull": pull - memory[GRADIENT] + received[GRADIENT] / client.share}
+        shift = alpha * (memory[DRIFT] - received[MODEL][..., : client.trainable])
+        return {"alpha": alpha, "shift": shift - memory[GRADIENT] + received[GRADIENT] / client.share}
 
-    def correct(self, gradient: torch.Tensor, model: torch.Tensor, constants: Vectors) -> None:
-        gradient.add_(constants["pull"]).addcmul_(model, constants["alpha"])
+    def pull(self, constants: Vectors) -> Pull | None:
+        return Pull(constants["shift"], constants["alpha"])
 
     def finish(
         self, model: torch.Tensor, received: Vectors, memory: Vectors, constants: Vectors, client: ClientInfo

@@ -15,6 +15,7 @@ from fedrun.strategies.base import (
     ClientHalf,
     ClientInfo,
     CohortUpdate,
+    Pull,
     Round,
     Senders,
     ServerHalf,
@@ -44,14 +45,11 @@ class FedDynClient(ClientHalf):
 
     def constants(self, received: Vectors, memory: Vectors, client: ClientInfo) -> Vectors:
         alpha = self.alpha / client.share
-        return {"alpha": alpha, "pull": alpha * (memory[DRIFT] - received[MODEL][..., : client.trainable])}
+        return {"alpha": alpha, "shift": alpha * (memory[DRIFT] - received[MODEL][..., : client.trainable])}
 
-    def correct(self, gradient: torch.Tensor, model: torch.Tensor, constants: Vectors) -> None:
-        # g(y) + α_k (h_k − w); the rest, α_k y, is the decay
-        gradient.add_(constants["pull"])
-
-    def decay(self, constants: Vectors) -> torch.Tensor | None:
-        return constants["alpha"]
+    def pull(self, constants: Vectors) -> Pull | None:
+        # g(y) + α_k (h_k − w) + α_k y
+        return Pull(constants["shift"], constants["alpha"], decays=True)
 
     def finish(
         self, model: torch.Tensor, received: Vectors, memory: Vectors, constants: Vectors, client: ClientInfo

@@ -10,7 +10,17 @@ from pydantic.dataclasses import dataclass
 
 from fedrun.errors import InputError
 from fedrun.recipe import STRICT
-from fedrun.strategies.base import MODEL, ClientHalf, ClientInfo, CohortUpdate, Round, ServerHalf, ServerState, Vectors
+from fedrun.strategies.base import (
+    MODEL,
+    ClientHalf,
+    ClientInfo,
+    CohortUpdate,
+    Pull,
+    Round,
+    ServerHalf,
+    ServerState,
+    Vectors,
+)
 
 if TYPE_CHECKING:
     from fedrun.training import LocalTraining
@@ -46,9 +56,9 @@ class FedNovaClient(ClientHalf):
     def constants(self, received: Vectors, memory: Vectors, client: ClientInfo) -> Vectors:
         return {"anchor": received[MODEL][..., : client.trainable]}
 
-    def correct(self, gradient: torch.Tensor, model: torch.Tensor, constants: Vectors) -> None:
-        if self.mu:
-            gradient.add_(model, alpha=self.mu).sub_(constants["anchor"], alpha=self.mu)
+    def pull(self, constants: Vectors) -> Pull | None:
+        anchor = constants["anchor"]
+        return Pull(-self.mu * anchor, anchor.new_full((1,), self.mu)) if self.mu else None
 
     def effective_steps(self, client: ClientInfo) -> torch.Tensor:
         """a_k = ‖a‖₁, the sum of the weights with which a client's gradients enter its displacement, ``[..., 1]``."""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import torch
 from annotated_types import Ge
 from pydantic.dataclasses import dataclass
 
 from fedrun.recipe import STRICT
-from fedrun.strategies.base import MODEL, ClientHalf, ClientInfo, Vectors
+from fedrun.strategies.base import MODEL, ClientHalf, ClientInfo, Pull, Vectors
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -26,6 +25,7 @@ class FedProx(ClientHalf):
     def constants(self, received: Vectors, memory: Vectors, client: ClientInfo) -> Vectors:
         return {"anchor": received[MODEL][..., : client.trainable]}
 
-    def correct(self, gradient: torch.Tensor, model: torch.Tensor, constants: Vectors) -> None:
+    def pull(self, constants: Vectors) -> Pull | None:
         # g(y) + μ (y − x)
-        gradient.add_(model, alpha=self.mu).sub_(constants["anchor"], alpha=self.mu)
+        anchor = constants["anchor"]
+        return Pull(-self.mu * anchor, anchor.new_full((1,), self.mu))

@@ -9,7 +9,7 @@ from annotated_types import Ge
 from pydantic.dataclasses import dataclass
 
 from fedrun.recipe import STRICT
-from fedrun.strategies.base import CENTRES, ClientHalf, ClientInfo, Vectors
+from fedrun.strategies.base import CENTRES, ClientHalf, ClientInfo, Pull, Vectors
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -32,8 +32,8 @@ class FedSoftClient(ClientHalf):
         if mixture is None:  # one model: its share is 1
             mixture = torch.ones_like(client.samples)
         centres = received[CENTRES][:, : client.trainable]
-        return {"pull": self.strength * mixture @ centres, "total": self.strength * mixture.sum(-1, keepdim=True)}
+        return {"shift": -self.strength * mixture @ centres, "total": self.strength * mixture.sum(-1, keepdim=True)}
 
-    def correct(self, gradient: torch.Tensor, model: torch.Tensor, constants: Vectors) -> None:
+    def pull(self, constants: Vectors) -> Pull | None:
         # g(y) + λ (Σ_s u_s) y − λ Σ_s u_s c_s
-        gradient.addcmul_(model, constants["total"]).sub_(constants["pull"])
+        return Pull(constants["shift"], constants["total"])

@@ -15,6 +15,7 @@ from fedrun.strategies.base import (
     ClientHalf,
     ClientInfo,
     CohortUpdate,
+    Pull,
     Round,
     Senders,
     ServerHalf,
@@ -49,9 +50,9 @@ class ScaffoldClient(ClientHalf):
     def constants(self, received: Vectors, memory: Vectors, client: ClientInfo) -> Vectors:
         return {"correction": received[CONTROL] - memory[CONTROL]}
 
-    def correct(self, gradient: torch.Tensor, model: torch.Tensor, constants: Vectors) -> None:
+    def pull(self, constants: Vectors) -> Pull | None:
         # y ← y − η (g(y) − c_k + c)
-        gradient.add_(constants["correction"])
+        return Pull(constants["correction"])
 
     def finish(
         self, model: torch.Tensor, received: Vectors, memory: Vectors, constants: Vectors, client: ClientInfo

@@ -52,6 +52,8 @@ class Quadratics:
             y = self.client.start(received, memory, info).clone()
             for _ in range(self.steps):
                 gradient = a * (y - b)
+                if (pull := self.client.pull(constants)) is not None:
+                    gradient = gradient + pull.shift + (0 if pull.strength is None else pull.strength * y)
                 self.client.correct(gradient, y, constants)
                 y -= self.lr * gradient
             uploads, kept = self.client.finish(y, received, memory, constants, info)
@@ -134,7 +136,7 @@ def test_fedproxs_gradient_has_the_factor_one_half():
     received = {MODEL: torch.tensor([1.0])}
     y = torch.tensor([2.0])
     gradient = 1.0 * (y - 4.0)
-    half.correct(gradient, y, half.constants(received, {}, info_of((1,), 0, 1, 0.1)))
+    half.pull(half.constants(received, {}, info_of((1,), 0, 1, 0.1))).add_to(gradient, y)
     assert (y - 0.1 * gradient).item() == pytest.approx(2.15, abs=1e-6)  # without the 1/2 in the loss it would be 2.10
 
 

@@ -14,35 +14,23 @@ from fedrun.simulation import Simulation
 
 from .naive_averaging import NaiveClients
 from .naive_strategies import NaiveFedDyn
-from .test_averaging import COHORT, NETWORKS, UNIFORM, assert_equal_after, data_of, info_of, mlp, network_of, start
-from .test_averaging import Quadratics as Plain
+from .test_averaging import (
+    COHORT,
+    NETWORKS,
+    UNIFORM,
+    Quadratics,
+    assert_equal_after,
+    data_of,
+    mlp,
+    network_of,
+    start,
+)
 
 SERVER = option("strategy/server", "feddyn")
 
 
 def feddyn(alpha: float) -> Strategy:
     return Strategy(client=option("strategy/client", "feddyn", alpha=alpha), server=SERVER)
-
-
-class Quadratics(Plain):
-    """Quadratic clients whose step also has the strategy's decay."""
-
-    def ends(self, state):
-        received, trained = self.server.broadcast(state), []
-        for number, (a, b) in enumerate(self.curves):
-            memory = self.memory.get(number, {name: torch.zeros(1) for name in self.client.remembers})
-            info = info_of(self.samples, number, self.steps, self.lr)
-            constants = self.client.constants(received, memory, info)
-            y = self.client.start(received, memory, info).clone()
-            for _ in range(self.steps):
-                gradient = a * (y - b)
-                self.client.correct(gradient, y, constants)
-                decay = self.client.decay(constants)
-                y -= self.lr * (gradient if decay is None else gradient + decay * y)
-            uploads, kept = self.client.finish(y, received, memory, constants, info)
-            self.memory[number] = dict(kept)
-            trained.append((y, dict(uploads)))
-        return trained
 
 
 def test_two_rounds():
