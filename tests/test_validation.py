@@ -76,7 +76,3 @@ def test_a_run_reports_validation_and_no_test_metrics():
     metrics = simulation.test(state)
     assert 0 < metrics["validation/accuracy"] < 1
     assert {name.partition("/")[0] for name in metrics} == {"validation"}
-
-
-def test_runs_from_before_there_was_a_validation_are_found_again():
-    assert compose(["validation.of=clients"]).hash == compose().hash != compose(["validation.share=0.1"]).hash
