@@ -116,14 +116,15 @@ def has_table(figure: Figure) -> bool:
 def of_table(figure: Figure, scale: Scale | None, runs: Sequence[Run]) -> tuple[Panels, Scale | None]:
     """The runs of the figure's lines among those of a table, and their scale."""
     protocol = load_table(figure.runs)
-    scales = available(figure.runs, runs) if scale is None else [scale]
-    if not scales:
-        return {}, scale
-    table, wanted = protocol.cells(), protocol.run_name(scales[0])
-    configs = {position: leaves(config) for position, config in plan(figure.runs, protocol, scales[0]).items()}
-    matched = match(configs, [run for run in runs if run.complete and run.config["name"] == wanted])
-    served = [(table[position].coordinates, own) for position, own in matched.runs.items() if own]
-    return arranged(figure, served), scales[0]
+    table = protocol.cells()
+    for one in available(figure.runs, runs) if scale is None else [scale]:
+        configs = {position: leaves(config) for position, config in plan(figure.runs, protocol, one).items()}
+        name = protocol.run_name(one)
+        matched = match(configs, [run for run in runs if run.complete and run.config["name"] == name])
+        served = [(table[position].coordinates, own) for position, own in matched.runs.items() if own]
+        if found := arranged(figure, served):
+            return found, one
+    return {}, scale
 
 
 def of_experiment(figure: Figure, scale: Scale | None, runs: Sequence[Run]) -> tuple[Panels, Scale | None]:

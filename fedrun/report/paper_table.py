@@ -75,6 +75,10 @@ def available(name: str, runs: Sequence[Run]) -> list[Scale]:
     return [scale for scale in SCALES if protocol.run_name(scale) in names]
 
 
+class NoRunsError(InputError):
+    """There are no complete runs of a table's cells."""
+
+
 def paper_tables(name: str, scale: Scale | None, runs: Sequence[Run]) -> list[Table]:
     """A paper's table, ours beside it and the difference.
 
@@ -84,13 +88,26 @@ def paper_tables(name: str, scale: Scale | None, runs: Sequence[Run]) -> list[Ta
         runs: where to look for them.
 
     Raises:
-        InputError: there is no such table, or no complete run of it.
+        InputError: there is no such table.
+        NoRunsError: there is no complete run of it.
+    """
+    load(name)
+    refusal = nothing_found(name, scale, runs)
+    for one in available(name, runs) if scale is None else [scale]:
+        try:
+            return at_scale(name, one, runs)
+        except NoRunsError as error:  # tables that share their runs may have none of their own at a scale
+            refusal = error
+    raise refusal
+
+
+def at_scale(name: str, scale: Scale, runs: Sequence[Run]) -> list[Table]:
+    """A paper's table from the runs of one scale.
+
+    Raises:
+        NoRunsError: there is no complete run of it.
     """
     protocol = load(name)
-    scales = available(name, runs) if scale is None else [scale]
-    if not scales:
-        raise nothing_found(name, scale, runs)
-    scale = scales[0]
     table = protocol.cells()
     configs = {position: leaves(config) for position, config in plan(name, protocol, scale).items()}
     wanted = protocol.run_name(scale)
@@ -99,7 +116,7 @@ def paper_tables(name: str, scale: Scale | None, runs: Sequence[Run]) -> list[Ta
     if not any(matched.runs.values()):
         problems = " or ".join(problem for problem, others in matched.left_out.items() if others)
         raise (
-            InputError(f"table {name}: its finished runs {problems}") if problems else nothing_found(name, scale, runs)
+            NoRunsError(f"table {name}: its finished runs {problems}") if problems else nothing_found(name, scale, runs)
         )
     ours = {
         position: replace(
@@ -128,12 +145,12 @@ def paper_tables(name: str, scale: Scale | None, runs: Sequence[Run]) -> list[Ta
     return printed
 
 
-def nothing_found(name: str, scale: Scale | None, runs: Sequence[Run]) -> InputError:
+def nothing_found(name: str, scale: Scale | None, runs: Sequence[Run]) -> NoRunsError:
     """That a table has no runs, how they are made, and what there is instead."""
     asked = f"experiment={name}" if scale in (None, "full") else f"experiment={name} scale={scale}"
     others = [other for other in available(name, runs) if other != scale]
     there = f" (there are some at scale {' and '.join(others)})" if others else ""
-    return InputError(f"table {name}: no finished run of it was found{there}; make them with: fedrun {asked}")
+    return NoRunsError(f"table {name}: no finished run of it was found{there}; make them with: fedrun {asked}")
 
 
 def match(configs: Mapping[int, Leaves], runs: Sequence[Run]) -> Matched:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from fedrun.errors import InputError
 from fedrun.report import comparison
-from fedrun.report.paper_table import available, made_of, paper_tables
+from fedrun.report.paper_table import NoRunsError, at_scale, available, made_of
 from fedrun.report.protocol import SCALES, load, protocols
 from fedrun.report.quantities import metrics
 from fedrun.report.runs import Run
@@ -21,12 +22,16 @@ def every_table(runs: Sequence[Run]) -> list[Table]:
     Raises:
         InputError: there are no such runs.
     """
-    found = [
-        table for name in protocols() for scale in available(name, runs) for table in paper_tables(name, scale, runs)
-    ]
+    found = []
+    for name in protocols():
+        for scale in available(name, runs):
+            with suppress(NoRunsError):  # the runs there are may all be another table's, which shares them
+                found += at_scale(name, scale, runs)
     tabulated = {load(name).run_name(scale) for name in protocols() for scale in SCALES}
     others = dict.fromkeys(
-        name for run in runs if run.complete and "/" in (name := run.config["name"]) and name not in tabulated
+        name
+        for run in runs
+        if run.complete and not searches(run) and "/" in (name := run.config["name"]) and name not in tabulated
     )
     for name in sorted(others):
         found += experiment_tables(name, [run for run in runs if run.complete and run.config["name"] == name])
@@ -35,6 +40,11 @@ def every_table(runs: Sequence[Run]) -> list[Table]:
             f"no finished run of any paper's table; such are made with: fedrun experiment={protocols()[0]}"
         )
     return found
+
+
+def searches(run: Run) -> bool:
+    """Whether a run was made to choose settings by, on validation samples: it is no result."""
+    return bool((run.config.get("validation") or {}).get("share"))
 
 
 def experiment_tables(name: str, runs: Sequence[Run]) -> list[Table]:

@@ -148,6 +148,18 @@ def test_what_an_experiment_has_for_one_strategy_only(overrides, half, key, valu
     assert compose(overrides).config["strategy"][half][key] == value
 
 
+OWN = sorted((conf_dir() / "recipe" / "experiment").glob("*/*-*.yaml"))
+
+
+@pytest.mark.parametrize("path", OWN, ids=[f"{path.parent.name}-{path.stem}" for path in OWN])
+def test_every_recipe_of_an_experiment_composes(path):
+    table, _, strategy = path.stem.partition("-")
+    experiment = f"{path.parent.name}/{table}"
+    composed = compose([f"experiment={experiment}", f"strategy={strategy}"])
+    assert composed.choices["recipe/experiment"].endswith(f"-{strategy}")
+    build_experiment(composed.config)
+
+
 def small_protocol(**changes):
     fields = {
         "title": "t",

@@ -2,6 +2,7 @@ import pytest
 
 from fedrun.config import compose
 from fedrun.errors import InputError
+from fedrun.report.paper_table import paper_tables
 from fedrun.report.results import every_table
 from fedrun.report.runs import find
 
@@ -18,6 +19,20 @@ def test_every_table_that_has_runs(folders):
     titles = [table.title.partition(".")[0] for table in every_table(found(folders))]
     assert titles[0] == "TurboSVM-FL, table 2"
     assert set(titles) == {"TurboSVM-FL, table 2", "TurboSVM-FL, table 3"}  # table 3 is read off the same runs
+
+
+def test_tables_that_share_runs_but_have_none_of_their_own_are_left_out(folders):
+    """FedConcat's tables 4, 5, 10 and 14 look for theirs among those of table 1; a search is no result."""
+    overrides = ["experiment=fedconcat/table1", "scale=smoke", "dataset=digits", "model=mlp", "strategy=fedprox"]
+    folders.write(0, rows(0.1, 0.7), strategy="fedprox", config=compose(overrides).config)
+    searched = compose(["experiment=fedumf/tune", "scale=smoke", "dataset=digits", "model=mlp"]).config
+    folders.write(0, rows(0.1, 0.7), strategy="fedumf", config=searched)
+    titles = [table.title.partition(".")[0] for table in every_table(found(folders))]
+    assert titles == ["FedConcat, table 1"]
+    with pytest.raises(
+        InputError, match=r"^table fedconcat/table5: its finished runs belong to no cell of this table$"
+    ):
+        paper_tables("fedconcat/table5", None, found(folders))
 
 
 def test_experiments_that_are_no_table(folders):
