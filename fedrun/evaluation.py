@@ -35,6 +35,9 @@ class Evaluation:
         tuning_steps: also evaluate every client after it has adapted the model by this many SGD steps on its own
             training samples; 0: do not.
         tuning_lr: learning rate of those steps; None: ``local.lr``.
+        client_means: also test the plain means of the models that the last round's participants have sent, and that all
+            clients have last sent (the initial model, for those that have not taken part). Servers such as FedDyn's
+            move the global model beyond them. Every client that has taken part is remembered by a model.
     """
 
     every: Annotated[int, Ge(1)]
@@ -43,6 +46,7 @@ class Evaluation:
     train_clients: bool
     tuning_steps: Annotated[int, Ge(0)]
     tuning_lr: Annotated[float, Gt(0)] | None
+    client_means: bool
 
 
 @value(frozen=True)
