@@ -163,10 +163,10 @@ class Photographs:
     def _photograph(self, item: Any) -> np.ndarray:
         """uint8 ``[3, 84, 84]``."""
         if isinstance(item, dict):
-            return embedded_picture(item, "RGB", SIDE, squeeze=True)
+            return embedded_picture(item, "RGB", SIDE, squeeze="bicubic")
         if not isinstance(item, str) or not item or Path(item).name != item:
             raise InputError(f"{reprlib.repr(item)} is not the name of a photograph")
         try:
-            return picture(self._folder / item, "RGB", SIDE, squeeze=True)
+            return picture(self._folder / item, "RGB", SIDE, squeeze="bicubic")
         except InputError as error:
             raise InputError(f"photograph {self._folder / item} {error}") from error
