@@ -13,6 +13,7 @@ import torch
 from fedrun.appeal.base import Convention, OwnResults, Thresholds
 from fedrun.appeal.cache import cached, key
 from fedrun.evaluation import SampleResults, ensemble, evaluate, joined, per_holder, pooled_metrics
+from fedrun.executors.base import LAST
 from fedrun.executors.choice import Pace, due
 from fedrun.experiment import Experiment
 from fedrun.federation import Federation, Shares
@@ -23,6 +24,7 @@ from fedrun.randomness import address, generator
 from fedrun.ranks import ALONE, Ranks
 from fedrun.screening import screened
 from fedrun.state import State
+from fedrun.strategies.base import ServerState
 from fedrun.training import LocalTraining, Samples
 
 T = TypeVar("T")
@@ -66,7 +68,7 @@ class Assessment:
         self._initial_model = initial_model
         self._cache = cache
         self._ranks = ranks
-        self._newest: tuple[State, dict[int, SampleResults]] | None = None
+        self._newest: tuple[tuple[ServerState, ...], dict[int, SampleResults]] | None = None
 
     @cached_property
     def thresholds(self) -> dict[str, Thresholds]:
@@ -132,6 +134,8 @@ class Assessment:
         """
         tested = self._pooled_metrics(state) if target is None else self._screened_metrics(state, target)
         found = {f"{self.federation.tested}/{name}": value for name, value in tested.items()}
+        if self.experiment.evaluation.client_means:
+            found |= self._accuracy_of_means(state)
         for population, by_tuning in self.clients(state).items():
             for tuning, measured in by_tuning.items():
                 found |= {f"{population}/{tuning}{name}": value for name, value in measured.metrics().items()}
@@ -152,7 +156,7 @@ class Assessment:
         evaluated = {"evaluated": float(screening.drawn)}
         if screening.results is None:
             return {"accuracy_estimate": screening.correct / screening.drawn, **evaluated}
-        self._newest = (state, {id(test): screening.results})
+        self._newest = (state.models, {id(test): screening.results})
         return pooled_metrics(screening.results, self.federation.dataset.spec.classes) | evaluated
 
     def _pooled_metrics(self, state: State) -> Metrics:
@@ -166,13 +170,33 @@ class Assessment:
         each = self._by_client(state, lambda _, models: pooled_metrics(self._evaluate(models, test), classes))
         return {name: sum(metrics[name] for metrics in each) / len(each) for name in each[0]}
 
+    def _accuracy_of_means(self, state: State) -> Metrics:
+        """The test accuracy of the mean of the models of the last participants, and of all clients' last models."""
+        clients = range(len(self.federation.train))
+        last = [state.memory.held.get(client, {}).get(LAST) for client in clients]
+        total = torch.zeros_like(self._initial_model)
+        for model in last:
+            total += self._initial_model if model is None else model.to(total)
+        participants = self.experiment.strategy.server.mean_model(state.server, self.network.layout)
+
+        def accuracy(model: torch.Tensor) -> float:
+            found = self._evaluate([model], self.federation.test.samples)
+            return (found.predictions == found.targets).double().mean().item()
+
+        tested = self.federation.tested
+        return {
+            f"{tested}/accuracy_of_participants": accuracy(participants),
+            f"{tested}/accuracy_of_all": accuracy(total / len(last)),
+        }
+
     def results(self, state: State, indices: torch.Tensor) -> SampleResults:
         """The global model's results on any samples; those of the sum of their logits where there are several.
 
-        The newest state's answers are kept: one round asks several times, and the end of a run asks once more.
+        The newest models' answers are kept: one round asks several times, the end of a run asks once more, and where
+        nobody took part the next round asks the same again.
         """
-        if self._newest is None or self._newest[0] is not state:
-            self._newest = (state, {})
+        if self._newest is None or self._newest[0] is not state.models:
+            self._newest = (state.models, {})
         known = self._newest[1]
         if id(indices) not in known:  # the federation's own tensors, which live as long as this object
             known[id(indices)] = self._evaluate_together([server.model for server in state.models], indices)

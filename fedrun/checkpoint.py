@@ -26,11 +26,13 @@ class Identity:
         config: the configuration's hash.
         seed: the run's seed.
         data: the dataset's fingerprint.
+        appeal: that of the thresholds, where they are read from a file.
     """
 
     config: str
     seed: int
     data: str
+    appeal: str = ""
 
 
 @dataclass(frozen=True)
@@ -145,6 +147,8 @@ def load(path: Path, identity: Identity, initial: State, store: VectorStore) -> 
             )
         if found.data != identity.data:
             raise InputError(f"{path}: was made with other data (the dataset's content has changed since); {advice}")
+        if found.appeal != identity.appeal:
+            raise InputError(f"{path}: was made with other thresholds (appeal.path has changed since); {advice}")
         device = initial.server.model.device
         models = tuple(ServerState(each["model"], each["slots"]).to(device) for each in content["models"])
         frozen = tuple(model.to(device) for model in content["frozen"])

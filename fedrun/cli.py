@@ -1,7 +1,7 @@
 """The command line: compose, check, run, exit code.
 
 Exit status: 0 done; 1 a run could not go on, or a job of a sweep failed; 2 the input cannot be used (one line says
-why); 130 interrupted (a checkpoint was written).
+why); 130 interrupted, 143 terminated (a checkpoint was written).
 """
 
 from __future__ import annotations
@@ -9,17 +9,20 @@ from __future__ import annotations
 import logging
 import math
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from fedrun.deferred import defer
 from fedrun.errors import InputError, RunError
 from fedrun.ranks import ALONE, START, RankLostError, Ranks, join, launched
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from omegaconf import DictConfig
 
     from fedrun.config import Composed
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 FAILED = 1
 BAD_INPUT = 2
 INTERRUPTED = 130
+TERMINATED = 143
 
 
 def main() -> None:
@@ -39,7 +43,17 @@ def main() -> None:
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # a lost connection is told in one line, not in forty
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises its errors instead of printing them over many lines
     sys.argv[1:] = options_first(sys.argv[1:])
+    if not launched():  # torchrun has its own use for the signal
+        signal.signal(signal.SIGTERM, _terminate)
     sys.exit(_guarded())
+
+
+class TerminatedError(KeyboardInterrupt):
+    """A scheduler wants the process to end: as if the user had interrupted it."""
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise TerminatedError
 
 
 def options_first(arguments: Sequence[str]) -> list[str]:
@@ -47,6 +61,22 @@ def options_first(arguments: Sequence[str]) -> list[str]:
     ``fedrun strategy=turbosvm -m seed=0,1``.
     """
     return sorted(arguments, key=lambda argument: "=" in argument and not argument.startswith("-"))
+
+
+def _parse(arguments: Sequence[str]) -> None:
+    """Refuse options that Hydra does not know, in one line instead of the page with which its parser would.
+
+    Raises:
+        InputError: naming them.
+    """
+    from hydra._internal.utils import get_args_parser
+
+    def refuse(message: str) -> NoReturn:
+        raise InputError(f"{message}; fedrun --help shows what is allowed")
+
+    parser = get_args_parser()
+    parser.error = refuse  # type: ignore[method-assign]
+    parser.parse_args(arguments)
 
 
 def _guarded() -> int:
@@ -58,13 +88,19 @@ def _guarded() -> int:
         from fedrun.help import register
 
         register()
+        _parse(sys.argv[1:])
         hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(job)()
         return 0
     except Defect:
         raise
-    except KeyboardInterrupt:
-        print("fedrun: interrupted; the same command (without overwrite=true) continues", file=sys.stderr)
-        return INTERRUPTED
+    except KeyboardInterrupt as error:
+        word, status = (
+            ("terminated", TERMINATED) if isinstance(error, TerminatedError) else ("interrupted", INTERRUPTED)
+        )
+        print(f"fedrun: {word}; the same command (without overwrite=true) continues", file=sys.stderr)
+        return status
+    except InputError as error:
+        return _composition_failed(str(error))
     except BrokenPipeError:  # whoever read our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED

@@ -38,6 +38,9 @@ class Evaluation:
         tuning_steps: also evaluate every client after it has adapted the model by this many SGD steps on its own
             training samples; 0: do not.
         tuning_lr: learning rate of those steps; None: ``local.lr``.
+        client_means: also test the plain means of the models that the last round's participants have sent, and that all
+            clients have last sent (the initial model, for those that have not taken part). Servers such as FedDyn's
+            move the global model beyond them. Every client that has taken part is remembered by a model.
     """
 
     every: Annotated[int, Ge(1)]
@@ -48,6 +51,7 @@ class Evaluation:
     miss_probability: Annotated[float, Ge(0), Le(0.01)]
     tuning_steps: Annotated[int, Ge(0)]
     tuning_lr: Annotated[float, Gt(0)] | None
+    client_means: bool
 
 
 @value(frozen=True)

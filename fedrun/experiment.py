@@ -22,7 +22,7 @@ from fedrun.partitions.base import Partition
 from fedrun.population import Population
 from fedrun.post_training import PostTraining
 from fedrun.recipe import STRICT
-from fedrun.strategies.base import ClientHalf, ServerHalf
+from fedrun.strategies.base import MODEL, ClientHalf, ServerHalf
 from fedrun.studies.base import Study
 from fedrun.tracking.wandb import Tracking
 from fedrun.training import LocalTraining
@@ -194,6 +194,14 @@ class Experiment:
             raise InputError(
                 f"attack.share={self.attack.share}: strategy.client={half} sends nothing that attackers could change; "
                 "choose attack=none or attack=label_flip"
+            )
+        several = self.strategy.clusters().several or bool(self.strategy.afterwards().last_rounds(self.rounds))
+        if self.evaluation.client_means and (
+            MODEL not in client.sends or client.personal is not None or several or self.hardware.distributed
+        ):
+            raise InputError(
+                f"evaluation.client_means=true: allowed where clients send models (strategy.client={half}) for one "
+                "global model (no clusters, no models of their own), without hardware=distributed"
             )
         if self.evaluation.tuning_steps and client.personal is not None and not client.communicates:
             raise InputError(

@@ -20,6 +20,7 @@ from fedrun import results
 from fedrun.assessment import Metrics
 from fedrun.checkpoint import Checkpoint, Identity
 from fedrun.config import Composed
+from fedrun.errors import InputError
 from fedrun.executors.choice import best
 from fedrun.experiment import Experiment
 from fedrun.ranks import ALONE, Ranks
@@ -77,6 +78,11 @@ def run(
     with ranks.together():
         if ranks.leads and not experiment.overwrite:
             earlier = finished(folder)
+            if earlier is not None and earlier.get("appeal", "") != experiment.appeal.fingerprint():
+                raise InputError(
+                    f"{folder}: was finished with other thresholds (the file at appeal.path has changed since); "
+                    "restore it, choose another name or output_dir, or start over with overwrite=true"
+                )
         if ranks.leads and earlier is None:
             require_writable(folder)
     if (summary := ranks.told(earlier)) is not None:
@@ -144,7 +150,8 @@ class Session:
         self.ranks = simulation.ranks
         self.folder = composed.folder
         self.observers = list(observers)
-        self.identity = Identity(composed.hash, experiment.seed, simulation.dataset.fingerprint)
+        data, appeal = simulation.dataset.fingerprint, experiment.appeal.fingerprint()
+        self.identity = Identity(composed.hash, experiment.seed, data, appeal)
         self.began = time.perf_counter()
         self._saved: Checkpoint | None = None
         self._scattered: ScatteredMemory | None = None
@@ -302,6 +309,7 @@ class Session:
             "seed": self.experiment.seed,
             "config_hash": self.composed.hash,
             "data": self.identity.data,
+            "appeal": self.identity.appeal,
             "rounds": state.round,
             "cap": self.experiment.rounds,
             "final": {name: value for name, value in rows[-1].items() if name != "round"},

@@ -45,8 +45,10 @@ def prepared(experiment: Experiment) -> Federation:
     federation = experiment.validation.hold_out(federation, experiment.seed)
     attackers = experiment.attack.attackers(len(federation.train), experiment.seed)
     federation = replace(federation, attackers=frozenset(attackers.tolist()))
-    if experiment.attack.flips_labels and len(attackers):
-        parts = [federation.train[int(client)].numpy() for client in attackers]
+    flipped = () if federation.flipped is None else federation.flipped.nonzero().flatten().tolist()
+    liars = sorted(federation.attackers - set(flipped))  # those flipped already would tell the truth
+    if experiment.attack.flips_labels and liars:
+        parts = [federation.train[client].numpy() for client in liars]
         targets = flip(federation.dataset.targets, Shares.of(parts), dataset.spec.classes)
         federation = replace(federation, dataset=replace(federation.dataset, targets=targets))
     return federation.pooled() if experiment.strategy.client.pools else federation
@@ -119,7 +121,7 @@ class Simulation:
             attack=experiment.attack if self.federation.attackers else None,
             attackers=self.federation.attackers,
             thresholds=self.assessment.thresholds[SEEN].train.to(self.device) if half.knows_threshold else None,
-            keeps_last=experiment.strategy.clusters().keeps_last,
+            keeps_last=self._keeps_last,
         )
 
     @cached_property
@@ -183,9 +185,14 @@ class Simulation:
             names |= {IDLE}
         if client.keeps_momentum and self.experiment.local.momentum:
             names |= {MOMENTUM}
-        if strategy.clusters().keeps_last:
+        if self._keeps_last:
             names |= {LAST}
         return names
+
+    @property
+    def _keeps_last(self) -> bool:
+        """Whether every client is remembered by the model that it has last sent."""
+        return self.experiment.strategy.clusters().keeps_last or self.experiment.evaluation.client_means
 
     def initial(self) -> State:
         """The state before the first round."""

@@ -58,6 +58,9 @@ REFUSED = [
         "clients_per_round=many",
         "clients_per_round=many: allowed: an integer, at least 1; or a finite number, above 0 and",
     ),
+    ("--nonsense", "unrecognized arguments: --nonsense; fedrun --help shows what is allowed"),
+    ("-m seed=0,1 --nonsense", "unrecognized arguments: --nonsense; "),
+    ("--config-name", "argument --config-name/-cn: expected one argument; "),
     ("seed=???", "seed: Missing mandatory value: seed; see fedrun --cfg job"),
     ("output_dir=null", "output_dir=null: allowed: a text"),
     (
@@ -204,10 +207,33 @@ def test_a_run_that_diverges(running: Fedrun, tmp_path: Path) -> None:
     assert ended.err.count("\n") == 1
 
 
-def test_ctrl_c(running: Fedrun, tmp_path: Path) -> None:
-    ended = running(*SMALL, "rounds=100000", folder=tmp_path, send=(signal.SIGINT, 2.0))
-    assert ended.status == 130
-    assert ended.err == "fedrun: interrupted; the same command (without overwrite=true) continues\n"
+@pytest.mark.parametrize(
+    ("sent", "status", "word"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
+)
+def test_a_run_that_is_ended_from_outside(
+    running: Fedrun, tmp_path: Path, sent: signal.Signals, status: int, word: str
+) -> None:
+    ended = running(*SMALL, "rounds=100000", folder=tmp_path, send=(sent, 2.0))
+    assert ended.status == status
+    assert ended.err == f"fedrun: {word}; the same command (without overwrite=true) continues\n"
+
+
+def test_thresholds_in_a_file_that_changes(running: Fedrun, tmp_path: Path) -> None:
+    """The path is the same, the run is not: neither what is finished nor a checkpoint is taken for it."""
+    command, thresholds = (*SMALL, "appeal=file", "participation=flexible"), tmp_path / "thresholds.csv"
+    thresholds.write_text("client,threshold\n" + "".join(f"{client},2.0\n" for client in range(4)))
+    assert running(*command, folder=tmp_path).status == 0
+    assert running(*command, folder=tmp_path).status == 0
+    thresholds.write_text(thresholds.read_text().replace("3,2.0", "3,0.1"))
+    refused = running(*command, folder=tmp_path)
+    assert (refused.status, refused.err.count("\n")) == (2, 1)
+    assert "was finished with other thresholds (the file at appeal.path has changed since)" in refused.err
+    (summary,) = tmp_path.glob("outputs/runs/*/*/*/*/summary.json")
+    summary.unlink()
+    refused = running(*command, folder=tmp_path)
+    assert (refused.status, refused.err.count("\n")) == (2, 1)
+    assert "checkpoint.pt: was made with other thresholds (appeal.path has changed since)" in refused.err
+    assert running(*command, "overwrite=true", folder=tmp_path).status == 0
 
 
 def test_a_reader_who_has_seen_enough(tmp_path: Path) -> None:

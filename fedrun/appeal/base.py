@@ -76,6 +76,14 @@ class Appeal:
         """Which losses are compared."""
         return "auto"
 
+    def fingerprint(self) -> str:
+        """Changes with the content of what thresholds are read from; empty where they follow from the configuration.
+
+        Raises:
+            InputError: it cannot be read.
+        """
+        return ""
+
     def thresholds(self, clients: Shares, local: LocalTraining, solo: Solo) -> Thresholds:
         """The thresholds of some clients.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import math
 from pathlib import Path
 
@@ -38,6 +39,12 @@ class FromFile(Appeal):
     @property
     def losses(self) -> Convention:
         return self.convention
+
+    def fingerprint(self) -> str:
+        try:
+            return hashlib.sha256(Path(self.path).read_bytes()).hexdigest()[:16]
+        except OSError as error:
+            raise InputError(f"appeal.path={self.path}: cannot be read ({error})") from None
 
     def thresholds(self, clients: Shares, local: LocalTraining, solo: Solo) -> Thresholds:
         known = read(Path(self.path))

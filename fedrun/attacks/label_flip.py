@@ -12,7 +12,8 @@ from fedrun.recipe import STRICT
 class LabelFlip(Attack):
     """An attacker's training labels y become C − 1 − y; its test labels stay true.
 
-    For clients whose whole data, test samples included, follow another rule, see ``population.flipped_share``.
+    For clients whose whole data, test samples included, follow another rule, see ``population.flipped_share``. One of
+    those that is an attacker, too, has labels that are flipped once.
     """
 
     @property

@@ -1,8 +1,9 @@
-"""CelebA: is the face smiling, by celebrity (LEAF)."""
+"""CelebA: is the face smiling, by celebrity (LEAF), from LEAF's JSON, Parquet files or CelebA's own lists."""
 
 from __future__ import annotations
 
 import reprlib
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,7 +12,7 @@ import numpy as np
 from pydantic.dataclasses import dataclass
 
 from fedrun.datasets.base import Encoding, Scaled, Spec
-from fedrun.datasets.leaf import Decoder, LeafDataset, LeafJson, Source, integer_labels
+from fedrun.datasets.leaf import SPLITS, UNSPLIT, Decoder, LeafDataset, LeafJson, Source, integer_labels
 from fedrun.datasets.pictures import embedded_picture, picture
 from fedrun.datasets.user_tables import ParquetTable
 from fedrun.errors import InputError
@@ -19,6 +20,9 @@ from fedrun.recipe import STRICT
 
 SIDE = 84
 IMAGES = "img_align_celeba"
+IDENTITIES, ATTRIBUTES = "identity_CelebA.txt", "list_attr_celeba.txt"
+LEAST = 5
+"""LEAF leaves out celebrities of whom there are fewer photographs."""
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -30,7 +34,9 @@ class Celeba(LeafDataset):
 
     Attributes:
         data_dir: see :class:`LeafDataset`; LEAF's JSON in ``<data_dir>/celeba`` has names of the photographs, which are
-            in ``<data_dir>/celeba/img_align_celeba``. Parquet files (image, celeb_id, Smiling) have them inside.
+            in ``<data_dir>/celeba/img_align_celeba``. Parquet files (image, celeb_id, Smiling) have them inside. Where
+            there is neither, CelebA's own ``identity_CelebA.txt`` and ``list_attr_celeba.txt`` beside that folder are
+            read; all celebrities are training users then.
         cache_dir: see :class:`LeafDataset`.
         min_samples: see :class:`LeafDataset`.
     """
@@ -53,6 +59,90 @@ class Celeba(LeafDataset):
         table = ParquetTable(self.decoder(), user="celeb_id", x="image", y="Smiling", class_names=self.class_names)
         return (LeafJson(self.decoder()), table)
 
+    def _source(self) -> tuple[Source, dict[str, list[Path]]]:
+        if (self.folder / IDENTITIES).exists() and not any(
+            (self.folder / name).is_dir() for name in (*SPLITS, UNSPLIT)
+        ):
+            return CelebaLists(self.decoder()), {"train": [self.folder / IDENTITIES, self.folder / ATTRIBUTES]}
+        return super()._source()
+
+    def _remedy(self) -> str:
+        return f"{super()._remedy()}, or put CelebA's own {IDENTITIES}, {ATTRIBUTES} and {IMAGES} there"
+
+
+class CelebaLists:
+    """CelebA's own text files: who is on each photograph, and its attributes, 1 or -1.
+
+    ``identity_CelebA.txt`` has a photograph and a number of a celebrity in each line; ``list_attr_celeba.txt`` has the
+    number of photographs, the names of the attributes, and then a photograph and its attributes in each line.
+    """
+
+    suffix: ClassVar[str] = ".txt"
+
+    def __init__(self, decoder: Decoder) -> None:
+        self.decoder = decoder
+
+    def sizes(self, paths: list[Path]) -> dict[str, int]:
+        return {name: len(labels) for name, labels in self._celebrities(paths[0].parent).items()}
+
+    def pieces(self, path: Path) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+        if path.name != IDENTITIES:  # read with the other
+            return
+        for name, labels in self._celebrities(path.parent).items():
+            try:
+                yield name, *self.decoder.decode(list(labels), list(labels.values()))
+            except InputError as error:
+                raise InputError(f"{path}: celebrity {name}: {error}") from error
+
+    def _celebrities(self, folder: Path) -> dict[str, dict[str, int]]:
+        """Every celebrity's photographs, and whether each is smiling."""
+        identities, attributes = folder / IDENTITIES, folder / ATTRIBUTES
+        smiling = self._smiling(attributes)
+        found: dict[str, dict[str, int]] = {}
+        for number, line in enumerate(read_lines(identities), start=1):
+            match line.split():
+                case [photograph, celebrity] if photograph in smiling:
+                    found.setdefault(celebrity, {})[photograph] = smiling.pop(photograph)
+                case [photograph, _]:
+                    raise InputError(
+                        f"{identities}: line {number}: {photograph} is not in {attributes}, or comes twice"
+                    )
+                case _:
+                    raise InputError(f"{identities}: line {number} must be a photograph and a celebrity's number")
+        kept = {name: labels for name, labels in found.items() if len(labels) >= LEAST}
+        if not kept:
+            raise InputError(f"{identities} has nobody with {LEAST} photographs or more")
+        return kept
+
+    def _smiling(self, path: Path) -> dict[str, int]:
+        """Whether the face on each photograph is smiling: 1 or 0."""
+        lines = read_lines(path)
+        attributes = lines[1].split() if len(lines) > 1 else []
+        if "Smiling" not in attributes:
+            raise InputError(f"{path}: line 2 must name the attributes, Smiling among them")
+        column, found = 1 + attributes.index("Smiling"), dict[str, int]()
+        for number, line in enumerate(lines[2:], start=3):
+            values = line.split()
+            if len(values) != 1 + len(attributes) or values[column] not in ("1", "-1"):
+                raise InputError(
+                    f"{path}: line {number} must be a photograph and {len(attributes)} attributes, each 1 or -1"
+                )
+            found[values[0]] = int(values[column] == "1")
+        return found
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a text file.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{path} cannot be read as text in UTF-8: {reason}") from error
+
 
 class Photographs:
     """Decodes names of files in a folder, or pictures as Parquet files of the hub have them, to ``[n, 3, 84, 84]``."""
@@ -73,10 +163,10 @@ class Photographs:
     def _photograph(self, item: Any) -> np.ndarray:
         """uint8 ``[3, 84, 84]``."""
         if isinstance(item, dict):
-            return embedded_picture(item, "RGB", SIDE, squeeze=True)
+            return embedded_picture(item, "RGB", SIDE, squeeze="bicubic")
         if not isinstance(item, str) or not item or Path(item).name != item:
             raise InputError(f"{reprlib.repr(item)} is not the name of a photograph")
         try:
-            return picture(self._folder / item, "RGB", SIDE, squeeze=True)
+            return picture(self._folder / item, "RGB", SIDE, squeeze="bicubic")
         except InputError as error:
             raise InputError(f"photograph {self._folder / item} {error}") from error

@@ -126,6 +126,7 @@ class Cifar10(Cifar):
     """CIFAR-10: 50 000 + 10 000 photographs of 10 kinds of things, 3x32x32."""
 
     name: ClassVar[str] = "CIFAR-10"
+    option: ClassVar[str] = "cifar10"
     classes: ClassVar[int] = 10
     unpacked: ClassVar[str] = "cifar-10-batches-py"
     train_files: ClassVar[tuple[str, ...]] = tuple(f"data_batch_{number}" for number in range(1, 6))
@@ -147,6 +148,7 @@ class Cifar100(Cifar):
     """CIFAR-100: 50 000 + 10 000 photographs of 100 kinds of things (the fine labels), 3x32x32."""
 
     name: ClassVar[str] = "CIFAR-100"
+    option: ClassVar[str] = "cifar100"
     classes: ClassVar[int] = 100
     unpacked: ClassVar[str] = "cifar-100-python"
     train_files: ClassVar[tuple[str, ...]] = ("train",)

@@ -86,7 +86,7 @@ class GreyPictures:
 
     def decode(self, x: list[Any], y: list[Any]) -> tuple[np.ndarray, np.ndarray]:
         targets = integer_labels(y, len(CLASS_NAMES))
-        return np.stack([embedded_picture(item, "L", SIDE, squeeze=False) for item in x]), targets
+        return np.stack([embedded_picture(item, "L", SIDE, squeeze=None) for item in x]), targets
 
     def remarks(self) -> tuple[str, ...]:
         return ()

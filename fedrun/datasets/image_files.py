@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,15 +13,13 @@ import numpy as np
 from fedrun.datasets.augmentation import Augmentation
 from fedrun.datasets.base import Dataset, Encoding, Spec
 from fedrun.datasets.cache import Cached, Index, cache_key, create, open_cache, write_cache
+from fedrun.datasets.pictures import picture
 from fedrun.errors import InputError
 
 logger = logging.getLogger(__name__)
 
 SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 """Names of image files end in one of these, in capitals or not."""
-
-MODES = frozenset({"1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr"})
-"""Pillow's names of the pixel types that become RGB of 8 bits without loss of range."""
 
 PIECE = 1024
 """Images of one class that are decoded before they are written; more would cost memory and gain nothing."""
@@ -101,7 +98,7 @@ def cached_images(
     Args:
         train: of each training class.
         test: of each test class.
-        size: images become ``3 x size x size``, see :func:`decode`.
+        size: images become ``3 x size x size``, see :func:`squeezed`.
         source: the folder that the files are in; the cache depends on the files' paths below it.
         place: folder of the caches.
 
@@ -131,7 +128,7 @@ def cached_images(
         def decoded() -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
             logger.info("reading %d images in %s (once)", len(files), source)
             for number, (group, _, part) in enumerate(pieces):
-                images = np.stack([decode(path, size) for path in part])
+                images = np.stack([squeezed(path, size) for path in part])
                 yield number, images, np.full(len(part), group.label, dtype=np.uint8)
 
         write_cache(folder, index, decoded(), tuple)
@@ -164,24 +161,13 @@ def dataset_of(
     )
 
 
-def decode(path: Path, size: int) -> np.ndarray:
+def squeezed(path: Path, size: int) -> np.ndarray:
     """One image as uint8 ``[3, size, size]``: converted to RGB and, unless it has that size, squeezed to it (bilinear).
 
     Raises:
         InputError: the file is not an image that can be decoded whole.
     """
-    from PIL import Image
-
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(path) as image:
-                if image.mode not in MODES:
-                    raise ValueError(f"its pixels are of type {image.mode}, not 8 bits per colour")
-                rgb = image.convert("RGB")
-        if rgb.size != (size, size):
-            rgb = rgb.resize((size, size), Image.Resampling.BILINEAR)
-    except Exception as error:  # a damaged image can fail in any way
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise InputError(f"{path} cannot be decoded: {reason}") from error
-    return np.asarray(rgb).transpose(2, 0, 1)
+        return picture(path, "RGB", size, "bilinear")
+    except InputError as error:
+        raise InputError(f"{path} {error}") from error

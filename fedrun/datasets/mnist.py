@@ -148,6 +148,7 @@ class Mnist(MirroredImages):
     """MNIST: handwritten digits, 60 000 to train and 10 000 to test (LeCun, Cortes, Burges)."""
 
     name: ClassVar[str] = "MNIST"
+    option: ClassVar[str] = "mnist"
     class_names: ClassVar[tuple[str, ...]] = tuple("0123456789")
 
     @staticmethod
@@ -163,6 +164,7 @@ class FashionMnist(MirroredImages):
     """Fashion-MNIST: clothes in MNIST's format, 60 000 to train and 10 000 to test (Xiao, Rasul, Vollgraf 2017)."""
 
     name: ClassVar[str] = "FashionMNIST"
+    option: ClassVar[str] = "fmnist"
     class_names: ClassVar[tuple[str, ...]] = (
         "T-shirt/top",
         "Trouser",
@@ -216,6 +218,7 @@ class Emnist(IdxImages):
     first_classes: Annotated[int, Ge(2)] | None
 
     name: ClassVar[str] = "EMNIST"
+    option: ClassVar[str] = "emnist"
 
     @property
     def splits(self) -> tuple[str, str]:

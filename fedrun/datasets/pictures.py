@@ -11,16 +11,20 @@ import numpy as np
 
 from fedrun.errors import InputError
 
+MODES = frozenset({"1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr"})
+"""Pillow's names of the pixel types that become grey or RGB of 8 bits without loss of range."""
 
-def picture(source: Path | bytes, mode: Literal["L", "RGB"], side: int, squeeze: bool) -> np.ndarray:
+Resampling = Literal["bilinear", "bicubic"]
+
+
+def picture(source: Path | bytes, mode: Literal["L", "RGB"], side: int, squeeze: Resampling | None) -> np.ndarray:
     """One picture, uint8 ``[1 or 3, side, side]``.
 
     Args:
         source: the file, or its content.
         mode: grey (``L``, one channel) or ``RGB``; other pictures are converted.
         side: height and width in pixels.
-        squeeze: resize a picture of another size (bicubic, the default of PIL), whatever its proportions; otherwise
-            refuse it.
+        squeeze: how a picture of another size is resized, whatever its proportions; None: it is refused.
 
     Raises:
         InputError: says what is wrong, to follow the name of the picture.
@@ -29,21 +33,25 @@ def picture(source: Path | bytes, mode: Literal["L", "RGB"], side: int, squeeze:
 
     try:
         with Image.open(BytesIO(source) if isinstance(source, bytes) else source) as file:
+            if file.mode not in MODES:
+                raise ValueError(f"its pixels are of type {file.mode}, not 8 bits per colour")
+            if Image.MAX_IMAGE_PIXELS is not None and file.width * file.height > Image.MAX_IMAGE_PIXELS:
+                raise ValueError(f"it has {file.width}x{file.height} pixels")
             image = file.convert(mode)
+        if squeeze is not None and image.size != (side, side):
+            image = image.resize((side, side), Image.Resampling[squeeze.upper()])
     except FileNotFoundError:
         raise InputError("is missing") from None
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+    except Exception as error:  # a damaged picture can fail in any way
         reason = "not a picture" if isinstance(error, UnidentifiedImageError) else " ".join(str(error).split())
-        raise InputError(f"cannot be decoded ({reason})") from error
+        raise InputError(f"cannot be decoded ({reason or type(error).__name__})") from error
     if image.size != (side, side):
-        if not squeeze:
-            raise InputError(f"has {image.size[0]}x{image.size[1]} pixels instead of {side}x{side}")
-        image = image.resize((side, side), Image.Resampling.BICUBIC)
+        raise InputError(f"has {image.size[0]}x{image.size[1]} pixels instead of {side}x{side}")
     pixels = np.asarray(image)
     return pixels[None] if mode == "L" else pixels.transpose(2, 0, 1)
 
 
-def embedded_picture(item: Any, mode: Literal["L", "RGB"], side: int, squeeze: bool) -> np.ndarray:
+def embedded_picture(item: Any, mode: Literal["L", "RGB"], side: int, squeeze: Resampling | None) -> np.ndarray:
     """A picture as the hub's Parquet files have it: a record whose ``bytes`` are the content of a file.
 
     Raises:

@@ -34,6 +34,7 @@ class Svhn(TorchvisionFiles, ColourImages):
     """
 
     name: ClassVar[str] = "SVHN"
+    option: ClassVar[str] = "svhn"
     class_names: ClassVar[tuple[str, ...]] = tuple("0123456789")
 
     @property

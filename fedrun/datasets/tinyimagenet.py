@@ -61,7 +61,10 @@ class TinyImageNet(ColourImages):
         source = Path(self.data_dir).expanduser() / self.name
         for folder in (source / "train", source / "val" / "images"):
             if not folder.is_dir():
-                raise InputError(f"{folder} is not a folder that can be read: unpack {ADDRESS} in {source.parent}")
+                raise InputError(
+                    f"{folder} is not a folder that can be read: run `fedrun-data tinyimagenet --data-dir "
+                    f"{self.data_dir}`, or unpack {ADDRESS} in {source.parent}"
+                )
         folders = class_folders(source / "train")
         if len(folders) != CLASSES:
             raise InputError(f"{source / 'train'} has {len(folders)} class folders instead of {CLASSES}")

@@ -33,6 +33,8 @@ class TorchvisionFiles(DatasetRecipe):
     download: bool
 
     name: ClassVar[str]
+    option: ClassVar[str]
+    """What ``dataset=`` and ``fedrun-data`` call it."""
     class_names: ClassVar[tuple[str, ...]]
 
     @property
@@ -54,6 +56,11 @@ class TorchvisionFiles(DatasetRecipe):
     def by_hand(self) -> str:
         """How the files are had without fedrun, as the end of a sentence."""
 
+    @property
+    def remedy(self) -> str:
+        """How the files are had where they are not downloaded when a run begins, as the end of a sentence."""
+        return f"run `fedrun-data {self.option} --data-dir {self.data_dir}`, or {self.by_hand}"
+
     @abstractmethod
     def fetched(self, aside: Path) -> Iterable[Path]:
         """Download and unpack into an empty folder; the files that belong into :attr:`folder`."""
@@ -67,7 +74,7 @@ class TorchvisionFiles(DatasetRecipe):
         if self.download and self._missing():
             self._fetch()
         if missing := self._missing():
-            raise InputError(f"{self.folder} lacks {', '.join(missing)}: set dataset.download=true, or {self.by_hand}")
+            raise InputError(f"{self.folder} lacks {', '.join(missing)}: set dataset.download=true, {self.remedy}")
 
     def path(self, file: str) -> Path:
         """One of the files, all of which were there a moment ago."""
@@ -90,5 +97,5 @@ class TorchvisionFiles(DatasetRecipe):
         except (RuntimeError, OSError, EOFError, http.client.HTTPException) as error:
             reason = " ".join(str(error).split())
             raise InputError(
-                f"{self.name} could not be downloaded to {self.folder} ({reason}): {self.by_hand}"
+                f"{self.name} could not be downloaded to {self.folder} ({reason}): {self.remedy}"
             ) from error

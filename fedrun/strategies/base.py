@@ -440,6 +440,12 @@ class ServerHalf(ABC):
         """What is sent down to every client of the cohort, the model included."""
         return {MODEL: state.model}
 
+    def mean_model(self, state: ServerState, layout: Layout) -> torch.Tensor:
+        """The plain mean ``[P]`` of the models that the last round's participants have sent, where the server moves the
+        global model beyond it; for others the global model.
+        """
+        return state.model
+
     @abstractmethod
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         """The next state, and metrics of the step to be logged under ``server/``."""

@@ -23,7 +23,7 @@ from fedrun.strategies.base import (
     Vectors,
     uniform,
 )
-from fedrun.strategies.feddyn import DRIFT, mean_drift
+from fedrun.strategies.feddyn import DRIFT, mean_drift, without_drift
 
 GRADIENT = "gradient"
 """The gradient state: G on its way down, ΔG_k on its way up, g_k in a client's memory."""
@@ -86,6 +86,9 @@ class FedDCServer(ServerHalf):
 
     def weights(self, state: ServerState, senders: Senders) -> torch.Tensor:
         return uniform(senders)
+
+    def mean_model(self, state: ServerState, layout: Layout) -> torch.Tensor:
+        return without_drift(state, layout)
 
     def broadcast(self, state: ServerState) -> Vectors:
         return {MODEL: state.model, GRADIENT: state.slots[GRADIENT]}

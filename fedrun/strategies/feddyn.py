@@ -76,12 +76,22 @@ class FedDynServer(ServerHalf):
     def weights(self, state: ServerState, senders: Senders) -> torch.Tensor:
         return uniform(senders)
 
+    def mean_model(self, state: ServerState, layout: Layout) -> torch.Tensor:
+        return without_drift(state, layout)
+
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         # w ← mean_S y_k + mean_N h_k; buffers are averaged
         drift = mean_drift(state, update, round)
         model = update.mean[MODEL].clone()
         model[: round.layout.trainable] += drift
         return ServerState(model, {**state.slots, DRIFT: drift}), {}
+
+
+def without_drift(state: ServerState, layout: Layout) -> torch.Tensor:
+    """The global model ``[P]`` as it was before the mean drift was added."""
+    model = state.model.clone()
+    model[: layout.trainable] -= state.slots[DRIFT]
+    return model
 
 
 def mean_drift(state: ServerState, update: CohortUpdate, round: Round) -> torch.Tensor:

@@ -25,7 +25,8 @@ class FedUmf(FedDCServer):
     FedDC's objective but change no drift, and the server corrects by drifts and gradient states as FedDC's does.
 
     Attributes:
-        alpha: α in [0, 1], how much of its idle displacement a client starts with; 0 is FedAvg with a plain mean.
+        alpha: α in [0, 1], how much of its idle displacement a client starts with; 0 is FedAvg with a plain mean, where
+            the idle do nothing.
     """
 
     alpha: Annotated[float, Ge(0), Le(1)]
@@ -36,7 +37,7 @@ class FedUmf(FedDCServer):
 
     @property
     def fusion(self) -> float | None:
-        return self.alpha
+        return self.alpha or None
 
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         if GRADIENT in update.mean:

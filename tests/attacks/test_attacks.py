@@ -166,6 +166,19 @@ def test_false_labels_are_for_training_only(make_experiment):
     assert torch.equal(attacked.samples.targets, after)
 
 
+def test_false_labels_of_a_client_whose_labels_are_flipped_anyway(make_experiment):
+    """They stay flipped: twice would be the truth."""
+    everybody = make_experiment(network=mlp, population=option_population(flipped_share=1.0))
+    flipped = Simulation(everybody).dataset.targets
+    assert torch.equal(Simulation(replace(everybody, attack=LABEL_FLIP)).dataset.targets, flipped)
+    some = replace(everybody, population=option_population(flipped_share=0.5))
+    honest, attacked = Simulation(some), Simulation(replace(some, attack=replace(LABEL_FLIP, share=1.0)))
+    true = Simulation(replace(some, population=option_population())).dataset.targets
+    own = attacked.federation.train.samples
+    assert torch.equal(attacked.dataset.targets[own], 2 - true[own])
+    assert not torch.equal(honest.dataset.targets[own], 2 - true[own])
+
+
 def option_population(**changes):
     return Population(**{"unseen_clients": 0, "test_share": 0.0, "flipped_share": 0.0, "seed": None, **changes})
 

@@ -1,4 +1,4 @@
-"""CelebA in LEAF's JSON, with photographs beside it."""
+"""CelebA in LEAF's JSON and in its own lists, with photographs beside them."""
 
 from __future__ import annotations
 
@@ -99,3 +99,68 @@ def test_what_cannot_be_used_is_refused(
     assert str(refusal.value).startswith(f"{path}: user '7': ")
     assert complaint in str(refusal.value)
     assert "\n" not in str(refusal.value)
+
+
+def lists(root: Path, identities: list[str], attributes: list[str]) -> Path:
+    """CelebA's own lists; the folder they are in."""
+    folder = root / "celeba"
+    folder.mkdir(exist_ok=True)
+    (folder / "identity_CelebA.txt").write_text("\n".join(identities) + "\n")
+    (folder / "list_attr_celeba.txt").write_text("\n".join(attributes) + "\n")
+    return folder
+
+
+HEADER = ["6", "Male Smiling Young "]
+
+
+def test_celebas_own_lists(tmp_path: Path) -> None:
+    """Celebrity 31 has five photographs, 4 of them smiling; celebrity 7 has one, and is left out as in LEAF."""
+    for number in range(1, 7):
+        photograph(tmp_path, f"{number}.png", (10 * number, 0, 0))
+    identities = [f"{number}.png {7 if number == 2 else 31}" for number in range(1, 7)]
+    lists(
+        tmp_path, identities, [*HEADER, *(f"{number}.png  1 {-1 if number == 4 else 1} -1" for number in range(1, 7))]
+    )
+    dataset = celeba(tmp_path).load()
+    assert dataset.users is not None
+    assert (dataset.users.names, dataset.users.training) == (("31",), 1)
+    assert dataset.targets.tolist() == [1, 1, 0, 1, 1]
+    assert dataset.inputs[:, 0, 0, 0].tolist() == [10, 30, 40, 50, 60]
+
+
+@pytest.mark.parametrize(
+    ("identities", "attributes", "complaint"),
+    [
+        (["1.jpg"], HEADER, "identity_CelebA.txt: line 1 must be a photograph and a celebrity's number"),
+        (["1.jpg 5"], HEADER, "identity_CelebA.txt: line 1: 1.jpg is not in "),
+        (["1.jpg 5", "1.jpg 6"], [*HEADER, "1.jpg 1 1 1"], "identity_CelebA.txt: line 2: 1.jpg is not in "),
+        (["1.jpg 5"], [*HEADER, "1.jpg 1 1 1"], "identity_CelebA.txt has nobody with 5 photographs or more"),
+        (
+            ["1.jpg 5"],
+            ["1", "Male Young", "1.jpg 1 1"],
+            "list_attr_celeba.txt: line 2 must name the attributes, Smiling",
+        ),
+        (["1.jpg 5"], [], "list_attr_celeba.txt: line 2 must name the attributes, Smiling"),
+        (["1.jpg 5"], [*HEADER, "1.jpg 1 1"], "list_attr_celeba.txt: line 3 must be a photograph and 3 attributes"),
+        (["1.jpg 5"], [*HEADER, "1.jpg 1 2 1"], "list_attr_celeba.txt: line 3 must be a photograph and 3 attributes"),
+        ([f"{n}.jpg 5" for n in range(5)], [*HEADER, *(f"{n}.jpg 1 1 1" for n in range(5))], "0.jpg is missing"),
+    ],
+)
+def test_lists_that_cannot_be_used_are_refused(
+    tmp_path: Path, identities: list[str], attributes: list[str], complaint: str
+) -> None:
+    folder = lists(tmp_path, identities, attributes)
+    with pytest.raises(InputError) as refusal:
+        celeba(tmp_path).load()
+    assert str(refusal.value).startswith(str(folder)) and complaint in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_lists_that_are_not_there_or_no_text_are_refused(tmp_path: Path) -> None:
+    folder = lists(tmp_path, ["1.jpg 5"], HEADER)
+    (folder / "list_attr_celeba.txt").write_bytes("Grüße".encode("latin-1"))
+    with pytest.raises(InputError, match=r"list_attr_celeba\.txt cannot be read as text in UTF-8: "):
+        celeba(tmp_path).load()
+    (folder / "list_attr_celeba.txt").unlink()
+    with pytest.raises(InputError, match=r"list_attr_celeba\.txt"):
+        celeba(tmp_path).load()

@@ -180,7 +180,8 @@ def test_a_missing_batch_is_named_with_the_way_to_get_it(tmp_path: Path) -> None
         cifar(Cifar10, tmp_path).load()
     url = torchvision.datasets.CIFAR10.url
     assert str(refusal.value) == (
-        f"{folder} lacks data_batch_4: set dataset.download=true, or unpack {url} in {tmp_path}"
+        f"{folder} lacks data_batch_4: set dataset.download=true, run `fedrun-data cifar10 --data-dir {tmp_path}`, or "
+        f"unpack {url} in {tmp_path}"
     )
 
 

@@ -110,6 +110,7 @@ def test_another_selection_is_missing(tmp_path: Path) -> None:
         emnist(tmp_path, "digits").load()
     message = str(refusal.value)
     assert message.startswith(f"{folder} lacks emnist-digits-train-images-idx3-ubyte[.gz], ")
+    assert f"run `fedrun-data emnist --data-dir {tmp_path}`, or" in message
     assert message.endswith(f"copy the .gz files there from the archive {torchvision.datasets.EMNIST.url}")
 
 

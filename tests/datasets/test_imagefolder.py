@@ -80,7 +80,7 @@ def test_images_are_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     folder = write(tmp_path)
     first = pets(tmp_path).load()
     assert [path.name for path in folder.iterdir() if path.name.startswith(".")] == [".fedrun-cache"]
-    monkeypatch.setattr(image_files, "decode", lambda *_: pytest.fail("decoded again"))
+    monkeypatch.setattr(image_files, "squeezed", lambda *_: pytest.fail("decoded again"))
     again = pets(tmp_path).load()
     assert torch.equal(again.inputs, first.inputs) and again.fingerprint == first.fingerprint
 
@@ -106,13 +106,13 @@ def test_a_change_makes_a_new_cache(tmp_path: Path, change: str) -> None:
 
 def test_images_that_change_while_they_are_read_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write(tmp_path)
-    decode = image_files.decode
+    squeezed = image_files.squeezed
 
     def touching(path: Path, size: int) -> np.ndarray:
         os.utime(path, ns=(0, 0))
-        return decode(path, size)
+        return squeezed(path, size)
 
-    monkeypatch.setattr(image_files, "decode", touching)
+    monkeypatch.setattr(image_files, "squeezed", touching)
     with pytest.raises(InputError, match=f"^the images in {folder} changed while they were read; run again$"):
         pets(tmp_path).load()
     assert list(folder.glob(".fedrun-cache/*")) == []
@@ -159,11 +159,11 @@ REFUSED: list[tuple[Callable[[Path], object], str]] = [
     (lambda folder: paint(folder / "test/eel/a.png", 1), "/test has the class 'eel', which is not in "),
     (lambda folder: (folder / "train/dog/a.png").unlink(), "/train/dog has no images; their names end in .bmp, "),
     (lambda folder: (folder / "train/dog/a.png").rename(folder / "train/dog/a.txt"), "/train/dog has no images; "),
-    (bad("train/cat/a.png", b""), "/train/cat/a.png cannot be decoded: cannot identify image file"),
-    (bad("train/cat/x.jpg", b"text"), "/train/cat/x.jpg cannot be decoded: cannot identify image file"),
-    (cut, "/train/cat/a.jpg cannot be decoded: image file is truncated"),
-    (lambda folder: (folder / "train/cat/x.png").mkdir(), "/train/cat/x.png cannot be decoded: "),
-    (lambda folder: paint(folder / "train/cat/x.png", 60_000, mode="I;16"), "x.png cannot be decoded: its pixels are "),
+    (bad("train/cat/a.png", b""), "/train/cat/a.png cannot be decoded (not a picture)"),
+    (bad("train/cat/x.jpg", b"text"), "/train/cat/x.jpg cannot be decoded (not a picture)"),
+    (cut, "/train/cat/a.jpg cannot be decoded (image file is truncated"),
+    (lambda folder: (folder / "train/cat/x.png").mkdir(), "/train/cat/x.png cannot be decoded ("),
+    (lambda folder: paint(folder / "train/cat/x.png", 60_000, mode="I;16"), "x.png cannot be decoded (its pixels are "),
     (lambda folder: os.mkdir(os.fsencode(folder / "train") + b"/\xff"), "/train has an entry named '\\udcff'; names "),
     (lambda folder: os.mkdir(folder / "train/a\nb"), "/train has an entry named 'a\\nb'; names must be printable"),
 ]

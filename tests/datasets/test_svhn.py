@@ -100,7 +100,8 @@ def test_a_missing_file_is_named_with_the_way_to_get_it(tmp_path: Path) -> None:
     with pytest.raises(InputError) as refusal:
         svhn(tmp_path).load()
     message = str(refusal.value)
-    assert message.startswith(f"{folder} lacks test_32x32.mat: set dataset.download=true, or copy them there from http")
+    assert message.startswith(f"{folder} lacks test_32x32.mat: set dataset.download=true, run `fedrun-data svhn ")
+    assert f" --data-dir {tmp_path}`, or copy them there from http" in message
 
 
 def test_the_files_are_downloaded(

@@ -81,8 +81,8 @@ def test_everybody_comes_while_it_is_mandatory(make_experiment):
         assert metrics == {"clients/willing": 6, "clients/participants": 3}
 
 
-def test_nobody_comes(make_experiment, caplog):
-    """The model stays, the round counts, nothing is charged, and the run goes on."""
+def test_nobody_comes(make_experiment, caplog, monkeypatch):
+    """The model stays, the round counts, nothing is charged or evaluated again, and the run goes on."""
     experiment = make_experiment(
         network=mlp, clients_per_round=3, rounds=8, appeal=constant(1e-6), participation=flexible()
     )
@@ -96,5 +96,7 @@ def test_nobody_comes(make_experiment, caplog):
     assert after.round == 3
     assert after.server is state.server and after.totals == state.totals
     assert "round 3: 0 clients take part, 3 asked for" in caplog.text
-    assert simulation.advance(after)[0].round == 4
+    with monkeypatch.context() as changed:
+        changed.setattr(simulation.network, "load", lambda model: pytest.fail("the same model is evaluated again"))
+        assert simulation.advance(after)[0].round == 4
     assert simulation.test(after)["test/loss"] == simulation.test(state)["test/loss"]

@@ -9,6 +9,7 @@ import torch
 
 from fedrun.config import build_experiment, compose, option
 from fedrun.errors import InputError
+from fedrun.executors.base import Gathering
 from fedrun.experiment import Strategy
 from fedrun.simulation import Simulation
 
@@ -84,3 +85,41 @@ def test_a_server_that_forgets_the_drift_is_refused():
         build_experiment(compose(["strategy=feddyn", "strategy/server=fedavg"]).config)
     turbo = ["strategy=turbosvm", "strategy/client=feddyn", "strategy/server@strategy.server.base=feddyn"]
     build_experiment(compose(turbo).config)
+
+
+@pytest.mark.parametrize("name", ["feddyn", "feddc", "fedumf_feddc", "fedavg"])
+def test_the_means_of_what_clients_have_sent(make_experiment, name, monkeypatch):
+    """The models that are tested beside the global one, against those that the clients send."""
+    kept = build_experiment(compose([f"strategy={name}", "evaluation.client_means=true"]).config)
+    experiment = make_experiment(network=mlp, strategy=kept.strategy, clients_per_round=3)
+    simulation = Simulation(replace(experiment, evaluation=kept.evaluation))
+    state, sent, tested = simulation.initial(), {}, []
+    last = dict.fromkeys(range(6), state.server.model)
+
+    def noting(self, visit, *arguments):
+        sent[int(self._cohort[visit.position])] = visit.uploads["model"].clone()
+        added(self, visit, *arguments)
+
+    added = Gathering.add
+    monkeypatch.setattr(Gathering, "add", noting)
+    evaluate = simulation.assessment._evaluate
+    monkeypatch.setattr(
+        simulation.assessment, "_evaluate", lambda models, of: tested.append(models[0].clone()) or evaluate(models, of)
+    )
+    for _ in range(3):
+        sent.clear()
+        state, _ = simulation.advance(state)
+        last |= sent
+        tested.clear()
+        found = simulation.test(state)
+        weights = torch.tensor([float(simulation.federation.train.sizes[k]) if name == "fedavg" else 1.0 for k in sent])
+        mean = weights / weights.sum() @ torch.stack(list(sent.values()))
+        torch.testing.assert_close(tested[1], mean, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(tested[2], torch.stack(list(last.values())).mean(0), rtol=1e-4, atol=1e-5)
+        assert {"test/accuracy_of_participants", "test/accuracy_of_all"} <= found.keys()
+
+
+@pytest.mark.parametrize("choice", ["strategy=ditto", "strategy=ifca", "strategy=fednova", "strategy=solo"])
+def test_means_of_models_are_refused_where_there_are_none(choice):
+    with pytest.raises(InputError, match=r"evaluation\.client_means=true: allowed where clients send models"):
+        build_experiment(compose([choice, "evaluation.client_means=true"]).config)

@@ -127,6 +127,14 @@ def test_without_fusion_it_is_fedavgs_plain_mean(make_experiment, network):
     assert not torch.allclose(final_model(replace(plain, strategy=fedumf(1.0)), 4), final_model(plain, 4), atol=1e-3)
 
 
+def test_without_fusion_the_idle_do_nothing(make_experiment):
+    simulation = Simulation(make_experiment(network=mlp, strategy=fedumf(0.0), clients_per_round=3, rounds=3))
+    state, _ = simulation.advance(simulation.initial())
+    assert not state.memory.held
+    assert state.totals.client_samples == simulation.federation.train.sizes[select(0, 0, 6, 3)].sum()
+    assert state.totals.params_down == 3 * simulation.network.layout.size
+
+
 @pytest.mark.parametrize(("alpha", "cohort"), [(0.0, COHORT), (0.7, 6)])
 def test_without_idle_displacements_it_is_feddc(make_experiment, alpha, cohort):
     plain = make_experiment(network=batch_norm, strategy=feddc(0.3), clients_per_round=cohort)
