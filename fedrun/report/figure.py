@@ -6,11 +6,9 @@ their own, ``experiment=PAPER/figureN``.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from fedrun.errors import InputError
@@ -19,7 +17,7 @@ from fedrun.report import wording
 from fedrun.report.curves import Against, Seeds, plot_panels
 from fedrun.report.paper import FOLDER
 from fedrun.report.paper_table import available, match
-from fedrun.report.protocol import SCALES, Scale, Where, plan, protocols
+from fedrun.report.protocol import SCALES, Scale, Where, described, plan, protocols
 from fedrun.report.protocol import load as load_table
 from fedrun.report.runs import Run
 from fedrun.report.settings import leaves, written
@@ -64,17 +62,9 @@ def load(name: str) -> Figure:
     Raises:
         InputError: there is none of this name, or its file is damaged.
     """
-    from omegaconf import OmegaConf
-
     if name not in figures():
         raise InputError(f"figure {name}: no such figure; allowed: {', '.join(figures())}")
-    path = FOLDER / f"{name}.yaml"
-    content = OmegaConf.to_container(OmegaConf.load(path))
-    try:
-        return TypeAdapter(Figure).validate_json(json.dumps(content))  # JSON's arrays may become tuples
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise InputError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+    return described(FOLDER / f"{name}.yaml", Figure)
 
 
 def draw_figure(name: str, scale: Scale | None, runs: Sequence[Run], path: Path) -> str:

@@ -11,7 +11,8 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Annotated, Literal, TypeAlias, get_args
+from pathlib import Path
+from typing import Annotated, Literal, TypeAlias, TypeVar, get_args
 
 from annotated_types import Ge, Gt
 from pydantic import TypeAdapter, ValidationError
@@ -24,6 +25,8 @@ from fedrun.report.paper import FOLDER, Cell, cells
 
 Scale: TypeAlias = Literal["full", "small", "smoke"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
+
+T = TypeVar("T")
 
 Overrides: TypeAlias = tuple[str, ...]
 """What would be asked for on the command line, such as ``("dataset=femnist",)``."""
@@ -296,14 +299,22 @@ def load(name: str) -> Protocol:
     Raises:
         InputError: there is none, or its file is damaged.
     """
-    from omegaconf import OmegaConf
-
     if name not in protocols():
         raise InputError(f"table {name}: no such table; allowed: {', '.join(protocols())}")
-    path = FOLDER / f"{name}.yaml"
+    return described(FOLDER / f"{name}.yaml", Protocol)
+
+
+def described(path: Path, kind: type[T]) -> T:
+    """The object that a YAML file describes.
+
+    Raises:
+        InputError: the file is damaged.
+    """
+    from omegaconf import OmegaConf
+
     content = OmegaConf.to_container(OmegaConf.load(path))
     try:
-        return TypeAdapter(Protocol).validate_json(json.dumps(content))  # JSON's arrays may become tuples
+        return TypeAdapter(kind).validate_json(json.dumps(content))  # JSON's arrays may become tuples
     except ValidationError as error:
         first = error.errors()[0]
         raise InputError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
