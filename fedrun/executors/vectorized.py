@@ -7,6 +7,7 @@ little, a cohort is cut into groups of clients that make similar numbers of step
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import torch
 
@@ -262,18 +263,16 @@ class Objectives:
         """
         assert self._perceptron is not None
 
-        def drift() -> None:
-            assert beside is not None
+        def drift(beside: Callable[[torch.Tensor], object]) -> None:
             active = self.active(index)
-            if active is None:
-                beside(weights)
-                return
-            moved = weights.clone()
+            moved = weights if active is None else weights.clone()
             beside(moved)
-            weights.copy_(torch.where(active, moved, weights))
+            if active is not None:
+                weights.copy_(torch.where(active, moved, weights))
 
         loss, passed = self._total_loss(self._perceptron, weights, index)
-        self._perceptron.descend(loss, passed, self._views(weights), rate, None if beside is None else drift)
+        drifting = None if beside is None else partial(drift, beside)
+        self._perceptron.descend(loss, passed, self._views(weights), rate, drifting)
 
     def _total_loss(
         self, perceptron: StackedPerceptron, at: torch.Tensor, index: int
