@@ -14,6 +14,9 @@ from typing import Literal
 import numpy as np
 import torch
 
+BLOCK = 1024
+"""Rows of a large Gram matrix that are computed at a time."""
+
 KernelName = Literal["linear", "poly", "rbf", "sigmoid"]
 Multiclass = Literal["ovo", "ovr"]
 
@@ -84,7 +87,7 @@ def fit(
     """
     clients, classes, _ = samples.shape
     rows = samples.flatten(0, 1)
-    gram = kernel(rows, rows)
+    gram = gram_matrix(kernel, rows)
     labels = np.tile(np.arange(classes), clients)
     solve = _solve_ovo if multiclass == "ovo" else _solve_ovr
     with warnings.catch_warnings(record=True) as caught:
@@ -103,6 +106,18 @@ def fit(
         support = own != 0
         norms = ((dual @ gram) * dual).sum(1)
     return FittedSVM(multiclass, samples.transpose(0, 1), by_class, support, norms, bool(caught))
+
+
+def gram_matrix(kernel: Kernel, rows: torch.Tensor) -> torch.Tensor:
+    """Kernel values ``[n, n]`` of all pairs of rows ``[n, d]``; of the two halves, which are alike, one is computed."""
+    if len(rows) <= BLOCK:
+        return kernel(rows, rows)
+    gram = rows.new_empty(len(rows), len(rows))
+    for begin in range(0, len(rows), BLOCK):
+        end = min(begin + BLOCK, len(rows))
+        gram[begin:end, begin:] = values = kernel(rows[begin:end], rows[begin:])
+        gram[end:, begin:end] = values[:, end - begin :].T
+    return gram
 
 
 def _solve_ovo(
@@ -143,9 +158,8 @@ def _ovo_squared_norms(dual: torch.Tensor, gram: torch.Tensor) -> torch.Tensor:
     """‖h_ij‖² ``[C, C]`` from the coefficients ``[C, C, M]`` and the Gram matrix ``[C, M, C, M]``."""
     within = gram.diagonal(dim1=0, dim2=2).permute(2, 0, 1)  # [C, M, M]
     own = (torch.einsum("ijm,imn->ijn", dual, within) * dual).sum(-1)
-    # Σ_mn a_ijm k((i, m), (j, n)) a_jin
-    across = torch.einsum("ijm,ijmn->ijn", dual, gram.transpose(1, 2))
-    cross = (across * dual.transpose(0, 1)).sum(-1)
+    # Σ_mn a_ijm k((i, m), (j, n)) a_jin, class by class, lest einsum lays down a permuted copy of the Gram matrix
+    cross = torch.stack([torch.einsum("jm,mjn,jn->j", ours, gram[i], dual[:, i]) for i, ours in enumerate(dual)])
     return own + own.T + 2 * cross
 
 

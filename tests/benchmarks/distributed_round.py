@@ -2,7 +2,8 @@
 
 32 of 64 clients per round with 227 samples on average, batches of 64, the LEAF CNN; no evaluation. Both run the very
 same rounds, alternately: the second process rests while the first one works alone. Where other work keeps the machine
-busy, time says little; so the processor time of the busiest process is compared, too.
+busy, time says little; so the processor time of the busiest process is compared, too. Last, the processes together are
+compared with a bare PyTorch loop in one process, which has as many threads as they are.
 
     python tests/benchmarks/distributed_round.py [--pairs 5] [--ranks 2] [--clients 32] [--json FILE]
 """
@@ -10,6 +11,7 @@ busy, time says little; so the processor time of the busiest process is compared
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import os
 import socket
@@ -17,6 +19,7 @@ import time
 from pathlib import Path
 
 import torch
+from floor import bare_round
 from interleaved import Comparison, interleave
 from random_images import plain_sgd, random_images
 
@@ -48,7 +51,8 @@ def work(number: int, ranks: int, clients: int, pairs: int, port: int, file: Pat
     data = random_images(sum(held))
     shares = Shares(torch.arange(sum(held)), torch.tensor([0, *held]).cumsum(0))
     torch.manual_seed(0)
-    network = FlatNetwork(option("model", "leaf_femnist_cnn").build(data.spec))
+    built = option("model", "leaf_femnist_cnn").build(data.spec)
+    plain, network = copy.deepcopy(built), FlatNetwork(built)
     start, server = network.vector.clone(), option("strategy/server", "fedavg")
     executor = InProcess(
         Workplace(
@@ -71,12 +75,20 @@ def work(number: int, ranks: int, clients: int, pairs: int, port: int, file: Pat
     def alone() -> torch.Tensor:
         return executor.run(server, ServerState(start), task, lambda done: None)[0].mean[MODEL]
 
+    ready = [(data.encoding(data.inputs[shares[k]]), data.targets[shares[k]]) for k in cohort.tolist()]
+
+    def bare() -> object:
+        torch.set_num_threads(ranks)
+        averaged = bare_round(plain, ready, BATCH)
+        torch.set_num_threads(1)
+        return averaged
+
     if everyone.leads:
         difference = (together() - alone()).abs().max().item()
         assert difference < 1e-5, f"the two differ by {difference}"
-        comparison = interleave(together, alone, pairs)
+        comparison, floor = interleave(together, alone, pairs), interleave(together, bare, pairs)
     else:
-        for _ in range(pairs + 2):
+        for _ in range(2 * pairs + 3):
             together()
     began = time.process_time()
     together()
@@ -84,17 +96,18 @@ def work(number: int, ranks: int, clients: int, pairs: int, port: int, file: Pat
     if everyone.leads:
         began = time.process_time()
         alone()
-        report(everyone, comparison, busiest / (time.process_time() - began), file)
+        report(everyone, comparison, floor, busiest / (time.process_time() - began), file)
     everyone.leave()
 
 
-def report(everyone: Ranks, comparison: Comparison, busy: float, file: Path | None) -> None:
+def report(everyone: Ranks, comparison: Comparison, floor: Comparison, busy: float, file: Path | None) -> None:
     load = os.getloadavg()[0]
     print(f"FEMNIST rounds, {everyone.count} processes against 1: {comparison}; {1 / comparison.ratio:.2f} x as fast")
+    print(f"against a bare loop of as many threads: {floor}")
     print(f"processor time of the busiest process: {busy:.2f} x that of one alone (one measurement)")
     print(f"load average {load:.1f} on {os.cpu_count()} cores (with the machine to itself: {everyone.count})")
     if file:
-        found = {"time": comparison.ratio, "processor_time": busy, "load": load}
+        found = {"time": comparison.ratio, "bare": floor.ratio, "processor_time": busy, "load": load}
         file.write_text(json.dumps({"distributed_round": found}))
 
 

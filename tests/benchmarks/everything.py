@@ -27,8 +27,11 @@ BENCHMARKS = {
     "round_memory": ["round_memory.py"],
     "million_clients": ["million_clients.py"],
     "turbosvm_server": ["turbosvm_server.py"],
+    "turbosvm_growth": ["turbosvm_growth.py"],
     "partitions": ["partitions.py"],
     "leaf_reading": ["leaf_reading.py"],
+    "cold_start": ["cold_start.py"],
+    "sweep": ["sweep.py"],
     "distributed_round": ["distributed_round.py"],
 }
 

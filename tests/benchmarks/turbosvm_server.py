@@ -16,11 +16,11 @@ import time
 from pathlib import Path
 
 import torch
+from head_only import head_only
 from naive_turbosvm import NaiveTurboSVM
 
 from fedrun.config import build_experiment, compose
-from fedrun.parameters import Layout
-from fedrun.strategies.base import MODEL, CohortUpdate, Round
+from fedrun.strategies.base import MODEL
 
 CLASSES, DIMENSIONS, CLIENTS = 62, 2048, 8
 
@@ -32,32 +32,12 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    torch.manual_seed(0)
-
-    # A model that is nothing but its head: what the server step costs beyond averaging.
-    size = CLASSES * (DIMENSIONS + 1)
-    layout = Layout((), size, size, slice(0, size), CLASSES, DIMENSIONS)
-    head = torch.nn.Linear(DIMENSIONS, CLASSES)
-    start = torch.cat([head.weight.flatten(), head.bias]).detach()
-    uploads = start + 0.02 * torch.randn(CLIENTS, size)
-    samples = torch.randint(100, 350, (CLIENTS,))
-    mean = (samples.float() / samples.sum()) @ uploads
-    counts = torch.ones(CLIENTS, dtype=torch.int64)
-    update = CohortUpdate(
-        clients=torch.arange(CLIENTS),
-        samples=samples,
-        steps=counts,
-        mean={MODEL: mean},
-        total_weight=float(samples.sum()),
-        rows=uploads,
-        excluded=(),
-        loss=0.0,
-        accuracy=0.0,
-        client_samples=0,
-    )
+    case = head_only(CLASSES, DIMENSIONS, CLIENTS)
+    start, update, round, layout = case.start, case.update, case.round, case.round.layout
+    assert update.rows is not None
+    uploads, samples, mean = update.rows, update.samples, update.mean[MODEL]
     server = build_experiment(compose(["strategy=turbosvm", "rounds=200"]).config).strategy.server
-    state = server.init(start, layout, 8)
-    round = Round(0, 200, CLIENTS, layout, 0)
+    state = server.init(start, layout, CLIENTS)
 
     times = []
     for _ in range(arguments.repeats + 1):

@@ -15,6 +15,7 @@ from torch import nn
 from fedrun.config import build_experiment, compose, option
 from fedrun.errors import InputError
 from fedrun.parameters import Layout, layout_of
+from fedrun.strategies import svm
 from fedrun.strategies.base import MODEL, CohortUpdate, Round, ServerState
 from fedrun.strategies.svm import Kernel, fit, spread_out_loss
 from fedrun.strategies.turbosvm import TurboSVM
@@ -499,3 +500,12 @@ def test_on_fedadam_the_encoder_moves_by_fedadam_and_the_head_by_turbosvm():
         state, _ = strategy.aggregate(state, update_of(models, cohorts.samples, cohorts.layout), cohorts.round(t))
         torch.testing.assert_close(state.model.double(), model.data, rtol=1e-5, atol=1e-5)
     assert isinstance(state, ServerState)
+
+
+@pytest.mark.parametrize("name", ["linear", "poly", "rbf"])
+@pytest.mark.parametrize("block", [1, 3, 4, 6])
+def test_a_large_kernel_matrix_is_computed_in_blocks(monkeypatch, name, block):
+    monkeypatch.setattr(svm, "BLOCK", block)
+    kernel = svm.Kernel(name, 0.5, 1.0, 3)
+    rows = torch.randn(7, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    torch.testing.assert_close(svm.gram_matrix(kernel, rows), kernel(rows, rows), rtol=1e-12, atol=1e-12)

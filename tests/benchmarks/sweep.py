@@ -1,0 +1,59 @@
+"""Five seeds of a run in parallel against five in a row, in seconds that pass; it needs the machine to itself.
+
+FedAvg on scikit-learn's digits, once as `fedrun -m seed=0,1,2,3,4`, once with joblib's launcher, five processes of one
+thread. More processes than cores, so that all cores have work to the end: five equal jobs on two cores, two at a time,
+would take as long as three in a row. What is saved grows with the length of a job, since every process has to start.
+
+    python tests/benchmarks/sweep.py [--rounds 300] [--seeds 5] [--jobs 5] [--pairs 1] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+
+def sweep(seeds: int, rounds: int, *more: str) -> tuple[float, dict[int, float]]:
+    """Seconds of a sweep, and the final test loss of every seed."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "fedrun", "-m", "seed=" + ",".join(map(str, range(seeds)))]
+        settings = [f"rounds={rounds}", "evaluation.every=10", "tracking=none", "display=none", f"output_dir={folder}"]
+        began = time.perf_counter()
+        subprocess.run([*command, *settings, *more], check=True, stdout=subprocess.DEVNULL)
+        taken = time.perf_counter() - began
+        summaries = [json.loads(path.read_text()) for path in Path(folder).rglob("summary.json")]
+    return taken, {summary["seed"]: summary["final"]["test/loss"] for summary in summaries}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=300)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--jobs", type=int, default=5)
+    parser.add_argument("--pairs", type=int, default=1)
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    parallel = ("hydra/launcher=joblib", f"hydra.launcher.n_jobs={arguments.jobs}", "hardware.threads=1")
+    ratios = []
+    for _ in range(arguments.pairs):
+        together, some = sweep(arguments.seeds, arguments.rounds, *parallel)
+        in_a_row, others = sweep(arguments.seeds, arguments.rounds)
+        assert len(some) == arguments.seeds
+        assert all(abs(some[seed] - others[seed]) < 1e-4 * others[seed] for seed in some), "the results differ"
+        ratios.append(in_a_row / together)
+        print(f"{arguments.seeds} seeds in a row {in_a_row:.1f} s, in parallel {together:.1f} s: {ratios[-1]:.2f} x")
+    load = os.getloadavg()[0]
+    print(f"median {statistics.median(ratios):.2f} x; load average {load:.1f} on {os.cpu_count()} cores")
+    if arguments.json:
+        arguments.json.write_text(json.dumps({"sweep": {"faster": statistics.median(ratios), "load": load}}))
+
+
+if __name__ == "__main__":
+    main()
