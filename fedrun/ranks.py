@@ -229,6 +229,9 @@ def join() -> Ranks:
     Raises:
         RunError: they cannot be reached.
     """
+    import torch
+
+    torch.distributed.is_available()  # loads a deferred torch: an import of its submodule would load that twice
     from torch.distributed.distributed_c10d import PrefixStore, init_process_group
     from torch.distributed.rendezvous import rendezvous
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -123,6 +124,26 @@ def test_several_processes_compute_what_one_does(
     assert_same(the_run(tmp_path), alone(*chosen))
     assert "complete" not in ended[1].out
     assert ended[1].out == ended[1].err == ""
+
+
+def test_ranks_meet_before_torch_is_loaded() -> None:
+    """As on the command line, where it is deferred until it is used."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    code = """
+from fedrun.deferred import defer
+defer("torch")
+from fedrun.ranks import join
+ranks = join()
+print(ranks.gathered("here"))
+ranks.leave()
+"""
+    torchruns = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    ended = subprocess.run(
+        [sys.executable, "-c", code], check=False, env={**os.environ, **torchruns}, capture_output=True, text=True
+    )
+    assert (ended.returncode, ended.stdout) == (0, "['here']\n"), ended.stderr
 
 
 def test_a_rank_by_itself(fedrun: Fedrun, alone: Any, tmp_path: Path) -> None:
