@@ -139,6 +139,24 @@ def test_an_experiment_is_a_sweep(fedrun: Fedrun, tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("outputs/demo/digits/*/*/seed=*/summary.json"))) == 6
 
 
+def test_a_search_ends_with_a_recipe(fedrun: Fedrun, tmp_path: Path) -> None:
+    """Of 0.0001 and 0.5 the larger rate learns something in two rounds; FedAvg's server has no rate to try."""
+    stages = 'hydra.sweeper.stages=[{local.lr:"0.0001,0.5"},{strategy.server.lr:"0.1"}]'
+    ended = fedrun("-m", stages, "validation.share=0.2", *SETTING, folder=tmp_path)
+    assert (ended.status, ended.err) == (0, "")
+    assert [line.partition(":")[0] for line in ended.out.splitlines() if line.startswith("== ")] == [
+        f"== {n // 2}" for n in range(4)
+    ]
+    assert "Validation metrics after the last round" in ended.out
+    name, path = ended.out.splitlines()[-1].split()
+    recipe = (tmp_path / path).read_text()
+    assert (name, Path(path).name) == ("recipe", "digits-fedavg.yaml")
+    assert recipe.endswith("\nlocal:\n  lr: 0.5\n")
+    assert "At an end of its grid, so that better values may lie beyond: local.lr=0.5\n" in recipe
+    for rows in results(tmp_path).values():
+        assert not any(key.startswith("test/") for row in rows for key in row)
+
+
 def test_jobs_in_parallel(fedrun: Fedrun, tmp_path: Path) -> None:
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
