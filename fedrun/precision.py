@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Literal
 
 import torch
@@ -12,9 +13,11 @@ kept, what is added to them, and losses are float32 all the same.
 """
 
 
-def computing(precision: Precision, device: torch.device) -> torch.autocast:
+def computing(precision: Precision, device: torch.device) -> AbstractContextManager[object]:
     """A block in which networks compute forward in this precision; backward passes follow what was done forward.
 
     It must not outlast a change of the parameters: within the block each is rounded once.
     """
-    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16")
+    if precision == "float32":
+        return nullcontext()  # not a disabled autocast: entering that takes 0.03 of a small model's step
+    return torch.autocast(device.type, torch.bfloat16)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass as value
 from functools import partial
 from typing import Annotated
@@ -302,7 +302,7 @@ class Objective:
         return others
 
     @property
-    def _computing(self) -> torch.autocast:
+    def _computing(self) -> AbstractContextManager[object]:
         return computing(self._precision, self._network.vector.device)
 
     def end_epoch(self) -> None:
