@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass as value
 from typing import Annotated
 
@@ -74,15 +74,8 @@ def evaluate(
 ) -> SampleResults:
     """Run the loaded model over samples (sample numbers, int64 ``[n]``) in evaluation mode."""
     module = network.network.eval()
-    losses, predictions, targets = [], [], []
     with torch.no_grad(), computing(precision, samples.device):
-        for batch in torch.split(indices, batch_size):
-            inputs, labels = samples.gather(batch)
-            logits = module(samples.encoding(inputs)).float()
-            losses.append(torch.nn.functional.cross_entropy(logits, labels, reduction="none"))
-            predictions.append(logits.argmax(1))
-            targets.append(labels)
-    return SampleResults(torch.cat(losses).cpu(), torch.cat(predictions).cpu(), torch.cat(targets).cpu())
+        return _results(lambda encoded: module(encoded).float(), samples, indices, batch_size)
 
 
 def ensemble(
@@ -93,18 +86,29 @@ def ensemble(
     That is also what the models' encoders side by side do, with their heads side by side and the sum of the biases.
     """
     module = network.network.eval()
-    losses, predictions, targets = [], [], []
+
+    def summed(encoded: torch.Tensor) -> torch.Tensor:
+        logits = torch.zeros(len(encoded), network.layout.classes, device=samples.device)
+        for model in models:
+            network.load(model)
+            logits += module(encoded)
+        return logits
+
     with torch.no_grad():
-        for batch in torch.split(indices, batch_size):
-            inputs, labels = samples.gather(batch)
-            encoded = samples.encoding(inputs)
-            logits = torch.zeros(len(labels), network.layout.classes, device=samples.device)
-            for model in models:
-                network.load(model)
-                logits += module(encoded)
-            losses.append(torch.nn.functional.cross_entropy(logits, labels, reduction="none"))
-            predictions.append(logits.argmax(1))
-            targets.append(labels)
+        return _results(summed, samples, indices, batch_size)
+
+
+def _results(
+    logits_of: Callable[[torch.Tensor], torch.Tensor], samples: Samples, indices: torch.Tensor, batch_size: int
+) -> SampleResults:
+    """The results of what gives logits ``[B, classes]`` for encoded samples ``[B, ...]``, batch by batch."""
+    losses, predictions, targets = [], [], []
+    for batch in torch.split(indices, batch_size):
+        inputs, labels = samples.gather(batch)
+        logits = logits_of(samples.encoding(inputs))
+        losses.append(torch.nn.functional.cross_entropy(logits, labels, reduction="none"))
+        predictions.append(logits.argmax(1))
+        targets.append(labels)
     return SampleResults(torch.cat(losses).cpu(), torch.cat(predictions).cpu(), torch.cat(targets).cpu())
 
 
