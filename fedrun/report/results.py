@@ -52,5 +52,7 @@ def experiment_tables(name: str, runs: Sequence[Run]) -> list[Table]:
     compared, _ = settings(runs)
     measured = [key for key in metrics(runs) if key.startswith(("test/", "clients/", "unseen/"))]
     tables = comparison.outcomes(compared, comparison.measured(compared, measured, ()), ("final", "rounds to"))
-    titled = [replace(table, title=f"experiment={name}: {table.title[0].lower()}{table.title[1:]}") for table in tables]
+    experiment, _, last = name.rpartition("/")
+    made = f"experiment={experiment} scale={last}" if last in SCALES else f"experiment={name}"
+    titled = [replace(table, title=f"{made}: {table.title[0].lower()}{table.title[1:]}") for table in tables]
     return [replace(titled[0], above=(made_of(runs),)), *titled[1:]] if titled else []

@@ -136,16 +136,24 @@ def _nodes(key: str) -> list[str]:
 
 
 def _names(settings: Sequence[tuple[Run, Leaves]]) -> list[str]:
-    """Dataset and strategy where they differ, and the keys that differ between settings with both in common."""
+    """Dataset and strategy where they differ, and the keys that differ between settings with both in common.
+
+    Keys that only some of those have follow from what was chosen instead, and are named only where it takes them.
+    """
     pairs = [(run.dataset, run.strategy) for run, _ in settings]
     several = [len(set(values)) > 1 for values in zip(*pairs, strict=True)]
-    names = []
-    for pair, (_, content) in zip(pairs, settings, strict=True):
+
+    def name(pair: tuple[str, str], content: Leaves, everywhere: bool) -> str:
         alike = [other for other_pair, (_, other) in zip(pairs, settings, strict=True) if other_pair == pair]
+        keys = [key for key in varying(alike) if not everywhere or all(key in other for other in alike)]
         parts = [part for part, differs in zip(pair, several, strict=True) if differs]
-        parts += [f"{_short(key)}={written(content, key)}" for key in varying(alike)]
-        names.append(" ".join(parts) or " ".join(pair))
-    return names
+        return " ".join([*parts, *(f"{_short(key)}={written(content, key)}" for key in keys)]) or " ".join(pair)
+
+    def names(everywhere: bool) -> list[str]:
+        return [name(pair, content, everywhere) for pair, (_, content) in zip(pairs, settings, strict=True)]
+
+    short = names(everywhere=True)
+    return short if len(set(short)) == len(short) else names(everywhere=False)
 
 
 def _short(key: str) -> str:

@@ -38,16 +38,16 @@ def test_tables_that_share_runs_but_have_none_of_their_own_are_left_out(folders)
 def test_experiments_that_are_no_table(folders):
     """Means of 0.6, 0.8 and 0.5, 0.5; 0.7 is reached in rounds (never), 1 and (never) twice."""
     for strategy, finals in {"fedavg": (0.6, 0.8), "turbosvm": (0.5, 0.5)}.items():
-        config = CONFIG | {"name": "turbosvm/shakespeare", "strategy": strategy}
+        config = CONFIG | {"name": "turbosvm/shakespeare/small", "strategy": strategy}
         for seed, final in enumerate(finals):
             folders.write(seed, rows(0.1, final), strategy=strategy, config=config)
     folders.write(0, rows(0.1, 0.9))  # by itself: of no experiment
     end, needed = every_table(found(folders))
-    assert end.title == "experiment=turbosvm/shakespeare: after the last round"
+    assert end.title == "experiment=turbosvm/shakespeare scale=small: after the last round"
     assert end.above == ("Data: digits (01234567). Seeds: 0, 1. Code: commit abc123, fedrun 0.1.0, torch 2.11.0.",)
     column = end.header.index("test accuracy")
     assert {row[0]: row[column] for row in end.rows} == {"fedavg": "70.00 ± 10.00", "turbosvm": "50.00 ± 0.00"}
-    assert needed.title == "experiment=turbosvm/shakespeare: rounds to a test accuracy"
+    assert needed.title == "experiment=turbosvm/shakespeare scale=small: rounds to a test accuracy"
     assert needed.rows == (("fedavg", ">2"), ("turbosvm", ">2"))
 
 

@@ -30,6 +30,19 @@ def test_settings_are_named_by_what_differs(folders):
     assert written(found[0].leaves, "strategy.server.lr") == "-"
 
 
+def test_keys_that_follow_from_a_choice_are_named_only_where_they_must_be(folders):
+    labels = {"partition._target_": "fedrun.partitions.labels.Labels", "partition.labels_per_client": 2}
+    folders.write(0, rows(0.1))
+    folders.write(0, rows(0.1), changes=labels)
+    assert [setting.name for setting in grouped(folders)[0]] == ["partition=IID", "partition=Labels"]
+    folders.write(0, rows(0.1), changes=labels | {"partition.labels_per_client": 3})
+    assert [setting.name for setting in grouped(folders)[0]] == [
+        "partition=IID partition.labels_per_client=-",
+        "partition=Labels partition.labels_per_client=2",
+        "partition=Labels partition.labels_per_client=3",
+    ]
+
+
 def test_one_client_is_not_all_clients(folders):
     folders.write(0, rows(0.1), changes={"clients_per_round": 1})
     folders.write(0, rows(0.1), changes={"clients_per_round": 1.0})
