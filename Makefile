@@ -45,7 +45,7 @@ bench: $(INSTALLED) ## Speed and memory against baselines, into bench.json; need
 
 bench-data: $(INSTALLED) ## The checks on real data: DATA=folder with MNIST/ and shakespeare/
 	$(BIN)/fedrun experiment=fedavg/mnist_2nn data_dir=$(DATA)
-	$(BIN)/fedrun experiment=turbosvm/shakespeare data_dir=$(DATA) rounds=40 evaluation.every=4
+	$(BIN)/fedrun experiment=turbosvm/shakespeare data_dir=$(DATA)
 
 $(TABLES): $(INSTALLED)
 	$(BIN)/fedrun experiment=$(subst -table,/table,$@) scale=$(SCALE) data_dir=$(DATA)
