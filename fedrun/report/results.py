@@ -55,4 +55,10 @@ def experiment_tables(name: str, runs: Sequence[Run]) -> list[Table]:
     experiment, _, last = name.rpartition("/")
     made = f"experiment={experiment} scale={last}" if last in SCALES else f"experiment={name}"
     titled = [replace(table, title=f"{made}: {table.title[0].lower()}{table.title[1:]}") for table in tables]
-    return [replace(titled[0], above=(made_of(runs),)), *titled[1:]] if titled else []
+    every = sorted({run.seed for run in runs})
+    fewer = [
+        f"Only seeds {', '.join(map(str, seeds))}: {setting.name}."
+        for setting in compared
+        if (seeds := [run.seed for run in setting.runs]) != every
+    ]
+    return [replace(titled[0], above=(made_of(runs), *fewer)), *titled[1:]] if titled else []

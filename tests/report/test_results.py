@@ -57,3 +57,11 @@ def test_nothing_to_compare_is_told(folders):
         InputError, match="no finished run of any paper's table; such are made with: fedrun experiment="
     ):
         every_table(found(folders))
+
+
+def test_settings_with_fewer_seeds_are_named(folders):
+    for strategy, seeds in {"fedavg": (0, 1), "turbosvm": (1,)}.items():
+        for seed in seeds:
+            config = CONFIG | {"name": "turbosvm/shakespeare", "strategy": strategy}
+            folders.write(seed, rows(0.1, 0.5), strategy=strategy, config=config)
+    assert every_table(found(folders))[0].above[1:] == ("Only seeds 1: turbosvm.",)
