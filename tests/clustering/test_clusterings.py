@@ -149,9 +149,9 @@ def test_clients_of_which_nothing_is_known_are_even():
     assert evenly(has).tolist() == [[0.5, 0, 0.5, 0], [0.25] * 4, [0.25] * 4]
 
 
-def test_labels_whose_bias_has_risen_above_the_mean(simulation, place):
+def test_labels_whose_bias_has_risen(simulation, place):
     before = random_models(simulation, 1)[0]
-    moves = {(0.4, -0.1, -0.3): {0}, (0.3, 0.1, -0.4): {0, 1}, (2.4, 1.9, 1.7): {0}, (float("nan"), 1.0, 0.0): set()}
+    moves = {(0.4, -0.1, -0.3): {0}, (0.3, 0.1, -0.4): {0, 1}, (float("nan"), float("nan"), -1.0): set()}
     sent = [
         Sent(torch.cat([before[:-3] * 9, before[-3:] + torch.tensor(move)]), steps, 0.1)
         for steps, move in enumerate(moves, start=1)
@@ -161,17 +161,26 @@ def test_labels_whose_bias_has_risen_above_the_mean(simulation, place):
         assert [{c for c in range(3) if row[c]} for row in found] == list(moves.values())
 
 
-def test_labels_whose_answers_to_random_inputs_have_risen(simulation, place):
-    before, *after = random_models(simulation, 5)
+@pytest.mark.parametrize("bias", [True, False])
+def test_labels_whose_logits_for_random_inputs_the_head_has_raised(make_experiment, bias):
+    def build(spec):
+        encoder = nn.Sequential(nn.Flatten(), nn.Linear(16, 6), nn.ReLU())
+        return nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(6, spec.classes, bias=bias)))
+
+    simulation = Simulation(make_experiment(network=build))
+    before, *after = random_models(simulation, 6)
     half = option("strategy/clustering", "random_inputs", inputs=700)
-    found = half.labels(place, before, [Sent(model, 1, 0.1) for model in after])
-    draw = generator(place.seed, "clusters/inputs")
+    found = half.labels(simulation._place, before, [Sent(model, 1, 0.1) for model in after])
+    draw = generator(0, "clusters/inputs")
     noise = torch.cat([torch.rand(500, 1, 4, 4, generator=draw), torch.rand(200, 1, 4, 4, generator=draw)])
-    start = network_of(simulation, before)(noise)
-    for row, model in zip(found, after, strict=True):
-        risen = (network_of(simulation, model)(noise) - start).mean(0)
-        assert row.tolist() == (risen > risen.mean()).tolist()
-    assert 0 < found.sum() < 12
+    networks = [build(simulation.dataset.spec) for _ in range(6)]
+    for network, model in zip(networks, [before, *after], strict=True):
+        network.load_state_dict(simulation.network.layout.views(model))
+    for row, network in zip(found, networks[1:], strict=True):
+        embeddings = network.encoder(noise)
+        risen = (network.head(embeddings) - networks[0].head(embeddings)).mean(0)
+        assert row.tolist() == (risen > 0).tolist()
+    assert 0 < found.sum() < 15
 
 
 @pytest.mark.parametrize("name", ["random_inputs", "bias_movement"])
