@@ -26,12 +26,14 @@ from fedrun.errors import InputError, RunError
 
 if TYPE_CHECKING:
     from fedrun.config import build_experiment, compose, option
+    from fedrun.datasets.in_memory import InMemory
     from fedrun.session import run
     from fedrun.simulation import Simulation
 
-__all__ = ["InputError", "RunError", "Simulation", "build_experiment", "compose", "option", "run"]
+__all__ = ["InMemory", "InputError", "RunError", "Simulation", "build_experiment", "compose", "option", "run"]
 
 HOME = {
+    "InMemory": "fedrun.datasets.in_memory",
     "Simulation": "fedrun.simulation",
     "build_experiment": "fedrun.config",
     "compose": "fedrun.config",

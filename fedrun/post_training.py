@@ -14,7 +14,8 @@ import torch
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic.dataclasses import dataclass
 
-from fedrun.datasets.base import Dataset, DatasetRecipe, Encoding, Scaled, Spec
+from fedrun.datasets.base import Encoding, Scaled, Spec
+from fedrun.datasets.in_memory import InMemory
 from fedrun.errors import InputError
 from fedrun.federation import Federation
 from fedrun.models.base import ModelRecipe, encoder_and_head
@@ -129,7 +130,7 @@ class Classifier(PostTraining):
         )
         stage = replace(
             experiment,
-            dataset=Known(kept),
+            dataset=InMemory(kept),
             model=WideHead(head, has_bias(layout)),
             strategy=Strategy(client=SGD(), server=FewSteps(weighting="uniform", most=self.steps)),
             local=local,
@@ -150,20 +151,6 @@ class FewSteps(FedAvg):
 
     def steps(self, state: ServerState, cohort: torch.Tensor, usual: torch.Tensor) -> torch.Tensor:
         return usual.clamp_max(self.most)
-
-
-@value(frozen=True)
-class Known(DatasetRecipe):
-    """A dataset that is already there."""
-
-    dataset: Dataset
-
-    @property
-    def spec(self) -> Spec:
-        return self.dataset.spec
-
-    def load(self) -> Dataset:
-        return self.dataset
 
 
 @value(frozen=True)

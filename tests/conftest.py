@@ -10,7 +10,8 @@ import torch
 
 from fedrun import session
 from fedrun.config import build_experiment, compose
-from fedrun.datasets.base import Dataset, DatasetRecipe, Scaled, Spec
+from fedrun.datasets.base import Dataset, Scaled, Spec
+from fedrun.datasets.in_memory import InMemory
 from fedrun.experiment import Experiment
 from fedrun.federation import Federation, Shares
 from fedrun.models.base import ModelRecipe
@@ -21,20 +22,6 @@ SIZES = (3, 12, 8, 5, 20, 12)
 
 Build = Callable[[Spec], torch.nn.Sequential]
 MakeExperiment = Callable[..., Experiment]
-
-
-@dataclass(frozen=True)
-class GivenDataset(DatasetRecipe):
-    """A dataset that is already in memory."""
-
-    dataset: Dataset
-
-    @property
-    def spec(self) -> Spec:
-        return self.dataset.spec
-
-    def load(self) -> Dataset:
-        return self.dataset
 
 
 @dataclass(frozen=True)
@@ -113,7 +100,7 @@ def make_experiment(default_experiment: Experiment) -> MakeExperiment:
         **changes: object,
     ) -> Experiment:
         given = {
-            "dataset": GivenDataset(small_images(sum(sizes), 30) if dataset is None else dataset),
+            "dataset": InMemory(small_images(sum(sizes), 30) if dataset is None else dataset),
             "partition": GivenSizes(tuple(sizes)),
             "local": replace(default_experiment.local, **{"batch_size": 4, **(local or {})}),
             "hardware": replace(default_experiment.hardware, **(hardware or {})),

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, ClassVar, Literal
 
 import torch
 from annotated_types import Ge
 from pydantic.dataclasses import dataclass
 
-from fedrun.clustering.base import Clustering, Place, Sent
-from fedrun.clustering.kmeans import check_number, clustered
+from fedrun.clustering.base import Place, Sent
+from fedrun.clustering.kmeans import check_number
+from fedrun.clustering.label_clusters import LabelClusters, evenly
 from fedrun.errors import InputError
 from fedrun.parameters import Layout
 from fedrun.randomness import generator
@@ -22,40 +23,43 @@ NOISE_BATCH = 500
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
-class Inferred(Clustering):
+class Inferred(LabelClusters):
     """In the first round all clients train the common model; K-means on what their models tell of their labels.
 
     The same local models are then averaged within their clusters, so that the round counts.
 
-    Attributes:
-        clusters: K ≥ 1; None: where the curve of K-means inertias bends most.
-        max_clusters: the largest K that is considered for that.
-        balanced: limit the clusters' sizes to 1.2 of the mean.
+    By labels, a client has those whose logits its training has raised above the labels' mean. A step of SGD moves the
+    logit of c by a multiple of [y = c] − p_c: it lowers a label that the client lacks in every step, and raises one
+    that it has until p_c is the label's share. So labels count that are more frequent than the common model expects
+    (about 1/C), however different the shares; of a client with equal shares of all labels some rise by chance.
     """
 
     infers: ClassVar[bool] = True
-
-    clusters: Annotated[int, Ge(1)] | None
-    max_clusters: Annotated[int, Ge(1)]
-    balanced: bool
 
     @abstractmethod
     def distribution(self, place: Place, initial: torch.Tensor, sent: Sent) -> torch.Tensor:
         """v_k, what a client's model tells of its labels, float64 ``[C]``."""
 
-    @property
-    def several(self) -> bool:
-        return True
+    @abstractmethod
+    def logits(self, place: Place, model: torch.Tensor) -> torch.Tensor:
+        """What a model ``[P]`` answers, whatever it is shown, float64 ``[C]``; softmax ignores their mean."""
 
     def before(self, place: Place) -> torch.Tensor | None:
         check_number(self.clusters, len(place.clients))
         return None
 
     def inferred(self, place: Place, initial: torch.Tensor, sent: Sequence[Sent]) -> torch.Tensor:
+        if self.by == "labels":
+            return self.membership(evenly(self.labels(place, initial, sent)), place.seed)
         vectors = torch.stack([self.distribution(place, initial, each) for each in sent])
         # Of a client whose training diverged nothing is known.
         vectors[~vectors.isfinite().all(1)] = 1 / vectors.shape[1]
-        return clustered(vectors, self.clusters, self.max_clusters, self.balanced, place.seed)
+        return self.membership(vectors, place.seed)
+
+    def labels(self, place: Place, initial: torch.Tensor, sent: Sequence[Sent]) -> torch.Tensor:
+        """Which labels each client has, bool ``[N, C]``; none for one whose training diverged."""
+        moved = torch.stack([self.logits(place, each.model) for each in sent]) - self.logits(place, initial)
+        return moved > moved.mean(1, keepdim=True)
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -72,8 +76,15 @@ class RandomInputs(Inferred):
     inputs: Annotated[int, Ge(1)]
 
     def distribution(self, place: Place, initial: torch.Tensor, sent: Sent) -> torch.Tensor:
+        return self._mean(place, sent.model, lambda logits: torch.softmax(logits, 1))
+
+    def logits(self, place: Place, model: torch.Tensor) -> torch.Tensor:
+        return self._mean(place, model, lambda logits: logits)
+
+    def _mean(self, place: Place, model: torch.Tensor, outputs: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+        """The mean of a function of the logits ``[n, C]`` on the random inputs, float64 ``[C]``."""
         network, samples = place.network, place.samples
-        network.load(sent.model)
+        network.load(model)
         module = network.network.eval()
         example = samples.encoding(samples.inputs[:1])
         draw = generator(place.seed, "clusters/inputs")
@@ -85,7 +96,7 @@ class RandomInputs(Inferred):
                     noise = torch.rand(shape, generator=draw)
                 else:
                     noise = torch.randint(int(samples.inputs.max()) + 1, shape, generator=draw)
-                total += torch.softmax(module(noise.to(samples.device)), 1).sum(0).cpu()
+                total += outputs(module(noise.to(samples.device))).sum(0).cpu()
         return total / self.inputs
 
 
@@ -96,7 +107,7 @@ class BiasMovement(Inferred):
     Attributes:
         formula: ``published``: v = (b − b_0) (1 − ρ) / (η steps) + softmax(b_0) with ρ the momentum, because
             b − b_0 = −η Σ_steps (mean softmax − label share); ``softmax_bias``: softmax(b), which is what the authors'
-            code clusters, since its b_0 is a view of b.
+            code clusters, since its b_0 is a view of b. By labels both are the same.
     """
 
     formula: Literal["published", "softmax_bias"]
@@ -106,12 +117,14 @@ class BiasMovement(Inferred):
         return super().before(place)
 
     def distribution(self, place: Place, initial: torch.Tensor, sent: Sent) -> torch.Tensor:
-        layout = place.network.layout
-        after, before = bias_of(sent.model, layout), bias_of(initial, layout)
+        after, before = self.logits(place, sent.model), self.logits(place, initial)
         if self.formula == "softmax_bias":
             return torch.softmax(after, 0)
         rate = sent.rate * sent.steps / (1 - place.local.momentum)
         return (after - before) / rate + torch.softmax(before, 0)
+
+    def logits(self, place: Place, model: torch.Tensor) -> torch.Tensor:
+        return bias_of(model, place.network.layout)
 
 
 def bias_of(model: torch.Tensor, layout: Layout) -> torch.Tensor:

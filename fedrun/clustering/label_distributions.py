@@ -5,42 +5,41 @@ from __future__ import annotations
 from typing import Annotated
 
 import torch
-from annotated_types import Ge, Gt
+from annotated_types import Gt
 from pydantic.dataclasses import dataclass
 
-from fedrun.clustering.base import Clustering, Place
-from fedrun.clustering.kmeans import clustered
+from fedrun.clustering.base import Place
+from fedrun.clustering.label_clusters import LabelClusters, evenly
 from fedrun.randomness import numpy_generator
 from fedrun.recipe import STRICT
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
-class LabelDistributions(Clustering):
+class LabelDistributions(LabelClusters):
     """K-means on v_k = (n_k1, .., n_kC) / n_k, which every client reports once, before the first round.
 
+    By labels, a client has those that make up 1/(2C) of what it reports or more: half of what each of the C would if
+    all were equally frequent.
+
     Attributes:
-        clusters: K ≥ 1; None: where the curve of K-means inertias bends most.
-        max_clusters: the largest K that is considered for that.
-        balanced: limit the clusters' sizes to 1.2 of the mean.
         epsilon: ε > 0: what clients report is made ε-differentially private by Laplace noise of scale 1/ε in every
             coordinate (DP-FedConcat); None: no noise. One more sample moves v_k by at most 1 in L1.
     """
 
-    clusters: Annotated[int, Ge(1)] | None
-    max_clusters: Annotated[int, Ge(1)]
-    balanced: bool
     epsilon: Annotated[float, Gt(0)] | None
-
-    @property
-    def several(self) -> bool:
-        return True
 
     def reports(self, classes: int) -> int:
         return classes
 
     def before(self, place: Place) -> torch.Tensor:
-        vectors = self.reported(place)
-        return clustered(vectors, self.clusters, self.max_clusters, self.balanced, place.seed)
+        reported = self.reported(place)
+        if self.by == "labels":
+            reported = evenly(self.labels(reported))
+        return self.membership(reported, place.seed)
+
+    def labels(self, reported: torch.Tensor) -> torch.Tensor:
+        """Which labels clients have that report these v_k ``[N, C]``, bool ``[N, C]``."""
+        return reported >= 1 / (2 * reported.shape[1])
 
     def reported(self, place: Place) -> torch.Tensor:
         """v_k as the clients report them, float64 ``[N, C]``."""

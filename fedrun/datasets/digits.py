@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
 from pydantic.dataclasses import dataclass
 
 from fedrun.datasets.base import Dataset, DatasetRecipe, Scaled, Spec
-from fedrun.datasets.fingerprint import fingerprint
+from fedrun.datasets.in_memory import in_memory
 from fedrun.recipe import STRICT
 
 
@@ -29,21 +28,10 @@ class Digits(DatasetRecipe):
         from sklearn.datasets import load_digits
 
         images, labels = load_digits(return_X_y=True)
-        test = every_fifth_of_each_class(labels)
-        order = np.concatenate([np.flatnonzero(~test), np.flatnonzero(test)])
-        inputs = images[order].astype(np.uint8).reshape(-1, 1, 8, 8)
-        targets = labels[order].astype(np.int64)
-        train_size = int((~test).sum())
-        return Dataset(
-            spec=self.spec,
-            encoding=Scaled(divisor=16.0),
-            inputs=torch.from_numpy(inputs),
-            targets=torch.from_numpy(targets),
-            train_size=train_size,
-            users=None,
-            class_names=tuple("0123456789"),
-            fingerprint=fingerprint([train_size, inputs, targets]),
-        )
+        held_out = every_fifth_of_each_class(labels)
+        inputs = images.astype(np.uint8).reshape(-1, 1, 8, 8)
+        train, test = ((inputs[own], labels[own]) for own in (~held_out, held_out))
+        return in_memory(self.spec, Scaled(divisor=16.0), tuple("0123456789"), train, test)
 
 
 def every_fifth_of_each_class(labels: np.ndarray) -> np.ndarray:

@@ -2,16 +2,71 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 
 from fedrun.datasets.augmentation import Augmentation
-from fedrun.datasets.base import Dataset, Encoding, Spec
+from fedrun.datasets.base import Dataset, DatasetRecipe, Encoding, Scaled, Spec
 from fedrun.datasets.fingerprint import fingerprint
 from fedrun.errors import InputError
 
 Arrays = tuple[np.ndarray, np.ndarray]
-"""Samples uint8 ``[n, *input_shape]`` and classes ``[n]`` of any integer type."""
+"""Samples uint8 or float32 ``[n, *input_shape]`` and classes ``[n]`` of any integer type."""
+
+DIVISORS = {"uint8": 255.0, "float32": 1.0}
+"""What stored numbers of each type are divided by in :meth:`InMemory.of`."""
+
+
+@dataclass(frozen=True)
+class InMemory(DatasetRecipe):
+    """A dataset that is already there, for an experiment on data that no option of the configuration reads.
+
+    Attributes:
+        dataset: it.
+    """
+
+    dataset: Dataset
+
+    @classmethod
+    def of(cls, train: Arrays, test: Arrays, classes: int) -> InMemory:
+        """NumPy arrays as a dataset whose samples belong to nobody, for every partition but ``natural``.
+
+        Args:
+            train: samples, uint8 (a network reads them divided by 255) or float32 (as they are), and their classes.
+            test: likewise.
+            classes: C; classes are 0 to C − 1.
+
+        Raises:
+            InputError: types, shapes or classes that cannot be used.
+        """
+        samples = train[0]
+        for where, (inputs, labels) in {"train": train, "test": test}.items():
+            if inputs.dtype.name not in DIVISORS or inputs.dtype != samples.dtype:
+                raise InputError(
+                    f"{where}: samples are {inputs.dtype}; allowed: uint8 or float32, in both splits alike"
+                )
+            if (
+                inputs.shape[1:] != samples.shape[1:]
+                or labels.shape != inputs.shape[:1]
+                or labels.dtype.kind not in "iu"
+            ):
+                raise InputError(
+                    f"{where}: samples {list(inputs.shape)} with classes {list(labels.shape)} of {labels.dtype}; "
+                    f"allowed: [n, {', '.join(map(str, samples.shape[1:]))}] with integers [n]"
+                )
+            require_labels(labels, range(classes), where)
+        spec = Spec(tuple(samples.shape[1:]), classes)
+        encoding = Scaled(DIVISORS[samples.dtype.name])
+        return cls(in_memory(spec, encoding, tuple(map(str, range(classes))), train, test))
+
+    @property
+    def spec(self) -> Spec:
+        return self.dataset.spec
+
+    def load(self) -> Dataset:
+        return self.dataset
 
 
 def in_memory(

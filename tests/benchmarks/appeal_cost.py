@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
@@ -24,25 +24,11 @@ from interleaved import CLOCKS
 from random_images import FEMNIST, random_images
 
 from fedrun.config import build_experiment, compose, option
-from fedrun.datasets.base import Dataset, DatasetRecipe, Spec
+from fedrun.datasets.in_memory import InMemory
 from fedrun.experiment import Experiment
 from fedrun.simulation import Simulation
 
 CLIENTS, SAMPLES, TEST_SAMPLES, EVERY = 500, 698, 116_323, 10
-
-
-@dataclass(frozen=True)
-class Given(DatasetRecipe):
-    """A dataset in memory."""
-
-    dataset: Dataset
-
-    @property
-    def spec(self) -> Spec:
-        return self.dataset.spec
-
-    def load(self) -> Dataset:
-        return self.dataset
 
 
 def experiment(executor: str, unseen: int, rounds: int, threads: int) -> Experiment:
@@ -58,7 +44,7 @@ def experiment(executor: str, unseen: int, rounds: int, threads: int) -> Experim
     )
     data = random_images(clients * SAMPLES + TEST_SAMPLES, FEMNIST, clients * SAMPLES)
     partition = option("partition", "iid", clients=clients, seed=None)
-    return replace(build_experiment(compose(chosen).config), dataset=Given(data), partition=partition)
+    return replace(build_experiment(compose(chosen).config), dataset=InMemory(data), partition=partition)
 
 
 def main() -> None:

@@ -21,10 +21,11 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from random_images import Given, random_images
+from random_images import random_images
 
 from fedrun.config import build_experiment, compose
 from fedrun.datasets.base import Spec
+from fedrun.datasets.in_memory import InMemory
 from fedrun.simulation import Simulation
 
 SAMPLES, COHORT, TEST = 20, 1000, 1000
@@ -45,7 +46,7 @@ def serve(clients: int, threads: int, executor: str) -> None:
     experiment = build_experiment(compose(chosen).config)
     data = random_images(clients * SAMPLES + TEST, IMAGES, clients * SAMPLES)
     before, began = peak(), time.perf_counter()
-    simulation = Simulation(replace(experiment, dataset=Given(data)))
+    simulation = Simulation(replace(experiment, dataset=InMemory(data)))
     state = simulation.initial()
     state, _ = simulation.advance(state)  # the first one also builds what the others use
     print(json.dumps({"start": time.perf_counter() - began, "peak": peak() - before}), flush=True)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 
-from fedrun.datasets.base import Dataset, DatasetRecipe, Scaled, Spec
+from fedrun.datasets.base import Dataset, Scaled, Spec
 from fedrun.training import LocalTraining
 
 FEMNIST = Spec((1, 28, 28), 62)
@@ -19,20 +17,6 @@ def random_images(count: int, spec: Spec = FEMNIST, train_size: int | None = Non
     targets = torch.randint(0, spec.classes, (count,), generator=random)
     names = tuple(map(str, range(spec.classes)))
     return Dataset(spec, Scaled(255.0), inputs, targets, train_size or count, None, names, "random")
-
-
-@dataclass(frozen=True)
-class Given(DatasetRecipe):
-    """A dataset in memory."""
-
-    dataset: Dataset
-
-    @property
-    def spec(self) -> Spec:
-        return self.dataset.spec
-
-    def load(self) -> Dataset:
-        return self.dataset
 
 
 def plain_sgd(lr: float, batch_size: int, epochs: int = 1) -> LocalTraining:

@@ -16,10 +16,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from random_images import Given, random_images
+from random_images import random_images
 
 from fedrun.config import build_experiment, compose
 from fedrun.datasets.base import Spec
+from fedrun.datasets.in_memory import InMemory
 from fedrun.simulation import Simulation
 
 IMAGES = Spec((1, 16, 16), 10)
@@ -43,7 +44,7 @@ def held(strategy: str, clients: int) -> tuple[float, int, bool]:
     experiment = build_experiment(compose(chosen).config)
     data = random_images(4 * clients + 10, IMAGES, 4 * clients)
     with torch.profiler.profile(profile_memory=True, activities=[torch.profiler.ProfilerActivity.CPU]) as recorded:
-        simulation = Simulation(replace(experiment, dataset=Given(data)))
+        simulation = Simulation(replace(experiment, dataset=InMemory(data)))
         state = simulation.initial()
         for _ in range(2):
             state, _ = simulation.advance(state)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -12,11 +13,14 @@ from torch import nn
 from fedrun.client_memory import ClientMemory
 from fedrun.clustering.base import Sent
 from fedrun.clustering.fedsoft import importance
+from fedrun.clustering.label_clusters import evenly
 from fedrun.config import option
 from fedrun.errors import InputError
-from fedrun.executors.base import LAST
+from fedrun.executors.base import LAST, Task
+from fedrun.federation import Federation, Shares
 from fedrun.randomness import generator
 from fedrun.simulation import Simulation
+from fedrun.strategies.base import MODEL
 
 
 def logistic(spec):
@@ -107,6 +111,94 @@ def test_momentum_is_taken_out_of_the_movement(simulation, place):
     plain, scaled = (half.distribution(p, before, Sent(after, 5, 0.1)) for p in (place, heavy))
     start = torch.softmax(before[-3:].double(), 0)
     torch.testing.assert_close(scaled - start, (plain - start) / 4)
+
+
+@pytest.mark.parametrize(
+    ("counts", "labels"),
+    [((12, 0, 0), {0}), ((11, 1, 0), {0}), ((10, 2, 0), {0, 1}), ((8, 2, 2), {0, 1, 2}), ((0, 7, 5), {1, 2})],
+)
+def test_labels_that_make_up_a_sixth_of_three(make_experiment, counts, labels):
+    dataset = make_experiment(sizes=[12]).dataset.load()
+    targets = torch.tensor([0] * counts[0] + [1] * counts[1] + [2] * counts[2] + [0] * 30)
+    simulation = Simulation(make_experiment(network=logistic, sizes=[12], dataset=replace(dataset, targets=targets)))
+    half = option("strategy/clustering", "label_distributions", by="labels", clusters=1)
+    assert {c for c in range(3) if half.labels(half.reported(simulation._place))[0, c]} == labels
+
+
+def test_by_labels_clients_with_the_same_labels_are_alike(make_experiment):
+    # labels 0 and 1 in shares of 2:10 to 10:2, and 1 and 2, which by shares are nearer to the first of these
+    dataset = make_experiment(sizes=[12] * 6).dataset.load()
+    targets = dataset.targets.clone()
+    for client, first in enumerate([2, 4, 6, 8, 10, 0]):
+        own = torch.arange(client * 12, client * 12 + 12)
+        targets[own * 7 % 72] = torch.tensor([0] * first + [1] * (12 - first) if first else [1] * 6 + [2] * 6)
+    place = Simulation(
+        make_experiment(network=logistic, sizes=[12] * 6, dataset=replace(dataset, targets=targets))
+    )._place
+    found = {
+        by: option("strategy/clustering", "label_distributions", by=by, clusters=2).before(place)
+        for by in ("labels", "shares")
+    }
+    together = {by: (each @ each.T > 0).tolist() for by, each in found.items()}
+    assert together["labels"] == [[True] * 5 + [False]] * 5 + [[False] * 5 + [True]]
+    assert together["shares"] != together["labels"]
+
+
+def test_clients_of_which_nothing_is_known_are_even():
+    has = torch.tensor([[True, False, True, False], [False] * 4, [True] * 4])
+    assert evenly(has).tolist() == [[0.5, 0, 0.5, 0], [0.25] * 4, [0.25] * 4]
+
+
+def test_labels_whose_bias_has_risen_above_the_mean(simulation, place):
+    before = random_models(simulation, 1)[0]
+    moves = {(0.4, -0.1, -0.3): {0}, (0.3, 0.1, -0.4): {0, 1}, (2.4, 1.9, 1.7): {0}, (float("nan"), 1.0, 0.0): set()}
+    sent = [
+        Sent(torch.cat([before[:-3] * 9, before[-3:] + torch.tensor(move)]), steps, 0.1)
+        for steps, move in enumerate(moves, start=1)
+    ]
+    for formula in ("published", "softmax_bias"):
+        found = option("strategy/clustering", "bias_movement", formula=formula).labels(place, before, sent)
+        assert [{c for c in range(3) if row[c]} for row in found] == list(moves.values())
+
+
+def test_labels_whose_answers_to_random_inputs_have_risen(simulation, place):
+    before, *after = random_models(simulation, 5)
+    half = option("strategy/clustering", "random_inputs", inputs=700)
+    found = half.labels(place, before, [Sent(model, 1, 0.1) for model in after])
+    draw = generator(place.seed, "clusters/inputs")
+    noise = torch.cat([torch.rand(500, 1, 4, 4, generator=draw), torch.rand(200, 1, 4, 4, generator=draw)])
+    start = network_of(simulation, before)(noise)
+    for row, model in zip(found, after, strict=True):
+        risen = (network_of(simulation, model)(noise) - start).mean(0)
+        assert row.tolist() == (risen > risen.mean()).tolist()
+    assert 0 < found.sum() < 12
+
+
+@pytest.mark.parametrize("name", ["random_inputs", "bias_movement"])
+def test_inferred_labels_on_digits(default_experiment, name):
+    """Ten clients with one label, ten with two in shares of 10:1, ten with two halves, five of Dirichlet(0.5)."""
+    dataset = default_experiment.dataset.load()
+    pools = {c: (dataset.targets[: dataset.train_size] == c).nonzero().flatten() for c in range(10)}
+    shares = torch.zeros(35, 10, dtype=torch.float64)
+    shares[torch.arange(30), torch.arange(30) % 10] = torch.tensor([1.0, 10 / 11, 0.5]).double().repeat_interleave(10)
+    shares[torch.arange(10, 30), torch.arange(13, 33) % 10] += (
+        torch.tensor([1 / 11, 0.5]).double().repeat_interleave(10)
+    )
+    draw = np.random.default_rng(0)
+    shares[30:] = torch.from_numpy(draw.dirichlet([0.5] * 10, 5))
+    counts = (shares * 110).round().long()
+    parts = [np.concatenate([pools[c][: row[c]].numpy() for c in range(10)]) for row in counts]
+    federation = Federation(dataset, Shares.of(parts), Shares.of([np.arange(dataset.train_size, len(dataset.targets))]))
+    local = replace(default_experiment.local, lr=0.1, batch_size=16, epochs=5)
+    simulation = Simulation(replace(default_experiment, local=local), federation=federation)
+    state, half = simulation.initial(), option("strategy/clustering", name)
+    task = Task(torch.arange(35), 0, {MODEL: state.server.model}, state.memory)
+    sent = [Sent(visit.model.clone(), visit.trained.steps, 0.1) for visit in simulation._executor.visits(task)]
+    has = half.labels(simulation._place, state.server.model, sent)
+    assert torch.equal(has[:30], counts[:30] > 0)
+    mixed, found = counts[30:], has[30:]
+    assert found[mixed >= 22].all()  # twice as frequent as on average
+    assert not found[mixed <= 3].any()
 
 
 def test_a_head_without_bias_says_nothing(make_experiment):
