@@ -33,6 +33,7 @@ BENCHMARKS = {
     "cold_start": ["cold_start.py"],
     "sweep": ["sweep.py"],
     "distributed_round": ["distributed_round.py"],
+    "distributed_round_10": ["distributed_round.py", "--batch-size", "10", "--clients", "8"],
 }
 
 
