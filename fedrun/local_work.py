@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from fedrun.client_memory import ClientMemory
-from fedrun.clustering.base import Clustering, Place, Sent
+from fedrun.clustering.base import Clustering, Place, Sent, Turn
 from fedrun.executors.base import Executor, Gathering, Progress, Task, Visit
 from fedrun.executors.distributed import Distributed
 from fedrun.state import State
@@ -97,7 +97,7 @@ class LocalWork:
         if clustering.several:
             models = [server.model for server in state.models]
             known = membership if membership is not None else self._nobody(len(models))
-            choice = clustering.chosen(self.place, state.round, cohort, models, known, state.memory)
+            choice = clustering.chosen(self.place, Turn(state.round, cohort, models, known, state.memory))
             membership, looked = choice.membership, choice.forward_samples
         shares = torch.ones(len(cohort), 1) if membership is None else membership[cohort]
         soft = bool((shares.count_nonzero(1) > 1).any())

@@ -2,60 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import torch
-from annotated_types import Ge
 from pydantic.dataclasses import dataclass
 
-from fedrun.client_memory import ClientMemory
-from fedrun.clustering.base import Choice, Clustering, Place, one_hot
+from fedrun.clustering.base import Choice, Place, SeveralModels, Turn, reassigned
 from fedrun.executors.base import LAST
 from fedrun.randomness import generator
 from fedrun.recipe import STRICT
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
-class FeSEM(Clustering):
+class FeSEM(SeveralModels):
     """A participant trains the model that is nearest to its own last one, by Euclidean distance over all of θ.
 
     All models start alike; clients that take part for the first time are dealt out to them at random, as evenly as
     possible.
-
-    Attributes:
-        clusters: K ≥ 1 models.
     """
 
     keeps_last: ClassVar[bool] = True
 
-    clusters: Annotated[int, Ge(1)]
-
-    @property
-    def several(self) -> bool:
-        return True
-
-    @property
-    def initial_models(self) -> int:
-        return self.clusters
-
-    def chosen(
-        self,
-        place: Place,
-        round: int,
-        cohort: torch.Tensor,
-        models: Sequence[torch.Tensor],
-        membership: torch.Tensor,
-        memory: ClientMemory,
-    ) -> Choice:
-        known = torch.tensor([LAST in memory.held.get(client, {}) for client in cohort.tolist()])
-        clusters = torch.empty(len(cohort), dtype=torch.int64)
-        new = (~known).nonzero().flatten()
-        order = torch.randperm(len(new), generator=generator(place.seed, "clusters/first", round))
-        clusters[new[order]] = torch.arange(len(new)) % len(models)
-        for position in known.nonzero().flatten().tolist():
-            last = memory.held[int(cohort[position])][LAST].to(models[0])
-            clusters[position] = torch.stack([(model - last).square().sum() for model in models]).argmin()
-        membership = membership.clone()
-        membership[cohort] = one_hot(clusters, len(models))
-        return Choice(membership)
+    def chosen(self, place: Place, turn: Turn) -> Choice:
+        last = [turn.memory.held.get(client, {}).get(LAST) for client in turn.cohort.tolist()]
+        clusters = torch.empty(len(last), dtype=torch.int64)
+        new = torch.tensor([model is None for model in last]).nonzero().flatten()
+        order = torch.randperm(len(new), generator=generator(place.seed, "clusters/first", turn.round))
+        clusters[new[order]] = torch.arange(len(new)) % len(turn.models)
+        for position, own in enumerate(last):
+            if own is not None:
+                distances = [(model - own.to(model)).square().sum() for model in turn.models]
+                clusters[position] = torch.stack(distances).argmin()
+        return Choice(reassigned(turn, clusters))

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from fedrun.client_memory import ClientMemory
-from fedrun.clustering.base import Sent
+from fedrun.clustering.base import Sent, Turn
 from fedrun.clustering.fedsoft import importance
 from fedrun.clustering.label_clusters import evenly
 from fedrun.config import option
@@ -220,7 +220,7 @@ def test_ifca_chooses_the_least_loss(simulation, place):
     models, cohort = random_models(simulation, 2), torch.tensor([4, 1, 0, 5])
     before = torch.zeros(6, 2, dtype=torch.float64)
     choice = option("strategy/clustering", "ifca", clusters=2).chosen(
-        place, 0, cohort, models, before, ClientMemory((), 0)
+        place, Turn(0, cohort, models, before, ClientMemory((), 0))
     )
     for client in range(6):
         x, y = place.samples.gather(place.clients[client])
@@ -245,7 +245,7 @@ def test_fedsoft_votes_by_samples_every_second_round(simulation, place):
     half = option("strategy/clustering", "fedsoft", clusters=3)
     before = torch.zeros(6, 3, dtype=torch.float64)
     before[1] = torch.tensor([0.5, 0.5, 0.5])
-    even, odd = (half.chosen(place, round, cohort, models, before, ClientMemory((), 0)) for round in (2, 3))
+    even, odd = (half.chosen(place, Turn(round, cohort, models, before, ClientMemory((), 0))) for round in (2, 3))
     for client in (1, 4):
         x, y = place.samples.gather(place.clients[client])
         losses = [
@@ -266,7 +266,7 @@ def test_fesem_joins_the_nearest_centre(place):
     memory = ClientMemory((LAST,), 1, {1: {LAST: torch.tensor([2.0])}, 4: {LAST: torch.tensor([9.0])}})
     half = option("strategy/clustering", "fesem", clusters=2)
     none = torch.zeros(6, 2, dtype=torch.float64)
-    choice = half.chosen(place, 1, torch.tensor([4, 1]), models, none, memory)
+    choice = half.chosen(place, Turn(1, torch.tensor([4, 1]), models, none, memory))
     assert choice.membership[[1, 4]].tolist() == [[1, 0], [0, 1]]
-    everyone = half.chosen(place, 0, torch.arange(6), models, none, ClientMemory((LAST,), 1)).membership
+    everyone = half.chosen(place, Turn(0, torch.arange(6), models, none, ClientMemory((LAST,), 1))).membership
     assert everyone.sum(0).tolist() == [3, 3]  # newcomers are dealt out evenly
