@@ -344,7 +344,8 @@ def test_costs_follow_the_paper(make_experiment, clustering, reported):
     "strategy",
     [
         ("strategy=fedconcat", "strategy.clustering.balanced=true"),
-        ("strategy=fedconcat_id", "strategy.clustering.inputs=50"),
+        ("strategy=fedconcat_id", "strategy.clustering.inputs=50", "strategy.clustering.by=labels"),
+        ("strategy=fedconcat", "strategy.post_training.encoder_mode=train", "model.dropout=0.5"),
         ("strategy=fesem", "strategy/post_training=classifier", "hardware.client_memory_gb=0.0"),
     ],
 )
