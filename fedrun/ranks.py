@@ -71,6 +71,10 @@ class Ranks:
     def leads(self) -> bool:
         return self.number == 0
 
+    def part(self, count: int) -> slice:
+        """Which of so many things in a row are this rank's; it has as many as any other, or one less."""
+        return slice(count * self.number // self.count, count * (self.number + 1) // self.count)
+
     def gathered(self, value: T) -> list[T]:
         """Every rank's value, in the order of ranks."""
         if self.count == 1:

@@ -21,6 +21,7 @@ from fedrun.assessment import Metrics
 from fedrun.checkpoint import Checkpoint, Identity
 from fedrun.config import Composed
 from fedrun.errors import InputError
+from fedrun.executors.base import NOTHING
 from fedrun.executors.choice import best
 from fedrun.experiment import Experiment
 from fedrun.ranks import ALONE, Ranks
@@ -189,10 +190,9 @@ class Session:
         if homes is not None:
             self._scattered = ScatteredMemory(self.ranks, homes, memory.keep)
             memory = self._scattered.deal(memory)
-        models = tuple(server.to("cpu") for server in state.models)
-        round, models, totals, pace, rows = self.ranks.told((state.round, models, state.totals, state.pace, rows))
-        models = tuple(server.to(self.simulation.device) for server in models)
-        return replace(stable, state=State(round, models, memory, totals, pace=pace)), metrics, rows
+        state, rows = self.ranks.told((replace(state, memory=NOTHING).to("cpu"), rows))
+        state = replace(state.to(self.simulation.device), memory=memory)
+        return replace(stable, state=state), metrics, rows
 
     def describe(self) -> None:
         """Record the configuration, and say who holds which samples."""

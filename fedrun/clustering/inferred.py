@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -39,10 +37,6 @@ class Inferred(Clustering):
     max_clusters: Annotated[int, Ge(1)]
     balanced: bool
 
-    @abstractmethod
-    def distribution(self, place: Place, initial: torch.Tensor, sent: Sent) -> torch.Tensor:
-        """v_k, what a client's model tells of its labels, float64 ``[C]``."""
-
     @property
     def several(self) -> bool:
         return True
@@ -51,10 +45,10 @@ class Inferred(Clustering):
         check_number(self.clusters, len(place.clients))
         return None
 
-    def inferred(self, place: Place, initial: torch.Tensor, sent: Sequence[Sent]) -> torch.Tensor:
-        vectors = torch.stack([self.distribution(place, initial, each) for each in sent])
+    def inferred(self, place: Place, distributions: torch.Tensor) -> torch.Tensor:
         # Of a client whose training diverged nothing is known.
-        vectors[~vectors.isfinite().all(1)] = 1 / vectors.shape[1]
+        known = distributions.isfinite().all(1, keepdim=True)
+        vectors = torch.where(known, distributions, 1 / distributions.shape[1])
         return clustered(vectors, self.clusters, self.max_clusters, self.balanced, place.seed)
 
 
