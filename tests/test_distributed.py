@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ from safetensors.torch import load_file
 
 from fedrun.executors.base import Task
 from fedrun.executors.distributed import Team, balanced
-from fedrun.ranks import Ranks
+from fedrun.ranks import RankLostError, Ranks
 from fedrun.simulation import Simulation
 from fedrun.strategies.base import MODEL
 
@@ -236,6 +238,54 @@ def test_memories_that_lie_in_files(fedrun: Fedrun, alone: Any, tmp_path: Path) 
     assert_same(the_run(tmp_path), alone("strategy=scaffold"))
 
 
+@pytest.mark.parametrize(("asked", "number"), [(1, signal.SIGTERM), (0, signal.SIGINT)])
+def test_when_one_rank_is_asked_to_stop_all_stop_after_the_round(
+    fedrun: Fedrun, alone: Any, tmp_path: Path, asked: int, number: signal.Signals
+) -> None:
+    """Also what the clients of the other rank remember is in the checkpoint, and nothing was due before."""
+    command = (*SMALL, RANKS, "strategy=scaffold", "checkpoint_seconds=1000")
+    moment = ("fedrun.simulation:Simulation", "advance", 2, 0)
+    ended = fedrun.together(2, *command, folder=tmp_path, kill_at=moment, killed=asked, kill_with=number)
+    assert statuses(ended) == [128 + number] * 2
+    assert ended[0].err == (
+        f"fedrun: stopped by {number.name} after round 2; the same command (without overwrite=true) continues\n"
+    )
+    assert ended[1].err == ""
+    assert [row["round"] for row in rows(the_run(tmp_path))] == [0, 1, 2]
+    ended = fedrun.together(2, *command, folder=tmp_path, kill_at=moment)
+    assert statuses(ended) == [0, 0]  # it has made one round: the second call did not come
+    assert_same(the_run(tmp_path), alone("strategy=scaffold"))
+
+
+def test_a_signal_in_the_last_round_changes_nothing(fedrun: Fedrun, alone: Any, tmp_path: Path) -> None:
+    moment = ("fedrun.simulation:Simulation", "advance", 3, 0)
+    ended = fedrun.together(2, *SMALL, RANKS, folder=tmp_path, kill_at=moment, kill_with=signal.SIGTERM)
+    assert statuses(ended) == [0, 0]
+    assert_same(the_run(tmp_path), alone())
+
+
+def test_patience_with_a_round_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedrun.ranks.PATIENCE", 0.1)
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGALRM)
+    before = [signal.getsignal(number) for number in numbers]
+    try:
+        ranks = Ranks()
+        ranks.heed_signals()
+        assert ranks.after_round(True) == (True, 0)
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGINT)  # who asks twice is not in a greater hurry
+        assert ranks.after_round(False) == (False, signal.SIGTERM)
+        time.sleep(0.2)
+        ranks = Ranks()
+        ranks.heed_signals()
+        signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(RankLostError, match="stopped within a round, by a signal or because another rank was lost"):
+            time.sleep(5)
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+
+
 def test_a_finished_run_is_shown_once(fedrun: Fedrun, tmp_path: Path) -> None:
     for _ in range(2):
         ended = fedrun.together(2, *SMALL, RANKS, "rounds=1", folder=tmp_path)
@@ -329,6 +379,28 @@ def test_torchrun_restarts_what_has_died(alone: Any, tmp_path: Path, strategy: s
     assert ended.returncode == 0, ended.stderr
     assert "another rank was lost" in ended.stderr
     assert_same(the_run(tmp_path), alone(f"strategy={strategy}"))
+
+
+@pytest.mark.slow
+def test_torchrun_passes_on_that_it_was_asked_to_stop(alone: Any, tmp_path: Path) -> None:
+    chosen = ("strategy=fedconcat_fesem", "rounds=200", "strategy.post_training.rounds=190")
+    command = [*torchrun("--nproc-per-node", "2"), *dying(-1, 0, *chosen, "checkpoint_seconds=1000")]
+    where = {"cwd": tmp_path, "env": {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE.parent), str(HERE)])}}
+    with (tmp_path / "said").open("w") as said:
+        running = subprocess.Popen(command, **where, stdout=said, stderr=said)
+        until = time.monotonic() + 120
+        while sum(len(file.read_text().splitlines()) for file in tmp_path.rglob("metrics.jsonl")) < 5:
+            assert running.poll() is None and time.monotonic() < until, (tmp_path / "said").read_text()
+            time.sleep(0.05)
+        running.terminate()
+        assert running.wait(timeout=60) != 0
+    done = len(rows(the_run(tmp_path))) - 1
+    assert 4 <= done < 200
+    assert f"fedrun: stopped by SIGTERM after round {done};" in (tmp_path / "said").read_text()
+    assert torch.load(the_run(tmp_path) / "checkpoint.pt")["round"] == done
+    ended = subprocess.run(command, **where, check=False, capture_output=True, text=True, timeout=300)
+    assert ended.returncode == 0, ended.stderr
+    assert_same(the_run(tmp_path), alone(*chosen))
 
 
 @pytest.fixture
