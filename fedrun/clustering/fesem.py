@@ -15,6 +15,9 @@ from fedrun.executors.base import LAST
 from fedrun.randomness import generator
 from fedrun.recipe import STRICT
 
+UNKNOWN = -1.0
+"""In the place of the distances from a client's last model, where it has sent none yet."""
+
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class FeSEM(Clustering):
@@ -48,14 +51,18 @@ class FeSEM(Clustering):
         membership: torch.Tensor,
         memory: ClientMemory,
     ) -> Choice:
-        known = torch.tensor([LAST in memory.held.get(client, {}) for client in cohort.tolist()])
-        clusters = torch.empty(len(cohort), dtype=torch.int64)
-        new = (~known).nonzero().flatten()
+        def distances(client: int) -> torch.Tensor:
+            held = memory.held.get(client, {})
+            if LAST not in held:
+                return torch.full((len(models),), UNKNOWN)
+            last = held[LAST].to(models[0])
+            return torch.stack([(model - last).square().sum() for model in models]).cpu()
+
+        found = place.asked(cohort, distances)
+        clusters = found.argmin(1)
+        new = (found == UNKNOWN).all(1).nonzero().flatten()
         order = torch.randperm(len(new), generator=generator(place.seed, "clusters/first", round))
         clusters[new[order]] = torch.arange(len(new)) % len(models)
-        for position in known.nonzero().flatten().tolist():
-            last = memory.held[int(cohort[position])][LAST].to(models[0])
-            clusters[position] = torch.stack([(model - last).square().sum() for model in models]).argmin()
         membership = membership.clone()
         membership[cohort] = one_hot(clusters, len(models))
         return Choice(membership)

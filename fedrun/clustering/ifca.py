@@ -50,13 +50,9 @@ class IFCA(Clustering):
         membership: torch.Tensor,
         memory: ClientMemory,
     ) -> Choice:
-        losses = torch.stack(
-            [
-                torch.stack([place.results(model, client).losses.double().mean() for client in cohort.tolist()])
-                for model in models
-            ],
-            dim=1,
-        )
+        def losses(client: int) -> torch.Tensor:
+            return torch.stack([place.results(model, client).losses.double().mean() for model in models])
+
         membership = membership.clone()
-        membership[cohort] = one_hot(losses.argmin(1), len(models))
+        membership[cohort] = one_hot(place.asked(cohort, losses).argmin(1), len(models))
         return Choice(membership, len(models) * int(place.clients.sizes[cohort].sum()))

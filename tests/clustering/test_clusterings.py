@@ -149,22 +149,26 @@ def test_clients_of_which_nothing_is_known_are_even():
     assert evenly(has).tolist() == [[0.5, 0, 0.5, 0], [0.25] * 4, [0.25] * 4]
 
 
+def labels_told(half, place, before, models):
+    """The labels that a clustering finds in clients' first models."""
+    local = replace(half, by="labels")
+    told = torch.stack([local.told(place, before, Sent(model, 1, 0.1)) for model in models])
+    return local.labels(told - local.logits(place, before))
+
+
 def test_labels_whose_bias_has_risen_above_the_mean(simulation, place):
     before = random_models(simulation, 1)[0]
     moves = {(0.4, -0.1, -0.3): {0}, (0.3, 0.1, -0.4): {0, 1}, (2.4, 1.9, 1.7): {0}, (float("nan"), 1.0, 0.0): set()}
-    sent = [
-        Sent(torch.cat([before[:-3] * 9, before[-3:] + torch.tensor(move)]), steps, 0.1)
-        for steps, move in enumerate(moves, start=1)
-    ]
+    after = [torch.cat([before[:-3] * 9, before[-3:] + torch.tensor(move)]) for move in moves]
     for formula in ("published", "softmax_bias"):
-        found = option("strategy/clustering", "bias_movement", formula=formula).labels(place, before, sent)
+        found = labels_told(option("strategy/clustering", "bias_movement", formula=formula), place, before, after)
         assert [{c for c in range(3) if row[c]} for row in found] == list(moves.values())
 
 
 def test_labels_whose_answers_to_random_inputs_have_risen(simulation, place):
     before, *after = random_models(simulation, 5)
     half = option("strategy/clustering", "random_inputs", inputs=700)
-    found = half.labels(place, before, [Sent(model, 1, 0.1) for model in after])
+    found = labels_told(half, place, before, after)
     draw = generator(place.seed, "clusters/inputs")
     noise = torch.cat([torch.rand(500, 1, 4, 4, generator=draw), torch.rand(200, 1, 4, 4, generator=draw)])
     start = network_of(simulation, before)(noise)
@@ -193,8 +197,8 @@ def test_inferred_labels_on_digits(default_experiment, name):
     simulation = Simulation(replace(default_experiment, local=local), federation=federation)
     state, half = simulation.initial(), option("strategy/clustering", name)
     task = Task(torch.arange(35), 0, {MODEL: state.server.model}, state.memory)
-    sent = [Sent(visit.model.clone(), visit.trained.steps, 0.1) for visit in simulation._executor.visits(task)]
-    has = half.labels(simulation._place, state.server.model, sent)
+    models = [visit.model.clone() for visit in simulation._executor.visits(task)]
+    has = labels_told(half, simulation._place, state.server.model, models)
     assert torch.equal(has[:30], counts[:30] > 0)
     mixed, found = counts[30:], has[30:]
     assert found[mixed >= 22].all()  # twice as frequent as on average
