@@ -236,7 +236,10 @@ class Experiment:
         if not self.evaluation.adaptive:
             return
         if not self.targets:
-            raise InputError("evaluation.adaptive=true looks for targets, and there are none; set targets=[0.9] or so")
+            raise InputError(
+                "evaluation.adaptive=true looks for targets, and there are none; set targets=[0.9] or so, or "
+                "evaluation.adaptive=false"
+            )
         if self.population.test_share or self.appeal.known or self.strategy.client.personal is not None:
             raise InputError(
                 "evaluation.adaptive=true is for one accuracy over all test samples, and this run evaluates every "

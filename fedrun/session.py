@@ -278,8 +278,9 @@ class Session:
 
     def target(self, state: State, earlier: Sequence[Row]) -> float | None:
         """The accuracy that the evaluation of a round is to find or to rule out; None: it is to be full."""
-        experiment = self.experiment
-        if not experiment.evaluation.adaptive or state.round == experiment.rounds:
+        experiment, how = self.experiment, self.experiment.evaluation
+        due = how.full_every is not None and state.round and state.round % how.full_every == 0
+        if not how.adaptive or due or state.round == experiment.rounds:
             return None
         found = results.hits(earlier, experiment.targets).items()
         # round 0 reaches no target, whatever its accuracy
