@@ -43,9 +43,10 @@ types: $(INSTALLED) ## mypy
 bench: $(INSTALLED) ## Speed and memory against baselines, into bench.json; needs no data
 	$(BIN)/python tests/benchmarks/everything.py --json bench.json
 
-bench-data: $(INSTALLED) ## The checks on real data: DATA=folder with MNIST/ and shakespeare/
+bench-data: $(INSTALLED) ## The checks on real data: DATA=folder with MNIST/, FashionMNIST/ and shakespeare/
 	$(BIN)/fedrun experiment=fedavg/mnist_2nn data_dir=$(DATA)
 	$(BIN)/fedrun experiment=turbosvm/shakespeare data_dir=$(DATA)
+	$(BIN)/python tests/benchmarks/cluster_agreement.py $(DATA)
 
 $(TABLES): $(INSTALLED)
 	$(BIN)/fedrun experiment=$(subst -table,/table,$@) scale=$(SCALE) data_dir=$(DATA)

@@ -103,6 +103,7 @@ class ClusteredStrategy(Strategy):
             )
         if self.server.fusion is not None:
             raise InputError(f"strategy.server={server} does not go with clusters; choose another, such as fedavg")
+        self.post_training.check_keys()
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)

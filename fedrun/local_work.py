@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from fedrun.client_memory import ClientMemory
-from fedrun.clustering.base import Clustering, Place, Sent
+from fedrun.clustering.base import Clustering, Place, Sent, Turn
 from fedrun.executors.base import Executor, Gathering, Progress, Task, Visit
 from fedrun.executors.distributed import Team, nothing
 from fedrun.state import State
@@ -101,7 +101,7 @@ class LocalWork:
         if clustering.several:
             models = [server.model for server in state.models]
             known = membership if membership is not None else self._nobody(len(models))
-            choice = clustering.chosen(self.place, state.round, cohort, models, known, state.memory)
+            choice = clustering.chosen(self.place, Turn(state.round, cohort, models, known, state.memory))
             membership, looked = choice.membership, choice.forward_samples
         shares = torch.ones(len(cohort), 1) if membership is None else membership[cohort]
         soft = bool((shares.count_nonzero(1) > 1).any())
@@ -169,7 +169,7 @@ class LocalWork:
         sent = {client: Sent(visit.model, visit.trained.steps, rate) for client, visit in visits}
         own = {client: self.clustering.told(self.place, initial, each) for client, each in sent.items()}
         told = torch.stack([each for _, each in sorted(self.team.brought_together(own).items())])
-        membership = self.team.agreed(self.clustering.inferred(self.place, initial, told))
+        membership = self.team.agreed(self.clustering.inferred(self.place, told))
         shares, models = membership[cohort], (state.server,) * membership.shape[1]
         on_device = ((client, replace(visit, uploads=self._back(visit.uploads))) for client, visit in visits)
         updates, memory = self._folded(models, mine, cohort, shares, on_device)

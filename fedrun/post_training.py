@@ -5,9 +5,10 @@ Diao, Li, He, AAAI 2024, arXiv 2312.06290.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass as value
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import torch
@@ -25,7 +26,7 @@ from fedrun.recipe import STRICT
 from fedrun.strategies.base import ServerState, Vectors
 from fedrun.strategies.fedavg import FedAvg
 from fedrun.strategies.sgd import SGD
-from fedrun.training import Samples
+from fedrun.training import FrozenEncoders, Samples
 
 if TYPE_CHECKING:
     from fedrun.experiment import Experiment
@@ -38,6 +39,13 @@ class PostTraining:
     def last_rounds(self, rounds: int) -> int:
         """How many of a run's rounds are the further stage's; 0: there is none."""
         return 0
+
+    def check_keys(self) -> None:
+        """Refuse keys that contradict each other.
+
+        Raises:
+            InputError: naming them and what is allowed.
+        """
 
     def check(self, clients: int) -> None:
         """Refuse settings that cannot work with this many clients.
@@ -79,7 +87,11 @@ class Classifier(PostTraining):
         initial: ``random``: torch's initialisation; ``clusters``: the clusters' classifiers side by side and the sum of
             their biases, so that the logits are the sums of theirs.
         features: ``cached``: every sample's features are computed once; ``recomputed``: in every batch, from samples
-            augmented anew; ``auto``: recomputed where the dataset augments.
+            augmented anew; ``auto``: recomputed where the dataset augments, or where ``encoder_mode`` asks for it.
+        encoder_mode: ``eval``: the frozen encoders are in evaluation mode. ``train``: while the classifier is trained
+            they are in training mode, as in FedConcat's code: BatchNorm uses a batch's statistics and dropout is
+            active; tests are made in evaluation mode. The running statistics, which in that code move on in the shared
+            encoders from client to client, stay as they are, so that results do not depend on the clients' order.
         lr: η of this stage; None: ``local.lr``. ``local.lr_decay`` goes on counting from the first round.
         weight_decay: of this stage; None: ``local.weight_decay``.
     """
@@ -89,6 +101,7 @@ class Classifier(PostTraining):
     steps: Annotated[int, Ge(1)]
     initial: Literal["random", "clusters"]
     features: Literal["auto", "cached", "recomputed"]
+    encoder_mode: Literal["eval", "train"]
     lr: Annotated[float, Gt(0)] | None
     weight_decay: Annotated[float, Ge(0)] | None
 
@@ -96,6 +109,13 @@ class Classifier(PostTraining):
         if isinstance(self.rounds, int):
             return self.rounds
         return min(max(1, round(self.rounds * rounds)), rounds - 1) or rounds  # a run of one round is refused
+
+    def check_keys(self) -> None:
+        if self.encoder_mode == "train" and self.features == "cached":
+            raise InputError(
+                "strategy.post_training.features=cached: with strategy.post_training.encoder_mode=train a sample's "
+                "features change from batch to batch; allowed: recomputed, auto"
+            )
 
     def check(self, clients: int) -> None:
         if isinstance(self.clients_per_round, int) and self.clients_per_round > clients:
@@ -116,14 +136,20 @@ class Classifier(PostTraining):
         from fedrun.experiment import Strategy
 
         given, dataset, layout = experiment.local, federation.dataset, network.layout
-        encoding = SideBySide(samples.encoding, dataset.inputs.ndim - 1, network, tuple(models))
-        spec = Spec((len(models) * layout.embedding,), dataset.spec.classes)
-        # augmented samples have other features in every epoch
-        if self.features == "cached" or (self.features == "auto" and dataset.augmentation is None):
-            inputs = features(samples, encoding, spec.input_shape[0], experiment.evaluation.batch_size, ranks)
-            kept = replace(dataset, spec=spec, encoding=Scaled(1.0), inputs=inputs, augmentation=None)
+        encoders = FrozenEncoders(network, {str(number): model for number, model in enumerate(models)})
+        width = len(models) * layout.embedding
+        within: Embed | None = None
+        if self.encoder_mode == "train":
+            kept, within = dataset, partial(joined_embeddings, encoders)
         else:
-            kept = replace(dataset, spec=spec, encoding=encoding)
+            encoding = SideBySide(samples.encoding, dataset.inputs.ndim - 1, encoders)
+            spec = Spec((width,), dataset.spec.classes)
+            # augmented samples have other features in every epoch
+            if self.features == "cached" or (self.features == "auto" and dataset.augmentation is None):
+                inputs = features(samples, encoding, width, experiment.evaluation.batch_size, ranks)
+                kept = replace(dataset, spec=spec, encoding=Scaled(1.0), inputs=inputs, augmentation=None)
+            else:
+                kept = replace(dataset, spec=spec, encoding=encoding)
         head = joined_heads(models, layout) if self.initial == "clusters" else None
         local = replace(
             given,
@@ -135,7 +161,7 @@ class Classifier(PostTraining):
         stage = replace(
             experiment,
             dataset=InMemory(kept),
-            model=WideHead(head, has_bias(layout)),
+            model=WideHead(width, has_bias(layout), head, within),
             strategy=Strategy(client=SGD(), server=FewSteps(weighting="uniform", most=self.steps)),
             local=local,
             clients_per_round=self.clients_per_round or experiment.clients_per_round,
@@ -157,29 +183,44 @@ class FewSteps(FedAvg):
         return usual.clamp_max(self.most)
 
 
+Embed = Callable[["torch.Tensor", bool], "torch.Tensor"]
+"""Encoded inputs ``[B, ...]``, and whether encoders are in training mode, to embeddings ``[B, d]``."""
+
+
 @value(frozen=True)
 class WideHead(ModelRecipe):
-    """A head on features that are given.
+    """A head on features: on the inputs themselves, or on what fixed encoders make of them.
 
     Attributes:
-        initial: weight ``[C, K d]`` and bias ``[C]`` (empty for none) to start from; None: torch's initialisation.
+        width: K d, the number of features.
         bias: whether it has a bias.
+        initial: weight ``[C, K d]`` and bias ``[C]`` (empty for none) to start from; None: torch's initialisation.
+        embed: the fixed encoders; None: there are none.
     """
 
-    initial: tuple[torch.Tensor, torch.Tensor] | None
+    width: int
     bias: bool
+    initial: tuple[torch.Tensor, torch.Tensor] | None
+    embed: Embed | None
 
     def check(self, spec: Spec) -> None:
         pass
 
     def build(self, spec: Spec) -> torch.nn.Sequential:
-        head = torch.nn.Linear(spec.input_shape[0], spec.classes, bias=self.bias)
+        from fedrun.models.parallel_encoders import OutsideEncoder
+
+        head = torch.nn.Linear(self.width, spec.classes, bias=self.bias)
         if self.initial is not None:
             with torch.no_grad():
                 head.weight.copy_(self.initial[0])
                 if self.bias:
                     head.bias.copy_(self.initial[1])
-        return encoder_and_head(torch.nn.Identity(), head)
+        return encoder_and_head(torch.nn.Identity() if self.embed is None else OutsideEncoder(self.embed), head)
+
+
+def joined_embeddings(encoders: FrozenEncoders, inputs: torch.Tensor, training: bool = False) -> torch.Tensor:
+    """The features float32 ``[B, K d]`` of encoded inputs ``[B, ...]`` under K encoders side by side."""
+    return torch.cat(list(encoders(inputs, training).values()), dim=1)
 
 
 @value(frozen=True)
@@ -189,27 +230,18 @@ class SideBySide:
     Attributes:
         encoding: stored samples to what the encoders read.
         dimensions: of one stored sample.
-        network: scratch space.
-        models: ``[P]`` each.
+        encoders: of the models.
     """
 
     encoding: Encoding
     dimensions: int
-    network: FlatNetwork
-    models: tuple[torch.Tensor, ...]
+    encoders: FrozenEncoders
 
     def __call__(self, stored: torch.Tensor) -> torch.Tensor:
         """Samples ``[..., *shape]`` to features float32 ``[..., K d]``."""
-        layout = self.network.layout
-        encoder = self.network.network.get_submodule("encoder").eval()
         leading = stored.ndim - self.dimensions
         flat = self.encoding(stored).flatten(0, leading - 1)
-        parts = []
-        with torch.no_grad():
-            for model in self.models:
-                self.network.load(model)
-                parts.append(encoder(flat))
-        return torch.cat(parts, 1).view(*stored.shape[:leading], len(self.models) * layout.embedding)
+        return joined_embeddings(self.encoders, flat).view(*stored.shape[:leading], -1)
 
 
 def features(samples: Samples, encoding: SideBySide, width: int, batch_size: int, ranks: Ranks = ALONE) -> torch.Tensor:

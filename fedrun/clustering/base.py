@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass as value
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from annotated_types import Ge
 from pydantic.dataclasses import dataclass
 
 from fedrun.client_memory import ClientMemory
@@ -51,6 +52,25 @@ class Place:
         """A model's results on a client's training samples."""
         self.network.load(model)
         return evaluate(self.network, self.samples, self.clients[client], FORWARD_BATCH)
+
+
+@value(frozen=True)
+class Turn:
+    """A round that is about to begin.
+
+    Attributes:
+        round: t, 0 in the first round.
+        cohort: its participants, int64 ``[C]``.
+        models: ``[P]`` each.
+        membership: ``[N, M]``, so far; zeros for clients that have not been assigned.
+        memory: what clients remember.
+    """
+
+    round: int
+    cohort: torch.Tensor
+    models: Sequence[torch.Tensor]
+    membership: torch.Tensor
+    memory: ClientMemory
 
 
 @value(frozen=True)
@@ -134,36 +154,44 @@ class Clustering:
         """
         raise NotImplementedError
 
-    def inferred(self, place: Place, initial: torch.Tensor, told: torch.Tensor) -> torch.Tensor:
+    def inferred(self, place: Place, told: torch.Tensor) -> torch.Tensor:
         """The membership ``[N, M]`` of all clients after the first round, where :attr:`infers`.
 
         Args:
             place: to look at.
-            initial: ``[P]``, the common model that all have trained.
             told: :meth:`told` of all clients, float64 ``[N, classes]``.
         """
         raise NotImplementedError
 
-    def chosen(
-        self,
-        place: Place,
-        round: int,
-        cohort: torch.Tensor,
-        models: Sequence[torch.Tensor],
-        membership: torch.Tensor,
-        memory: ClientMemory,
-    ) -> Choice:
-        """The membership in a round of these participants (int64 ``[C]``), of whom each must be assigned.
+    def chosen(self, place: Place, turn: Turn) -> Choice:
+        """The membership in a round, of whose participants each must be assigned."""
+        return Choice(turn.membership)
 
-        Args:
-            place: to look at.
-            round: t, 0 in the first round.
-            cohort: int64 ``[C]``.
-            models: ``[P]`` each.
-            membership: ``[N, M]``, so far.
-            memory: what clients remember.
-        """
-        return Choice(membership)
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class SeveralModels(Clustering):
+    """K models from the first round on; in every round its participants are assigned anew.
+
+    Attributes:
+        clusters: K ≥ 1 models.
+    """
+
+    clusters: Annotated[int, Ge(1)]
+
+    @property
+    def several(self) -> bool:
+        return True
+
+    @property
+    def initial_models(self) -> int:
+        return self.clusters
+
+
+def reassigned(turn: Turn, clusters: torch.Tensor) -> torch.Tensor:
+    """The membership ``[N, M]`` in which a round's participants belong to these clusters, int64 ``[C]``."""
+    membership = turn.membership.clone()
+    membership[turn.cohort] = one_hot(clusters, len(turn.models))
+    return membership
 
 
 def one_hot(clusters: torch.Tensor, count: int) -> torch.Tensor:

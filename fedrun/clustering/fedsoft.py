@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal
 
 import torch
 from annotated_types import Ge, Gt, Lt
 from pydantic.dataclasses import dataclass
 
-from fedrun.client_memory import ClientMemory
-from fedrun.clustering.base import Choice, Clustering, Place
+from fedrun.clustering.base import Choice, Place, SeveralModels, Turn
 from fedrun.randomness import generator
 from fedrun.recipe import STRICT
 from fedrun.strategies.base import CENTRES
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
-class FedSoft(Clustering):
+class FedSoft(SeveralModels):
     """u_ks, what model s counts for client k, is the share of k's samples that have their least loss under s.
 
-    Centre s becomes the mean of the participants' models with weights u_ks times the server half's.
+    Centre s becomes the mean of the participants' models with weights u_ks times the server half's. Each starts from
+    weights of its own.
 
     Attributes:
-        clusters: K ≥ 1 models, each starting from weights of its own.
         period: u is renewed in every round whose number is a multiple of this, and whenever a client has none yet.
         floor: least u_ks, in (0, 1); the others are not reduced for it.
         vote: ``same_samples``: models are compared sample by sample; ``reshuffled``: the losses of different samples
@@ -33,46 +31,29 @@ class FedSoft(Clustering):
     offers: ClassVar[frozenset[str]] = frozenset({CENTRES})
     downloads_all: ClassVar[bool] = True
 
-    clusters: Annotated[int, Ge(1)]
     period: Annotated[int, Ge(1)]
     floor: Annotated[float, Gt(0), Lt(1)]
     vote: Literal["same_samples", "reshuffled"]
 
     @property
-    def several(self) -> bool:
-        return True
-
-    @property
-    def initial_models(self) -> int:
-        return self.clusters
-
-    @property
     def same_initialisation(self) -> bool:
         return False
 
-    def chosen(
-        self,
-        place: Place,
-        round: int,
-        cohort: torch.Tensor,
-        models: Sequence[torch.Tensor],
-        membership: torch.Tensor,
-        memory: ClientMemory,
-    ) -> Choice:
-        voters = cohort if round % self.period == 0 else cohort[membership[cohort].sum(1) == 0]
+    def chosen(self, place: Place, turn: Turn) -> Choice:
+        membership, cohort = turn.membership.clone(), turn.cohort
+        voters = cohort if turn.round % self.period == 0 else cohort[membership[cohort].sum(1) == 0]
         if not len(voters):
             return Choice(membership)
 
         def votes(client: int) -> torch.Tensor:
-            losses = [place.results(model, client).losses for model in models]
+            losses = [place.results(model, client).losses for model in turn.models]
             if self.vote == "reshuffled":
-                draw = generator(place.seed, "clusters/vote", round, client)
+                draw = generator(place.seed, "clusters/vote", turn.round, client)
                 losses = [each[torch.randperm(len(each), generator=draw)] for each in losses]
             return importance(torch.stack(losses, dim=1), self.floor)
 
-        membership = membership.clone()
         membership[voters] = place.asked(voters, votes)
-        return Choice(membership, len(models) * int(place.clients.sizes[voters].sum()))
+        return Choice(membership, len(turn.models) * int(place.clients.sizes[voters].sum()))
 
 
 def importance(losses: torch.Tensor, floor: float) -> torch.Tensor:

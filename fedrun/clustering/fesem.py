@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import torch
-from annotated_types import Ge
 from pydantic.dataclasses import dataclass
 
-from fedrun.client_memory import ClientMemory
-from fedrun.clustering.base import Choice, Clustering, Place, one_hot
+from fedrun.clustering.base import Choice, Place, SeveralModels, Turn, reassigned
 from fedrun.executors.base import LAST
 from fedrun.randomness import generator
 from fedrun.recipe import STRICT
@@ -20,49 +17,28 @@ UNKNOWN = -1.0
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
-class FeSEM(Clustering):
+class FeSEM(SeveralModels):
     """A participant trains the model that is nearest to its own last one, by Euclidean distance over all of θ.
 
     All models start alike; clients that take part for the first time are dealt out to them at random, as evenly as
     possible.
-
-    Attributes:
-        clusters: K ≥ 1 models.
     """
 
     keeps_last: ClassVar[bool] = True
 
-    clusters: Annotated[int, Ge(1)]
+    def chosen(self, place: Place, turn: Turn) -> Choice:
+        models = turn.models
 
-    @property
-    def several(self) -> bool:
-        return True
-
-    @property
-    def initial_models(self) -> int:
-        return self.clusters
-
-    def chosen(
-        self,
-        place: Place,
-        round: int,
-        cohort: torch.Tensor,
-        models: Sequence[torch.Tensor],
-        membership: torch.Tensor,
-        memory: ClientMemory,
-    ) -> Choice:
         def distances(client: int) -> torch.Tensor:
-            held = memory.held.get(client, {})
+            held = turn.memory.held.get(client, {})
             if LAST not in held:
                 return torch.full((len(models),), UNKNOWN)
             last = held[LAST].to(models[0])
             return torch.stack([(model - last).square().sum() for model in models]).cpu()
 
-        found = place.asked(cohort, distances)
+        found = place.asked(turn.cohort, distances)
         clusters = found.argmin(1)
         new = (found == UNKNOWN).all(1).nonzero().flatten()
-        order = torch.randperm(len(new), generator=generator(place.seed, "clusters/first", round))
+        order = torch.randperm(len(new), generator=generator(place.seed, "clusters/first", turn.round))
         clusters[new[order]] = torch.arange(len(new)) % len(models)
-        membership = membership.clone()
-        membership[cohort] = one_hot(clusters, len(models))
-        return Choice(membership)
+        return Choice(reassigned(turn, clusters))

@@ -28,10 +28,12 @@ class Inferred(LabelClusters):
 
     The same local models are then averaged within their clusters, so that the round counts.
 
-    By labels, a client has those whose logits its training has raised above the labels' mean. A step of SGD moves the
-    logit of c by a multiple of [y = c] − p_c: it lowers a label that the client lacks in every step, and raises one
-    that it has until p_c is the label's share. So labels count that are more frequent than the common model expects
-    (about 1/C), however different the shares; of a client with equal shares of all labels some rise by chance.
+    By labels, a client has those whose logits the training of its head has raised. For a sample with embedding h, a
+    step of SGD adds a multiple of ([y = c] − p_c) h to row c of the head. Where no coordinate of an embedding is
+    negative, as after ReLU, that lowers the logit of a label that the client lacks in every step and whatever the
+    input, and raises that of one it has until p_c is the label's share. So those labels count that are more frequent
+    than the common model expects (about 1/C), however different their shares; of a client with equal shares of all
+    labels some rise by chance.
     """
 
     infers: ClassVar[bool] = True
@@ -41,19 +43,19 @@ class Inferred(LabelClusters):
         """v_k, what a client's model tells of the shares of its labels, float64 ``[C]``."""
 
     @abstractmethod
-    def logits(self, place: Place, model: torch.Tensor) -> torch.Tensor:
-        """What a model ``[P]`` answers, whatever it is shown, float64 ``[C]``; softmax ignores their mean."""
+    def moved(self, place: Place, initial: torch.Tensor, sent: Sent) -> torch.Tensor:
+        """By how much the training of its head has moved a client's logits, float64 ``[C]``."""
 
     def before(self, place: Place) -> torch.Tensor | None:
         check_number(self.clusters, len(place.clients))
         return None
 
     def told(self, place: Place, initial: torch.Tensor, sent: Sent) -> torch.Tensor:
-        return self.logits(place, sent.model) if self.by == "labels" else self.distribution(place, initial, sent)
+        return (self.moved if self.by == "labels" else self.distribution)(place, initial, sent)
 
-    def inferred(self, place: Place, initial: torch.Tensor, told: torch.Tensor) -> torch.Tensor:
+    def inferred(self, place: Place, told: torch.Tensor) -> torch.Tensor:
         if self.by == "labels":
-            return self.membership(evenly(self.labels(told - self.logits(place, initial))), place.seed)
+            return self.membership(evenly(self.labels(told)), place.seed)
         # Of a client whose training diverged nothing is known.
         known = told.isfinite().all(1, keepdim=True)
         return self.membership(torch.where(known, told, 1 / told.shape[1]), place.seed)
@@ -62,7 +64,7 @@ class Inferred(LabelClusters):
         """Which labels each client has, bool ``[N, C]``, by how its training has moved the logits ``[N, C]``; none for
         one whose training diverged.
         """
-        return moved > moved.mean(1, keepdim=True)
+        return moved > 0
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -79,19 +81,26 @@ class RandomInputs(Inferred):
     inputs: Annotated[int, Ge(1)]
 
     def distribution(self, place: Place, initial: torch.Tensor, sent: Sent) -> torch.Tensor:
-        return self._mean(place, sent.model, lambda logits: torch.softmax(logits, 1))
+        network = place.network.network
+        return self._mean(place, sent.model, lambda inputs: torch.softmax(network(inputs), 1))
 
-    def logits(self, place: Place, model: torch.Tensor) -> torch.Tensor:
-        return self._mean(place, model, lambda logits: logits)
+    def moved(self, place: Place, initial: torch.Tensor, sent: Sent) -> torch.Tensor:
+        layout = place.network.layout
+        after, before = (
+            layout.head_rows(model[layout.head], with_bias=True).double().cpu() for model in (sent.model, initial)
+        )
+        embedding = self._mean(place, sent.model, place.network.network.get_submodule("encoder"))
+        known = torch.nn.functional.pad(embedding, (0, after.shape[1] - len(embedding)), value=1.0)  # 1 for the bias
+        return (after - before) @ known
 
     def _mean(self, place: Place, model: torch.Tensor, outputs: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
-        """The mean of a function of the logits ``[n, C]`` on the random inputs, float64 ``[C]``."""
+        """The mean of what a network makes ``[n, m]`` of the random inputs, once it is this model, float64 ``[m]``."""
         network, samples = place.network, place.samples
         network.load(model)
-        module = network.network.eval()
+        network.network.eval()
         example = samples.encoding(samples.inputs[:1])
         draw = generator(place.seed, "clusters/inputs")
-        total = torch.zeros(network.layout.classes, dtype=torch.float64)
+        total = torch.zeros((), dtype=torch.float64)
         with torch.no_grad():
             for first in range(0, self.inputs, NOISE_BATCH):
                 shape = (min(NOISE_BATCH, self.inputs - first), *example.shape[1:])
@@ -99,7 +108,7 @@ class RandomInputs(Inferred):
                     noise = torch.rand(shape, generator=draw)
                 else:
                     noise = torch.randint(int(samples.inputs.max()) + 1, shape, generator=draw)
-                total += outputs(module(noise.to(samples.device))).sum(0).cpu()
+                total = total + outputs(noise.to(samples.device)).sum(0).double().cpu()
         return total / self.inputs
 
 
@@ -120,14 +129,15 @@ class BiasMovement(Inferred):
         return super().before(place)
 
     def distribution(self, place: Place, initial: torch.Tensor, sent: Sent) -> torch.Tensor:
-        after, before = self.logits(place, sent.model), self.logits(place, initial)
+        layout = place.network.layout
         if self.formula == "softmax_bias":
-            return torch.softmax(after, 0)
+            return torch.softmax(bias_of(sent.model, layout), 0)
         rate = sent.rate * sent.steps / (1 - place.local.momentum)
-        return (after - before) / rate + torch.softmax(before, 0)
+        return self.moved(place, initial, sent) / rate + torch.softmax(bias_of(initial, layout), 0)
 
-    def logits(self, place: Place, model: torch.Tensor) -> torch.Tensor:
-        return bias_of(model, place.network.layout)
+    def moved(self, place: Place, initial: torch.Tensor, sent: Sent) -> torch.Tensor:
+        layout = place.network.layout
+        return bias_of(sent.model, layout) - bias_of(initial, layout)
 
 
 def bias_of(model: torch.Tensor, layout: Layout) -> torch.Tensor:

@@ -17,9 +17,9 @@ from fedrun.recipe import STRICT
 class LabelClusters(Clustering):
     """K-means on one vector v_k ``[C]`` per client, which says of its labels what is known.
 
-    Where all clients have about the same number of labels, as in #C = 2, K-means on shares has many solutions of nearly
-    the same inertia: shares that differ by a thousandth lead to other clusters. Which labels a client has can be known
-    exactly, and clusters then agree however it came to be known.
+    Where clients have few labels drawn at random, as in #C = 2, K-means has many solutions of nearly the same inertia:
+    small errors of the shares, or other starts, lead to other clusters. Which labels a client has can be inferred
+    exactly, and what is exact has the same clusters as the truth; a single mistake can lead to others here, too.
 
     Attributes:
         clusters: K ≥ 1; None: where the curve of K-means inertias bends most.

@@ -14,6 +14,7 @@ import torch
 from fedrun.datasets.augmentation import UNIFORMS, draws
 from fedrun.executors.base import IDLE, MOMENTUM, Executor, Progress, Task, Visit, Workplace
 from fedrun.executors.stacked import Drop, Passed, StackedPerceptron
+from fedrun.models.parallel_encoders import OutsideEncoder
 from fedrun.precision import computing
 from fedrun.randomness import generator
 from fedrun.strategies.base import ClientHalf, ClientInfo, Vectors
@@ -28,7 +29,12 @@ VECTORS = 8
 CPU_BYTES = 2**30
 """Of main memory for a group's vectors; on a GPU it is a quarter of its memory."""
 
-UNSUPPORTED = (torch.nn.modules.batchnorm._BatchNorm, torch.nn.RNNBase, torch.nn.modules.dropout._DropoutNd)
+UNSUPPORTED = (
+    torch.nn.modules.batchnorm._BatchNorm,
+    torch.nn.RNNBase,
+    torch.nn.modules.dropout._DropoutNd,
+    OutsideEncoder,  # it may have such layers
+)
 
 
 class Vectorized(Executor):

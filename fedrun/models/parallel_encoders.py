@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 
@@ -16,6 +16,21 @@ class ParallelEncoders(torch.nn.Module):
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         return torch.cat([encoder(inputs) for encoder in self.encoders], dim=-1)
+
+
+class OutsideEncoder(torch.nn.Module):
+    """An encoder that is no part of the network: none of its tensors is trained, averaged or sent.
+
+    Args:
+        embed: inputs ``[B, ...]``, and whether the network is in training mode, to embeddings ``[B, d]``.
+    """
+
+    def __init__(self, embed: Callable[[torch.Tensor, bool], torch.Tensor]) -> None:
+        super().__init__()
+        self._embed = embed
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self._embed(inputs, self.training)
 
 
 def side_by_side(encoders: Sequence[torch.nn.Module]) -> torch.nn.Module:

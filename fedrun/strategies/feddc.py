@@ -17,13 +17,10 @@ from fedrun.strategies.base import (
     CohortUpdate,
     Pull,
     Round,
-    Senders,
-    ServerHalf,
     ServerState,
     Vectors,
-    uniform,
 )
-from fedrun.strategies.feddyn import DRIFT, mean_drift, without_drift
+from fedrun.strategies.feddyn import DRIFT, FedDynServer
 
 GRADIENT = "gradient"
 """The gradient state: G on its way down, ΔG_k on its way up, g_k in a client's memory."""
@@ -66,7 +63,7 @@ class FedDCClient(ClientHalf):
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
-class FedDCServer(ServerHalf):
+class FedDCServer(FedDynServer):
     """The plain mean of the participants' models, moved by the mean drift of all clients; G follows the clients."""
 
     @property
@@ -84,20 +81,12 @@ class FedDCServer(ServerHalf):
     def init(self, model: torch.Tensor, layout: Layout, clients: int) -> ServerState:
         return ServerState(model, {name: model.new_zeros(layout.trainable) for name in (DRIFT, GRADIENT)})
 
-    def weights(self, state: ServerState, senders: Senders) -> torch.Tensor:
-        return uniform(senders)
-
-    def mean_model(self, state: ServerState, layout: Layout) -> torch.Tensor:
-        return without_drift(state, layout)
-
     def broadcast(self, state: ServerState) -> Vectors:
         return {MODEL: state.model, GRADIENT: state.slots[GRADIENT]}
 
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         # w ← mean_S y_k + mean_N h_k;  G ← G + (1/N) Σ_S ΔG_k
-        drift = mean_drift(state, update, round)
-        model = update.mean[MODEL].clone()
-        model[: round.layout.trainable] += drift
+        after, metrics = super().aggregate(state, update, round)
         share = len(update.clients) / round.clients
         gradient = state.slots[GRADIENT] + share * update.mean[GRADIENT]
-        return ServerState(model, {**state.slots, DRIFT: drift, GRADIENT: gradient}), {}
+        return ServerState(after.model, {**after.slots, GRADIENT: gradient}), metrics

@@ -77,25 +77,15 @@ class FedDynServer(ServerHalf):
         return uniform(senders)
 
     def mean_model(self, state: ServerState, layout: Layout) -> torch.Tensor:
-        return without_drift(state, layout)
+        model = state.model.clone()  # as it was before the mean drift was added
+        model[: layout.trainable] -= state.slots[DRIFT]
+        return model
 
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
-        # w ← mean_S y_k + mean_N h_k; buffers are averaged
-        drift = mean_drift(state, update, round)
+        # h_k gains y_k − w if k took part;  w ← mean_S y_k + mean_N h_k; buffers are averaged
+        trainable = round.layout.trainable
         model = update.mean[MODEL].clone()
-        model[: round.layout.trainable] += drift
+        moved = model[:trainable] - state.model[:trainable]
+        drift = state.slots[DRIFT] + len(update.clients) / round.clients * moved
+        model[:trainable] += drift
         return ServerState(model, {**state.slots, DRIFT: drift}), {}
-
-
-def without_drift(state: ServerState, layout: Layout) -> torch.Tensor:
-    """The global model ``[P]`` as it was before the mean drift was added."""
-    model = state.model.clone()
-    model[: layout.trainable] -= state.slots[DRIFT]
-    return model
-
-
-def mean_drift(state: ServerState, update: CohortUpdate, round: Round) -> torch.Tensor:
-    """The mean over all N clients of h_k after the round, ``[T]``: h_k gains y_k − w if k took part."""
-    trainable = round.layout.trainable
-    moved = update.mean[MODEL][:trainable] - state.model[:trainable]
-    return state.slots[DRIFT] + len(update.clients) / round.clients * moved

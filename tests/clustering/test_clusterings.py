@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from fedrun.client_memory import ClientMemory
-from fedrun.clustering.base import Sent
+from fedrun.clustering.base import Sent, Turn
 from fedrun.clustering.fedsoft import importance
 from fedrun.clustering.label_clusters import evenly
 from fedrun.config import option
@@ -151,31 +151,39 @@ def test_clients_of_which_nothing_is_known_are_even():
 
 def labels_told(half, place, before, models):
     """The labels that a clustering finds in clients' first models."""
-    local = replace(half, by="labels")
-    told = torch.stack([local.told(place, before, Sent(model, 1, 0.1)) for model in models])
-    return local.labels(told - local.logits(place, before))
+    half = replace(half, by="labels")
+    return half.labels(torch.stack([half.told(place, before, Sent(model, 1, 0.1)) for model in models]))
 
 
-def test_labels_whose_bias_has_risen_above_the_mean(simulation, place):
+def test_labels_whose_bias_has_risen(simulation, place):
     before = random_models(simulation, 1)[0]
-    moves = {(0.4, -0.1, -0.3): {0}, (0.3, 0.1, -0.4): {0, 1}, (2.4, 1.9, 1.7): {0}, (float("nan"), 1.0, 0.0): set()}
+    moves = {(0.4, -0.1, -0.3): {0}, (0.3, 0.1, -0.4): {0, 1}, (float("nan"), float("nan"), -1.0): set()}
     after = [torch.cat([before[:-3] * 9, before[-3:] + torch.tensor(move)]) for move in moves]
     for formula in ("published", "softmax_bias"):
         found = labels_told(option("strategy/clustering", "bias_movement", formula=formula), place, before, after)
         assert [{c for c in range(3) if row[c]} for row in found] == list(moves.values())
 
 
-def test_labels_whose_answers_to_random_inputs_have_risen(simulation, place):
-    before, *after = random_models(simulation, 5)
+@pytest.mark.parametrize("bias", [True, False])
+def test_labels_whose_logits_for_random_inputs_the_head_has_raised(make_experiment, bias):
+    def build(spec):
+        encoder = nn.Sequential(nn.Flatten(), nn.Linear(16, 6), nn.ReLU())
+        return nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(6, spec.classes, bias=bias)))
+
+    simulation = Simulation(make_experiment(network=build))
+    before, *after = random_models(simulation, 6)
     half = option("strategy/clustering", "random_inputs", inputs=700)
-    found = labels_told(half, place, before, after)
-    draw = generator(place.seed, "clusters/inputs")
+    found = labels_told(half, simulation._place, before, after)
+    draw = generator(0, "clusters/inputs")
     noise = torch.cat([torch.rand(500, 1, 4, 4, generator=draw), torch.rand(200, 1, 4, 4, generator=draw)])
-    start = network_of(simulation, before)(noise)
-    for row, model in zip(found, after, strict=True):
-        risen = (network_of(simulation, model)(noise) - start).mean(0)
-        assert row.tolist() == (risen > risen.mean()).tolist()
-    assert 0 < found.sum() < 12
+    networks = [build(simulation.dataset.spec) for _ in range(6)]
+    for network, model in zip(networks, [before, *after], strict=True):
+        network.load_state_dict(simulation.network.layout.views(model))
+    for row, network in zip(found, networks[1:], strict=True):
+        embeddings = network.encoder(noise)
+        risen = (network.head(embeddings) - networks[0].head(embeddings)).mean(0)
+        assert row.tolist() == (risen > 0).tolist()
+    assert 0 < found.sum() < 15
 
 
 @pytest.mark.parametrize("name", ["random_inputs", "bias_movement"])
@@ -215,7 +223,7 @@ def test_ifca_chooses_the_least_loss(simulation, place):
     models, cohort = random_models(simulation, 2), torch.tensor([4, 1, 0, 5])
     before = torch.zeros(6, 2, dtype=torch.float64)
     choice = option("strategy/clustering", "ifca", clusters=2).chosen(
-        place, 0, cohort, models, before, ClientMemory((), 0)
+        place, Turn(0, cohort, models, before, ClientMemory((), 0))
     )
     for client in range(6):
         x, y = place.samples.gather(place.clients[client])
@@ -240,7 +248,7 @@ def test_fedsoft_votes_by_samples_every_second_round(simulation, place):
     half = option("strategy/clustering", "fedsoft", clusters=3)
     before = torch.zeros(6, 3, dtype=torch.float64)
     before[1] = torch.tensor([0.5, 0.5, 0.5])
-    even, odd = (half.chosen(place, round, cohort, models, before, ClientMemory((), 0)) for round in (2, 3))
+    even, odd = (half.chosen(place, Turn(round, cohort, models, before, ClientMemory((), 0))) for round in (2, 3))
     for client in (1, 4):
         x, y = place.samples.gather(place.clients[client])
         losses = [
@@ -261,7 +269,7 @@ def test_fesem_joins_the_nearest_centre(place):
     memory = ClientMemory((LAST,), 1, {1: {LAST: torch.tensor([2.0])}, 4: {LAST: torch.tensor([9.0])}})
     half = option("strategy/clustering", "fesem", clusters=2)
     none = torch.zeros(6, 2, dtype=torch.float64)
-    choice = half.chosen(place, 1, torch.tensor([4, 1]), models, none, memory)
+    choice = half.chosen(place, Turn(1, torch.tensor([4, 1]), models, none, memory))
     assert choice.membership[[1, 4]].tolist() == [[1, 0], [0, 1]]
-    everyone = half.chosen(place, 0, torch.arange(6), models, none, ClientMemory((LAST,), 1)).membership
+    everyone = half.chosen(place, Turn(0, torch.arange(6), models, none, ClientMemory((LAST,), 1))).membership
     assert everyone.sum(0).tolist() == [3, 3]  # newcomers are dealt out evenly

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from fedrun.config import build_experiment, compose, option
 from fedrun.errors import InputError
 from fedrun.experiment import ClusteredStrategy
 from fedrun.models.parallel_encoders import ParallelEncoders
-from fedrun.randomness import generator
+from fedrun.randomness import address, generator
 from fedrun.selection import select
 from fedrun.session import run
 from fedrun.simulation import Simulation
@@ -124,16 +125,16 @@ class NaiveFedConcat:
     data: list[tuple[torch.Tensor, torch.Tensor]]
     clients: NaiveClients
     seed: int
+    encoders_train: bool = False
 
     def encoder_round(self, index: int, cohort: list[int]) -> None:
         for cluster, network in enumerate(self.networks):
             members = [client for client in cohort if self.clusters[client] == cluster]
-            trained = [
-                self.clients.train(network, *self.data[client], generator(self.seed, "batches", index, client), index)[
-                    0
-                ]
-                for client in members
-            ]
+            trained = []
+            for client in members:
+                torch.manual_seed(address(self.seed, "forward", index, client))  # for dropout
+                order = generator(self.seed, "batches", index, client)
+                trained.append(self.clients.train(network, *self.data[client], order, index)[0])
             if trained:
                 sizes = [float(len(self.data[client][1])) for client in members]
                 network.load_state_dict(weighted_mean(trained, sizes), strict=False)
@@ -141,6 +142,16 @@ class NaiveFedConcat:
     def features(self, inputs: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
             return torch.cat([network.eval().encoder(inputs) for network in self.networks], 1)
+
+    def features_in_training(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Of encoders in training mode, whose running statistics are put back afterwards."""
+        parts = []
+        for network in self.networks:
+            before = copy.deepcopy(network.state_dict())
+            with torch.no_grad():
+                parts.append(network.train().encoder(inputs))
+            network.load_state_dict(before)
+        return torch.cat(parts, 1)
 
     def begin(self) -> None:
         """The wide head: the clusters' heads side by side, the sum of their biases."""
@@ -152,35 +163,56 @@ class NaiveFedConcat:
 
     def classifier_round(self, index: int, cohort: list[int], steps: int) -> None:
         trained = []
+        features = self.features_in_training if self.encoders_train else self.features
         for client in cohort:
+            torch.manual_seed(address(self.seed, "forward", index, client))
             head, (inputs, labels) = copy.deepcopy(self.head), self.data[client]
             order = torch.randperm(len(labels), generator=generator(self.seed, "batches", index, client))
             optimizer = torch.optim.SGD(head.parameters(), lr=self.clients.lr, momentum=self.clients.momentum)
             for batch in order.split(self.clients.batch_size)[:steps]:
                 optimizer.zero_grad()
-                nn.functional.cross_entropy(head(self.features(inputs[batch])), labels[batch]).backward()
+                nn.functional.cross_entropy(head(features(inputs[batch])), labels[batch]).backward()
                 optimizer.step()
             trained.append(head)
         self.head.load_state_dict(weighted_mean(trained, [1.0] * len(cohort)))
 
 
-@pytest.mark.parametrize("network", NETWORKS)
-@pytest.mark.parametrize("features", ["cached", "recomputed"])
-def test_two_encoder_and_two_classifier_rounds(make_experiment, network, features):
+def dropout(spec):
+    encoder = nn.Sequential(nn.Flatten(), nn.Linear(16, 6), nn.ReLU(), nn.Dropout(0.5))
+    return nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(6, spec.classes)))
+
+
+@pytest.mark.parametrize("build", [mlp, NETWORKS["batch_norm"], dropout])
+@pytest.mark.parametrize(
+    ("features", "mode", "executor"),
+    [
+        ("cached", "eval", "in_process"),
+        ("recomputed", "eval", "in_process"),
+        ("auto", "train", "in_process"),
+        ("recomputed", "train", "vectorized"),
+    ],
+)
+def test_two_encoder_and_two_classifier_rounds(make_experiment, build, features, mode, executor):
     strategy = fedconcat(rounds=2, initial="clusters", clusters=3)
-    strategy = replace(strategy, post_training=replace(strategy.post_training, features=features))
+    strategy = replace(strategy, post_training=replace(strategy.post_training, features=features, encoder_mode=mode))
     local = {"momentum": 0.9, "lr": 0.05}
     experiment = make_experiment(
-        network=NETWORKS[network], strategy=strategy, clients_per_round=4, rounds=4, local=local
+        network=build,
+        strategy=strategy,
+        clients_per_round=4,
+        rounds=4,
+        local=local,
+        hardware={"executor": executor},
     )
     simulation = Simulation(experiment)
     state = simulation.initial()
     naive = NaiveFedConcat(
-        [network_of(simulation, NETWORKS[network]) for _ in range(3)],
+        [network_of(simulation, build) for _ in range(3)],
         state.membership.argmax(1).tolist(),
         data_of(simulation),
         NaiveClients(**local),
         0,
+        encoders_train=mode == "train",
     )
     for index in range(4):
         state, _ = simulation.advance(state)
@@ -198,9 +230,19 @@ def test_two_encoder_and_two_classifier_rounds(make_experiment, network, feature
     torch.testing.assert_close(head["head.weight"], naive.head.weight.detach(), rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(head["head.bias"], naive.head.bias.detach(), rtol=1e-5, atol=1e-6)
     inputs = simulation.dataset.inputs[60:].float() / 255
-    predictions = naive.head(naive.features(inputs)).argmax(1)
+    predictions = naive.head(naive.features(inputs)).argmax(1)  # tests are made in evaluation mode
     expected = (predictions == simulation.dataset.targets[60:]).double().mean().item()
     assert simulation.test(state)["test/accuracy"] == pytest.approx(expected)
+
+
+def test_encoders_in_training_mode_are_served_in_process(make_experiment, caplog):
+    strategy = fedconcat(rounds=1, clusters=2)
+    strategy = replace(strategy, post_training=replace(strategy.post_training, encoder_mode="train"))
+    simulation = Simulation(
+        make_experiment(network=mlp, strategy=strategy, rounds=2, hardware={"executor": "vectorized"})
+    )
+    after(simulation, 2)
+    assert "executor=vectorized does not support a model with OutsideEncoder layers" in caplog.text
 
 
 def test_at_most_three_steps_and_the_plain_mean(make_experiment):
@@ -302,7 +344,8 @@ def test_costs_follow_the_paper(make_experiment, clustering, reported):
     "strategy",
     [
         ("strategy=fedconcat", "strategy.clustering.balanced=true"),
-        ("strategy=fedconcat_id", "strategy.clustering.inputs=50"),
+        ("strategy=fedconcat_id", "strategy.clustering.inputs=50", "strategy.clustering.by=labels"),
+        ("strategy=fedconcat", "strategy.post_training.encoder_mode=train", "model.dropout=0.5"),
         ("strategy=fesem", "strategy/post_training=classifier", "hardware.client_memory_gb=0.0"),
     ],
 )
@@ -356,6 +399,13 @@ def test_refused_before_the_first_round(make_experiment):
         (("strategy=ifca", "strategy/server=fedumf"), "does not go with clusters"),
         (("strategy=ifca", "strategy/client=fedsoft"), "needs 'centres' from the server"),
         (("strategy=fedconcat", "appeal=warmup"), "choose appeal=none"),
+        (
+            (
+                "strategy=fedconcat",
+                *(f"strategy.post_training.{key}" for key in ("encoder_mode=train", "features=cached")),
+            ),
+            r"features=cached: with strategy.post_training.encoder_mode=train .* allowed: recomputed, auto",
+        ),
         (("strategy=ifca", "population.test_share=0.2", "evaluation.tuning_steps=3"), "needs one global model"),
     ],
 )
