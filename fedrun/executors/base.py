@@ -248,6 +248,7 @@ class Executor(ABC):
         gathering = Gathering(self.workplace, server, state, task)
         for visit in self.visits(task, progress):
             gathering.add(visit)
+            del visit  # its vectors need not live on while the next client trains
         update = gathering.result()
         counted = replace(
             update,
@@ -274,6 +275,7 @@ class Executor(ABC):
             if moved.sum().isfinite():
                 client = int(task.cohort[visit.position])
                 changes[client] = {**task.memory.held.get(client, {}), **task.memory.keep({IDLE: moved})}
+            del visit, moved
         return task.memory.updated(changes)
 
 

@@ -45,7 +45,8 @@ class FedDynClient(ClientHalf):
 
     def constants(self, received: Vectors, memory: Vectors, client: ClientInfo) -> Vectors:
         alpha = self.alpha / client.share
-        return {"alpha": alpha, "shift": alpha * (memory[DRIFT] - received[MODEL][..., : client.trainable])}
+        shift = memory[DRIFT] - received[MODEL][..., : client.trainable]
+        return {"alpha": alpha, "shift": shift.mul_(alpha)}
 
     def pull(self, constants: Vectors) -> Pull | None:
         # g(y) + α_k (h_k − w) + α_k y
@@ -56,7 +57,7 @@ class FedDynClient(ClientHalf):
     ) -> tuple[Vectors, Vectors]:
         # h_k ← h_k + (y_k − w)
         moved = model[..., : client.trainable] - received[MODEL][..., : client.trainable]
-        return {MODEL: model}, {DRIFT: memory[DRIFT] + moved}
+        return {MODEL: model}, {DRIFT: moved.add_(memory[DRIFT])}
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -98,4 +99,4 @@ def mean_drift(state: ServerState, update: CohortUpdate, round: Round) -> torch.
     """The mean over all N clients of h_k after the round, ``[T]``: h_k gains y_k − w if k took part."""
     trainable = round.layout.trainable
     moved = update.mean[MODEL][:trainable] - state.model[:trainable]
-    return state.slots[DRIFT] + len(update.clients) / round.clients * moved
+    return state.slots[DRIFT].add(moved, alpha=len(update.clients) / round.clients)
