@@ -256,6 +256,7 @@ class Executor(ABC):
         gathering = Gathering(self.workplace, server, state, task)
         for visit in self.visits(task, progress):
             gathering.add(visit)
+            del visit  # its vectors need not live on while the next client trains
         update = self.with_costs(gathering.result(), task)
         # A displacement lasts for one round, also where the round did not accept what was made of it.
         spent = {
@@ -285,6 +286,7 @@ class Executor(ABC):
             if moved.sum().isfinite():
                 client = int(task.cohort[visit.position])
                 changes[client] = {**task.memory.held.get(client, {}), **task.memory.keep({IDLE: moved})}
+            del visit, moved
         return task.memory.updated(changes)
 
 
