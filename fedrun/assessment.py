@@ -172,11 +172,11 @@ class Assessment:
 
     def _accuracy_of_means(self, state: State) -> Metrics:
         """The test accuracy of the mean of the models of the last participants, and of all clients' last models."""
-        clients = range(len(self.federation.train))
-        last = [state.memory.held.get(client, {}).get(LAST) for client in clients]
-        total = torch.zeros_like(self._initial_model)
-        for model in last:
+        clients, total = len(self.federation.train), torch.zeros_like(self._initial_model)
+        for client in self._own_clients(state, LAST):
+            model = state.memory.held.get(client, {}).get(LAST)
             total += self._initial_model if model is None else model.to(total)
+        self._ranks.add_up(total)
         participants = self.experiment.strategy.server.mean_model(state.server, self.network.layout)
 
         def accuracy(model: torch.Tensor) -> float:
@@ -186,7 +186,7 @@ class Assessment:
         tested = self.federation.tested
         return {
             f"{tested}/accuracy_of_participants": accuracy(participants),
-            f"{tested}/accuracy_of_all": accuracy(total / len(last)),
+            f"{tested}/accuracy_of_all": accuracy(total / clients),
         }
 
     def results(self, state: State, indices: torch.Tensor) -> SampleResults:
@@ -207,9 +207,8 @@ class Assessment:
         ranks, size = self._ranks, self.experiment.evaluation.batch_size
         if ranks.count == 1:
             return self._evaluate(models, indices)
-        batches = -(-len(indices) // size)
-        bounds = [size * (batches * rank // ranks.count) for rank in (ranks.number, ranks.number + 1)]
-        own, nothing = indices[slice(*bounds)], torch.zeros(0)
+        batches = ranks.part(-(-len(indices) // size))
+        own, nothing = indices[size * batches.start : size * batches.stop], torch.zeros(0)
         found = self._evaluate(models, own) if len(own) else SampleResults(nothing, nothing.long(), nothing.long())
         return joined(ranks.gathered(found))
 
@@ -292,18 +291,21 @@ class Assessment:
         return [half.own_model(everything[0], kept.to(everything[0]), self.network.layout)]
 
     def _by_client(self, state: State, measure: Callable[[int, list[torch.Tensor]], T]) -> list[T]:
-        """Measure, for every client, the models that serve it.
+        """Measure, for every client, the models that serve it."""
+        own = self._own_clients(state, self.experiment.strategy.client.personal)
+        measured = {client: measure(client, self._serving(state, client)) for client in own}
+        everywhere = {client: found for part in self._ranks.gathered(measured) for client, found in part.items()}
+        return [everywhere[client] for client in range(len(self.federation.train))]
 
-        Each rank measures for the clients whose own models it holds, and for its part of those that have none.
+    def _own_clients(self, state: State, name: str | None) -> list[int]:
+        """The clients, ascending, that this rank is to look at: those that remember something of this name here, and
+        its part of those that do so nowhere.
         """
-        ranks, everyone = self._ranks, range(len(self.federation.train))
-        name = self.experiment.strategy.client.personal
+        ranks = self._ranks
         held = [client for client, vectors in state.memory.held.items() if name in vectors]
         holder = {client: rank for rank, clients in enumerate(ranks.gathered(held)) for client in clients}
-        own = [client for client in everyone if holder.get(client, client % ranks.count) == ranks.number]
-        measured = {client: measure(client, self._serving(state, client)) for client in own}
-        everywhere = {client: found for part in ranks.gathered(measured) for client, found in part.items()}
-        return [everywhere[client] for client in everyone]
+        everyone = range(len(self.federation.train))
+        return [client for client in everyone if holder.get(client, client % ranks.count) == ranks.number]
 
     def _personal_results(self, state: State, own: Shares) -> SampleResults:
         """The models that serve each client on some samples of the client's own, in their order."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from fedrun.deferred import defer
 from fedrun.errors import InputError, RunError
-from fedrun.ranks import ALONE, START, RankLostError, Ranks, join, launched
+from fedrun.ranks import ALONE, START, RankLostError, Ranks, StoppedError, join, launched
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -43,7 +43,7 @@ def main() -> None:
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # a lost connection is told in one line, not in forty
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises its errors instead of printing them over many lines
     sys.argv[1:] = options_first(sys.argv[1:])
-    if not launched():  # torchrun has its own use for the signal
+    if not launched():  # ranks stop together, or not at all: see fedrun.ranks
         signal.signal(signal.SIGTERM, _terminate)
     sys.exit(_guarded())
 
@@ -132,6 +132,8 @@ def _ended(ranks: Ranks, error: InputError | RunError) -> int:
         print(f"fedrun: {error}", file=sys.stderr, flush=True)
     if ranks.leave(str(error), isinstance(error, RankLostError)):
         print(f"fedrun: {error}", file=sys.stderr, flush=True)
+    if isinstance(error, StoppedError):
+        return error.status
     return BAD_INPUT if isinstance(error, InputError) else FAILED
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass as value
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 from annotated_types import Ge, Gt, Le
@@ -29,12 +29,14 @@ class Evaluation:
             where the machine has instructions for it; losses then differ from the third digit on, and a few predictions
             with them. Models that clients have trained for themselves are always evaluated in float32.
         train_clients: at the end of a run, also evaluate the final model on every training client's own samples, for
-            ``clients.parquet``.
+            ``clients.parquet``. ``auto``: where the run has trained on three times as many samples or more, so that
+            this takes no more than a ninth of that time.
         adaptive: test a model only until it is clear that it has not reached the lowest target that is still to be
             reached; the last round's is tested fully. Rounds to the targets are those of full evaluations. Other
             metrics are known where an evaluation was full; where it was not, there is ``test/accuracy_estimate``.
-        miss_probability: with ``adaptive``, of overlooking that a round has reached a target; 0: never, at some ten
-            times the cost.
+        full_every: with ``adaptive``, test fully after every this many rounds, too; None: do not.
+        miss_probability: with ``adaptive``, of overlooking the round that first reaches a target, for each target of a
+            run; 0: never, at many times the cost.
         tuning_steps: also evaluate every client after it has adapted the model by this many SGD steps on its own
             training samples; 0: do not.
         tuning_lr: learning rate of those steps; None: ``local.lr``.
@@ -46,8 +48,9 @@ class Evaluation:
     every: Annotated[int, Ge(1)]
     batch_size: Annotated[int, Ge(1)]
     precision: Precision
-    train_clients: bool
+    train_clients: bool | Literal["auto"]
     adaptive: bool
+    full_every: Annotated[int, Ge(1)] | None
     miss_probability: Annotated[float, Ge(0), Le(0.01)]
     tuning_steps: Annotated[int, Ge(0)]
     tuning_lr: Annotated[float, Gt(0)] | None

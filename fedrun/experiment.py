@@ -184,7 +184,8 @@ class Experiment:
         self._check_adaptive()
         self._check_stages()
         self._check_uploads()
-        self._check_distributed()
+        if self.hardware.distributed and self.study is not None:
+            raise InputError("hardware=distributed is for runs, and a study is computed by one process; choose another")
         if self.stop_at_targets and not self.targets:
             raise InputError("stop_at_targets=true needs at least one target, such as targets=[0.9]")
 
@@ -197,12 +198,10 @@ class Experiment:
                 "choose attack=none or attack=label_flip"
             )
         several = self.strategy.clusters().several or bool(self.strategy.afterwards().last_rounds(self.rounds))
-        if self.evaluation.client_means and (
-            MODEL not in client.sends or client.personal is not None or several or self.hardware.distributed
-        ):
+        if self.evaluation.client_means and (MODEL not in client.sends or client.personal is not None or several):
             raise InputError(
                 f"evaluation.client_means=true: allowed where clients send models (strategy.client={half}) for one "
-                "global model (no clusters, no models of their own), without hardware=distributed"
+                "global model (no clusters, no models of their own)"
             )
         if self.evaluation.tuning_steps and client.personal is not None and not client.communicates:
             raise InputError(
@@ -233,24 +232,15 @@ class Experiment:
                 "in a strategy with clusters; set it to 0"
             )
 
-    def _check_distributed(self) -> None:
-        """Refuse what one process alone can carry out."""
-        if not self.hardware.distributed:
-            return
-        if self.study is not None:
-            raise InputError("hardware=distributed is for runs, and a study is computed by one process; choose another")
-        if self.strategy.clusters().several or self.strategy.afterwards().last_rounds(self.rounds):
-            raise InputError(
-                "hardware=distributed takes strategies with one global model and one stage, and this strategy has "
-                "clusters or a further stage; choose hardware=cpu or hardware=gpu"
-            )
-
     def _check_adaptive(self) -> None:
         """Refuse adaptive evaluation where it would find nothing, or save nothing."""
         if not self.evaluation.adaptive:
             return
         if not self.targets:
-            raise InputError("evaluation.adaptive=true looks for targets, and there are none; set targets=[0.9] or so")
+            raise InputError(
+                "evaluation.adaptive=true looks for targets, and there are none; set targets=[0.9] or so, or "
+                "evaluation.adaptive=false"
+            )
         if self.population.test_share or self.appeal.known or self.strategy.client.personal is not None:
             raise InputError(
                 "evaluation.adaptive=true is for one accuracy over all test samples, and this run evaluates every "

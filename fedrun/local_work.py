@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ import torch
 from fedrun.client_memory import ClientMemory
 from fedrun.clustering.base import Clustering, Place, Sent, Turn
 from fedrun.executors.base import Executor, Gathering, Progress, Task, Visit
-from fedrun.executors.distributed import Distributed
+from fedrun.executors.distributed import Team, nothing
 from fedrun.state import State
 from fedrun.strategies.base import CENTRES, MODEL, ClientHalf, CohortUpdate, ServerHalf, ServerState, Vectors
 
@@ -24,7 +25,7 @@ class Work:
         models: the M models, as they were broadcast.
         tasks: what the groups of the cohort that began at the same model were asked to do.
         updates: what each model is sent back; None: nothing, and so the model stays.
-        memory: what clients remember after it.
+        memory: what clients remember after it (of several ranks: this one's).
         membership: what each model counts for each client, ``[N, M]``; None: there are no clusters.
         client_samples: samples processed in training.
         forward_samples: samples processed by forward passes only.
@@ -71,9 +72,12 @@ def _mean(parts: Sequence[tuple[float, int]]) -> float:
 class LocalWork:
     """How rounds of local work are carried out.
 
+    All of a round's trainings, of whichever models, are shared out over the ranks together; each rank folds what its
+    own clients send into updates, and the ranks' updates of a model are combined into one.
+
     Attributes:
-        executor: trains clients.
-        team: carries out whole tasks: the executor, or those of several processes.
+        executor: trains this rank's clients.
+        team: the executors of all ranks.
         client: the strategy's client half.
         server: its server half.
         clustering: who belongs to which model.
@@ -82,7 +86,7 @@ class LocalWork:
     """
 
     executor: Executor
-    team: Executor | Distributed
+    team: Team
     client: ClientHalf
     server: ServerHalf
     clustering: Clustering
@@ -107,7 +111,7 @@ class LocalWork:
     def _nobody(self, models: int) -> torch.Tensor:
         return torch.zeros(len(self.place.clients), models, dtype=torch.float64)
 
-    def _task(self, state: State, model: int, cohort: torch.Tensor, memory: ClientMemory) -> Task:
+    def _task(self, state: State, model: int, cohort: torch.Tensor) -> Task:
         """What clients that begin at this model are asked to do."""
         wanted, server = self.client.needs | {MODEL}, state.models[model]
         received = {name: vector for name, vector in self.server.broadcast(server).items() if name in wanted}
@@ -117,66 +121,65 @@ class LocalWork:
             cohort=cohort,
             round=state.round,
             received=received,
-            memory=memory,
+            memory=state.memory,
             steps=self.server.steps(server, cohort, self.executor.usual_steps[cohort]),
             fusion=self.fusion(state.round),
         )
 
     def _divided(self, state: State, cohort: torch.Tensor, shares: torch.Tensor, progress: Progress) -> Work:
         """Every model is trained by the clients that belong to it alone."""
-        memory, done = state.memory, 0
-        updates: list[CohortUpdate | None] = []
-        tasks = []
-        for model, server in enumerate(state.models):
-            members = cohort[shares[:, model] > 0]
-            if not len(members):
-                updates.append(None)
-                continue
-            task = self._task(state, model, members, memory)
-            update, memory = self.team.run(self.server, server, task, _beyond(progress, done))
-            updates.append(update)
-            tasks.append(task)
-            done += len(members)
-        made = [update for update in updates if update is not None]
-        processed = sum(update.client_samples for update in made)
-        forward = sum(update.forward_samples for update in made)
-        return Work(state.models, tuple(tasks), tuple(updates), memory, None, processed, forward)
+        numbers, members = _grouped(cohort, shares.argmax(1))
+        tasks = [self._task(state, model, clients) for model, clients in zip(numbers, members, strict=True)]
+        mine = self.team.shares(tasks)
+        memory, updates = state.memory, {}
+        for model, share, each in zip(numbers, mine, _in_turn(progress, mine, len(cohort)), strict=True):
+            if len(share.cohort):
+                task = replace(share, memory=memory)
+                updates[model], memory = self.executor.run(self.server, state.models[model], task, each)
+        return self._work(state.models, tasks, cohort, shares, updates, memory)
 
     def _mixed(self, state: State, cohort: torch.Tensor, shares: torch.Tensor, progress: Progress) -> Work:
         """Every client begins at the model that counts most for it, and is folded into each by what that counts."""
         nearest = shares.argmax(1)
-        tasks: list[Task] = []
-        visits = []
-        for model in sorted(set(nearest.tolist())):
-            positions = (nearest == model).nonzero().flatten()
-            task = replace(self._task(state, model, cohort[positions], state.memory), mixture=shares[positions])
-            visits.append(self._placed(task, positions, _beyond(progress, sum(len(one.cohort) for one in tasks))))
-            tasks.append(task)
-        every = (visit for group in visits for visit in group)
-        return self._folded(state.models, tasks, cohort, every, shares)
-
-    def _placed(self, task: Task, positions: torch.Tensor, progress: Progress) -> Iterator[Visit]:
-        """A task's visits, with their positions in the whole cohort."""
-        for visit in self.executor.visits(task, progress):
-            yield replace(visit, position=int(positions[visit.position]))
+        tasks = [
+            replace(self._task(state, model, clients), mixture=shares[nearest == model])
+            for model, clients in zip(*_grouped(cohort, nearest), strict=True)
+        ]
+        mine = self.team.shares(tasks)
+        visits = (
+            visit
+            for share, each in zip(mine, _in_turn(progress, mine, len(cohort)), strict=True)
+            for visit in self._visits(share, each)
+        )
+        updates, memory = self._folded(state.models, mine, cohort, shares, visits)
+        return self._work(state.models, tasks, cohort, shares, updates, memory)
 
     def _inferring(self, state: State, cohort: torch.Tensor, progress: Progress) -> Work:
         """All clients train the one model; their models say who belongs where, and are averaged there."""
-        task, keep = self._task(state, 0, cohort, state.memory), state.memory.keep
+        task, keep, initial = self._task(state, 0, cohort), state.memory.keep, state.server.model
+        (share,) = mine = self.team.shares([task])
+        (each,) = _in_turn(progress, mine, len(cohort))
         visits = []
-        for visit in self.executor.visits(task, progress):
+        for client, visit in self._visits(share, each):
             uploads = keep(visit.uploads)
             kept = keep(visit.memory)
             start = task.received[MODEL]  # rather than a view into what a group of clients started at
-            visits.append(replace(visit, start=start, model=uploads[MODEL], uploads=uploads, memory=kept))
-        by_client = {int(cohort[visit.position]): visit for visit in visits}
+            visits.append((client, replace(visit, start=start, model=uploads[MODEL], uploads=uploads, memory=kept)))
         rate = self.place.local.rate(state.round)
-        sent = [Sent(by_client[client].model, by_client[client].trained.steps, rate) for client in sorted(by_client)]
-        membership = self.clustering.inferred(self.place, state.server.model, sent)
-        models = (state.server,) * membership.shape[1]
-        on_device = (replace(visit, uploads=self._back(visit.uploads)) for visit in visits)
-        work = self._folded(models, [task], cohort, on_device, membership[cohort])
-        return replace(work, membership=membership)
+        sent = {client: Sent(visit.model, visit.trained.steps, rate) for client, visit in visits}
+        own = {client: self.clustering.told(self.place, initial, each) for client, each in sent.items()}
+        told = torch.stack([each for _, each in sorted(self.team.brought_together(own).items())])
+        membership = self.team.agreed(self.clustering.inferred(self.place, told))
+        shares, models = membership[cohort], (state.server,) * membership.shape[1]
+        on_device = ((client, replace(visit, uploads=self._back(visit.uploads))) for client, visit in visits)
+        updates, memory = self._folded(models, mine, cohort, shares, on_device)
+        return replace(self._work(models, [task], cohort, shares, updates, memory), membership=membership)
+
+    def _visits(self, share: Task, progress: Progress) -> Iterator[tuple[int, Visit]]:
+        """A task's visits, each with its client's number."""
+        if len(share.cohort):
+            for visit in self.executor.visits(share, progress):
+                yield int(share.cohort[visit.position]), visit
 
     def _back(self, vectors: Vectors) -> Vectors:
         device = self.place.network.vector.device
@@ -185,39 +188,91 @@ class LocalWork:
     def _folded(
         self,
         models: tuple[ServerState, ...],
+        mine: Sequence[Task],
+        cohort: torch.Tensor,
+        shares: torch.Tensor,
+        visits: Iterable[tuple[int, Visit]],
+    ) -> tuple[dict[int, CohortUpdate], ClientMemory]:
+        """Fold each of this rank's visits into every model by what that counts for the client.
+
+        Args:
+            models: M of them.
+            mine: this rank's part of the round's tasks.
+            cohort: int64 ``[C]``, on all ranks.
+            shares: what each model counts for each of the cohort, ``[C, M]``.
+            visits: with the numbers of their clients.
+
+        Returns:
+            What this rank's clients send back to those models that count for some of them, by number, and what they
+            remember after it.
+        """
+        is_mine = torch.isin(cohort, torch.cat([share.cohort for share in mine]))
+        cohort, shares = cohort[is_mine], shares[is_mine]
+        row = {client: number for number, client in enumerate(cohort.tolist())}
+        nearest = shares.argmax(1)
+        gatherings: dict[int, Gathering] = {}
+        places: dict[int, dict[int, int]] = {}  # of clients among a model's members
+        for model, server in enumerate(models):
+            members = cohort[shares[:, model] > 0]
+            if len(members):
+                gatherings[model] = Gathering(
+                    self.executor.workplace, self.server, server, replace(mine[0], cohort=members)
+                )
+                places[model] = {client: index for index, client in enumerate(members.tolist())}
+        for client, visit in visits:
+            for model, gathering in gatherings.items():
+                if client in places[model]:
+                    own, counts = replace(visit, position=places[model][client]), nearest[row[client]] == model
+                    gathering.add(own, float(shares[row[client], model]), bool(counts))
+        updates = {}
+        for model, gathering in gatherings.items():
+            counted = replace(mine[0], cohort=cohort[nearest == model])
+            updates[model] = self.executor.with_costs(gathering.result(), counted)
+        remembered = {client: held for gathering in gatherings.values() for client, held in gathering.memory.items()}
+        return updates, mine[0].memory.updated(remembered)
+
+    def _work(
+        self,
+        models: tuple[ServerState, ...],
         tasks: Sequence[Task],
         cohort: torch.Tensor,
-        visits: Iterable[Visit],
         shares: torch.Tensor,
+        updates: Mapping[int, CohortUpdate],
+        memory: ClientMemory,
     ) -> Work:
-        """Fold each visit into every model by what that counts for the client, ``shares`` ``[C, M]``."""
-        nearest = shares.argmax(1).tolist()
-        gatherings: dict[int, Gathering] = {}
-        places: dict[int, Mapping[int, int]] = {}  # of the cohort's positions among a model's members
-        for model, server in enumerate(models):
-            members = (shares[:, model] > 0).nonzero().flatten()
-            if len(members):
-                task = replace(tasks[0], cohort=cohort[members])
-                gatherings[model] = Gathering(self.executor.workplace, self.server, server, task)
-                places[model] = {position: index for index, position in enumerate(members.tolist())}
-        for visit in visits:
-            for model, gathering in gatherings.items():
-                if visit.position in places[model]:
-                    own = replace(visit, position=places[model][visit.position])
-                    gathering.add(own, float(shares[visit.position, model]), nearest[visit.position] == model)
-        updates = {model: gathering.result() for model, gathering in gatherings.items()}
-        remembered = {client: held for gathering in gatherings.values() for client, held in gathering.memory.items()}
+        """What the round came to on all ranks, from this rank's updates by the number of their model."""
+        trained = [model for model in range(len(models)) if (shares[:, model] > 0).any()]
+        combined = self.team.combined(
+            [updates.get(model) or nothing() for model in trained],
+            [cohort[shares[:, model] > 0] for model in trained],
+            [self.server.broadcast(models[model]) for model in trained],
+        )
+        by_model = dict(zip(trained, combined, strict=True))
         return Work(
             models,
             tuple(tasks),
-            tuple(updates.get(model) for model in range(len(models))),
-            tasks[0].memory.updated(remembered),
+            tuple(by_model.get(model) for model in range(len(models))),
+            memory,
             None,
-            sum(update.client_samples for update in updates.values()) + sum(map(self.executor.extra_samples, tasks)),
-            sum(update.forward_samples for update in updates.values()) + sum(map(self.executor.forward_samples, tasks)),
+            sum(update.client_samples for update in combined),
+            sum(update.forward_samples for update in combined),
         )
 
 
-def _beyond(progress: Progress, done: int) -> Progress:
-    """Progress of a group of the cohort, after others."""
-    return lambda more: progress(done + more)
+def _grouped(cohort: torch.Tensor, models: torch.Tensor) -> tuple[list[int], list[torch.Tensor]]:
+    """The models that some of the cohort begin at (int64 ``[C]`` each), and who begins there."""
+    numbers = sorted(set(models.tolist()))
+    return numbers, [cohort[models == model] for model in numbers]
+
+
+def _in_turn(progress: Progress, shares: Sequence[Task], whole: int) -> list[Progress]:
+    """How the parts of one rank's share of a cohort tell their progress, one after the other, as if all ranks' clients
+    were done in step with its own.
+    """
+    own = sum(len(share.cohort) for share in shares)
+    befores = itertools.accumulate((len(share.cohort) for share in shares[:-1]), initial=0)
+
+    def beyond(before: int) -> Progress:
+        return lambda done: progress((before + done) * whole // own)
+
+    return [beyond(before) for before in befores]

@@ -21,6 +21,7 @@ from fedrun.errors import InputError
 from fedrun.federation import Federation
 from fedrun.models.base import ModelRecipe, encoder_and_head
 from fedrun.parameters import FlatNetwork, Layout
+from fedrun.ranks import ALONE, Ranks
 from fedrun.recipe import STRICT
 from fedrun.strategies.base import ServerState, Vectors
 from fedrun.strategies.fedavg import FedAvg
@@ -60,6 +61,7 @@ class PostTraining:
         network: FlatNetwork,
         samples: Samples,
         models: Sequence[torch.Tensor],
+        ranks: Ranks = ALONE,
     ) -> tuple[Experiment, Federation]:
         """The stage as an experiment of its own, and its federation.
 
@@ -69,6 +71,7 @@ class PostTraining:
             network: scratch space.
             samples: of that stage.
             models: that it ended with, ``[P]`` each.
+            ranks: who all call this, and share out what there is to compute.
         """
         raise NotImplementedError
 
@@ -128,6 +131,7 @@ class Classifier(PostTraining):
         network: FlatNetwork,
         samples: Samples,
         models: Sequence[torch.Tensor],
+        ranks: Ranks = ALONE,
     ) -> tuple[Experiment, Federation]:
         from fedrun.experiment import Strategy
 
@@ -142,7 +146,7 @@ class Classifier(PostTraining):
             spec = Spec((width,), dataset.spec.classes)
             # augmented samples have other features in every epoch
             if self.features == "cached" or (self.features == "auto" and dataset.augmentation is None):
-                inputs = features(samples, encoding, experiment.evaluation.batch_size)
+                inputs = features(samples, encoding, width, experiment.evaluation.batch_size, ranks)
                 kept = replace(dataset, spec=spec, encoding=Scaled(1.0), inputs=inputs, augmentation=None)
             else:
                 kept = replace(dataset, spec=spec, encoding=encoding)
@@ -240,10 +244,17 @@ class SideBySide:
         return joined_embeddings(self.encoders, flat).view(*stored.shape[:leading], -1)
 
 
-def features(samples: Samples, encoding: SideBySide, batch_size: int) -> torch.Tensor:
-    """The features of all samples of a dataset, float32 ``[n, K d]`` on the CPU."""
-    numbers = torch.split(torch.arange(len(samples.targets)), batch_size)
-    return torch.cat([encoding(samples.gather(batch)[0]).cpu() for batch in numbers])
+def features(samples: Samples, encoding: SideBySide, width: int, batch_size: int, ranks: Ranks = ALONE) -> torch.Tensor:
+    """The features of all samples of a dataset, float32 ``[n, width]`` on the CPU.
+
+    Every rank computes those of its part of the batches, and has all in the end.
+    """
+    found = torch.zeros(len(samples.targets), width)
+    batches = torch.split(torch.arange(len(found)), batch_size)
+    for batch in batches[ranks.part(len(batches))]:
+        found[batch] = encoding(samples.gather(batch)[0]).cpu()
+    ranks.add_up(found)
+    return found
 
 
 def has_bias(layout: Layout) -> bool:

@@ -38,11 +38,27 @@ LAST_WORD = 10.0
 HEARING = 2.0
 """Seconds for which the leader then stays, as the place where the others hear of it may be in its process."""
 
+PATIENCE = 20.0
+"""Seconds that a round may still take once a rank is asked to stop: torchrun kills what is left after 30."""
+
 LOST = "another rank was lost (its process, its machine or the connection to it)"
 
 
 class RankLostError(RunError):
     """A rank has died, or cannot be reached."""
+
+
+class StoppedError(RunError):
+    """A run was asked to stop, and has done so between two rounds, with a checkpoint.
+
+    Attributes:
+        status: with which the process is to exit, as a shell has it for a process that a signal has ended.
+    """
+
+    def __init__(self, number: int, round: int) -> None:
+        name = signal.Signals(number).name
+        super().__init__(f"stopped by {name} after round {round}; the same command (without overwrite=true) continues")
+        self.status = 128 + number
 
 
 class Ranks:
@@ -54,6 +70,7 @@ class Ranks:
         local: number of this rank among those on its machine.
         local_count: how many ranks its machine has.
         broken: whether a rank was lost; nothing can be told any more.
+        asked: the number of the signal by which this rank is asked to stop; 0: it is not.
     """
 
     def __init__(
@@ -64,12 +81,17 @@ class Ranks:
         self.local = local
         self.local_count = local_count
         self.broken = False
+        self.asked = 0
         self._store = store
         self._devices: ProcessGroup | None = None
 
     @property
     def leads(self) -> bool:
         return self.number == 0
+
+    def part(self, count: int) -> slice:
+        """Which of so many things in a row are this rank's; it has as many as any other, or one less."""
+        return slice(count * self.number // self.count, count * (self.number + 1) // self.count)
 
     def gathered(self, value: T) -> list[T]:
         """Every rank's value, in the order of ranks."""
@@ -122,6 +144,38 @@ class Ranks:
             if vector.is_cuda and self._devices is None:
                 self._devices = distributed.new_group(backend="nccl", timeout=SILENCE)
             distributed.all_reduce(vector, group=self._devices if vector.is_cuda else None)
+
+    def after_round(self, due: bool) -> tuple[bool, int]:
+        """What is to happen between two rounds.
+
+        Args:
+            due: whether a checkpoint is; the leader's word counts.
+
+        Returns:
+            That word; and the signal by which any of the ranks is asked to stop, so that all stop here, or 0.
+        """
+        wishes = self.gathered((due, self.asked))
+        asked = max(number for _, number in wishes)
+        if asked:
+            signal.setitimer(signal.ITIMER_REAL, 0)  # patience was for the round
+        return wishes[0][0], asked
+
+    def heed_signals(self) -> None:
+        """From now on let SIGTERM and SIGINT ask this rank to stop, instead of ending it.
+
+        A rank that stopped by itself could not write what the others' clients remember; so all stop after the round. A
+        round that goes on for too long ends with :class:`RankLostError` nevertheless: the signal may also mean that
+        another rank has died, for torchrun then stops those that are left.
+        """
+
+        def asked(number: int, _: object) -> None:
+            if not self.asked:
+                self.asked = number
+                signal.setitimer(signal.ITIMER_REAL, PATIENCE)
+
+        signal.signal(signal.SIGALRM, _overdue)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, asked)
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -183,6 +237,7 @@ class Ranks:
             return False
         from torch import distributed
 
+        signal.setitimer(signal.ITIMER_REAL, 0)  # nothing is overdue any more
         with suppress(RuntimeError):
             if self.leads:
                 self._store.set("over", "")
@@ -246,11 +301,14 @@ def join() -> Ranks:
             f"rank {os.environ.get('RANK')} on {socket.gethostname()} cannot meet the others at {where}: "
             f"{str(error).splitlines()[0]}"
         ) from error
-    signal.signal(signal.SIGTERM, _stopped)
     local, local_count = int(os.environ.get("LOCAL_RANK", "0")), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    return Ranks(number, count, local, local_count, store)
+    ranks = Ranks(number, count, local, local_count, store)
+    ranks.heed_signals()
+    return ranks
 
 
-def _stopped(*_: object) -> NoReturn:
-    """torchrun stops the ranks that are left when one has ended: time enough to save what there is."""
-    raise RankLostError(f"stopped: {LOST}; the newest checkpoint is kept, and the same command continues the run")
+def _overdue(*_: object) -> NoReturn:
+    raise RankLostError(
+        f"stopped within a round, by a signal or because {LOST}; the newest checkpoint is kept, and the same command "
+        "continues the run"
+    )

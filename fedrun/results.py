@@ -88,7 +88,8 @@ def save_clients(simulation: Simulation, state: State, path: Path) -> None:
 
     Loss, accuracy, threshold and appeal are those of the final model (untuned) on the client's own test samples, or,
     where it has none, on its training samples (the loss alone where thresholds are compared with training losses; null
-    where ``evaluation.train_clients`` is off). ``samples`` counts training samples, for holders of test samples those.
+    where ``evaluation.train_clients`` does not ask for it). ``samples`` counts training samples, for holders of test
+    samples those.
 
     The ranks of a run must all call this; the leader writes.
     """
@@ -140,9 +141,10 @@ def _judged(measured: dict[str, dict[str, ClientResults]], population: str) -> C
 
 def _training(simulation: Simulation, state: State) -> ClientResults | None:
     """The results on the training samples of the clients that train, if they are wanted."""
-    if not simulation.experiment.evaluation.train_clients:
-        return None
-    return _losses(*simulation.assessment.on_training(state))
+    asked, clients = simulation.experiment.evaluation.train_clients, simulation.federation.train
+    if asked == "auto":  # a third of training on as many samples: forward, but not backward
+        asked = state.totals.client_samples >= 3 * int(clients.sizes.sum())
+    return _losses(*simulation.assessment.on_training(state)) if asked else None
 
 
 def _losses(loss: torch.Tensor, accuracy: torch.Tensor) -> ClientResults:

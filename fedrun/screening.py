@@ -6,6 +6,11 @@ right ones among the m drawn so far: the lower tail of the hypergeometric distri
 It falls as K grows, so that K itself is the case to judge by. If the probability is at most δ, divided by the number of
 times that may be asked, the target is given up for this model, which is wrong with a probability of at most δ.
 
+Over a run these probabilities do not add up: its rounds to a target are wrong only if that one round's model is given
+up which is the first to reach it. Those before have not reached it, and are tested fully if not given up. So δ bounds
+the probability that a run's rounds to a target are wrong, however many rounds it evaluates; with δ = 10⁻⁶, that any of
+a thousand runs has a wrong one is at most 10⁻³ likely.
+
 The tail is zero only where even a model that is right on all the rest would miss the target. With δ = 0, a model is
 given up in no other case, which never errs. A model that is not given up has been tested on all samples in the end.
 """

@@ -21,9 +21,10 @@ from fedrun.assessment import Metrics
 from fedrun.checkpoint import Checkpoint, Identity
 from fedrun.config import Composed
 from fedrun.errors import InputError
+from fedrun.executors.base import NOTHING
 from fedrun.executors.choice import best
 from fedrun.experiment import Experiment
-from fedrun.ranks import ALONE, Ranks
+from fedrun.ranks import ALONE, Ranks, StoppedError
 from fedrun.report.curves import plot_curves, read_rows
 from fedrun.report.federation import plot_labels, summarise
 from fedrun.run_folder import (
@@ -60,7 +61,8 @@ def run(
     run continues from its checkpoint and ends with the metrics of an uninterrupted one. On Ctrl-C a checkpoint is
     written before ``KeyboardInterrupt`` goes on.
 
-    Several ranks carry out a run together, each calling this function; only the leader touches the folder.
+    Several ranks carry out a run together, each calling this function; only the leader touches the folder. Where one of
+    them is asked to stop, all do so after the round.
 
     Args:
         composed: the configuration and how it came about.
@@ -71,7 +73,7 @@ def run(
 
     Raises:
         InputError: the data, the hardware or the run's folder cannot be used.
-        RunError: the run cannot go on.
+        RunError: the run cannot go on, or ranks were asked to stop (:class:`fedrun.ranks.StoppedError`).
     """
     folder, earlier = composed.folder, None
     ranks.require_same("the configuration", f"{composed.hash}, seed {experiment.seed}")
@@ -189,10 +191,9 @@ class Session:
         if homes is not None:
             self._scattered = ScatteredMemory(self.ranks, homes, memory.keep)
             memory = self._scattered.deal(memory)
-        models = tuple(server.to("cpu") for server in state.models)
-        round, models, totals, pace, rows = self.ranks.told((state.round, models, state.totals, state.pace, rows))
-        models = tuple(server.to(self.simulation.device) for server in models)
-        return replace(stable, state=State(round, models, memory, totals, pace=pace)), metrics, rows
+        state, rows = self.ranks.told((replace(state, memory=NOTHING).to("cpu"), rows))
+        state = replace(state.to(self.simulation.device), memory=memory)
+        return replace(stable, state=state), metrics, rows
 
     def describe(self) -> None:
         """Record the configuration, and say who holds which samples."""
@@ -211,7 +212,7 @@ class Session:
         ends the loop, a consistent pair is saved.
         """
         experiment, simulation = self.experiment, self.simulation
-        earlier = stable.seconds
+        earlier, asked = stable.seconds, 0
 
         def reached(state: State) -> Checkpoint:
             spent = earlier + time.perf_counter() - self.began
@@ -230,14 +231,15 @@ class Session:
             if not rows:
                 record(stable.state, {})
                 stable = reached(stable.state)
-            while not self.over(stable.state, rows):
+            while not asked and not self.over(stable.state, rows):
                 number, clients = stable.state.round + 1, simulation.expected(stable.state)
                 with writing(self.folder / MEMORY):
                     state, measured = simulation.advance(stable.state, partial(self.client_done, number, clients))
                 if number % experiment.evaluation.every == 0 or number == experiment.rounds:
                     record(state, measured)
                 stable = reached(state)
-                if self.ranks.told(time.monotonic() - saved >= experiment.checkpoint_seconds):
+                due, asked = self.ranks.after_round(time.monotonic() - saved >= experiment.checkpoint_seconds)
+                if due and not asked:
                     self.save(stable)
                     saved = time.monotonic()
         except BaseException:
@@ -245,6 +247,8 @@ class Session:
                 self.save(stable)
             raise
         self.save(stable)
+        if asked and not self.over(stable.state, rows):
+            raise StoppedError(asked, stable.state.round)
         return stable
 
     def save(self, stable: Checkpoint) -> None:
@@ -274,8 +278,9 @@ class Session:
 
     def target(self, state: State, earlier: Sequence[Row]) -> float | None:
         """The accuracy that the evaluation of a round is to find or to rule out; None: it is to be full."""
-        experiment = self.experiment
-        if not experiment.evaluation.adaptive or state.round == experiment.rounds:
+        experiment, how = self.experiment, self.experiment.evaluation
+        due = how.full_every is not None and state.round and state.round % how.full_every == 0
+        if not how.adaptive or due or state.round == experiment.rounds:
             return None
         found = results.hits(earlier, experiment.targets).items()
         # round 0 reaches no target, whatever its accuracy

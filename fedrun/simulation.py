@@ -17,7 +17,7 @@ from fedrun.clustering.base import Place
 from fedrun.errors import RunError
 from fedrun.executors.base import IDLE, LAST, MOMENTUM, Executor, Task, Workplace, processed
 from fedrun.executors.choice import Pace, best, chosen, due, settled, undecided
-from fedrun.executors.distributed import Distributed
+from fedrun.executors.distributed import Team
 from fedrun.experiment import Experiment
 from fedrun.federation import Federation, Shares
 from fedrun.local_work import LocalWork, Work
@@ -143,8 +143,7 @@ class Simulation:
         """On which rank every client is trained and what it remembers lies, int64 ``[N]``; None where each of the ranks
         (there may be only one) can train any client.
         """
-        team = self._local_work(due(self._asked, ())).team
-        return team.homes if isinstance(team, Distributed) else None
+        return self._local_work(due(self._asked, ())).team.homes
 
     @cached_property
     def _place(self) -> Place:
@@ -152,13 +151,14 @@ class Simulation:
         return Place(self.network, self.samples, self.federation.train, experiment.local, experiment.seed)
 
     def _local_work(self, name: str) -> LocalWork:
-        """How rounds are carried out by this executor, alone or by those of all ranks."""
+        """How rounds are carried out by this executor, with those of the other ranks."""
         if name not in self._works:
             strategy = self.experiment.strategy
             executor = chosen(name, self._workplace)
-            team = executor if self.ranks.count == 1 else Distributed(executor, self.ranks, bool(self._remembered))
+            team = Team(executor, self.ranks, bool(self._remembered))
+            place = replace(self._place, asked=team.asked)
             self._works[name] = LocalWork(
-                executor, team, strategy.client, strategy.server, strategy.clusters(), self._place, self._fusion
+                executor, team, strategy.client, strategy.server, strategy.clusters(), place, self._fusion
             )
         return self._works[name]
 
@@ -203,7 +203,7 @@ class Simulation:
         clustering, clients = experiment.strategy.clusters(), len(self.federation.train)
         names = tuple(sorted(self._remembered))
         memory = ClientMemory(names, layout.trainable, lengths=lengths, store=self.store.keep)
-        membership = clustering.before(self._place)
+        membership = self.ranks.told(clustering.before(self._place))  # told: rounding must not part the ranks
         count = clustering.initial_models if membership is None else membership.shape[1]
         models = tuple(server.init(self._fresh(number), layout, clients) for number in range(count))
         reported = clients * clustering.reports(layout.classes)
@@ -245,15 +245,16 @@ class Simulation:
     def stage(self, state: State) -> Simulation:
         """The simulation of the stage in which a state is: this one, or that of a further stage on top of its models.
 
-        The newest further stage is kept; what it takes from the models is computed once.
+        The newest further stage is kept; what it takes from the models is computed once, by all ranks together.
         """
         if not state.frozen:
             return self
         if self._last_stage is None or self._last_stage[0] is not state.frozen:
             experiment, federation = self.experiment.strategy.afterwards().derived(
-                self.experiment, self.federation, self.network, self.samples, state.frozen
+                self.experiment, self.federation, self.network, self.samples, state.frozen, self.ranks
             )
-            self._last_stage = (state.frozen, Simulation(experiment, self._parallel_jobs, federation=federation))
+            stage = Simulation(experiment, self._parallel_jobs, federation=federation, ranks=self.ranks)
+            self._last_stage = (state.frozen, stage)
         return self._last_stage[1]
 
     def expected(self, state: State) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -58,3 +58,8 @@ class State:
     def server(self) -> ServerState:
         """The first of the models, which is the only one unless clients are clustered."""
         return self.models[0]
+
+    def to(self, device: torch.device | str) -> State:
+        """The same state with its models on a device; what clients remember stays where it is."""
+        models = tuple(server.to(device) for server in self.models)
+        return replace(self, models=models, frozen=tuple(model.to(device) for model in self.frozen))

@@ -197,12 +197,12 @@ def drift(pull: Pull | None, local: LocalTraining, rate: float) -> Callable[[tor
     """
     if pull is None:
         return (lambda weights: weights.mul_(1 - rate * local.weight_decay)) if local.weight_decay else None
-    shift, strength = pull.shift * -rate, pull.strength
+    strength = pull.strength
     if local.weight_decay:
-        strength = (shift.new_zeros(1) if strength is None else strength) + local.weight_decay
+        strength = (pull.shift.new_zeros(1) if strength is None else strength) + local.weight_decay
     if strength is None:
-        return lambda weights: weights.add_(shift)
-    kept = 1 - rate * strength
+        return lambda weights: weights.add_(pull.shift, alpha=-rate)
+    shift, kept = pull.shift * -rate, 1 - rate * strength
     return lambda weights: torch.addcmul(shift, weights, kept, out=weights)
 
 

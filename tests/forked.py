@@ -78,6 +78,7 @@ class Fedrun:
         folder: Path,
         kill_at: tuple[str, str, int, float] | None = None,
         killed: int = 0,
+        kill_with: int = signal.SIGKILL,
         extra: Sequence[tuple[str, ...]] = (),
     ) -> list[Ended]:
         """The same command in several processes that find one another as those that torchrun has started.
@@ -88,6 +89,7 @@ class Fedrun:
             folder: where they run.
             kill_at: as in :meth:`__call__`, for one of them.
             killed: which one.
+            kill_with: the signal.
             extra: further arguments of each rank.
         """
         with socket.socket() as probe:
@@ -98,14 +100,15 @@ class Fedrun:
             {name: str(value) for name, value in {**common, "RANK": rank, "LOCAL_RANK": rank}.items()}
             for rank in range(ranks)
         ]
-        return self._ordered(arguments, folder, None, kill_at, None, places, killed, extra)
+        moment = None if kill_at is None else (*kill_at, kill_with)
+        return self._ordered(arguments, folder, None, moment, None, places, killed, extra)
 
     def _ordered(
         self,
         arguments: Sequence[str],
         folder: Path,
         send: tuple[int, float] | None,
-        kill_at: tuple[str, str, int, float] | None,
+        kill_at: tuple[str, str, int, float] | tuple[str, str, int, float, int] | None,
         largest_file: int | None,
         environments: list[dict[str, str]],
         killed: int = 0,
@@ -177,7 +180,7 @@ def become(
     arguments: list[str],
     folder: str,
     files: list[int],
-    kill_at: tuple[str, str, int, float] | None,
+    kill_at: tuple[str, str, int, float] | tuple[str, str, int, float, int] | None,
     largest_file: int | None,
 ) -> None:
     """Turn this process into the command, which prints to the first two files; never returns."""
@@ -208,8 +211,10 @@ def become(
         os._exit(status)
 
 
-def arrange_death(place: str, name: str, calls: int, seconds: float) -> None:
-    """Replace a function of a module or class by one that ends this process when it is called the n-th time."""
+def arrange_death(place: str, name: str, calls: int, seconds: float, number: int = signal.SIGKILL) -> None:
+    """Replace a function of a module or class by one that ends this process when it is called the n-th time, or sends
+    it another signal.
+    """
     module, _, attribute = place.partition(":")
     owner = importlib.import_module(module)
     owner = getattr(owner, attribute) if attribute else owner
@@ -219,7 +224,7 @@ def arrange_death(place: str, name: str, calls: int, seconds: float) -> None:
         nonlocal left
         left -= 1
         if left == 0 and seconds == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), number)
         if left == 0:
             signal.setitimer(signal.ITIMER_REAL, seconds)  # nobody handles its signal, so that the kernel ends us
         return real(*arguments, **named)

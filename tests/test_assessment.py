@@ -175,7 +175,8 @@ def test_personal_models_are_judged_each_by_itself(make_experiment, tmp_path, te
 
 
 def test_training_results_of_personal_models(make_experiment, tmp_path):
-    simulation = Simulation(make_experiment(network=mlp, strategy=SOLO, clients_per_round=1.0))
+    made = make_experiment(network=mlp, strategy=SOLO, clients_per_round=1.0)
+    simulation = Simulation(replace(made, evaluation=replace(made.evaluation, train_clients=True)))
     state, _ = simulation.advance(simulation.initial())
     rows = rows_of(simulation, state, tmp_path)
     for client, network in enumerate(personal(simulation, state)):

@@ -451,8 +451,14 @@ REFUSED = [
     ),
     (
         "evaluation.adaptive=true targets=[]",
-        "evaluation.adaptive=true looks for targets, and there are none; set targets=[0.9] or so",
+        "evaluation.adaptive=true looks for targets, and there are none; set targets=[0.9] or so, or "
+        "evaluation.adaptive=false",
     ),
+    (
+        "evaluation.train_clients=maybe",
+        "evaluation.train_clients=maybe: allowed: true or false; or auto",
+    ),
+    ("evaluation.full_every=0", "evaluation.full_every=0: allowed: an integer, at least 1; or null"),
     (
         "evaluation.adaptive=true population.test_share=0.4",
         "evaluation.adaptive=true is for one accuracy over all test samples, and this run evaluates every client",

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from fedrun.executors.distributed import balanced
+from fedrun.executors.base import Task
+from fedrun.executors.distributed import Team, balanced
+from fedrun.ranks import RankLostError, Ranks
+from fedrun.simulation import Simulation
+from fedrun.strategies.base import MODEL
 
 from .forked import Ended, Fedrun
 
@@ -79,12 +85,14 @@ def rows(run: Path) -> list[dict[str, Any]]:
 
 
 def assert_same(run: Path, other: Path) -> None:
-    """The same metrics, model and clients to 1e-6."""
-    assert len(rows(run)) == len(rows(other)) == 4
+    """The same metrics, model and clients to 1e-6, and clients in the same clusters."""
+    assert len(rows(run)) == len(rows(other)) >= 4
     for row, expected in zip(rows(run), rows(other), strict=True):
         assert row == pytest.approx(expected, rel=1e-6, abs=1e-6)
     model, reference = load_file(run / "model.safetensors"), load_file(other / "model.safetensors")
     torch.testing.assert_close(model, reference, rtol=1e-5, atol=1e-6)
+    membership, others = (torch.load(each / "checkpoint.pt")["membership"] for each in (run, other))
+    assert membership is others is None or torch.equal(membership, others)
     clients, others = (pyarrow.parquet.read_table(each / "clients.parquet").to_pylist() for each in (run, other))
     for client, expected in zip(clients, others, strict=True):
         assert client.pop("client") == expected.pop("client")
@@ -95,6 +103,7 @@ def assert_same(run: Path, other: Path) -> None:
         )
 
 
+CLUSTERS = ("strategy.clustering.clusters=3",)
 APPEAL = ("appeal=warmup", "appeal.steps=5", "population.test_share=0.3", "population.unseen_clients=2")
 
 
@@ -113,6 +122,13 @@ APPEAL = ("appeal=warmup", "appeal.steps=5", "population.test_share=0.3", "popul
         (2, ("strategy=solo", "clients_per_round=2")),
         (2, ("strategy=ditto", "population.test_share=0.3")),
         (3, ("strategy=fedper", "clients_per_round=3", "evaluation.precision=bfloat16")),
+        (3, ("strategy=feddyn", "clients_per_round=2", "evaluation.client_means=true")),
+        (3, ("strategy=ifca", "clients_per_round=5", *CLUSTERS)),
+        (2, ("strategy=ifca", "population.test_share=0.3", "strategy/server=median", *CLUSTERS)),
+        (3, ("strategy=fedsoft", "clients_per_round=2", "strategy.clustering.vote=reshuffled", *CLUSTERS)),
+        (3, ("strategy=fesem", "clients_per_round=5", *CLUSTERS)),
+        (3, ("strategy=fedconcat_id", "strategy.post_training.rounds=1", *CLUSTERS)),
+        (2, ("strategy=fedconcat_ib", "hardware.executor=vectorized", *CLUSTERS)),
     ],
     ids=lambda value: value if isinstance(value, int) else " ".join(value),
 )
@@ -170,15 +186,48 @@ def test_a_run_goes_on_after_a_rank_was_killed(fedrun: Fedrun, tmp_path: Path, k
     assert (run / "model.safetensors").read_bytes() == (other / "model.safetensors").read_bytes()
 
 
-def test_any_number_of_ranks_takes_up_what_another_has_left(fedrun: Fedrun, alone: Any, tmp_path: Path) -> None:
-    command = (*SMALL, "strategy=fedumf", "clients_per_round=3")
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        ("strategy=fedumf", "clients_per_round=3"),
+        ("strategy=fedsoft", "clients_per_round=5", *CLUSTERS),
+        ("strategy=fedconcat_id", "clients_per_round=5", "strategy.post_training.rounds=1", *CLUSTERS),
+    ],
+    ids=" ".join,
+)
+def test_any_number_of_ranks_takes_up_what_another_has_left(
+    fedrun: Fedrun, alone: Any, tmp_path: Path, chosen: tuple[str, ...]
+) -> None:
+    command = (*SMALL, *chosen)
     death = ("fedrun.simulation:Simulation", "advance", 2, 0)
     for ranks in (3, 2):
         assert -9 in statuses(fedrun.together(ranks, *command, RANKS, folder=tmp_path, kill_at=death, killed=1))
     run = the_run(tmp_path)
     assert len(rows(run)) == 3  # before the first round and after two
     assert fedrun(*command, folder=tmp_path).status == 0
-    assert_same(run, alone("strategy=fedumf", "clients_per_round=3"))
+    assert_same(run, alone(*chosen))
+
+
+def test_each_stage_is_taken_up_where_it_was_left(fedrun: Fedrun, alone: Any, tmp_path: Path) -> None:
+    """Two rounds of FeSEM's clusters, whose clients' last models are remembered, and two of the classifier on top."""
+    stages = (
+        "strategy=fedconcat_fesem",
+        "strategy.post_training.rounds=2",
+        "rounds=4",
+        "clients_per_round=4",
+        *CLUSTERS,
+    )
+    deaths = [
+        (3, ("fedrun.executors.distributed:Team", "combined", 2, 0)),  # when the second round has been trained
+        (2, ("fedrun.post_training", "features", 1, 0)),  # when the second stage is made ready
+        (3, ("fedrun.executors.distributed:Team", "combined", 2, 0)),  # in its second round
+    ]
+    for done, (ranks, death) in enumerate(deaths, start=1):
+        ended = fedrun.together(ranks, *SMALL, *stages, RANKS, folder=tmp_path, kill_at=death, killed=ranks - 1)
+        assert sorted(statuses(ended)) == [-9, *[1] * (ranks - 1)]
+        assert [row["round"] for row in rows(the_run(tmp_path))] == list(range(done + 1))
+    assert statuses(fedrun.together(2, *SMALL, *stages, RANKS, folder=tmp_path)) == [0, 0]
+    assert_same(the_run(tmp_path), alone(*stages))
 
 
 def test_memories_that_lie_in_files(fedrun: Fedrun, alone: Any, tmp_path: Path) -> None:
@@ -187,6 +236,54 @@ def test_memories_that_lie_in_files(fedrun: Fedrun, alone: Any, tmp_path: Path) 
     fedrun.together(3, *command, folder=tmp_path, kill_at=death, killed=2)
     assert statuses(fedrun.together(2, *command, folder=tmp_path)) == [0, 0]
     assert_same(the_run(tmp_path), alone("strategy=scaffold"))
+
+
+@pytest.mark.parametrize(("asked", "number"), [(1, signal.SIGTERM), (0, signal.SIGINT)])
+def test_when_one_rank_is_asked_to_stop_all_stop_after_the_round(
+    fedrun: Fedrun, alone: Any, tmp_path: Path, asked: int, number: signal.Signals
+) -> None:
+    """Also what the clients of the other rank remember is in the checkpoint, and nothing was due before."""
+    command = (*SMALL, RANKS, "strategy=scaffold", "checkpoint_seconds=1000")
+    moment = ("fedrun.simulation:Simulation", "advance", 2, 0)
+    ended = fedrun.together(2, *command, folder=tmp_path, kill_at=moment, killed=asked, kill_with=number)
+    assert statuses(ended) == [128 + number] * 2
+    assert ended[0].err == (
+        f"fedrun: stopped by {number.name} after round 2; the same command (without overwrite=true) continues\n"
+    )
+    assert ended[1].err == ""
+    assert [row["round"] for row in rows(the_run(tmp_path))] == [0, 1, 2]
+    ended = fedrun.together(2, *command, folder=tmp_path, kill_at=moment)
+    assert statuses(ended) == [0, 0]  # it has made one round: the second call did not come
+    assert_same(the_run(tmp_path), alone("strategy=scaffold"))
+
+
+def test_a_signal_in_the_last_round_changes_nothing(fedrun: Fedrun, alone: Any, tmp_path: Path) -> None:
+    moment = ("fedrun.simulation:Simulation", "advance", 3, 0)
+    ended = fedrun.together(2, *SMALL, RANKS, folder=tmp_path, kill_at=moment, kill_with=signal.SIGTERM)
+    assert statuses(ended) == [0, 0]
+    assert_same(the_run(tmp_path), alone())
+
+
+def test_patience_with_a_round_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedrun.ranks.PATIENCE", 0.1)
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGALRM)
+    before = [signal.getsignal(number) for number in numbers]
+    try:
+        ranks = Ranks()
+        ranks.heed_signals()
+        assert ranks.after_round(True) == (True, 0)
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGINT)  # who asks twice is not in a greater hurry
+        assert ranks.after_round(False) == (False, signal.SIGTERM)
+        time.sleep(0.2)
+        ranks = Ranks()
+        ranks.heed_signals()
+        signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(RankLostError, match="stopped within a round, by a signal or because another rank was lost"):
+            time.sleep(5)
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
 
 
 def test_a_finished_run_is_shown_once(fedrun: Fedrun, tmp_path: Path) -> None:
@@ -243,6 +340,20 @@ def test_the_longest_work_goes_first_to_whoever_has_least() -> None:
     assert balanced([], 2).tolist() == []
 
 
+def test_all_trainings_of_a_round_are_balanced_together(make_experiment: Any) -> None:
+    """Three models of two clients each, on three ranks. The clients process 3, 12, 8, 5, 20 and 12 samples:
+    20 → rank 0; 12 → 1; 12 → 2; 8 → 1 (by its lower number) makes 20; 5 → 2 makes 17; 3 → 2 makes 20.
+    """
+    simulation = Simulation(make_experiment())
+    state = simulation.initial()
+    tasks = [
+        Task(torch.tensor(pair), 0, {MODEL: state.server.model}, state.memory) for pair in ([0, 1], [3, 2], [5, 4])
+    ]
+    teams = [Team(simulation._executor, Ranks(rank, 3), remembers=False) for rank in range(3)]
+    shared = [[share.cohort.tolist() for share in team.shares(tasks)] for team in teams]
+    assert shared == [[[], [], [4]], [[1], [2], []], [[0], [3], [5]]]
+
+
 def torchrun(*options: str) -> list[str]:
     return [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "1", *options]
 
@@ -252,8 +363,9 @@ def dying(rank: int, number: int, *arguments: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_torchrun_restarts_what_has_died(alone: Any, tmp_path: Path) -> None:
-    command = [*torchrun("--nproc-per-node", "2", "--max-restarts", "1"), *dying(1, 2, "strategy=scaffold")]
+@pytest.mark.parametrize("strategy", ["scaffold", "fedconcat_fesem"])
+def test_torchrun_restarts_what_has_died(alone: Any, tmp_path: Path, strategy: str) -> None:
+    command = [*torchrun("--nproc-per-node", "2", "--max-restarts", "1"), *dying(1, 2, f"strategy={strategy}")]
     path = os.pathsep.join([str(HERE.parent), str(HERE)])
     ended = subprocess.run(
         command,
@@ -266,7 +378,29 @@ def test_torchrun_restarts_what_has_died(alone: Any, tmp_path: Path) -> None:
     )
     assert ended.returncode == 0, ended.stderr
     assert "another rank was lost" in ended.stderr
-    assert_same(the_run(tmp_path), alone("strategy=scaffold"))
+    assert_same(the_run(tmp_path), alone(f"strategy={strategy}"))
+
+
+@pytest.mark.slow
+def test_torchrun_passes_on_that_it_was_asked_to_stop(alone: Any, tmp_path: Path) -> None:
+    chosen = ("strategy=fedconcat_fesem", "rounds=200", "strategy.post_training.rounds=190")
+    command = [*torchrun("--nproc-per-node", "2"), *dying(-1, 0, *chosen, "checkpoint_seconds=1000")]
+    where = {"cwd": tmp_path, "env": {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE.parent), str(HERE)])}}
+    with (tmp_path / "said").open("w") as said:
+        running = subprocess.Popen(command, **where, stdout=said, stderr=said)
+        until = time.monotonic() + 120
+        while sum(len(file.read_text().splitlines()) for file in tmp_path.rglob("metrics.jsonl")) < 5:
+            assert running.poll() is None and time.monotonic() < until, (tmp_path / "said").read_text()
+            time.sleep(0.05)
+        running.terminate()
+        assert running.wait(timeout=60) != 0
+    done = len(rows(the_run(tmp_path))) - 1
+    assert 4 <= done < 200
+    assert f"fedrun: stopped by SIGTERM after round {done};" in (tmp_path / "said").read_text()
+    assert torch.load(the_run(tmp_path) / "checkpoint.pt")["round"] == done
+    ended = subprocess.run(command, **where, check=False, capture_output=True, text=True, timeout=300)
+    assert ended.returncode == 0, ended.stderr
+    assert_same(the_run(tmp_path), alone(*chosen))
 
 
 @pytest.fixture
@@ -295,7 +429,8 @@ def ip(*arguments: str) -> None:
 
 
 @pytest.mark.slow
-def test_two_machines(alone: Any, tmp_path: Path, two_machines: tuple[str, str]) -> None:
+@pytest.mark.parametrize("strategy", ["turbosvm", "fedconcat_id"])
+def test_two_machines(alone: Any, tmp_path: Path, two_machines: tuple[str, str], strategy: str) -> None:
     path = os.pathsep.join([str(HERE.parent), str(HERE)])
     processes = []
     for number, machine in enumerate(two_machines):
@@ -308,10 +443,10 @@ def test_two_machines(alone: Any, tmp_path: Path, two_machines: tuple[str, str])
             .split()[1]
         )
         environment = {**os.environ, "PYTHONPATH": path, "GLOO_SOCKET_IFNAME": device.split("@")[0]}
-        command = ["ip", "netns", "exec", machine, *torchrun(*where), *dying(-1, 0, "strategy=turbosvm")]
+        command = ["ip", "netns", "exec", machine, *torchrun(*where), *dying(-1, 0, f"strategy={strategy}")]
         output = (tmp_path / f"output{number}").open("w")
         processes.append(subprocess.Popen(command, cwd=folder, env=environment, stdout=output, stderr=output))
     ended = [process.wait(timeout=300) for process in processes]
     assert ended == [0, 0], (tmp_path / "output0").read_text() + (tmp_path / "output1").read_text()
-    assert_same(the_run(tmp_path / "0"), alone("strategy=turbosvm"))
+    assert_same(the_run(tmp_path / "0"), alone(f"strategy={strategy}"))
     assert not (tmp_path / "1" / "outputs").exists()

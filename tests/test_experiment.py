@@ -23,8 +23,6 @@ REFUSED = {
     "population.unseen_clients=-1": "population.unseen_clients=-1: allowed: an integer, at least 0",
     "attack=sign_flip attack.scale=0": "attack.scale=0: allowed: a finite number, above 0",
     "strategy=fedumf strategy.server.alpha=1.5": "strategy.server.alpha=1.5: allowed: a finite number, at least 0 and",
-    "strategy=ifca hardware=distributed": "hardware=distributed takes strategies with one global model and one stage",
-    "strategy=fedconcat hardware=distributed": "hardware=distributed takes strategies with one global model and one",
     "experiment=maxfl/mean_estimation hardware=distributed": "hardware=distributed is for runs, and a study is",
     "appeal=warmup appeal.steps=0": "appeal.steps=0: allowed: an integer, at least 1",
 }

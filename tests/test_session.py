@@ -195,7 +195,7 @@ def test_the_record_of_the_configuration(ran: Folder) -> None:
 
 
 def test_the_model_and_the_clients(ran: Folder, tmp_path: Path) -> None:
-    folder = ran("rounds=3")
+    folder = ran("rounds=3", "evaluation.train_clients=true")
     model = load_file(folder / "model.safetensors")
     weight, bias = model["head.weight"].double(), model["head.bias"].double()
     assert set(model) == {"head.weight", "head.bias"} and weight.shape == (10, 64)
@@ -222,10 +222,23 @@ def test_the_model_and_the_clients(ran: Folder, tmp_path: Path) -> None:
     assert rows(folder)[-1]["test/loss"] == pytest.approx(lines[-1]["loss"])
 
 
-def test_clients_need_not_be_evaluated(ran: Folder) -> None:
-    folder = ran("rounds=1", "evaluation.train_clients=false")
+@pytest.mark.parametrize(
+    ("changes", "evaluated"),
+    [
+        (("rounds=1", "evaluation.train_clients=true"), True),
+        (("rounds=9", "evaluation.train_clients=false"), False),
+        # By itself once they were trained on three times.
+        (("rounds=2", "clients_per_round=5"), False),
+        (("rounds=3", "clients_per_round=5"), True),
+    ],
+)
+def test_clients_are_evaluated_where_that_is_asked_for_or_cheap(
+    ran: Folder, changes: tuple[str, ...], evaluated: bool
+) -> None:
+    folder = ran(*changes)
     lines = pyarrow.parquet.read_table(folder / "clients.parquet").to_pylist()
-    assert [(line["loss"] is None, line["accuracy"] is None) for line in lines] == [(True, True)] * 5 + [(False, False)]
+    found = [(line["loss"] is not None, line["accuracy"] is not None) for line in lines]
+    assert found == [(evaluated, evaluated)] * 5 + [(True, True)]
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -259,6 +272,15 @@ def test_adaptive_evaluation_finds_the_same_rounds(ran: Folder, seed: int) -> No
         assert evaluated < 355 * len(known)
     assert rows(folder)[-1]["test/accuracy"] == rows(full)[-1]["test/accuracy"]
     assert summary(folder)["rounds_to"]["0.80"] is not None and summary(folder)["rounds_to"]["0.99"] is None
+
+
+def test_adaptive_evaluation_is_full_where_it_is_to_be(ran: Folder) -> None:
+    setting = ("targets=[0.99]", "rounds=10", "evaluation.adaptive=true", "evaluation.batch_size=16", "local.lr=0.05")
+    whole = {row["round"]: row for row in results(ran(*setting, "evaluation.adaptive=false"))[0]}
+    found = {row["round"]: row for row in results(ran(*setting, "evaluation.full_every=4"))[0]}
+    full = [round for round, row in found.items() if "test/f1" in row]
+    assert list(found) == list(range(11)) and full == [4, 8, 10]
+    assert all(found[round] == pytest.approx(whole[round]) for round in full)
 
 
 def test_adaptive_evaluation_stops_at_its_targets_and_goes_on_after_an_interruption(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass as value
 from typing import Annotated, ClassVar
 
@@ -18,6 +18,14 @@ from fedrun.parameters import FlatNetwork
 from fedrun.recipe import STRICT
 from fedrun.training import LocalTraining, Samples
 
+Question = Callable[[int], "torch.Tensor"]
+"""What a client is asked, by its number: its answer is a small tensor on the CPU, of the same shape for all."""
+
+
+def one_by_one(clients: torch.Tensor, question: Question) -> torch.Tensor:
+    """The answers of clients (int64 ``[n]``, n ≥ 1), stacked."""
+    return torch.stack([question(client) for client in clients.tolist()])
+
 
 @value(frozen=True)
 class Place:
@@ -29,6 +37,8 @@ class Place:
         clients: who holds which training samples.
         local: how clients train.
         seed: of every random choice.
+        asked: the answers of clients to a question, stacked, wherever they are given; only there is what a client
+            remembers at hand.
     """
 
     network: FlatNetwork
@@ -36,6 +46,7 @@ class Place:
     clients: Shares
     local: LocalTraining
     seed: int
+    asked: Callable[[torch.Tensor, Question], torch.Tensor] = one_by_one
 
     def results(self, model: torch.Tensor, client: int) -> SampleResults:
         """A model's results on a client's training samples."""
@@ -133,13 +144,22 @@ class Clustering:
         """
         return None
 
-    def inferred(self, place: Place, initial: torch.Tensor, sent: Sequence[Sent]) -> torch.Tensor:
-        """The membership ``[N, M]`` of all clients after the first round, where :attr:`infers`.
+    def told(self, place: Place, initial: torch.Tensor, sent: Sent) -> torch.Tensor:
+        """What a client's first model tells of its labels, float64 ``[classes]``, where :attr:`infers`.
 
         Args:
             place: to look at.
             initial: ``[P]``, the common model that all have trained.
-            sent: what each client has sent, by its number.
+            sent: what the client has sent.
+        """
+        raise NotImplementedError
+
+    def inferred(self, place: Place, told: torch.Tensor) -> torch.Tensor:
+        """The membership ``[N, M]`` of all clients after the first round, where :attr:`infers`.
+
+        Args:
+            place: to look at.
+            told: :meth:`told` of all clients, float64 ``[N, classes]``.
         """
         raise NotImplementedError
 

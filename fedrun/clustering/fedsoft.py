@@ -40,18 +40,19 @@ class FedSoft(SeveralModels):
         return False
 
     def chosen(self, place: Place, turn: Turn) -> Choice:
-        cohort, membership = turn.cohort, turn.membership.clone()
+        membership, cohort = turn.membership.clone(), turn.cohort
         voters = cohort if turn.round % self.period == 0 else cohort[membership[cohort].sum(1) == 0]
-        losses: list[list[torch.Tensor]] = [[] for _ in voters]  # of each voter under each model, [n_k]
-        for model in turn.models:
-            for found, client in zip(losses, voters.tolist(), strict=True):
-                found.append(place.results(model, client).losses)
-        for own, client in zip(losses, voters.tolist(), strict=True):
-            compared = own
+        if not len(voters):
+            return Choice(membership)
+
+        def votes(client: int) -> torch.Tensor:
+            losses = [place.results(model, client).losses for model in turn.models]
             if self.vote == "reshuffled":
                 draw = generator(place.seed, "clusters/vote", turn.round, client)
-                compared = [each[torch.randperm(len(each), generator=draw)] for each in own]
-            membership[client] = importance(torch.stack(compared, dim=1), self.floor)
+                losses = [each[torch.randperm(len(each), generator=draw)] for each in losses]
+            return importance(torch.stack(losses, dim=1), self.floor)
+
+        membership[voters] = place.asked(voters, votes)
         return Choice(membership, len(turn.models) * int(place.clients.sizes[voters].sum()))
 
 

@@ -12,6 +12,9 @@ from fedrun.executors.base import LAST
 from fedrun.randomness import generator
 from fedrun.recipe import STRICT
 
+UNKNOWN = -1.0
+"""In the place of the distances from a client's last model, where it has sent none yet."""
+
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class FeSEM(SeveralModels):
@@ -24,13 +27,18 @@ class FeSEM(SeveralModels):
     keeps_last: ClassVar[bool] = True
 
     def chosen(self, place: Place, turn: Turn) -> Choice:
-        last = [turn.memory.held.get(client, {}).get(LAST) for client in turn.cohort.tolist()]
-        clusters = torch.empty(len(last), dtype=torch.int64)
-        new = torch.tensor([model is None for model in last]).nonzero().flatten()
+        models = turn.models
+
+        def distances(client: int) -> torch.Tensor:
+            held = turn.memory.held.get(client, {})
+            if LAST not in held:
+                return torch.full((len(models),), UNKNOWN)
+            last = held[LAST].to(models[0])
+            return torch.stack([(model - last).square().sum() for model in models]).cpu()
+
+        found = place.asked(turn.cohort, distances)
+        clusters = found.argmin(1)
+        new = (found == UNKNOWN).all(1).nonzero().flatten()
         order = torch.randperm(len(new), generator=generator(place.seed, "clusters/first", turn.round))
-        clusters[new[order]] = torch.arange(len(new)) % len(turn.models)
-        for position, own in enumerate(last):
-            if own is not None:
-                distances = [(model - own.to(model)).square().sum() for model in turn.models]
-                clusters[position] = torch.stack(distances).argmin()
+        clusters[new[order]] = torch.arange(len(new)) % len(models)
         return Choice(reassigned(turn, clusters))

@@ -29,13 +29,8 @@ class IFCA(SeveralModels):
         return self.same_init
 
     def chosen(self, place: Place, turn: Turn) -> Choice:
-        clients = turn.cohort.tolist()
-        losses = torch.stack(
-            [
-                torch.stack([place.results(model, client).losses.double().mean() for client in clients])
-                for model in turn.models
-            ],
-            dim=1,
-        )
+        def losses(client: int) -> torch.Tensor:
+            return torch.stack([place.results(model, client).losses.double().mean() for model in turn.models])
+
         looked = len(turn.models) * int(place.clients.sizes[turn.cohort].sum())
-        return Choice(reassigned(turn, losses.argmin(1)), looked)
+        return Choice(reassigned(turn, place.asked(turn.cohort, losses).argmin(1)), looked)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -40,7 +40,7 @@ class Inferred(LabelClusters):
 
     @abstractmethod
     def distribution(self, place: Place, initial: torch.Tensor, sent: Sent) -> torch.Tensor:
-        """v_k, what a client's model tells of its labels, float64 ``[C]``."""
+        """v_k, what a client's model tells of the shares of its labels, float64 ``[C]``."""
 
     @abstractmethod
     def moved(self, place: Place, initial: torch.Tensor, sent: Sent) -> torch.Tensor:
@@ -50,17 +50,21 @@ class Inferred(LabelClusters):
         check_number(self.clusters, len(place.clients))
         return None
 
-    def inferred(self, place: Place, initial: torch.Tensor, sent: Sequence[Sent]) -> torch.Tensor:
-        if self.by == "labels":
-            return self.membership(evenly(self.labels(place, initial, sent)), place.seed)
-        vectors = torch.stack([self.distribution(place, initial, each) for each in sent])
-        # Of a client whose training diverged nothing is known.
-        vectors[~vectors.isfinite().all(1)] = 1 / vectors.shape[1]
-        return self.membership(vectors, place.seed)
+    def told(self, place: Place, initial: torch.Tensor, sent: Sent) -> torch.Tensor:
+        return (self.moved if self.by == "labels" else self.distribution)(place, initial, sent)
 
-    def labels(self, place: Place, initial: torch.Tensor, sent: Sequence[Sent]) -> torch.Tensor:
-        """Which labels each client has, bool ``[N, C]``; none for one whose training diverged."""
-        return torch.stack([self.moved(place, initial, each) for each in sent]) > 0
+    def inferred(self, place: Place, told: torch.Tensor) -> torch.Tensor:
+        if self.by == "labels":
+            return self.membership(evenly(self.labels(told)), place.seed)
+        # Of a client whose training diverged nothing is known.
+        known = told.isfinite().all(1, keepdim=True)
+        return self.membership(torch.where(known, told, 1 / told.shape[1]), place.seed)
+
+    def labels(self, moved: torch.Tensor) -> torch.Tensor:
+        """Which labels each client has, bool ``[N, C]``, by how its training has moved the logits ``[N, C]``; none for
+        one whose training diverged.
+        """
+        return moved > 0
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)

@@ -102,6 +102,14 @@ class Task:
     uploads: bool = True
     mixture: torch.Tensor | None = None
 
+    def part(self, which: torch.Tensor) -> Task:
+        """The same for some of the cohort, by their positions or a mask ``[C]``."""
+
+        def some(each: torch.Tensor | None) -> torch.Tensor | None:
+            return None if each is None else each[which]
+
+        return replace(self, cohort=self.cohort[which], steps=some(self.steps), mixture=some(self.mixture))
+
 
 Progress = Callable[[int], None]
 
@@ -248,19 +256,23 @@ class Executor(ABC):
         gathering = Gathering(self.workplace, server, state, task)
         for visit in self.visits(task, progress):
             gathering.add(visit)
-        update = gathering.result()
-        counted = replace(
-            update,
-            client_samples=update.client_samples + self.extra_samples(task),
-            forward_samples=update.forward_samples + self.forward_samples(task),
-        )
+            del visit  # its vectors need not live on while the next client trains
+        update = self.with_costs(gathering.result(), task)
         # A displacement lasts for one round, also where the round did not accept what was made of it.
         spent = {
             client: {name: vector for name, vector in task.memory.held[client].items() if name != IDLE}
             for client in update.excluded
             if IDLE in task.memory.held.get(client, {})
         }
-        return counted, task.memory.updated({**spent, **gathering.memory})
+        return update, task.memory.updated({**spent, **gathering.memory})
+
+    def with_costs(self, update: CohortUpdate, task: Task) -> CohortUpdate:
+        """A cohort's update, with what it processes beside its local training."""
+        return replace(
+            update,
+            client_samples=update.client_samples + self.extra_samples(task),
+            forward_samples=update.forward_samples + self.forward_samples(task),
+        )
 
     def idle(self, task: Task) -> ClientMemory:
         """Train clients that are not selected; the memory in which each has its displacement (FedUmf).
@@ -274,6 +286,7 @@ class Executor(ABC):
             if moved.sum().isfinite():
                 client = int(task.cohort[visit.position])
                 changes[client] = {**task.memory.held.get(client, {}), **task.memory.keep({IDLE: moved})}
+            del visit, moved
         return task.memory.updated(changes)
 
 

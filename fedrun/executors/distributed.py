@@ -1,23 +1,27 @@
-"""A cohort's clients shared out over ranks. Each rank trains its share; together they form one update.
+"""A cohort's clients shared out over ranks. Each rank trains its share; together they form the models' updates.
 
-The ranks exchange twice in a round: small things as objects (who was accepted, reports, counts, the weight of each
-rank's mean), then one sum over all ranks of everything long (weighted means, and the rows the server half asks for).
-What clients remember does not travel. Every rank then holds the same update and makes the same server step.
+After a round's training the ranks exchange small things as objects (who was accepted, reports, counts, the weight of
+each rank's means), then, for every model that was trained, one sum over all ranks of everything long (weighted means,
+and the rows the server half asks for). What clients remember does not travel. Every rank then holds the same updates
+and makes the same server steps.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import torch
 
 from fedrun.client_memory import ClientMemory
-from fedrun.executors.base import Executor, Progress, Task
+from fedrun.executors.base import Executor, Task
 from fedrun.ranks import Ranks
-from fedrun.strategies.base import CohortUpdate, ServerHalf, ServerState, Vectors
+from fedrun.strategies.base import CohortUpdate, Vectors
+
+T = TypeVar("T")
 
 
 def balanced(loads: Sequence[float], ranks: int) -> torch.Tensor:
@@ -37,7 +41,7 @@ def balanced(loads: Sequence[float], ranks: int) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Part:
-    """What one rank tells the others of its share of a round, apart from what is long.
+    """What one rank tells the others of its share of a model's update, apart from what is long.
 
     Attributes:
         update: the share's own, without means and rows.
@@ -49,13 +53,22 @@ class Part:
     shapes: dict[str, torch.Size]
     width: int
 
+    @classmethod
+    def of(cls, update: CohortUpdate) -> Part:
+        """What is told of an update."""
+        shapes = {name: mean.shape for name, mean in update.mean.items()}
+        return cls(replace(update, mean={}, rows=None), shapes, 0 if update.rows is None else update.rows.shape[1])
 
-class Distributed:
-    """Carries out a cohort's local work on several ranks.
 
-    Clients that remember nothing go, round by round, wherever the work is balanced. A client that remembers something
-    has a home, the rank where its memory lies and where it is always trained; homes balance the work of all clients
-    together, so that a single cohort's may be spread less evenly.
+class Team:
+    """The executors of all ranks, as one of the ranks sees them: who does what, and what all of it comes to.
+
+    All ranks must call the same methods in the same order. In a run of one process there is nothing to share out, and
+    everything passes through as it is.
+
+    Clients that remember nothing go, round by round, wherever the work is balanced, whichever models they train. A
+    client that remembers something has a home, the rank where its memory lies and where it is always trained; homes
+    balance the work of all clients together, so that a single cohort's may be spread less evenly.
 
     Args:
         executor: trains this rank's share.
@@ -63,15 +76,16 @@ class Distributed:
         remembers: whether clients remember something from round to round.
 
     Attributes:
-        homes: every client's rank, int64 ``[N]``; None where clients remember nothing.
+        homes: every client's rank, int64 ``[N]``; None where each of the ranks (there may be only one) can train any.
     """
 
     def __init__(self, executor: Executor, ranks: Ranks, remembers: bool) -> None:
         self._executor = executor
         self._ranks = ranks
-        self.usual_steps = executor.usual_steps
-        everyone = torch.arange(len(self.usual_steps))
-        self.homes = balanced(self._loads(everyone, self.usual_steps), ranks.count) if remembers else None
+        self.homes: torch.Tensor | None = None
+        if remembers and ranks.count > 1:
+            everyone = torch.arange(len(executor.usual_steps))
+            self.homes = balanced(self._loads(everyone, executor.usual_steps), ranks.count)
 
     def _loads(self, clients: torch.Tensor, steps: torch.Tensor) -> list[float]:
         """How many samples clients process that make these numbers of steps, up to a last batch's being smaller."""
@@ -80,57 +94,78 @@ class Distributed:
         loads: list[float] = (steps * sizes / batches).tolist()
         return loads
 
-    def _own(self, task: Task) -> torch.Tensor:
-        """Positions of the cohort's clients that this rank trains, ascending, int64."""
-        if self.homes is not None:
-            ranks = self.homes[task.cohort]
-        else:
-            ranks = balanced(self._loads(task.cohort, self._executor.steps(task)), self._ranks.count)
-        return (ranks == self._ranks.number).nonzero().flatten()
+    def _is_mine(self, clients: torch.Tensor, loads: Sequence[float]) -> torch.Tensor:
+        """Which of these clients, with so much to do each, are this rank's, bool ``[n]``."""
+        ranks = balanced(loads, self._ranks.count) if self.homes is None else self.homes[clients]
+        return ranks == self._ranks.number
 
-    def _share(self, task: Task) -> Task:
-        """The part of a task that is this rank's."""
-        own = self._own(task)
-        return replace(task, cohort=task.cohort[own], steps=None if task.steps is None else task.steps[own])
+    def shares(self, tasks: Sequence[Task]) -> list[Task]:
+        """What is this rank's of each task of a round, possibly nobody; no client may be in two of them."""
+        if self._ranks.count == 1:
+            return list(tasks)
+        clients = torch.cat([task.cohort for task in tasks])
+        loads = [load for task in tasks for load in self._loads(task.cohort, self._executor.steps(task))]
+        mine = torch.split(self._is_mine(clients, loads), [len(task.cohort) for task in tasks])
+        return [task.part(own) for task, own in zip(tasks, mine, strict=True)]
 
-    def run(
-        self, server: ServerHalf, state: ServerState, task: Task, progress: Progress
-    ) -> tuple[CohortUpdate, ClientMemory]:
-        """Train the cohort.
+    def asked(self, clients: torch.Tensor, question: Callable[[int], torch.Tensor]) -> torch.Tensor:
+        """What each of these clients (int64 ``[n]``) answers, stacked, wherever it is asked.
 
-        Returns:
-            What the server learns of the round, the same on every rank, and what this rank's clients remember after it.
+        Args:
+            clients: n ≥ 1.
+            question: from a client's number to a small tensor on the CPU, of the same shape for all; it may look into
+                what the client remembers. Answers are taken to cost as much as the client has training samples.
+        """
+        mine = clients
+        if self._ranks.count > 1:
+            mine = clients[self._is_mine(clients, self._executor.workplace.clients.sizes[clients].tolist())]
+        known = self.brought_together({client: question(client) for client in mine.tolist()})
+        return torch.stack([known[client] for client in clients.tolist()])
+
+    def brought_together(self, known: Mapping[int, T]) -> dict[int, T]:
+        """What each rank knows of its clients, for all."""
+        return {client: value for part in self._ranks.gathered(known) for client, value in part.items()}
+
+    def agreed(self, value: T) -> T:
+        """The leader's version of what all ranks have computed, but where rounding may have made a difference."""
+        return self._ranks.told(value)
+
+    def idle(self, task: Task) -> ClientMemory:
+        """Train this rank's clients among those that are not selected; see :meth:`Executor.idle`."""
+        (share,) = self.shares([task])
+        return self._executor.idle(share) if len(share.cohort) else task.memory
+
+    def combined(
+        self, updates: Sequence[CohortUpdate], members: Sequence[torch.Tensor], received: Sequence[Vectors]
+    ) -> list[CohortUpdate]:
+        """The models' updates from all ranks' shares of them.
+
+        Args:
+            updates: what this rank's clients send back to each model.
+            members: the clients that train each, on whatever rank, in the order of selection, int64 ``[C]``.
+            received: what each has been broadcast as.
 
         Raises:
             RankLostError: a rank has died.
         """
-        share, memory, update = self._share(task), task.memory, nothing()
-        if len(share.cohort):
+        if self._ranks.count == 1:
+            return list(updates)
+        told = self._ranks.gathered([Part.of(update) for update in updates])
+        parts = [[of_rank[model] for of_rank in told] for model in range(len(updates))]
+        return list(map(self._joined, updates, parts, members, received))
 
-            def scaled(done: int) -> None:
-                progress(done * len(task.cohort) // len(share.cohort))
-
-            update, memory = self._executor.run(server, state, share, scaled)
-        return self._combined(update, task), memory
-
-    def idle(self, task: Task) -> ClientMemory:
-        """Train this rank's clients among those that are not selected; see :meth:`Executor.idle`."""
-        share = self._share(task)
-        return self._executor.idle(share) if len(share.cohort) else task.memory
-
-    def _combined(self, own: CohortUpdate, task: Task) -> CohortUpdate:
-        """One update from all ranks' shares."""
-        shapes = {name: mean.shape for name, mean in own.mean.items()}
-        width = 0 if own.rows is None else own.rows.shape[1]
-        parts = self._ranks.gathered(Part(replace(own, mean={}, rows=None), shapes, width))
+    def _joined(
+        self, own: CohortUpdate, parts: Sequence[Part], members: torch.Tensor, received: Vectors
+    ) -> CohortUpdate:
+        """One model's update from all ranks' shares."""
         updates = [part.update for part in parts]
-        places = {client: position for position, client in enumerate(task.cohort.tolist())}
+        places = {client: position for position, client in enumerate(members.tolist())}
         clients = torch.cat([update.clients for update in updates])
         order = torch.tensor([places[client] for client in clients.tolist()], dtype=torch.int64).argsort()
         total = math.fsum(update.total_weight for update in updates)
         accepted = sum(update.accepted_samples for update in updates)
         names = next((update.reports for update in updates if len(update.clients)), {})
-        mean, rows = self._summed(own, parts, task.received, total, order)
+        mean, rows = self._summed(own, parts, received, total, order)
 
         def joined(field: list[torch.Tensor]) -> torch.Tensor:
             return torch.cat(field)[order]

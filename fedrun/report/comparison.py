@@ -17,7 +17,7 @@ SPREAD = "Mean ± std over seeds (ddof 0)"
 
 
 def selected(settings: Sequence[Setting], wanted: Sequence[str]) -> list[str]:
-    """The metrics to report: the wanted ones, or all that were recorded but for the servers' internals.
+    """The metrics to report: the wanted ones, or all that were recorded but for internals.
 
     Raises:
         InputError: no run has a wanted metric.
@@ -25,7 +25,7 @@ def selected(settings: Sequence[Setting], wanted: Sequence[str]) -> list[str]:
     recorded = quantities.metrics(run for setting in settings for run in setting.runs)
     if missing := [key for key in wanted if key not in recorded]:
         raise InputError(f"{missing[0]}: no run has this metric; allowed: {', '.join(recorded)}")
-    return list(wanted) or [key for key in recorded if not key.startswith(quantities.INTERNALS)]
+    return list(wanted) or [key for key in recorded if not quantities.is_internal(key)]
 
 
 def measured(settings: Sequence[Setting], metrics: Sequence[str], targets: Sequence[float]) -> list[Quantity]:
@@ -74,15 +74,22 @@ OUTCOMES = {
     "rounds to": ("Rounds to a test accuracy", f"{SPREAD}; >N: some seed did not reach it in N rounds."),
 }
 """Titles and notes of the tables of results."""
+ADAPTIVE = {
+    "best": "With evaluation.adaptive=true, of the rounds that were tested fully.",
+    "rounds to": "-: with evaluation.adaptive=true, this was not a target.",
+}
+"""What is to be added where some runs were evaluated adaptively."""
 
 
 def outcomes(settings: Sequence[Setting], every: Sequence[Quantity], kinds: Sequence[str]) -> list[Table]:
     """A table of the settings' quantities for each kind of which there are some."""
-    return [
-        table
-        for kind in kinds
-        for table in _table(OUTCOMES[kind][0], settings, [one for one in every if one.kind == kind], OUTCOMES[kind][1])
-    ]
+    adaptive = any(run.adaptive for setting in settings for run in setting.complete)
+    found = []
+    for kind in kinds:
+        title, note = OUTCOMES[kind]
+        note += f" {ADAPTIVE[kind]}" if adaptive and kind in ADAPTIVE else ""
+        found += _table(title, settings, [one for one in every if one.kind == kind], note)
+    return found
 
 
 COSTS = (

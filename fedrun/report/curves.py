@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 Seeds = Sequence[Sequence[Row]]
 """The rows of several runs that differ in nothing but their seed."""
+
+ESTIMATE = "{}_estimate"
+"""The key of what an adaptive evaluation that stopped early has in a metric's place."""
 
 
 def read_rows(path: Path) -> list[Row]:
@@ -105,25 +108,31 @@ def spent(rows: Sequence[Row], against: Against) -> list[float]:
 class Curve:
     """A metric against rounds or a cost, over the seeds of one label.
 
+    Where an adaptive evaluation stopped early, its estimate of the accuracy takes the accuracy's place.
+
     Attributes:
-        rounds: int64 ``[r]``, every round that any seed has.
+        rounds: int64 ``[r]``, every round of which any seed has the metric, but for those where it was not measured in
+            another, though that one has such a round.
         x: float64 ``[r]``, the rounds again, or the mean over the seeds of what they had spent by then; ascending, NaN
             where a seed has no such round.
         mean: float64 ``[r]``; NaN, a gap in the line, where not all seeds have a finite value: the mean of those that
             have not diverged would flatter.
         std: float64 ``[r]``, with ddof 0.
+        estimated: whether some values are estimates.
     """
 
     rounds: np.ndarray
     x: np.ndarray
     mean: np.ndarray
     std: np.ndarray
+    estimated: bool
 
 
 def curve(seeds: Seeds, key: str, against: Against = "rounds") -> Curve | None:
     """The curve of a metric, or None where no round has a finite value and position in all seeds."""
-    runs = [{row["round"]: row[key] for row in rows if row.get(key) is not None} for rows in seeds]
-    rounds = sorted({round for run in runs for round in run if round is not None})
+    runs = [recorded(rows, key) for rows in seeds]
+    lacking = {row["round"] for rows, run in zip(seeds, runs, strict=True) for row in rows if row["round"] not in run}
+    rounds = sorted({round for run in runs for round in run} - lacking)
     values = np.array([[run.get(round, math.nan) for round in rounds] for run in runs], dtype=np.float64)
     values = values.reshape(len(runs), len(rounds))
     x = positions(seeds, rounds, against)
@@ -132,7 +141,18 @@ def curve(seeds: Seeds, key: str, against: Against = "rounds") -> Curve | None:
         return None
     finite = np.where(complete, values, 0.0)
     mean, std = finite.mean(axis=0), finite.std(axis=0)
-    return Curve(np.array(rounds), x, np.where(complete, mean, np.nan), np.where(complete, std, np.nan))
+    estimated = any(ESTIMATE.format(key) in row for rows in seeds for row in rows)
+    return Curve(np.array(rounds), x, np.where(complete, mean, np.nan), np.where(complete, std, np.nan), estimated)
+
+
+def recorded(rows: Sequence[Row], key: str) -> dict[int, float]:
+    """A metric by round, NaN where it was recorded as null; where it was only estimated, the estimate."""
+    found = {}
+    for row in rows:
+        if (name := key if key in row else ESTIMATE.format(key)) in row:
+            value = row[name]
+            found[int(row["round"] or 0)] = math.nan if value is None else float(value)
+    return found
 
 
 def positions(seeds: Seeds, rounds: Sequence[float], against: Against) -> np.ndarray:
@@ -199,7 +219,8 @@ def plot_curves(runs: Mapping[str, Seeds], path: Path, targets: Sequence[float])
             for label, look in looks.items():
                 if (label, key) in curves:
                     draw(axes, curves[label, key], key, label, look, alone=len(runs) == 1)
-        finish(axes, title, AXES["rounds"], logarithmic=title == "loss")
+        own = [curves[label, key] for key in keys for label in runs if (label, key) in curves]
+        finish(axes, remarked(title, own), AXES["rounds"], logarithmic=title == "loss")
         if title == PANELS[0][0]:
             mark_targets(axes, targets)
         if len(keys) > 1:
@@ -241,7 +262,7 @@ def plot_metric(runs: Mapping[str, Seeds], path: Path, key: str, against: Agains
     for number, (label, found) in enumerate(curves.items()):
         draw(axes, found, key, label, look_of(number), alone=len(curves) == 1)
     title = f"{wording.name(key)} (%)" if wording.is_share(key) else wording.name(key)
-    finish(axes, title, AXES[against], logarithmic=key.endswith("loss"))
+    finish(axes, remarked(title, curves.values()), AXES[against], logarithmic=key.endswith("loss"))
     mark_targets(axes, targets)
     if len(curves) > 1:
         axes.legend(frameon=False, fontsize=9)
@@ -291,7 +312,7 @@ def plot_panels(
             draw(axes, found, key, label, looks[label], alone=len(lines) == 1)
         finish(
             axes,
-            f"{heading} (%)" if wording.is_share(key) else heading,
+            remarked(f"{heading} (%)" if wording.is_share(key) else heading, lines.values()),
             AXES[against],
             logarithmic=key.endswith("loss"),
         )
@@ -308,6 +329,11 @@ def plot_panels(
         fontsize=9,
     )
     figure.savefig(path, dpi=160)
+
+
+def remarked(title: str, curves: Iterable[Curve]) -> str:
+    """A panel's title, which says so if some of the values in it are estimates."""
+    return f"{title}, partly estimated" if any(curve.estimated for curve in curves) else title
 
 
 def look_of(number: int) -> Look:
@@ -379,7 +405,7 @@ def explain_dashes(axes: Axes) -> None:
     """A legend for the two kinds of line, where both are drawn."""
     from matplotlib.lines import Line2D
 
-    if len({line.get_linestyle() for line in axes.lines}) < 2:
+    if not {line.get_linestyle() for line in axes.lines} >= {"-", "--"}:
         return
     kinds = [Line2D([], [], color=INK, linestyle=style, linewidth=1.4) for style in ("-", "--")]
     axes.legend(kinds, ["test", "train"], frameon=False, fontsize=8)

@@ -33,6 +33,8 @@ def page(title: str, tables: Sequence[Table], settings: Sequence[Setting]) -> st
     """
     metrics = quantities.metrics(run for setting in settings for run in setting.runs)
     note = "Mean over seeds, and a band of ± one standard deviation (ddof 0). A gap: not every seed has a finite value."
+    if any(run.adaptive for setting in settings for run in setting.runs):
+        note += " Where an adaptive evaluation stopped early, accuracies are estimates."
     if any(len(run.rows) > POINTS for setting in settings for run in setting.runs):
         note += f" Of longer runs {POINTS} evenly spaced rounds are drawn."
     template = Template((FOLDER / "page.html").read_text(encoding="utf-8"))

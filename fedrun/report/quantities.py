@@ -30,6 +30,9 @@ TRAINING = ("train/", INTERNALS)
 COUNTS = ("clients/excluded",)
 """Bookkeeping, of interest only where it is not zero."""
 
+SCREENING = ("accuracy_estimate", "evaluated")
+"""What adaptive evaluations tell of their own work: on how many samples, and the accuracy on them if not on all."""
+
 Kind = Literal["final", "best", "rounds to", "cost"]
 
 
@@ -46,6 +49,10 @@ class Quantity:
     kind: Kind
     key: str
 
+    def known(self, run: Run) -> bool:
+        """Whether a complete run can tell: an adaptively evaluated one was looking for its own targets only."""
+        return self.kind != "rounds to" or run.tells(float(self.key))
+
     @property
     def heading(self) -> str:
         if self.kind == "rounds to":
@@ -57,7 +64,6 @@ class Quantity:
     def of(self, run: Run) -> float | None:
         """The quantity of a complete run; None where it was not recorded, is not finite or was not reached."""
         if self.kind == "rounds to":
-            run.check_target(float(self.key))
             return first_hit(rounds(run.rows), series(run.rows, TARGETED), float(self.key))
         if self.key == SECONDS and run.summary is not None:
             return finite(run.summary["seconds"])
@@ -73,7 +79,7 @@ class Measured:
 
     Attributes:
         quantity: what was measured.
-        values: one per complete run, None where a run has none.
+        values: one per complete run, None where a run has none; empty where not all of them can tell.
         cap: most rounds that one of these runs was to make.
     """
 
@@ -84,7 +90,8 @@ class Measured:
     @classmethod
     def of(cls, quantity: Quantity, setting: Setting) -> Measured:
         runs = setting.complete
-        return cls(quantity, tuple(map(quantity.of, runs)), max((run.cap for run in runs), default=0))
+        values = tuple(map(quantity.of, runs)) if all(map(quantity.known, runs)) else ()
+        return cls(quantity, values, max((run.cap for run in runs), default=0))
 
     @property
     def known(self) -> list[float]:
@@ -128,6 +135,11 @@ def spread(key: str, values: Sequence[float]) -> str:
 def is_total(key: str) -> bool:
     """Whether a number is a count so large that decimals say nothing."""
     return key.startswith("cost/")
+
+
+def is_internal(key: str) -> bool:
+    """Whether a metric tells how a server or an evaluation worked, rather than how good a model is."""
+    return key.startswith(INTERNALS) or key.rpartition("/")[2] in SCREENING
 
 
 def is_loss(key: str) -> bool:

@@ -10,7 +10,7 @@ from fedrun.errors import InputError
 from fedrun.report import comparison
 from fedrun.report.paper_table import NoRunsError, at_scale, available, made_of
 from fedrun.report.protocol import SCALES, load, protocols
-from fedrun.report.quantities import metrics
+from fedrun.report.quantities import is_internal, metrics
 from fedrun.report.runs import Run
 from fedrun.report.settings import settings
 from fedrun.report.table import Table
@@ -50,7 +50,9 @@ def searches(run: Run) -> bool:
 def experiment_tables(name: str, runs: Sequence[Run]) -> list[Table]:
     """What the complete runs of an experiment came to in the end, and in how many rounds."""
     compared, _ = settings(runs)
-    measured = [key for key in metrics(runs) if key.startswith(("test/", "clients/", "unseen/"))]
+    measured = [
+        key for key in metrics(runs) if key.startswith(("test/", "clients/", "unseen/")) and not is_internal(key)
+    ]
     tables = comparison.outcomes(compared, comparison.measured(compared, measured, ()), ("final", "rounds to"))
     experiment, _, last = name.rpartition("/")
     made = f"experiment={experiment} scale={last}" if last in SCALES else f"experiment={name}"

@@ -51,16 +51,25 @@ class Run:
         """Rounds that the run was to make."""
         return int(self.config["rounds"])
 
+    @property
+    def adaptive(self) -> bool:
+        """Whether rounds were tested only as far as its targets took it."""
+        return bool(self.config.get("evaluation", {}).get("adaptive", False))
+
+    def tells(self, target: float) -> bool:
+        """Whether its evaluations would have found that it reached a target."""
+        return not self.adaptive or target in self.config["targets"]
+
     def check_target(self, target: float, interpolated: bool = False) -> None:
         """Refuse to read off an adaptively evaluated run what its evaluations did not look for.
 
         Raises:
             InputError: it was evaluated for other targets, or without what lies between evaluations.
         """
-        sought, adaptive = self.config["targets"], self.config.get("evaluation", {}).get("adaptive", False)
-        if adaptive and (interpolated or target not in sought):
+        if not self.tells(target) or (self.adaptive and interpolated):
             raise InputError(
-                f"{self.folder}: was evaluated with evaluation.adaptive=true, targets={sought}, which does not tell "
+                f"{self.folder}: was evaluated with evaluation.adaptive=true, targets={self.config['targets']}, which "
+                "does not tell "
                 f"the {'interpolated ' if interpolated else ''}rounds to {target}; it takes a run without"
             )
 

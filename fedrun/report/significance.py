@@ -37,8 +37,9 @@ class Comparison:
 
 def compare(setting: Setting, baseline: Setting, quantity: Quantity, test: Test) -> Comparison:
     """A paired test of one quantity over the seeds that complete runs of both settings have in common."""
-    ours = {run.seed: quantity.of(run) for run in setting.complete}
-    theirs = {run.seed: quantity.of(run) for run in baseline.complete}
+    ours, theirs = (
+        {run.seed: quantity.of(run) for run in one.complete if quantity.known(run)} for one in (setting, baseline)
+    )
     pairs = {
         seed: (value, other)
         for seed, value in sorted(ours.items())

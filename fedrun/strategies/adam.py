@@ -46,5 +46,5 @@ class Adam:
         count = int(step)
         largest = {f"{name}/v_max": torch.maximum(slots[f"{name}/v_max"], v)} if self.amsgrad else {}
         root = (largest.get(f"{name}/v_max", v) / (1 - beta2**count)).sqrt_().add_(self.eps)
-        moved = parameters - (self.lr / (1 - beta1**count)) * m / root
+        moved = torch.addcdiv(parameters, m, root, value=-self.lr / (1 - beta1**count), out=root)
         return moved, {f"{name}/m": m, f"{name}/v": v, f"{name}/step": step, **largest}

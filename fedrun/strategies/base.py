@@ -377,6 +377,16 @@ class ServerState:
         return ServerState(self.model.to(device), {name: slot.to(device) for name, slot in self.slots.items()})
 
 
+def displacement(start: torch.Tensor, model: torch.Tensor, trainable: int) -> torch.Tensor:
+    """x − y over the parameters of models ``[..., P]``, a new vector; the float buffers in it are y's own.
+
+    So displacements and buffers travel, and are averaged, together.
+    """
+    moved = model.clone()
+    torch.sub(start[..., :trainable], model[..., :trainable], out=moved[..., :trainable])
+    return moved
+
+
 def uniform(senders: Senders) -> torch.Tensor:
     """The weights of a plain mean: 1 for every client, float64 ``[C]``."""
     return torch.ones(len(senders.clients), dtype=torch.float64)

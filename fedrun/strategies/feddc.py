@@ -46,8 +46,9 @@ class FedDCClient(ClientHalf):
 
     def constants(self, received: Vectors, memory: Vectors, client: ClientInfo) -> Vectors:
         alpha = self.alpha / client.share
-        shift = alpha * (memory[DRIFT] - received[MODEL][..., : client.trainable])
-        return {"alpha": alpha, "shift": shift - memory[GRADIENT] + received[GRADIENT] / client.share}
+        shift = memory[DRIFT] - received[MODEL][..., : client.trainable]
+        shift.mul_(alpha).sub_(memory[GRADIENT]).addcdiv_(received[GRADIENT], client.share)
+        return {"alpha": alpha, "shift": shift}
 
     def pull(self, constants: Vectors) -> Pull | None:
         return Pull(constants["shift"], constants["alpha"])
@@ -57,9 +58,10 @@ class FedDCClient(ClientHalf):
     ) -> tuple[Vectors, Vectors]:
         # s = g_k − G/ω_k − D/(K̄ η_0), with K̄ and η_0 the same for every client and round
         moved = model[..., : client.trainable] - received[MODEL][..., : client.trainable]
-        change = -received[GRADIENT] / client.share - moved / (client.mean_steps * client.initial_lr)
-        kept = {DRIFT: memory[DRIFT] + moved, GRADIENT: memory[GRADIENT] + change}
-        return {MODEL: model, GRADIENT: change * client.share}, kept
+        change = moved / -(client.mean_steps * client.initial_lr)
+        change.addcdiv_(received[GRADIENT], client.share, value=-1)
+        kept = {DRIFT: moved.add_(memory[DRIFT]), GRADIENT: memory[GRADIENT] + change}
+        return {MODEL: model, GRADIENT: change.mul_(client.share)}, kept
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -88,5 +90,5 @@ class FedDCServer(FedDynServer):
         # w ← mean_S y_k + mean_N h_k;  G ← G + (1/N) Σ_S ΔG_k
         after, metrics = super().aggregate(state, update, round)
         share = len(update.clients) / round.clients
-        gradient = state.slots[GRADIENT] + share * update.mean[GRADIENT]
+        gradient = state.slots[GRADIENT].add(update.mean[GRADIENT], alpha=share)
         return ServerState(after.model, {**after.slots, GRADIENT: gradient}), metrics

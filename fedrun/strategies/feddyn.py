@@ -45,7 +45,8 @@ class FedDynClient(ClientHalf):
 
     def constants(self, received: Vectors, memory: Vectors, client: ClientInfo) -> Vectors:
         alpha = self.alpha / client.share
-        return {"alpha": alpha, "shift": alpha * (memory[DRIFT] - received[MODEL][..., : client.trainable])}
+        shift = memory[DRIFT] - received[MODEL][..., : client.trainable]
+        return {"alpha": alpha, "shift": shift.mul_(alpha)}
 
     def pull(self, constants: Vectors) -> Pull | None:
         # g(y) + α_k (h_k − w) + α_k y
@@ -56,7 +57,7 @@ class FedDynClient(ClientHalf):
     ) -> tuple[Vectors, Vectors]:
         # h_k ← h_k + (y_k − w)
         moved = model[..., : client.trainable] - received[MODEL][..., : client.trainable]
-        return {MODEL: model}, {DRIFT: memory[DRIFT] + moved}
+        return {MODEL: model}, {DRIFT: moved.add_(memory[DRIFT])}
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -84,8 +85,9 @@ class FedDynServer(ServerHalf):
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         # h_k gains y_k − w if k took part;  w ← mean_S y_k + mean_N h_k; buffers are averaged
         trainable = round.layout.trainable
+        moved, share = update.mean[MODEL][:trainable] - state.model[:trainable], len(update.clients) / round.clients
+        drift = state.slots[DRIFT].add(moved, alpha=share)
+        del moved  # before there is another vector
         model = update.mean[MODEL].clone()
-        moved = model[:trainable] - state.model[:trainable]
-        drift = state.slots[DRIFT] + len(update.clients) / round.clients * moved
         model[:trainable] += drift
         return ServerState(model, {**state.slots, DRIFT: drift}), {}

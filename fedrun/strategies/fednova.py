@@ -20,6 +20,7 @@ from fedrun.strategies.base import (
     ServerHalf,
     ServerState,
     Vectors,
+    displacement,
 )
 
 if TYPE_CHECKING:
@@ -75,8 +76,9 @@ class FedNovaClient(ClientHalf):
         self, model: torch.Tensor, received: Vectors, memory: Vectors, constants: Vectors, client: ClientInfo
     ) -> tuple[Vectors, Vectors]:
         a = self.effective_steps(client)
-        moved = constants["anchor"] - model[..., : client.trainable]
-        return {DIRECTION: torch.cat([moved / a, model[..., client.trainable :]], dim=-1), NORMALIZER: a}, {}
+        direction = displacement(received[MODEL], model, client.trainable)
+        direction[..., : client.trainable] /= a
+        return {DIRECTION: direction, NORMALIZER: a}, {}
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -90,6 +92,7 @@ class FedNovaServer(ServerHalf):
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         # x ← x − τ_eff Σ p_k d_k with τ_eff = Σ p_k a_k; buffers are averaged
         trainable, steps = round.layout.trainable, update.mean[NORMALIZER]
-        moved = state.model[:trainable] - steps * update.mean[DIRECTION][:trainable]
-        model = torch.cat([moved, update.mean[DIRECTION][trainable:]])
+        direction = update.mean[DIRECTION].clone()
+        direction[:trainable] *= steps
+        model = displacement(state.model, direction, trainable)
         return ServerState(model, state.slots), {"effective_steps": steps.item()}

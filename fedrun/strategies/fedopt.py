@@ -48,7 +48,7 @@ class FedOpt(ServerHalf):
 
     @abstractmethod
     def step(self, parameters: torch.Tensor, delta: torch.Tensor, slots: Vectors) -> tuple[torch.Tensor, Slots]:
-        """The parameters ``[T]`` after a step along Δ ``[T]``, and the optimizer's next state."""
+        """The parameters ``[T]`` after a step along Δ ``[T]``, which may be overwritten, and the next state."""
 
     def init(self, model: torch.Tensor, layout: Layout, clients: int) -> ServerState:
         return ServerState(model, self.slots(model[: layout.trainable]))
@@ -62,6 +62,11 @@ class FedOpt(ServerHalf):
         moved, slots = self.step(x, update.mean[MODEL][:trainable] - x, state.slots)
         source = update.mean[MODEL] if self.buffers == "average" else state.model
         return ServerState(torch.cat([moved, source[trainable:]]), {**state.slots, **slots}), {}
+
+
+def stepped(parameters: torch.Tensor, m: torch.Tensor, root: torch.Tensor, lr: float) -> torch.Tensor:
+    """x + η m / root, in the root's place."""
+    return torch.addcdiv(parameters, m, root, value=lr, out=root)
 
 
 def moving_average(slot: torch.Tensor, value: torch.Tensor, beta: float) -> torch.Tensor:
@@ -95,7 +100,7 @@ class FedAdagrad(FedOpt):
     def step(self, parameters: torch.Tensor, delta: torch.Tensor, slots: Vectors) -> tuple[torch.Tensor, Slots]:
         m = moving_average(slots["fedadagrad/m"], delta, self.beta1)
         v = slots["fedadagrad/v"].addcmul(delta, delta)
-        return parameters + self.lr * m / (v.sqrt() + self.eps), {"fedadagrad/m": m, "fedadagrad/v": v}
+        return stepped(parameters, m, v.sqrt().add_(self.eps), self.lr), {"fedadagrad/m": m, "fedadagrad/v": v}
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -125,10 +130,10 @@ class FedAdam(FedOpt):
 
     def step(self, parameters: torch.Tensor, delta: torch.Tensor, slots: Vectors) -> tuple[torch.Tensor, Slots]:
         if self.variant == "torch":
-            return self._adam.step(parameters, -delta, slots, "fedadam")
+            return self._adam.step(parameters, delta.neg_(), slots, "fedadam")
         m = moving_average(slots["fedadam/m"], delta, self.beta1)
         v = moving_average(slots["fedadam/v"], delta.square(), self.beta2)
-        return parameters + self.lr * m / (v.sqrt() + self.eps), {"fedadam/m": m, "fedadam/v": v}
+        return stepped(parameters, m, v.sqrt().add_(self.eps), self.lr), {"fedadam/m": m, "fedadam/v": v}
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -152,8 +157,8 @@ class FedYogi(FedOpt):
     def step(self, parameters: torch.Tensor, delta: torch.Tensor, slots: Vectors) -> tuple[torch.Tensor, Slots]:
         m = moving_average(slots["fedyogi/m"], delta, self.beta1)
         v, squared = slots["fedyogi/v"], delta.square()
-        v = v - (1 - self.beta2) * squared * (v - squared).sign()
-        return parameters + self.lr * m / (v.sqrt() + self.eps), {"fedyogi/m": m, "fedyogi/v": v}
+        v = v.addcmul(squared, (v - squared).sign_(), value=self.beta2 - 1)
+        return stepped(parameters, m, v.sqrt().add_(self.eps), self.lr), {"fedyogi/m": m, "fedyogi/v": v}
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -180,9 +185,9 @@ class FedAMS(FedOpt):
 
     def step(self, parameters: torch.Tensor, delta: torch.Tensor, slots: Vectors) -> tuple[torch.Tensor, Slots]:
         if self.variant == "torch":
-            return self._adam.step(parameters, -delta, slots, "fedams")
+            return self._adam.step(parameters, delta.neg_(), slots, "fedams")
         m = moving_average(slots["fedams/m"], delta, self.beta1)
         v = moving_average(slots["fedams/v"], delta.square(), self.beta2)
         largest = torch.maximum(slots["fedams/v_max"], v).clamp_min(self.eps)
-        moved = parameters + self.lr * m / largest.sqrt()
+        moved = stepped(parameters, m, largest.sqrt(), self.lr)
         return moved, {"fedams/m": m, "fedams/v": v, "fedams/v_max": largest}

@@ -19,6 +19,7 @@ from fedrun.strategies.base import (
     ServerHalf,
     ServerState,
     Vectors,
+    displacement,
     uniform,
 )
 
@@ -51,10 +52,11 @@ class QFFLClient(ClientHalf):
         # Δ_k = F_k^q Δw_k;  h_k = q F_k^(q−1) ‖Δw_k‖² + L F_k^q, with Δw_k = L (w − y_k) and L = 1/η
         assert client.initial_loss is not None
         loss, lipschitz = client.initial_loss + LOSS_FLOOR, 1 / client.lr
-        moved = lipschitz * (received[MODEL][..., : client.trainable] - model[..., : client.trainable])
-        power = loss**self.q
-        step = torch.cat([(power * moved).to(model), model[..., client.trainable :]], dim=-1)
-        squared = moved.square().sum(-1, keepdim=True)
+        step = displacement(received[MODEL], model, client.trainable)
+        moved, power = step[..., : client.trainable], loss**self.q
+        moved *= lipschitz
+        squared = torch.linalg.vector_norm(moved, dim=-1, keepdim=True).square()
+        moved *= power.to(moved)
         curvature = self.q * loss ** (self.q - 1) * squared + lipschitz * power
         return {STEP: step, CURVATURE: curvature.to(model)}, {}
 
@@ -71,6 +73,6 @@ class QFFLServer(ServerHalf):
         return uniform(senders)
 
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
-        trainable, step = round.layout.trainable, update.mean[STEP]
-        moved = state.model[:trainable] - step[:trainable] / update.mean[CURVATURE]
-        return ServerState(torch.cat([moved, step[trainable:]]), state.slots), {}
+        trainable, step = round.layout.trainable, update.mean[STEP].clone()
+        step[:trainable] /= update.mean[CURVATURE]
+        return ServerState(displacement(state.model, step, trainable), state.slots), {}

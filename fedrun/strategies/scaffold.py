@@ -62,8 +62,8 @@ class ScaffoldClient(ClientHalf):
             change = client.initial_gradient - memory[CONTROL]
             return {MODEL: model, CONTROL: change}, {CONTROL: client.initial_gradient}
         # c_k⁺ = c_k − c + (x − y_k) / (K η), with the client's own K and the rate in use
-        moved = received[MODEL][..., : client.trainable] - model[..., : client.trainable]
-        change = moved / (client.steps * client.lr) - received[CONTROL]
+        change = received[MODEL][..., : client.trainable] - model[..., : client.trainable]
+        change.div_(client.steps * client.lr).sub_(received[CONTROL])
         return {MODEL: model, CONTROL: change}, {CONTROL: memory[CONTROL] + change}
 
 
@@ -100,4 +100,4 @@ class ScaffoldServer(ServerHalf):
         model[: round.layout.trainable].lerp_(state.model[: round.layout.trainable], 1 - self.lr)
         # c ← c + (1/N) Σ_S (c_k⁺ − c_k)
         share = len(update.clients) / round.clients
-        return ServerState(model, {CONTROL: state.slots[CONTROL] + share * update.mean[CONTROL]}), {}
+        return ServerState(model, {CONTROL: state.slots[CONTROL].add(update.mean[CONTROL], alpha=share)}), {}

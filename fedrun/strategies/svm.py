@@ -2,20 +2,33 @@
 
 Notation: M clients, C classes; sample (i, m) is client m's embedding of class i. libsvm (through scikit-learn) is given
 one Gram matrix; everything that is asked of its hyperplanes later is a sum over dual coefficients and kernel values, so
-no hyperplane is ever formed and nothing loops over pairs of classes.
+no hyperplane is ever formed, and nothing loops over pairs of classes but for cohorts whose Gram matrix would be huge.
 """
 
 from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Literal
+from itertools import combinations
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 import torch
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sklearn.svm import SVC
+
 BLOCK = 1024
 """Rows of a large Gram matrix that are computed at a time."""
+
+PAIRWISE = 256
+"""Clients from which on the pairs of classes are fitted one after the other. The kernel values of two classes then take
+longer than it takes to ask scikit-learn, and those of all together gigabytes."""
+
+Solve: TypeAlias = "Callable[[torch.Tensor, np.ndarray], SVC]"
+"""Fits an SVM to a Gram matrix ``[n, n]`` and labels ``[n]``."""
 
 KernelName = Literal["linear", "poly", "rbf", "sigmoid"]
 Multiclass = Literal["ovo", "ovr"]
@@ -85,27 +98,21 @@ def fit(
         tolerance: libsvm's stopping tolerance.
         max_iterations: SMO iterations per binary problem; −1 for no limit.
     """
-    clients, classes, _ = samples.shape
-    rows = samples.flatten(0, 1)
-    gram = gram_matrix(kernel, rows)
-    labels = np.tile(np.arange(classes), clients)
-    solve = _solve_ovo if multiclass == "ovo" else _solve_ovr
+    from sklearn.svm import SVC
+
+    def solve(gram: torch.Tensor, labels: np.ndarray) -> SVC:
+        svm = SVC(kernel="precomputed", C=penalty, tol=tolerance, max_iter=max_iterations)
+        return svm.fit(gram.numpy(), labels)
+
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        dual = torch.from_numpy(solve(gram.numpy(), labels, penalty, tolerance, max_iterations))
-    # [problems, sample] with samples ordered (client, class) → [C, C, M]
-    by_class = dual.view(classes, clients, classes).transpose(1, 2)
-    gram4 = gram.view(clients, classes, clients, classes).permute(1, 0, 3, 2)
-    if multiclass == "ovo":
-        # row j of the solver holds, for sample (i, m), its coefficient in problem {i, j}
-        by_class = by_class.transpose(0, 1).contiguous()
-        support = (by_class != 0).any(dim=1)
-        norms = _ovo_squared_norms(by_class, gram4)
-    else:
-        own = by_class.diagonal(dim1=0, dim2=1).T
-        support = own != 0
-        norms = ((dual @ gram) * dual).sum(1)
-    return FittedSVM(multiclass, samples.transpose(0, 1), by_class, support, norms, bool(caught))
+        if multiclass == "ovr":
+            dual, norms = _against_the_rest(samples, kernel, solve)
+            support = dual.diagonal(dim1=0, dim2=1).T != 0
+        else:
+            dual, norms = (_one_against_one if len(samples) < PAIRWISE else _pair_by_pair)(samples, kernel, solve)
+            support = (dual != 0).any(dim=1)
+    return FittedSVM(multiclass, samples.transpose(0, 1), dual, support, norms, bool(caught))
 
 
 def gram_matrix(kernel: Kernel, rows: torch.Tensor) -> torch.Tensor:
@@ -120,37 +127,55 @@ def gram_matrix(kernel: Kernel, rows: torch.Tensor) -> torch.Tensor:
     return gram
 
 
-def _solve_ovo(
-    gram: np.ndarray, labels: np.ndarray, penalty: float, tolerance: float, max_iterations: int
-) -> np.ndarray:
-    """Coefficients ``[C, samples]``: entry (j, s) is that of sample s in the problem of its own class and class j."""
-    from sklearn.svm import SVC
-
-    classes = int(labels.max()) + 1
-    svm = SVC(kernel="precomputed", C=penalty, tol=tolerance, max_iter=max_iterations).fit(gram, labels)
-    coefficients = svm.dual_coef_
+def _one_against_one(samples: torch.Tensor, kernel: Kernel, solve: Solve) -> tuple[torch.Tensor, torch.Tensor]:
+    """Coefficients ``[C, C, M]`` and squared norms ``[C, C]`` (see :class:`FittedSVM`) from one Gram matrix."""
+    clients, classes, _ = samples.shape
+    labels = np.tile(np.arange(classes), clients)
+    gram = gram_matrix(kernel, samples.flatten(0, 1))
+    svm = solve(gram, labels)
     # scikit-learn packs, for a sample of class i, the problems with the other classes in ascending order: class j is in
     # row j below i and in row j − 1 above it.
     other = np.arange(classes)[:, None]
     own = labels[svm.support_][None, :]
-    packed = np.take_along_axis(coefficients, np.clip(other - (other > own), 0, classes - 2), axis=0)
-    dual = np.zeros((classes, len(labels)))
-    dual[:, svm.support_] = np.where(other == own, 0.0, packed)
-    return dual
+    packed = np.take_along_axis(svm.dual_coef_, np.clip(other - (other > own), 0, classes - 2), axis=0)
+    unpacked = np.zeros((classes, len(labels)))  # entry (j, s): of sample s in the problem of its own class and class j
+    unpacked[:, svm.support_] = np.where(other == own, 0.0, packed)
+    dual = torch.from_numpy(unpacked).view(classes, clients, classes).permute(2, 0, 1).contiguous()
+    return dual, _ovo_squared_norms(dual, gram.view(clients, classes, clients, classes).permute(1, 0, 3, 2))
 
 
-def _solve_ovr(
-    gram: np.ndarray, labels: np.ndarray, penalty: float, tolerance: float, max_iterations: int
-) -> np.ndarray:
-    """Coefficients ``[C, samples]``: entry (c, s) is that of sample s in the problem of class c against the rest."""
-    from sklearn.svm import SVC
+def _pair_by_pair(samples: torch.Tensor, kernel: Kernel, solve: Solve) -> tuple[torch.Tensor, torch.Tensor]:
+    """The same in the memory of C + 4 matrices of M² kernel values: libsvm does not need more for two classes."""
+    by_class = samples.transpose(0, 1)
+    classes, clients, _ = by_class.shape
+    dual, norms = samples.new_zeros(classes, classes, clients), samples.new_zeros(classes, classes)
+    labels = np.repeat([0, 1], clients)
+    within = [kernel(own, own) for own in by_class]
+    gram = samples.new_empty(2 * clients, 2 * clients)
+    for i, j in combinations(range(classes), 2):
+        across = kernel(by_class[i], by_class[j])
+        gram[:clients, :clients], gram[:clients, clients:] = within[i], across
+        gram[clients:, :clients], gram[clients:, clients:] = across.T, within[j]
+        signed = -_binary(solve(gram, labels), len(labels))  # the first class is the positive one
+        dual[i, j], dual[j, i] = signed[:clients], signed[clients:]
+        norms[i, j] = norms[j, i] = signed @ gram @ signed
+    return dual, norms
 
-    classes = int(labels.max()) + 1
-    dual = np.zeros((classes, len(labels)))
-    for target in range(classes):
-        svm = SVC(kernel="precomputed", C=penalty, tol=tolerance, max_iter=max_iterations)
-        svm.fit(gram, labels == target)
-        dual[target, svm.support_] = svm.dual_coef_[0]
+
+def _against_the_rest(samples: torch.Tensor, kernel: Kernel, solve: Solve) -> tuple[torch.Tensor, torch.Tensor]:
+    """Coefficients ``[C, C, M]`` and squared norms ``[C]`` (see :class:`FittedSVM`)."""
+    clients, classes, _ = samples.shape
+    labels = np.tile(np.arange(classes), clients)
+    gram = gram_matrix(kernel, samples.flatten(0, 1))
+    dual = torch.stack([_binary(solve(gram, labels == target), len(labels)) for target in range(classes)])
+    norms = ((dual @ gram) * dual).sum(1)
+    return dual.view(classes, clients, classes).transpose(1, 2), norms
+
+
+def _binary(svm: SVC, samples: int) -> torch.Tensor:
+    """A binary problem's coefficients, float64 ``[samples]``; those of the larger label are positive."""
+    dual = torch.zeros(samples, dtype=torch.float64)
+    dual[svm.support_] = torch.from_numpy(svm.dual_coef_[0])
     return dual
 
 

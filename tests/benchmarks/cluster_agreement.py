@@ -23,7 +23,6 @@ import torch
 from sklearn.metrics import adjusted_rand_score
 
 from fedrun.clustering.base import Place, Sent
-from fedrun.clustering.label_clusters import evenly
 from fedrun.config import build_experiment, compose, option
 from fedrun.executors.base import NOTHING, Task, Workplace
 from fedrun.executors.in_process import InProcess
@@ -96,16 +95,12 @@ def main() -> None:
         }.items():
             record(seed, f"true shares, {what}", mean(agreement(each, truth["shares"]) for each in others))
         for name, changes in {"random_inputs": {"inputs": arguments.inputs}, "bias_movement": {}}.items():
-            half = option("strategy/clustering", name, **changes)
-            has = half.labels(place, initial, sent)
-            inferred = {"shares": half.inferred(place, initial, sent), "labels": half.membership(evenly(has), seed)}
             for by in BY:
-                record(seed, f"{name} by {by}", agreement(inferred[by], truth[by]))
-            record(
-                seed,
-                f"{name}, clients with exact labels",
-                (has == reports.labels(shares)).all(1).double().mean().item(),
-            )
+                half = option("strategy/clustering", name, by=by, **changes)
+                told = torch.stack([half.told(place, initial, each) for each in sent])
+                record(seed, f"{name} by {by}", agreement(half.inferred(place, told), truth[by]))
+            exact = (half.labels(told) == reports.labels(shares)).all(1)
+            record(seed, f"{name}, clients with exact labels", exact.double().mean().item())
     for name, values in found.items():
         print(f"{name}: mean {mean(values):.3f}, least {min(values):.3f} of {len(values)} seeds")
     if arguments.json:

@@ -25,7 +25,7 @@ from random_images import plain_sgd, random_images
 
 from fedrun.config import option
 from fedrun.executors.base import NOTHING, Task, Workplace
-from fedrun.executors.distributed import Distributed
+from fedrun.executors.distributed import Team
 from fedrun.executors.in_process import InProcess
 from fedrun.federation import Shares
 from fedrun.parameters import FlatNetwork
@@ -64,13 +64,16 @@ def work(number: int, ranks: int, clients: int, batch: int, pairs: int, port: in
             seed=0,
         )
     )
-    spread = Distributed(executor, everyone, remembers=False)
+    team = Team(executor, everyone, remembers=False)
     cohort = torch.randperm(2 * clients, generator=torch.Generator().manual_seed(1))[:clients]
     task = Task(cohort, 0, {MODEL: start}, NOTHING)
 
     def together() -> torch.Tensor:
         everyone.gathered(None)  # all begin at once
-        return spread.run(server, ServerState(start), task, lambda done: None)[0].mean[MODEL]
+        (share,) = team.shares([task])
+        own, _ = executor.run(server, ServerState(start), share, lambda done: None)
+        (update,) = team.combined([own], [cohort], [task.received])
+        return update.mean[MODEL]
 
     def alone() -> torch.Tensor:
         return executor.run(server, ServerState(start), task, lambda done: None)[0].mean[MODEL]

@@ -2,10 +2,13 @@
 
 An MLP of some 4 million parameters and clients with two samples each, so that beside vectors of the model's size data
 and activations count for little. Counted are the bytes of all tensors that PyTorch allocates, by its own record, from
-before the simulation is built to the end of its second round. A server half that only averages is to hold 8 vectors at
-most, one that sees the model of every client C + 6.
+before the simulation is built to the end of its second round; what clients remember lies on the disk and is not counted
+(`hardware.client_memory_gb=0`). A server half that only averages is to hold 8 vectors at most, one that sees the model
+of every client C + 6; what a server carries on from round to round beside the model comes on top, as it is before and
+after the round.
 
-    python tests/benchmarks/round_memory.py [--clients 8] [--strategies fedavg turbosvm ...] [--json FILE]
+    python tests/benchmarks/round_memory.py [--clients 8] [--strategies fedavg turbosvm ...] [--set KEY=VALUE ...]
+        [--json FILE]
 """
 
 from __future__ import annotations
@@ -24,12 +27,13 @@ from fedrun.datasets.in_memory import InMemory
 from fedrun.simulation import Simulation
 
 IMAGES = Spec((1, 16, 16), 10)
-STRATEGIES = ("fedavg", "fednova", "turbosvm", "median", "trimmed_mean", "krum", "norm_clipping")
+AVERAGING = ("fedavg", "fedprox", "scaffold", "fednova", "fedadam", "fedams", "feddyn", "feddc", "moon", "perfedavg")
+STRATEGIES = (*AVERAGING, "qffl", "fedumf", "turbosvm", "median", "trimmed_mean", "krum", "norm_clipping")
 WIDTH = 1850  # 256 x 1850 + 1850 x 1850 + ...: 3.9 million parameters
 
 
-def held(strategy: str, clients: int) -> tuple[float, int, bool]:
-    """The most that was held at a time, in vectors of P numbers; P; whether the server half sees every model."""
+def held(strategy: str, clients: int, more: list[str]) -> tuple[float, float]:
+    """The most that was held at a time and what is allowed, in vectors of P numbers."""
     chosen = (
         f"strategy={strategy}",
         "partition=iid",
@@ -38,8 +42,10 @@ def held(strategy: str, clients: int) -> tuple[float, int, bool]:
         "model=mlp",
         f"model.hidden=[{WIDTH},{WIDTH}]",
         "hardware.threads=1",
+        "hardware.client_memory_gb=0",
         "tracking=none",
         "rounds=5",
+        *more,
     )
     experiment = build_experiment(compose(chosen).config)
     data = random_images(4 * clients + 10, IMAGES, 4 * clients)
@@ -54,20 +60,22 @@ def held(strategy: str, clients: int) -> tuple[float, int, bool]:
         if event.name() == "[memory]":
             now += event.nbytes()
             most = max(most, now)
-    return most / (4 * size), size, experiment.strategy.server.rows == "all"
+    carried = sum(slot.numel() for slot in state.server.slots.values())
+    allowed = clients + 6 if experiment.strategy.server.rows == "all" else 8
+    return most / (4 * size), allowed + round(2 * carried / size)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--strategies", nargs="+", default=STRATEGIES)
+    parser.add_argument("--set", nargs="+", default=[], help="further keys, such as local.momentum=0.9")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     found = {}
     for strategy in arguments.strategies:
-        vectors, size, rows = held(strategy, arguments.clients)
-        allowed = arguments.clients + 6 if rows else 8
-        print(f"{strategy:13s} C = {arguments.clients}, P = {size}: {vectors:.2f} P, allowed {allowed}", flush=True)
+        vectors, allowed = held(strategy, arguments.clients, arguments.set)
+        print(f"{strategy:13s} C = {arguments.clients}: {vectors:.2f} P, allowed {allowed}", flush=True)
         found[strategy] = {"vectors": vectors, "allowed": allowed}
     if arguments.json:
         arguments.json.write_text(json.dumps({"round_memory": found}))

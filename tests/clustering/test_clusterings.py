@@ -149,15 +149,18 @@ def test_clients_of_which_nothing_is_known_are_even():
     assert evenly(has).tolist() == [[0.5, 0, 0.5, 0], [0.25] * 4, [0.25] * 4]
 
 
+def labels_told(half, place, before, models):
+    """The labels that a clustering finds in clients' first models."""
+    half = replace(half, by="labels")
+    return half.labels(torch.stack([half.told(place, before, Sent(model, 1, 0.1)) for model in models]))
+
+
 def test_labels_whose_bias_has_risen(simulation, place):
     before = random_models(simulation, 1)[0]
     moves = {(0.4, -0.1, -0.3): {0}, (0.3, 0.1, -0.4): {0, 1}, (float("nan"), float("nan"), -1.0): set()}
-    sent = [
-        Sent(torch.cat([before[:-3] * 9, before[-3:] + torch.tensor(move)]), steps, 0.1)
-        for steps, move in enumerate(moves, start=1)
-    ]
+    after = [torch.cat([before[:-3] * 9, before[-3:] + torch.tensor(move)]) for move in moves]
     for formula in ("published", "softmax_bias"):
-        found = option("strategy/clustering", "bias_movement", formula=formula).labels(place, before, sent)
+        found = labels_told(option("strategy/clustering", "bias_movement", formula=formula), place, before, after)
         assert [{c for c in range(3) if row[c]} for row in found] == list(moves.values())
 
 
@@ -170,7 +173,7 @@ def test_labels_whose_logits_for_random_inputs_the_head_has_raised(make_experime
     simulation = Simulation(make_experiment(network=build))
     before, *after = random_models(simulation, 6)
     half = option("strategy/clustering", "random_inputs", inputs=700)
-    found = half.labels(simulation._place, before, [Sent(model, 1, 0.1) for model in after])
+    found = labels_told(half, simulation._place, before, after)
     draw = generator(0, "clusters/inputs")
     noise = torch.cat([torch.rand(500, 1, 4, 4, generator=draw), torch.rand(200, 1, 4, 4, generator=draw)])
     networks = [build(simulation.dataset.spec) for _ in range(6)]
@@ -202,8 +205,8 @@ def test_inferred_labels_on_digits(default_experiment, name):
     simulation = Simulation(replace(default_experiment, local=local), federation=federation)
     state, half = simulation.initial(), option("strategy/clustering", name)
     task = Task(torch.arange(35), 0, {MODEL: state.server.model}, state.memory)
-    sent = [Sent(visit.model.clone(), visit.trained.steps, 0.1) for visit in simulation._executor.visits(task)]
-    has = half.labels(simulation._place, state.server.model, sent)
+    models = [visit.model.clone() for visit in simulation._executor.visits(task)]
+    has = labels_told(half, simulation._place, state.server.model, models)
     assert torch.equal(has[:30], counts[:30] > 0)
     mixed, found = counts[30:], has[30:]
     assert found[mixed >= 22].all()  # twice as frequent as on average

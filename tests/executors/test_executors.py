@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import weakref
 from collections import OrderedDict
 from dataclasses import replace
 from functools import cache
@@ -21,7 +22,7 @@ from fedrun.executors.in_process import InProcess
 from fedrun.executors.vectorized import Vectorized
 from fedrun.experiment import Experiment, Strategy
 from fedrun.simulation import Simulation
-from fedrun.strategies.base import MODEL, CohortUpdate
+from fedrun.strategies.base import MODEL, ClientHalf, CohortUpdate
 
 EXECUTORS = {"in_process": InProcess, "vectorized": Vectorized}
 
@@ -275,12 +276,16 @@ def test_both_executors_drop_the_same_units(make_experiment, name, caplog):
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
-def test_a_broadcast_is_left_alone(make_experiment, executor):
-    run_cohort = work(make_experiment(network=mlp, strategy=strategy("scaffold")), executor)
-    before = {name: vector.clone() for name, vector in run_cohort.received.items()}
-    run_cohort([0, 1, 2])
-    assert all(torch.equal(before[name], vector) for name, vector in run_cohort.received.items())
-    assert not run_cohort.memory.held
+@pytest.mark.parametrize("name", ["scaffold", "feddyn", "feddc", "fednova", "qffl"])
+def test_what_clients_are_given_is_left_alone(make_experiment, executor, name):
+    """The broadcast, and what they remember of an earlier round."""
+    first = work(make_experiment(network=mlp, strategy=strategy(name)), executor)
+    _, first.memory = first.with_memory([0, 1, 2])
+    given = [first.received, *first.memory.held.values()]
+    before = [{key: vector.clone() for key, vector in vectors.items()} for vectors in given]
+    first([2, 1, 3])
+    for vectors, copies in zip(given, before, strict=True):
+        assert all(torch.equal(copies[key], vector) for key, vector in vectors.items())
 
 
 @pytest.mark.parametrize(
@@ -391,6 +396,33 @@ def test_a_memory_is_a_value():
     assert one.held[3]["control"].tolist() == [1, 1]
     assert {client: vectors["control"].tolist() for client, vectors in two.held.items()} == {3: [5, 5], 1: [2, 2]}
     assert ClientMemory((), 2).updated({1: {}}) == ClientMemory((), 2)
+
+
+class Watched(ClientHalf):
+    """Looks whether the vectors of the client before are still held when the next one begins."""
+
+    def __init__(self) -> None:
+        self.vectors: list[weakref.ref[torch.Tensor]] = []
+        self.held: list[int] = []
+
+    def noted(self, vector: torch.Tensor) -> torch.Tensor:
+        self.vectors.append(weakref.ref(vector))
+        return vector
+
+    def constants(self, received, memory, client):
+        self.held.append(sum(vector() is not None for vector in self.vectors))
+        return {"anchor": self.noted(received[MODEL].clone())}
+
+    def finish(self, model, received, memory, constants, client):
+        return {MODEL: self.noted(model + 0.0)}, {}
+
+
+def test_one_clients_vectors_do_not_outlive_its_visit(make_experiment):
+    half = Watched()
+    experiment = make_experiment(network=mlp, strategy=replace(strategy("fedavg"), client=half), clients_per_round=4)
+    simulation = Simulation(experiment)
+    simulation.advance(simulation.initial())
+    assert half.held == [0, 0, 0, 0] and len(half.vectors) == 8
 
 
 def test_the_options_of_conf_fit_together():

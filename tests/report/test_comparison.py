@@ -52,6 +52,22 @@ def test_the_tables_of_a_report(two):
     assert tables["Configuration keys that differ"].rows == (("fedavg", "FedAvg"), ("turbosvm", "TurboSVM"))
 
 
+def test_what_adaptive_runs_do_not_tell_is_said(folders):
+    """One looked for 70 % and was tested fully in rounds 2 and 3; the other for 50 %."""
+    more = {"test/accuracy_estimate": 0.6, "test/evaluated": 256.0}
+    adaptive = {"evaluation.adaptive": True, "local.lr": 0.2}
+    folders.write(0, rows(0.1, 0.5, 0.8, 0.7), changes={"targets": [0.5]})
+    folders.write(0, [rows(None, **more)[0], *rows(None, None, 0.8, 0.7)[2:]], changes=adaptive)
+    found, _ = settings(find([str(folders.top)]).runs)
+    metrics = comparison.selected(found, [])
+    assert metrics == ["test/accuracy", "test/loss"]
+    best, targets = comparison.report(found, metrics)[2:4]
+    assert best.rows[1][1] == "80.00"
+    assert best.notes[0].endswith("With evaluation.adaptive=true, of the rounds that were tested fully.")
+    assert [row[1:] for row in targets.rows] == [("1.0", "2.0"), ("-", "2.0")]
+    assert targets.notes[0].endswith(" -: with evaluation.adaptive=true, this was not a target.")
+
+
 def test_wilcoxons_limit_is_told(two):
     table = comparison.significance(
         two, two[0], ["test/accuracy"], comparison.measured(two, ["test/accuracy"], []), "wilcoxon"

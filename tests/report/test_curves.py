@@ -77,6 +77,20 @@ def test_a_curve_has_a_gap_where_a_seed_has_no_finite_value():
     np.testing.assert_array_equal(found.std, [0.0, math.nan, 1.0, math.nan])
 
 
+def test_an_estimate_stands_where_an_adaptive_evaluation_stopped_early():
+    full = {"test/accuracy": 0.7, "test/f1": 0.6}
+    early = [{"round": n, "test/accuracy_estimate": 0.1 * n, "test/evaluated": 256.0} for n in range(3)]
+    one, other = [*early, {"round": 3, **full}], [*early[:2], {"round": 2, **full}, {"round": 3, **full}]
+    accuracies = curve([one, other], "test/accuracy")
+    assert accuracies.rounds.tolist() == [0, 1, 2, 3] and accuracies.estimated
+    np.testing.assert_allclose(accuracies.mean, [0.0, 0.1, 0.45, 0.7])
+    # One seed's round 2 has no F1: no gap, as nothing is wrong there, and no mean of the other alone.
+    f1 = curve([one, other], "test/f1")
+    assert (f1.rounds.tolist(), f1.mean.tolist(), f1.estimated) == ([3], [0.6], False)
+    assert curve([other], "test/f1").rounds.tolist() == [2, 3]
+    assert not curve([[{"round": 0, **full}]], "test/accuracy").estimated
+
+
 def test_no_curve_without_finite_values():
     assert curve([rows(r0=math.nan, r1=math.inf, r2=None)], "test/loss") is None
     assert curve([[]], "test/loss") is None

@@ -108,6 +108,29 @@ def test_the_sweep_makes_the_tables_cells_and_nothing_else(name, scale):
 
 @pytest.mark.parametrize("name", TABLES)
 @pytest.mark.parametrize("scale", SCALES)
+def test_what_a_table_reads_is_there_where_runs_are_evaluated_adaptively(name, scale):
+    """Rounds to the runs' own targets; other metrics of the test samples where an evaluation is full."""
+    protocol, composed = load(name), {}
+    for cell in protocol.cells():
+        overrides, reading = protocol.overrides(cell, scale), protocol.reading(cell)
+        if overrides is None or isinstance(reading, SpeedUp):
+            continue
+        dataset = cell.coordinates.get("dataset")  # nothing else brings another way of evaluating along
+        if dataset not in composed:
+            composed[dataset] = compose([f"experiment={name}", f"scale={scale}", *overrides]).config
+        config = composed[dataset]
+        evaluation = config["evaluation"]
+        if not evaluation["adaptive"]:
+            continue
+        if isinstance(reading, RoundsTo):
+            own = {"femnist": 0.7, "celeba": 0.7, "shakespeare": 0.5}.get(dataset, reading.target)
+            assert own in config["targets"] and not reading.interpolated
+        elif reading.key(cell).startswith("test/") and (round := reading.at(cell)) not in (None, config["rounds"]):
+            assert round > config["rounds"] or round % evaluation["full_every"] == 0
+
+
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("scale", SCALES)
 def test_the_protocol_knows_the_runs_name(name, scale):
     assert load(name).run_name(scale) == compose([f"experiment={name}", f"scale={scale}"]).config["name"]
 

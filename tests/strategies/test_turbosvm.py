@@ -509,3 +509,22 @@ def test_a_large_kernel_matrix_is_computed_in_blocks(monkeypatch, name, block):
     kernel = svm.Kernel(name, 0.5, 1.0, 3)
     rows = torch.randn(7, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     torch.testing.assert_close(svm.gram_matrix(kernel, rows), kernel(rows, rows), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("kernel", [LINEAR, svm.Kernel("rbf", 0.3, 0.0, 3)])
+@pytest.mark.parametrize(("classes", "clients"), [(3, 1), (4, 6), (7, 40)])
+@pytest.mark.parametrize("iterations", [3, 50, -1])
+def test_large_cohorts_are_fitted_pair_by_pair(monkeypatch, kernel, classes, clients, iterations):
+    """From one matrix of all kernel values or from those of two classes at a time: libsvm makes the same steps."""
+    draw = torch.Generator().manual_seed(classes)
+    samples = torch.randn(clients, classes, 5, dtype=torch.float64, generator=draw)
+    settings = (kernel, "ovo", 0.7, 1e-3, iterations)
+    whole = fit(samples, *settings)
+    monkeypatch.setattr(svm, "PAIRWISE", 1)
+    monkeypatch.setattr(svm, "gram_matrix", None)  # not asked for
+    pairs = fit(samples, *settings)
+    assert torch.equal(pairs.support, whole.support)
+    torch.testing.assert_close(pairs.dual, whole.dual, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(pairs.squared_norms, whole.squared_norms, rtol=1e-9, atol=1e-12)
+    assert pairs.early_stops == whole.early_stops
+    assert iterations == 50 or whole.early_stops == (iterations == 3 and clients > 1)
