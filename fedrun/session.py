@@ -282,10 +282,10 @@ class Session:
         due = how.full_every is not None and state.round and state.round % how.full_every == 0
         if not how.adaptive or due or state.round == experiment.rounds:
             return None
+        if not state.round or self.simulation.federation.tested != "test":
+            return math.inf  # the initial model reaches no target, nor is one sought on validation samples
         found = results.hits(earlier, experiment.targets).items()
-        # round 0 reaches no target, whatever its accuracy
-        ahead = [float(target) for target, hit in found if hit is None] if state.round else []
-        return min(ahead, default=math.inf)
+        return min((float(target) for target, hit in found if hit is None), default=math.inf)
 
     def finish(self, stable: Checkpoint, rows: Sequence[Row]) -> dict[str, Any]:
         """Write the results of a complete run, its summary last."""

@@ -283,6 +283,14 @@ def test_adaptive_evaluation_is_full_where_it_is_to_be(ran: Folder) -> None:
     assert all(found[round] == pytest.approx(whole[round]) for round in full)
 
 
+def test_adaptive_evaluation_seeks_no_target_on_validation_samples(ran: Folder) -> None:
+    setting = ("targets=[0.2]", "rounds=6", "evaluation.adaptive=true", "evaluation.batch_size=16")
+    found = rows(ran(*setting, "validation.share=0.2"))
+    assert [row["round"] for row in found if "validation/accuracy" in row] == [6]
+    assert found[-1]["validation/accuracy"] > 0.4
+    assert [row["validation/evaluated"] for row in found[:-1]] == [16] * 6
+
+
 def test_adaptive_evaluation_stops_at_its_targets_and_goes_on_after_an_interruption(
     ran: Folder, tmp_path: Path
 ) -> None:
