@@ -14,8 +14,8 @@ from fedrun.report.runs import Run
 Leaves = Mapping[str, Any]
 """A configuration's values under their dotted keys."""
 
-PLACES = frozenset({"data_dir"})
-"""Keys that say where data lie: they are part of a run's identity, but do not make a setting of its own."""
+SILENT = frozenset({"data_dir", "train_clients", "miss_probability"})
+"""Keys that are part of a run's identity, but change no number of a report: they do not make a setting of its own."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ class Setting:
 
 
 def leaves(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a configuration that can change a result, seeds and places apart, under their dotted keys."""
-    return {key: value for key, value in _flat(relevant(config), ()) if not PLACES.intersection(key.split("."))}
+    """The values of a configuration that can change a result, seeds apart, under their dotted keys."""
+    return {key: value for key, value in _flat(relevant(config), ()) if not SILENT.intersection(key.split("."))}
 
 
 def _flat(node: Mapping[str, Any], above: tuple[str, ...]) -> Iterator[tuple[str, Any]]:

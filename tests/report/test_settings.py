@@ -8,9 +8,10 @@ def grouped(folders):
     return settings(find([str(folders.top)]).runs)
 
 
-def test_runs_that_differ_in_their_seed_or_their_place_alone_are_one_setting(folders):
+def test_runs_that_differ_in_what_changes_no_number_are_one_setting(folders):
+    elsewhere = {"data_dir": "elsewhere", "output_dir": "there", "name": "other", "evaluation.train_clients": True}
     folders.write(1, rows(0.1))
-    folders.write(0, rows(0.1), changes={"data_dir": "elsewhere", "output_dir": "there", "name": "other"})
+    folders.write(0, rows(0.1), changes=elsewhere)
     (setting,), problems = grouped(folders)
     assert [run.seed for run in setting.runs] == [0, 1]
     assert (setting.name, problems) == ("digits fedavg", [])
