@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 DATA ?= data
 SCALE ?= full
+JOBS ?= 1
+PARALLEL = $(if $(filter-out 1,$(JOBS)),hydra/launcher=joblib hydra.launcher.n_jobs=$(JOBS))
 FIGURES := $(subst /,-,$(patsubst fedrun/report/papers/%.yaml,%,$(wildcard fedrun/report/papers/*/figure*.yaml)))
 TABLES := $(subst /,-,$(patsubst conf/experiment/%.yaml,%,$(wildcard conf/experiment/*/table*.yaml)))
 
@@ -14,7 +16,7 @@ TABLES := $(subst /,-,$(patsubst conf/experiment/%.yaml,%,$(wildcard conf/experi
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
-	@echo "PAPER-tableN  a paper's table, ours beside it; SCALE=smoke, small or full: $(TABLES)"
+	@echo "PAPER-tableN  a paper's table, ours beside it; SCALE=smoke, small or full; JOBS=runs at once: $(TABLES)"
 	@echo "PAPER-figureN a paper's figure from our runs, as PAPER_figureN.png: $(FIGURES)"
 
 $(INSTALLED): pyproject.toml constraints.txt
@@ -49,12 +51,12 @@ bench-data: $(INSTALLED) ## The checks on real data: DATA=folder with MNIST/, Fa
 	$(BIN)/python tests/benchmarks/cluster_agreement.py $(DATA)
 
 $(TABLES): $(INSTALLED)
-	$(BIN)/fedrun experiment=$(subst -table,/table,$@) scale=$(SCALE) data_dir=$(DATA)
+	$(BIN)/fedrun experiment=$(subst -table,/table,$@) scale=$(SCALE) data_dir=$(DATA) $(PARALLEL)
 	$(BIN)/fedrun-report outputs --table $(subst -table,/table,$@) --scale $(SCALE)
 
 $(FIGURES): figure = $(subst -figure,/figure,$@)
 $(FIGURES): $(INSTALLED)
-	$(BIN)/fedrun experiment=$(shell sed -n 's/^runs: //p' fedrun/report/papers/$(figure).yaml) scale=$(SCALE) data_dir=$(DATA)
+	$(BIN)/fedrun experiment=$(shell sed -n 's/^runs: //p' fedrun/report/papers/$(figure).yaml) scale=$(SCALE) data_dir=$(DATA) $(PARALLEL)
 	$(BIN)/fedrun-report outputs --figure $(figure) --scale $(SCALE)
 
 results: $(INSTALLED) ## Write RESULTS.md from all runs in outputs/

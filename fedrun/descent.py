@@ -12,10 +12,8 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from types import TracebackType
-from typing import Any
 
 import torch
-from torch.autograd.function import once_differentiable
 
 LARGE = 2**18
 """Weights of a linear layer that is worth it; in smaller ones the detour costs more than it saves."""
@@ -58,6 +56,8 @@ class Descent:
             del layer.forward
 
     def _forward(self, layer: torch.nn.Linear, inputs: torch.Tensor) -> torch.Tensor:
+        from fedrun.linear_product import Product  # a subclass of torch's: importing it loads torch
+
         self._uses[layer] += 1
         descend = partial(self._descend, layer)
         outputs: torch.Tensor = Product.apply(inputs, layer.weight, layer.bias, descend)  # type: ignore[no-untyped-call]
@@ -118,28 +118,3 @@ class Descent:
 def _move(weight: torch.Tensor, outputs: torch.Tensor, inputs: torch.Tensor, rate: float) -> None:
     """W ← W − η Gᵀ X."""
     weight.addmm_(outputs.to(weight.dtype).t(), inputs.to(weight.dtype), alpha=-rate)
-
-
-class Product(torch.autograd.Function):
-    """A linear layer whose backward pass leaves the weights, and the gradient at the inputs, to somebody else."""
-
-    @staticmethod
-    def forward(
-        context: Any,
-        inputs: torch.Tensor,
-        weight: torch.Tensor,
-        bias: torch.Tensor | None,
-        descend: Callable[[torch.Tensor, torch.Tensor, bool], torch.Tensor | None],
-    ) -> torch.Tensor:
-        context.save_for_backward(inputs)
-        context.descend = descend
-        return torch.nn.functional.linear(inputs, weight, bias)
-
-    @staticmethod
-    @once_differentiable
-    def backward(context: Any, outputs: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        (inputs,) = context.saved_tensors
-        asked, _, biased, _ = context.needs_input_grad
-        rows = outputs.flatten(0, -2)
-        gradient = context.descend(inputs.flatten(0, -2), rows, asked)
-        return None if gradient is None else gradient.view_as(inputs), None, rows.sum(0) if biased else None, None

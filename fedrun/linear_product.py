@@ -1,0 +1,36 @@
+"""A linear layer that leaves the change of its weights to somebody else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.autograd.function import once_differentiable
+
+
+class Product(torch.autograd.Function):
+    """``[n, ..., in]`` to ``[n, ..., out]``. Backward, ``descend`` is given the inputs and the gradient at the outputs,
+    one row per sample, and whether the gradient at the inputs is asked for, which it then returns.
+    """
+
+    @staticmethod
+    def forward(
+        context: Any,
+        inputs: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
+        descend: Callable[[torch.Tensor, torch.Tensor, bool], torch.Tensor | None],
+    ) -> torch.Tensor:
+        context.save_for_backward(inputs)
+        context.descend = descend
+        return torch.nn.functional.linear(inputs, weight, bias)
+
+    @staticmethod
+    @once_differentiable
+    def backward(context: Any, outputs: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        (inputs,) = context.saved_tensors
+        asked, _, biased, _ = context.needs_input_grad
+        rows = outputs.flatten(0, -2)
+        gradient = context.descend(inputs.flatten(0, -2), rows, asked)
+        return None if gradient is None else gradient.view_as(inputs), None, rows.sum(0) if biased else None, None
