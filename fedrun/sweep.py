@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import traceback
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +19,9 @@ from typing import Any
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
-from fedrun.errors import InputError
+from fedrun.errors import InputError, RunError
 from fedrun.ranks import launched
+from fedrun.run_folder import writing
 
 OUTCOME = "outcome.json"
 CURVES = "curves.png"
@@ -39,8 +42,14 @@ class Outcome:
     error: str | None
 
     def save(self, folder: str | Path) -> None:
-        """Write it to the job's folder."""
-        (Path(folder) / OUTCOME).write_text(json.dumps(asdict(self)), encoding="utf-8")
+        """Write it to the job's folder.
+
+        Raises:
+            InputError: it cannot be written.
+        """
+        path = Path(folder) / OUTCOME
+        with writing(path):
+            path.write_text(json.dumps(asdict(self)), encoding="utf-8")
 
 
 def outcomes(sweep: Path) -> list[Outcome]:
@@ -54,6 +63,16 @@ def parallel_jobs(launcher: Mapping[str, Any]) -> int:
     """How many jobs Hydra's launcher runs on this machine at once, from its settings (``n_jobs`` as in joblib)."""
     jobs = int(launcher.get("n_jobs") or 1)
     return jobs if jobs > 0 else max(1, (os.cpu_count() or 1) + 1 + jobs)
+
+
+def worker_died(error: BrokenProcessPool) -> RunError:
+    """What to say of a parallel sweep one of whose processes has died: joblib has killed the others."""
+    signals = re.findall(r"(SIG\w+)\(", str(error))
+    return RunError(
+        f"a process of the sweep died{f' of {signals[0]}' if signals else ''}, and the others were stopped; SIGKILL is "
+        "mostly for want of memory: then run fewer jobs at once (hydra.launcher.n_jobs); finished runs and newest "
+        "checkpoints are kept, and the same command (without overwrite=true) continues"
+    )
 
 
 class Sweep(Callback):
