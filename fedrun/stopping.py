@@ -13,11 +13,10 @@ import os
 import signal
 import threading
 import time
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from multiprocessing import active_children, parent_process
+from multiprocessing import active_children, parent_process, resource_tracker
 from pathlib import Path
 from types import FrameType
 from typing import IO, NoReturn
@@ -61,12 +60,11 @@ def workers_first(sweep: Path) -> Iterator[None]:
         handlers[number](number, frame)
 
     over = threading.Event()
-    with (sweep / LOCK).open("a+") as lock, warnings.catch_warnings():
-        # joblib looks for its workers' children with a program that small systems lack, and does without.
-        warnings.filterwarnings("ignore", "Failed to kill subprocesses")
+    with (sweep / LOCK).open("a+") as lock:
         # A worker begins with the signals blocked that this thread blocks, so that none ends it before it can heed
         # them; this process gets them by a thread that does not block them.
         threading.Thread(target=over.wait, daemon=True).start()
+        resource_tracker.ensure_running()  # in some versions of Python its start unblocks them
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, handlers)
         for number in handlers:
             signal.signal(number, stop)
