@@ -35,7 +35,8 @@ class TerminatedError(KeyboardInterrupt):
 
 
 def terminate(number: int, frame: FrameType | None) -> NoReturn:
-    """Handle SIGTERM."""
+    """Handle SIGTERM: once, as it may come from several sides, and writing a checkpoint takes its time."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise TerminatedError
 
 
@@ -72,7 +73,8 @@ def workers_first(sweep: Path) -> Iterator[None]:
             yield
         finally:
             for number, handler in handlers.items():
-                signal.signal(number, handler)
+                if signal.getsignal(number) is stop:  # otherwise it has come, and is not to come twice
+                    signal.signal(number, handler)
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
             over.set()
 
@@ -88,7 +90,7 @@ def job_in_worker(sweep: Path) -> Iterator[None]:
     boss, working = creator.pid, True
 
     def stop(number: int, frame: FrameType | None) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough, and writing a checkpoint takes its time
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if os.getppid() == boss:
             os.kill(boss, signal.SIGTERM)
         if working:
