@@ -64,7 +64,7 @@ class Started:
     def runs_begun(self, count: int) -> bool:
         """Whether so many runs have gone through a round, after the one that only tests the initial model."""
         files = self.folder.glob("outputs/runs/*/*/*/*/metrics.jsonl")
-        return sum(path.read_bytes().count(b"\n") > 2 for path in files) == count
+        return sum(path.read_bytes().count(b"\n") > 2 for path in files) >= count
 
     def ended(self) -> tuple[int, str]:
         """Its exit status and what it complained of, when none of its processes is left."""
@@ -145,11 +145,12 @@ def test_the_same_command_continues_a_parallel_sweep_whose_parent_was_killed(fed
     sweep = (*SWEEP, "rounds=40")
     assert fedrun(*sweep, folder=one).status == 0
     with started(two, *sweep, *PARALLEL) as command:
-        wait_for(lambda: command.runs_begun(2))
+        wait_for(lambda: command.runs_begun(1))
         command.process.kill()
         assert command.ended()[0] == -signal.SIGKILL
-    assert checkpoints(two) == ["seed=0", "seed=1"]
-    assert all(len(rows) < 41 for rows in results(two).values())
+    begun = {Path(path).parent.name: len(rows) for path, rows in results(two).items() if rows}
+    assert begun.keys() <= set(checkpoints(two))
+    assert min(begun.values()) < 41
     with started(two, *sweep, *PARALLEL) as command:
         assert command.ended() == (0, "")
     assert results(two) == results(one)
