@@ -68,7 +68,7 @@ class Started:
 
     def ended(self) -> tuple[int, str]:
         """Its exit status and what it complained of, when none of its processes is left."""
-        status = self.process.wait(30)
+        status = self.process.wait(120)
         wait_for(lambda: not self.living())
         return status, (self.folder / "complaints").read_text()
 
@@ -90,7 +90,7 @@ def started(folder: Path, *arguments: str) -> Iterator[Started]:
 
 def wait_for(reached: Callable[[], Any]) -> None:
     """Wait until something holds."""
-    until = time.monotonic() + 60
+    until = time.monotonic() + 120
     while not reached():
         assert time.monotonic() < until
         time.sleep(0.05)
