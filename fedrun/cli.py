@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, NoReturn
 from fedrun.deferred import defer
 from fedrun.errors import InputError, RunError
 from fedrun.ranks import ALONE, START, RankLostError, Ranks, StoppedError, join, launched
+from fedrun.stopping import INTERRUPTED, TERMINATED, TerminatedError, job_in_worker, terminate
 
 if TYPE_CHECKING:
-    from types import FrameType
-
     from omegaconf import DictConfig
 
     from fedrun.config import Composed
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
 
 FAILED = 1
 BAD_INPUT = 2
-INTERRUPTED = 130
-TERMINATED = 143
 
 
 def main() -> None:
@@ -44,16 +41,8 @@ def main() -> None:
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises its errors instead of printing them over many lines
     sys.argv[1:] = options_first(sys.argv[1:])
     if not launched():  # ranks stop together, or not at all: see fedrun.ranks
-        signal.signal(signal.SIGTERM, _terminate)
+        signal.signal(signal.SIGTERM, terminate)
     sys.exit(_guarded())
-
-
-class TerminatedError(KeyboardInterrupt):
-    """A scheduler wants the process to end: as if the user had interrupted it."""
-
-
-def _terminate(number: int, frame: FrameType | None) -> None:
-    raise TerminatedError
 
 
 def options_first(arguments: Sequence[str]) -> list[str]:
@@ -101,6 +90,8 @@ def _guarded() -> int:
         return status
     except InputError as error:
         return _composition_failed(str(error))
+    except RunError as error:
+        return _ended(ALONE, error)
     except BrokenPipeError:  # whoever read our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
@@ -147,7 +138,8 @@ def job(config: DictConfig) -> float | None:
     from hydra.types import RunMode
 
     if HydraConfig.get().mode == RunMode.MULTIRUN:
-        return _sweep_job(config)
+        with job_in_worker(Path(HydraConfig.get().sweep.dir)):
+            return _sweep_job(config)
     _single_job(config)
     return None
 

@@ -6,19 +6,24 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import traceback
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
-from fedrun.errors import InputError
+from fedrun.errors import InputError, RunError
 from fedrun.ranks import launched
+from fedrun.run_folder import writing
 
 OUTCOME = "outcome.json"
 CURVES = "curves.png"
@@ -39,8 +44,14 @@ class Outcome:
     error: str | None
 
     def save(self, folder: str | Path) -> None:
-        """Write it to the job's folder."""
-        (Path(folder) / OUTCOME).write_text(json.dumps(asdict(self)), encoding="utf-8")
+        """Write it to the job's folder.
+
+        Raises:
+            InputError: it cannot be written.
+        """
+        path = Path(folder) / OUTCOME
+        with writing(path):
+            path.write_text(json.dumps(asdict(self)), encoding="utf-8")
 
 
 def outcomes(sweep: Path) -> list[Outcome]:
@@ -56,6 +67,26 @@ def parallel_jobs(launcher: Mapping[str, Any]) -> int:
     return jobs if jobs > 0 else max(1, (os.cpu_count() or 1) + 1 + jobs)
 
 
+def unstoppable(launcher: Mapping[str, Any]) -> str | None:
+    """Why the processes of a parallel sweep could not be ended, in one line; None if they can, or if there are none."""
+    if parallel_jobs(launcher) == 1 or which("pgrep") or find_spec("psutil"):
+        return None
+    return (
+        "hydra/launcher=joblib: joblib cannot end its processes without the program pgrep (of procps) or the Python "
+        "package psutil; install one of them, or leave hydra/launcher out"
+    )
+
+
+def worker_died(error: BrokenProcessPool) -> RunError:
+    """What to say of a parallel sweep one of whose processes has died: joblib has killed the others."""
+    signals = re.findall(r"(SIG\w+)\(", str(error))
+    return RunError(
+        f"a process of the sweep died{f' of {signals[0]}' if signals else ''}, and the others were stopped; SIGKILL is "
+        "mostly for want of memory: then run fewer jobs at once (hydra.launcher.n_jobs); finished runs and newest "
+        "checkpoints are kept, and the same command (without overwrite=true) continues"
+    )
+
+
 class Sweep(Callback):
     """Hydra's callback around a sweep. Hydra turns what a callback raises into a warning; this one ends the process."""
 
@@ -63,7 +94,7 @@ class Sweep(Callback):
         """Refuse the sweep, with exit status 2 and nothing written, if one of its jobs can be refused by its
         configuration alone: better now than in the middle of the night.
         """
-        refusal = first_refusal(config)
+        refusal = first_refusal(config) or unstoppable(config.hydra.launcher)
         if launched():
             refusal = "torchrun starts the processes of a single run; start a sweep's runs one by one"
         if refusal:

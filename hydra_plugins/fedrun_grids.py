@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,8 +71,23 @@ class Grids(Sweeper):
         tuning.suggest(arms, self.metric, " ".join(["fedrun", *arguments]), self.folder / tuning.RECIPES)
 
     def launch(self, jobs: Sequence[Job], first: int) -> None:
-        """Run some jobs, which are numbered from ``first`` on."""
-        for one in self.launcher.launch(jobs, initial_job_idx=first) if jobs else ():
+        """Run some jobs, which are numbered from ``first`` on.
+
+        Raises:
+            RunError: a process of a parallel sweep has died.
+        """
+        from fedrun.stopping import workers_first
+        from fedrun.sweep import parallel_jobs, worker_died
+
+        if not jobs:
+            return
+        parallel = parallel_jobs(self.config.hydra.launcher) > 1
+        with workers_first(self.folder) if parallel else nullcontext():
+            try:
+                returned = self.launcher.launch(jobs, initial_job_idx=first)
+            except BrokenProcessPool as error:
+                raise worker_died(error) from error
+        for one in returned:
             _ = one.return_value  # raises what the job raised
 
     def knows(self, job: Job, key: str) -> bool:

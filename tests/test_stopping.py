@@ -1,0 +1,180 @@
+"""Sweeps that are stopped: every running job leaves a checkpoint, no process is left, and one line says so."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .forked import Fedrun
+
+SETTING = (
+    "model=logistic",
+    "partition.clients=4",
+    "local.batch_size=32",
+    "hardware.threads=1",
+    "tracking=none",
+    "checkpoint_seconds=1000",
+)
+SWEEP = ("-m", "seed=0,1,2", *SETTING)
+ENDLESS = (*SWEEP, "rounds=100000")
+PARALLEL = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
+CONTINUES = "the same command (without overwrite=true) continues"
+
+
+@pytest.fixture(scope="module")
+def fedrun() -> Iterator[Fedrun]:
+    with Fedrun("fedrun.session", "matplotlib.figure", "sklearn.datasets", "rich.console", "plotless") as command:
+        yield command
+
+
+class Started:
+    """A command in a process group of its own, as a terminal starts it; it prints to files in its folder's parent."""
+
+    def __init__(self, process: subprocess.Popen[bytes], folder: Path) -> None:
+        self.process = process
+        self.folder = folder
+
+    def workers(self) -> list[int]:
+        """joblib's processes."""
+        return [number for number in self.living() if "popen_loky" in Path(f"/proc/{number}/cmdline").read_text()]
+
+    def living(self) -> list[int]:
+        """All processes of the group."""
+        found = []
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                state, _, group = path.read_text().rpartition(")")[2].split()[:3]
+            except OSError:  # it has just ended
+                continue
+            if int(group) == self.process.pid and state != "Z":
+                found.append(int(path.parent.name))
+        return sorted(found)
+
+    def runs_begun(self, count: int) -> bool:
+        """Whether so many runs have gone through a round, after the one that only tests the initial model."""
+        files = self.folder.glob("outputs/runs/*/*/*/*/metrics.jsonl")
+        return sum(path.read_bytes().count(b"\n") > 2 for path in files) >= count
+
+    def ended(self) -> tuple[int, str]:
+        """Its exit status and what it complained of, when none of its processes is left."""
+        status = self.process.wait(120)
+        wait_for(lambda: not self.living())
+        return status, (self.folder / "complaints").read_text()
+
+
+@contextmanager
+def started(folder: Path, *arguments: str) -> Iterator[Started]:
+    """``fedrun ARGUMENTS...`` in a folder; killed when the block ends."""
+    with (folder / "printed").open("w") as printed, (folder / "complaints").open("w") as complaints:
+        command = [sys.executable, "-m", "fedrun", *arguments]
+        process = subprocess.Popen(command, cwd=folder, stdout=printed, stderr=complaints, start_new_session=True)
+    with process:
+        command_started = Started(process, folder)
+        try:
+            yield command_started
+        finally:
+            for number in command_started.living():
+                os.kill(number, signal.SIGKILL)
+
+
+def wait_for(reached: Callable[[], Any]) -> None:
+    """Wait until something holds."""
+    until = time.monotonic() + 120
+    while not reached():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def results(folder: Path) -> dict[str, list[dict[str, Any]]]:
+    """The rows of every run below a folder, but for times."""
+    found = {}
+    for path in sorted(folder.glob("outputs/runs/**/metrics.jsonl")):
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        timeless = [{key: value for key, value in row.items() if not key.startswith("time/")} for row in rows]
+        found[str(path.relative_to(folder))] = timeless
+    return found
+
+
+def checkpoints(folder: Path) -> list[str]:
+    """The folders' names of the runs with a checkpoint."""
+    return sorted(path.parent.name for path in folder.glob("outputs/runs/**/checkpoint.pt"))
+
+
+def test_ctrl_c_while_the_workers_start(tmp_path: Path) -> None:
+    with started(tmp_path, *ENDLESS, *PARALLEL) as command:
+        wait_for(command.workers)
+        os.killpg(command.process.pid, signal.SIGINT)
+        assert command.ended() == (130, f"fedrun: interrupted; {CONTINUES}\n")
+    assert results(tmp_path) == {}
+
+
+def test_ctrl_c_while_one_worker_has_no_job(tmp_path: Path) -> None:
+    short_and_long = 'hydra.sweeper.grids=[{rounds:"1"},{rounds:"100000"}]'
+    with started(tmp_path, "-m", short_and_long, *SETTING, *PARALLEL) as command:
+        wait_for(lambda: list(tmp_path.glob("outputs/sweeps/*/0/outcome.json")) and command.runs_begun(1))
+        os.killpg(command.process.pid, signal.SIGINT)
+        assert command.ended() == (130, f"fedrun: interrupted; {CONTINUES}\n")
+    assert len(checkpoints(tmp_path)) == 2
+
+
+def test_a_worker_that_is_asked_to_stop(tmp_path: Path) -> None:
+    """It has the sweep's process ask the others."""
+    with started(tmp_path, *ENDLESS, *PARALLEL) as command:
+        wait_for(lambda: command.runs_begun(2))
+        os.kill(command.workers()[-1], signal.SIGTERM)
+        assert command.ended() == (143, f"fedrun: terminated; {CONTINUES}\n")
+    assert checkpoints(tmp_path) == ["seed=0", "seed=1"]
+
+
+def test_the_same_command_continues_a_parallel_sweep_whose_parent_was_killed(fedrun: Fedrun, tmp_path: Path) -> None:
+    """Nobody is left to say anything, but the workers stop and what they have done is not done again."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.mkdir()
+    two.mkdir()
+    sweep = (*SWEEP, "rounds=40")
+    assert fedrun(*sweep, folder=one).status == 0
+    with started(two, *sweep, *PARALLEL) as command:
+        wait_for(lambda: command.runs_begun(1))
+        command.process.kill()
+        assert command.ended()[0] == -signal.SIGKILL
+    begun = {Path(path).parent.name: len(rows) for path, rows in results(two).items() if rows}
+    assert begun.keys() <= set(checkpoints(two))
+    assert min(begun.values()) < 41
+    with started(two, *sweep, *PARALLEL) as command:
+        assert command.ended() == (0, "")
+    assert results(two) == results(one)
+
+
+def test_a_worker_that_is_killed(tmp_path: Path) -> None:
+    with started(tmp_path, *ENDLESS, "checkpoint_seconds=0", *PARALLEL) as command:
+        wait_for(lambda: command.runs_begun(2))
+        os.kill(command.workers()[0], signal.SIGKILL)
+        status, complaint = command.ended()
+    assert status == 1
+    assert complaint.startswith("fedrun: a process of the sweep died of SIGKILL, and the others were stopped; ")
+    assert "run fewer jobs at once (hydra.launcher.n_jobs)" in complaint
+    assert complaint.endswith(f"{CONTINUES}\n") and complaint.count("\n") == 1
+    assert checkpoints(tmp_path) == ["seed=0", "seed=1"]
+
+
+@pytest.mark.skipif(find_spec("psutil") is not None, reason="psutil does what pgrep does")
+def test_a_machine_on_which_joblib_could_not_end_its_processes(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "fedrun", *ENDLESS, *PARALLEL]
+    environment = {**os.environ, "PATH": str(tmp_path)}
+    ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.startswith(
+        "fedrun: hydra/launcher=joblib: joblib cannot end its processes without the program "
+    )
+    assert ended.stderr.count("\n") == 1
