@@ -266,8 +266,13 @@ class Session:
         """Whether the run is complete."""
         if state.round >= self.experiment.rounds:
             return True
-        reached = results.hits(rows, self.experiment.targets).values()
+        reached = results.hits(rows, self.targets).values()
         return self.experiment.stop_at_targets and all(hit is not None for hit in reached)
+
+    @property
+    def targets(self) -> tuple[float, ...]:
+        """The test accuracies whose first round is reported; none where no test sample is looked at."""
+        return self.experiment.targets if self.simulation.federation.tested == "test" else ()
 
     def row(self, state: State, measured: Metrics, earlier: Sequence[Row]) -> Row:
         """What is recorded of an evaluated round."""
@@ -282,9 +287,9 @@ class Session:
         due = how.full_every is not None and state.round and state.round % how.full_every == 0
         if not how.adaptive or due or state.round == experiment.rounds:
             return None
-        if not state.round or self.simulation.federation.tested != "test":
-            return math.inf  # the initial model reaches no target, nor is one sought on validation samples
-        found = results.hits(earlier, experiment.targets).items()
+        if not state.round:
+            return math.inf  # the initial model reaches no target
+        found = results.hits(earlier, self.targets).items()
         return min((float(target) for target, hit in found if hit is None), default=math.inf)
 
     def finish(self, stable: Checkpoint, rows: Sequence[Row]) -> dict[str, Any]:
@@ -302,7 +307,7 @@ class Session:
         with writing(model):
             results.save_model(self.simulation, state, model)
         with writing(curves):
-            plot_curves({self.composed.title: [rows]}, curves, self.experiment.targets)
+            plot_curves({self.composed.title: [rows]}, curves, self.targets)
         summary = {
             "status": "complete",
             "title": self.composed.title,
@@ -319,7 +324,7 @@ class Session:
             "cap": self.experiment.rounds,
             "final": {name: value for name, value in rows[-1].items() if name != "round"},
             "best": results.best(rows),
-            "rounds_to": results.hits(rows, self.experiment.targets),
+            "rounds_to": results.hits(rows, self.targets),
             "seconds": stable.seconds,
             "executor": {"name": self.simulation.stage(state).executor(state), "seconds_per_sample": best(state.pace)},
             "versions": results.versions(),
@@ -336,7 +341,7 @@ class Session:
             group=self.composed.group,
             seed=self.experiment.seed,
             rounds=self.experiment.rounds,
-            targets=self.experiment.targets,
+            targets=self.targets,
             config=self.composed.config,
             history=tuple(rows),
             tracking_id=stable.tracking_id,

@@ -165,6 +165,13 @@ def test_summary(ran: Folder) -> None:
     assert found["data"] == build_experiment(compose().config).dataset.load().fingerprint
 
 
+def test_a_search_reports_no_target(ran: Folder) -> None:
+    """Targets are test accuracies: on validation samples none is reached, nor missed."""
+    found = summary(ran("rounds=3", "targets=[0.01]", "validation.share=0.2"))
+    assert found["final"]["validation/accuracy"] > 0.01
+    assert found["rounds_to"] == {}
+
+
 def test_a_trial_of_executors_goes_on_where_it_was_interrupted(ran: Folder, tmp_path: Path) -> None:
     """And once it is over, its outcome stays; so the run is found again under the folder of all executors."""
     setting = ("rounds=7", "clients_per_round=2")
