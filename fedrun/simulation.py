@@ -299,7 +299,7 @@ class Simulation:
         experiment, half = self.experiment, self.experiment.strategy.server
         cohort, metrics = self.cohort(state)
         if not len(cohort):
-            return replace(state, round=state.round + 1), metrics
+            return replace(state, round=state.round + 1), {**metrics, "time/round_s": time.perf_counter() - began}
         crew, begun = self._local_work(self.executor(state)), time.perf_counter()
         work = crew.of(state, cohort, progress)
         pace = self._on_trial(state, time.perf_counter() - begun, work)
