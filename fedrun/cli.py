@@ -191,7 +191,7 @@ def _single_job(config: DictConfig) -> None:
     except BrokenPipeError:
         raise
     except Exception as error:  # not foreseen: kept apart from what the composition raises, and shown in full
-        raise Defect("please report this") from error
+        raise Defect("please report this, unless the error above is one of your own code") from error
 
 
 def _check_start(experiment: Experiment) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
+import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
@@ -267,8 +268,16 @@ def _locate(target: Any, path: str) -> type:
         ) from None
     except (ImportError, AttributeError, ValueError) as error:
         raise InputError(f"{path}._target_={target}: {error}; allowed: the dotted path of a recipe class") from None
+    except Exception as error:  # whatever a module of the user's own raises
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        at = "" if isinstance(error, SyntaxError) else f" ({where.filename}, line {where.lineno})"
+        raise InputError(
+            f"{path}._target_={target}: its module cannot be imported: {type(error).__name__}: {error}{at}"
+        ) from error
     if not (isinstance(found, type) and is_dataclass(found)):
-        raise InputError(f"{path}._target_={target}: not a recipe; allowed: the dotted path of a recipe class")
+        raise InputError(
+            f"{path}._target_={target}: not a recipe, as it is no dataclass; allowed: the dotted path of a recipe class"
+        )
     return found
 
 
@@ -288,8 +297,14 @@ def _construct(recipe: type, arguments: Mapping[str, Any], path: str) -> object:
     try:
         return recipe(**built)
     except ValidationError as refusal:
-        key = str(refusal.errors()[0]["loc"][0])
+        first = refusal.errors()[0]
+        key = str(first["loc"][0])
         where = _join(path, key)
+        if first["type"] == "is_instance_of" and is_dataclass(built[key]):
+            wanted = first["ctx"]["class"]
+            raise InputError(
+                f"{where}: {type(built[key]).__name__} does not extend {wanted}, as it must here"
+            ) from None
         raise InputError(f"{where}={shown(built[key])}: allowed: {_allowed(annotations[key], where)}") from None
 
 

@@ -99,6 +99,46 @@ def test_who_holds_what(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "clients   3 with 480 to 481 " in capsys.readouterr().out
 
 
+MISTAKES = {
+    "syntax": ("X = (\n", r"its module cannot be imported: SyntaxError: .*syntax\.py, line 1\)$"),
+    "name": (
+        "X = 1\nY = Z\n",
+        r"its module cannot be imported: NameError: name 'Z' is not defined \(.*name\.py, line 2\)$",
+    ),
+    "plain": (
+        "class X:\n    pass\n",
+        r"not a recipe, as it is no dataclass; allowed: the dotted path of a recipe class$",
+    ),
+    "other": (
+        "from pydantic.dataclasses import dataclass\n@dataclass\nclass X:\n    pass\n",
+        r"^strategy\.client: X does not extend ClientHalf, as it must here$",
+    ),
+}
+"""What a module of one's own may hold in the place of a recipe X, and what is said then."""
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_in_a_module_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    content, message = MISTAKES[name]
+    package = tmp_path / f"own_mistakes_{name}"
+    package.mkdir()
+    (package / f"{name}.py").write_text(content)
+    monkeypatch.syspath_prepend(tmp_path)
+    config = compose().config
+    config["strategy"]["client"] = {"_target_": f"{package.name}.{name}.X"}
+    with pytest.raises(InputError, match=message) as refusal:
+        build_experiment(config)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(("sizes", "clients", "empty"), [((3, 0, 5), 3, 1), ((), 0, 0)])
+def test_a_partition_that_leaves_a_client_without_samples(make_experiment, sizes, clients, empty) -> None:
+    with pytest.raises(
+        InputError, match=rf"^partition=GivenSizes: there are {clients} clients, {empty} of them without "
+    ):
+        Simulation(make_experiment(sizes=sizes))
+
+
 class Forgetful(ClientHalf):
     """It misspells what it remembers."""
 

@@ -117,7 +117,7 @@ IDLE = "idle"
 """In a client's memory: the displacement of the parameters by training that was not sent up, ``[T]``."""
 
 LAST = "last"
-"""In a client's memory: the model that it has last sent, ``[P]``, for clusterings that compare it."""
+"""In a client's memory: the model that it has last sent, ``[P]``, where it is compared or averaged later."""
 
 MOMENTUM = "momentum"
 """In a client's memory: the optimizer's momentum ``[T]``, for halves that keep it."""
