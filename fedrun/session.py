@@ -8,7 +8,7 @@ import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from fedrun import checkpoint as checkpoints
 from fedrun import results
 from fedrun.assessment import Metrics
 from fedrun.checkpoint import Checkpoint, Identity
-from fedrun.config import Composed
+from fedrun.config import Composed, build_experiment
 from fedrun.errors import InputError
 from fedrun.executors.base import NOTHING
 from fedrun.executors.choice import best
@@ -66,16 +66,18 @@ def run(
 
     Args:
         composed: the configuration and how it came about.
-        experiment: built from it.
+        experiment: built from it, by :func:`fedrun.config.build_experiment`.
         observers: see :class:`fedrun.tracking.base.Observer`; one that raises is dropped with a warning.
         parallel_jobs: how many runs share this machine's cores.
         ranks: the processes that carry out this run together.
 
     Raises:
-        InputError: the data, the hardware or the run's folder cannot be used.
+        InputError: the data, the hardware or the run's folder cannot be used, or the experiment is another one than the
+            configuration's.
         RunError: the run cannot go on, or ranks were asked to stop (:class:`fedrun.ranks.StoppedError`).
     """
     folder, earlier = composed.folder, None
+    require_composed(composed, experiment)
     ranks.require_same("the configuration", f"{composed.hash}, seed {experiment.seed}")
     with ranks.together():
         if ranks.leads and not experiment.overwrite:
@@ -99,6 +101,24 @@ def run(
                     clear(folder)
         session = Session(composed, experiment, simulation, observers)
         return session.run()
+
+
+def require_composed(composed: Composed, experiment: Experiment) -> None:
+    """Refuse an experiment that was changed since it was built: its results would land in, and be taken from, the
+    folder of the configuration's own.
+
+    Raises:
+        InputError: naming what differs.
+    """
+    built = build_experiment(composed.config)
+    names = [
+        field.name for field in fields(Experiment) if getattr(built, field.name) != getattr(experiment, field.name)
+    ]
+    if names:
+        raise InputError(
+            f"{', '.join(names)}: not as the configuration has it, by which the run's folder is named; allowed: what "
+            "build_experiment makes of it (a changed experiment is carried out by fedrun.Simulation, without files)"
+        )
 
 
 def simulated(experiment: Experiment, folder: Path, parallel_jobs: int, ranks: Ranks) -> Simulation:
