@@ -276,7 +276,7 @@ def _locate(target: Any, path: str) -> type:
         ) from error
     if not (isinstance(found, type) and is_dataclass(found)):
         raise InputError(
-            f"{path}._target_={target}: not a recipe, as it is no dataclass; allowed: the dotted path of a recipe class"
+            f"{path}._target_={target}: not a recipe; allowed: the dotted path of a recipe class, a pydantic dataclass"
         )
     return found
 

@@ -107,7 +107,7 @@ MISTAKES = {
     ),
     "plain": (
         "class X:\n    pass\n",
-        r"not a recipe, as it is no dataclass; allowed: the dotted path of a recipe class$",
+        r"not a recipe; allowed: the dotted path of a recipe class, a pydantic dataclass$",
     ),
     "other": (
         "from pydantic.dataclasses import dataclass\n@dataclass\nclass X:\n    pass\n",
