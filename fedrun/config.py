@@ -264,7 +264,8 @@ def _locate(target: Any, path: str) -> type:
         found = getattr(importlib.import_module(module), name)
     except ModuleNotFoundError as error:
         raise InputError(
-            f"{path}._target_={target}: {error}; a package of your own must be installed, or its folder in PYTHONPATH"
+            f"{path}._target_={target}: {error}; allowed: the dotted path of a recipe class; a package of your own "
+            "must be installed, or its folder in PYTHONPATH"
         ) from None
     except (ImportError, AttributeError, ValueError) as error:
         raise InputError(f"{path}._target_={target}: {error}; allowed: the dotted path of a recipe class") from None
@@ -300,12 +301,10 @@ def _construct(recipe: type, arguments: Mapping[str, Any], path: str) -> object:
         first = refusal.errors()[0]
         key = str(first["loc"][0])
         where = _join(path, key)
+        why = ""
         if first["type"] == "is_instance_of" and is_dataclass(built[key]):
-            wanted = first["ctx"]["class"]
-            raise InputError(
-                f"{where}: {type(built[key]).__name__} does not extend {wanted}, as it must here"
-            ) from None
-        raise InputError(f"{where}={shown(built[key])}: allowed: {_allowed(annotations[key], where)}") from None
+            why = f"; {type(built[key]).__name__} does not extend {first['ctx']['class']}"
+        raise InputError(f"{where}={shown(built[key])}: allowed: {_allowed(annotations[key], where)}{why}") from None
 
 
 def _allowed(annotation: Any, path: str) -> str:
