@@ -171,7 +171,9 @@ class Assessment:
         return {name: sum(metrics[name] for metrics in each) / len(each) for name in each[0]}
 
     def _accuracy_of_means(self, state: State) -> Metrics:
-        """The test accuracy of the mean of the models of the last participants, and of all clients' last models."""
+        """The test accuracy of the mean of the models of the last participants, if the server half has it, and of all
+        clients' last models.
+        """
         clients, total = len(self.federation.train), torch.zeros_like(self._initial_model)
         for client in self._own_clients(state, LAST):
             model = state.memory.held.get(client, {}).get(LAST)
@@ -183,11 +185,9 @@ class Assessment:
             found = self._evaluate([model], self.federation.test.samples)
             return (found.predictions == found.targets).double().mean().item()
 
+        means = {"participants": participants, "all": total / clients}
         tested = self.federation.tested
-        return {
-            f"{tested}/accuracy_of_participants": accuracy(participants),
-            f"{tested}/accuracy_of_all": accuracy(total / clients),
-        }
+        return {f"{tested}/accuracy_of_{whose}": accuracy(mean) for whose, mean in means.items() if mean is not None}
 
     def results(self, state: State, indices: torch.Tensor) -> SampleResults:
         """The global model's results on any samples; those of the sum of their logits where there are several.

@@ -52,24 +52,28 @@ def options_first(arguments: Sequence[str]) -> list[str]:
     return sorted(arguments, key=lambda argument: "=" in argument and not argument.startswith("-"))
 
 
-def _parse(arguments: Sequence[str]) -> None:
-    """Refuse options that Hydra does not know, in one line instead of the page with which its parser would.
+def _parse(arguments: Sequence[str]) -> Path | None:
+    """The folder of further options that the command line names; None: none.
 
     Raises:
-        InputError: naming them.
+        InputError: there is no such folder, or an option that Hydra does not know (its parser would say so in a page).
     """
     from hydra._internal.utils import get_args_parser
+
+    from fedrun.config import further_folder
 
     def refuse(message: str) -> NoReturn:
         raise InputError(f"{message}; fedrun --help shows what is allowed")
 
     parser = get_args_parser()
     parser.error = refuse  # type: ignore[method-assign]
-    parser.parse_args(arguments)
+    config_dir = parser.parse_args(arguments).config_dir
+    return None if config_dir is None else further_folder(config_dir)
 
 
 def _guarded() -> int:
     """Run Hydra's application and turn the errors users are expected to meet into one line and an exit status."""
+    config_dir = None
     try:
         import hydra
 
@@ -77,7 +81,7 @@ def _guarded() -> int:
         from fedrun.help import register
 
         register()
-        _parse(sys.argv[1:])
+        config_dir = _parse(sys.argv[1:])
         hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(job)()
         return 0
     except Defect:
@@ -98,7 +102,7 @@ def _guarded() -> int:
     except Exception as error:  # only the composition of the configuration is left, and Hydra's output folder
         from fedrun.composition_errors import explain
 
-        return _composition_failed(explain(error, sys.argv[1:]))
+        return _composition_failed(explain(error, sys.argv[1:], config_dir))
 
 
 def _composition_failed(line: str) -> int:
@@ -179,7 +183,7 @@ def _single_job(config: DictConfig) -> None:
     except BrokenPipeError:
         raise
     except Exception as error:  # not foreseen: kept apart from what the composition raises, and shown in full
-        raise Defect("please report this") from error
+        raise Defect("please report this, unless the error above is one of your own code") from error
 
 
 def _check_start(experiment: Experiment) -> None:

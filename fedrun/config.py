@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
+import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
@@ -131,14 +132,29 @@ def _uncached(node: Any) -> Any:
     return [_uncached(item) for item in node] if isinstance(node, list) else node
 
 
-def compose(overrides: Sequence[str] = ()) -> Composed:
+def told_folder() -> Path | None:
+    """The folder of further options that the running ``fedrun`` command was told of (``--config-dir``), if any."""
+    from hydra.core.global_hydra import GlobalHydra
+
+    if not GlobalHydra.instance().is_initialized():
+        return None
+    path = GlobalHydra.instance().config_loader().get_search_path().get_path()
+    told = (element.path for element in path if element.provider == "command-line" and element.path)
+    return next((Path(folder.removeprefix("file://")) for folder in told), None)
+
+
+def compose(overrides: Sequence[str] = (), config_dir: str | Path | None = None) -> Composed:
     """Compose a configuration as the command line does, for use as a library.
 
     Example:
         >>> experiment = build_experiment(compose(["strategy=turbosvm", "rounds=5"]).config)
 
+    Args:
+        overrides: as on the command line.
+        config_dir: folder of further options, laid out like ``conf/``, as ``--config-dir`` names one.
+
     Raises:
-        InputError: an override cannot be used.
+        InputError: an override cannot be used, or there is no such folder.
     """
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
@@ -146,21 +162,49 @@ def compose(overrides: Sequence[str] = ()) -> Composed:
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
+    folder = None if config_dir is None else further_folder(config_dir)
+    searched = [] if folder is None else [f"hydra.searchpath=['file://{folder}']"]
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         try:
-            config = hydra_compose("config", list(overrides), return_hydra_config=True)
+            config = hydra_compose("config", [*searched, *overrides], return_hydra_config=True)
         except (HydraException, OmegaConfBaseException, ValueError) as error:
             from fedrun.composition_errors import explain
 
-            raise InputError(explain(error, overrides)) from error
+            raise InputError(explain(error, overrides, folder)) from error
     return Composed.of(OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"]), config.hydra)
 
 
-def options(group: str) -> list[str]:
-    """The names of a config group's options; none if there is no such group."""
-    folder = conf_dir() / group
+def further_folder(config_dir: str | Path) -> Path:
+    """A folder of further options, as an absolute path.
+
+    Raises:
+        InputError: there is no such folder.
+    """
+    folder = Path(config_dir).absolute()
+    if not folder.is_dir():
+        raise InputError(
+            f"--config-dir {config_dir}: no such folder; allowed: one with options in it, laid out like conf/"
+        )
+    return folder
+
+
+def options(group: str, config_dir: Path | None = None) -> list[str]:
+    """The names of a config group's options; none if there is no such group.
+
+    Args:
+        group: such as ``strategy/client``.
+        config_dir: folder of further options; None: the one that the running command was told of.
+    """
+    return sorted(_option_files(group, config_dir))
+
+
+def _option_files(group: str, config_dir: Path | None = None) -> dict[str, Path]:
+    """The file of each of a group's options."""
     pattern = "**/*.yaml" if group == "experiment" else "*.yaml"  # a paper's experiments have a folder of their own
-    return sorted(path.relative_to(folder).with_suffix("").as_posix() for path in folder.glob(pattern)) if group else []
+    folders = [above / group for above in (config_dir or told_folder(), conf_dir()) if above and group]
+    return {
+        path.relative_to(folder).with_suffix("").as_posix(): path for folder in folders for path in folder.glob(pattern)
+    }
 
 
 def option(group: str, name: str, **changes: Any) -> Any:
@@ -173,9 +217,10 @@ def option(group: str, name: str, **changes: Any) -> Any:
     """
     from omegaconf import OmegaConf
 
-    if name not in options(group):
-        raise InputError(f"{group}={name}: no such option; allowed: {', '.join(options(group)) or 'no such group'}")
-    node = OmegaConf.to_container(OmegaConf.load(conf_dir() / group / f"{name}.yaml"), resolve=True)
+    files = _option_files(group)
+    if name not in files:
+        raise InputError(f"{group}={name}: no such option; allowed: {', '.join(sorted(files)) or 'no such group'}")
+    node = OmegaConf.to_container(OmegaConf.load(files[name]), resolve=True)
     assert isinstance(node, dict)
     return build({**node, **changes}, group.replace("/", "."))
 
@@ -217,10 +262,23 @@ def _locate(target: Any, path: str) -> type:
     module, _, name = str(target).rpartition(".")
     try:
         found = getattr(importlib.import_module(module), name)
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"{path}._target_={target}: {error}; allowed: the dotted path of a recipe class; a package of your own "
+            "must be installed, or its folder in PYTHONPATH"
+        ) from None
     except (ImportError, AttributeError, ValueError) as error:
         raise InputError(f"{path}._target_={target}: {error}; allowed: the dotted path of a recipe class") from None
+    except Exception as error:  # whatever a module of the user's own raises
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        at = "" if isinstance(error, SyntaxError) else f" ({where.filename}, line {where.lineno})"
+        raise InputError(
+            f"{path}._target_={target}: its module cannot be imported: {type(error).__name__}: {error}{at}"
+        ) from error
     if not (isinstance(found, type) and is_dataclass(found)):
-        raise InputError(f"{path}._target_={target}: not a recipe; allowed: the dotted path of a recipe class")
+        raise InputError(
+            f"{path}._target_={target}: not a recipe; allowed: the dotted path of a recipe class, a pydantic dataclass"
+        )
     return found
 
 
@@ -240,9 +298,13 @@ def _construct(recipe: type, arguments: Mapping[str, Any], path: str) -> object:
     try:
         return recipe(**built)
     except ValidationError as refusal:
-        key = str(refusal.errors()[0]["loc"][0])
+        first = refusal.errors()[0]
+        key = str(first["loc"][0])
         where = _join(path, key)
-        raise InputError(f"{where}={shown(built[key])}: allowed: {_allowed(annotations[key], where)}") from None
+        why = ""
+        if first["type"] == "is_instance_of" and is_dataclass(built[key]):
+            why = f"; {type(built[key]).__name__} does not extend {first['ctx']['class']}"
+        raise InputError(f"{where}={shown(built[key])}: allowed: {_allowed(annotations[key], where)}{why}") from None
 
 
 def _allowed(annotation: Any, path: str) -> str:

@@ -56,6 +56,7 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("--data-dir", type=Path, default=Path("data"), help="folder in which datasets lie (data)")
     parser.add_argument("--url", help="base address to fetch from instead of the publisher's")
     parser.add_argument("--from", type=Path, dest="source", help="folder or archive to take the files from")
+    parser.add_argument("--config-dir", type=Path, help="for show: folder of further options, as for fedrun")
     parser.add_argument("--to", type=Path, default=Path(), help="for show: folder for the pictures (.)")
     options = parser.parse_intermixed_args(arguments)
     logging.basicConfig(handlers=[logging.StreamHandler(sys.stdout)], format="%(message)s", force=True)
@@ -67,7 +68,7 @@ def run(arguments: Sequence[str]) -> int:
             )
         match options.what:
             case "show":
-                show(options.settings, options.to)
+                show(options.settings, options.to, options.config_dir)
             case "list":
                 list_datasets(options.data_dir.expanduser())
             case name:
@@ -116,12 +117,13 @@ def list_datasets(data_dir: Path) -> None:
             print(f"{'':<13}lacks {', '.join(str(data_dir / pattern) for pattern in missing)}")
 
 
-def show(settings: Sequence[str], folder: Path) -> None:
+def show(settings: Sequence[str], folder: Path, config_dir: Path | None = None) -> None:
     """Print a composed federation's numbers and write its pictures.
 
     Args:
         settings: as for fedrun, such as ``dataset=mnist``.
         folder: where ``labels.png`` and ``samples.png`` go.
+        config_dir: folder of further options.
 
     Raises:
         InputError: the configuration or the data cannot be used, or the pictures cannot be written.
@@ -129,7 +131,7 @@ def show(settings: Sequence[str], folder: Path) -> None:
     from fedrun.config import build_experiment, compose
     from fedrun.report.federation import plot_labels, plot_sizes, summarise
 
-    experiment = build_experiment(compose(settings).config)
+    experiment = build_experiment(compose(settings, config_dir).config)
     partitioned = experiment.partition.split(experiment.dataset.load(), experiment.seed)
     federation = experiment.population.populate(partitioned, experiment.seed)
     print(summarise(federation))

@@ -40,9 +40,11 @@ class Evaluation:
         tuning_steps: also evaluate every client after it has adapted the model by this many SGD steps on its own
             training samples; 0: do not.
         tuning_lr: learning rate of those steps; None: ``local.lr``.
-        client_means: also test the plain means of the models that the last round's participants have sent, and that all
-            clients have last sent (the initial model, for those that have not taken part). Servers such as FedDyn's
-            move the global model beyond them. Every client that has taken part is remembered by a model.
+        client_means: also test the mean of the models that the last round's participants have sent, weighted as the
+            server half weighs them, and the plain mean of those that all clients have last sent (the initial model, for
+            those that have not taken part). Servers such as FedDyn's move the global model beyond them. Only FedAvg's,
+            FedDyn's, FedDC's and FedUmf's can tell the former. Every client that has taken part is remembered by a
+            model.
     """
 
     every: Annotated[int, Ge(1)]

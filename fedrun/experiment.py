@@ -188,6 +188,11 @@ class Experiment:
             raise InputError("hardware=distributed is for runs, and a study is computed by one process; choose another")
         if self.stop_at_targets and not self.targets:
             raise InputError("stop_at_targets=true needs at least one target, such as targets=[0.9]")
+        if self.stop_at_targets and self.validation.share:
+            raise InputError(
+                f"stop_at_targets=true: targets are test accuracies, and with validation.share={self.validation.share} "
+                "no test sample is looked at; allowed: false"
+            )
 
     def _check_uploads(self) -> None:
         """Refuse what is done to uploads, or to the global model, where there are none."""

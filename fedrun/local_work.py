@@ -51,13 +51,13 @@ class Work:
 
     @property
     def loss(self) -> float:
-        """Mean training loss over the samples processed."""
-        return _mean([(update.loss, update.client_samples) for update in self.some])
+        """Mean training loss over the samples that the accepted clients processed."""
+        return _mean([(update.loss, update.accepted_samples) for update in self.some])
 
     @property
     def accuracy(self) -> float:
         """Share of those samples that were predicted correctly when they were processed."""
-        return _mean([(update.accuracy, update.client_samples) for update in self.some])
+        return _mean([(update.accuracy, update.accepted_samples) for update in self.some])
 
 
 def _mean(parts: Sequence[tuple[float, int]]) -> float:

@@ -16,6 +16,8 @@ from functools import cached_property
 
 import torch
 
+from fedrun.errors import InputError
+
 
 @dataclass(frozen=True)
 class Slot:
@@ -104,8 +106,18 @@ class Layout:
 
 
 def layout_of(network: torch.nn.Sequential) -> Layout:
-    """The layout of a network with an ``encoder`` and a ``head`` (see :mod:`fedrun.models.base`)."""
-    head = network.get_submodule("head")
+    """The layout of a network with an ``encoder`` and a ``head`` (see :mod:`fedrun.models.base`).
+
+    Raises:
+        InputError: it is made of something else.
+    """
+    children = dict(network.named_children())
+    if children.keys() != {"encoder", "head"} or not isinstance(children["head"], torch.nn.Linear):
+        parts = ", ".join(f"{name}: {type(child).__name__}" for name, child in children.items())
+        raise InputError(
+            f"the model's network has the parts {parts}; allowed: encoder and head, a Linear layer, as "
+            "fedrun.models.base.encoder_and_head joins them"
+        )
     parameters = dict(network.named_parameters())
     names = [name for name in parameters if not name.startswith("head.")]
     head_names = [name for name in ("head.weight", "head.bias") if name in parameters]
@@ -118,7 +130,6 @@ def layout_of(network: torch.nn.Sequential) -> Layout:
     by_name = {slot.name: slot for slot in slots}
     last_head = by_name[head_names[-1]]
     classes, embedding = by_name["head.weight"].shape
-    assert isinstance(head, torch.nn.Linear)
     return Layout(
         slots=tuple(slots),
         trainable=last_head.stop,

@@ -8,7 +8,7 @@ import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from fedrun import checkpoint as checkpoints
 from fedrun import results
 from fedrun.assessment import Metrics
 from fedrun.checkpoint import Checkpoint, Identity
-from fedrun.config import Composed
+from fedrun.config import Composed, build_experiment
 from fedrun.errors import InputError
 from fedrun.executors.base import NOTHING
 from fedrun.executors.choice import best
@@ -66,16 +66,18 @@ def run(
 
     Args:
         composed: the configuration and how it came about.
-        experiment: built from it.
+        experiment: built from it, by :func:`fedrun.config.build_experiment`.
         observers: see :class:`fedrun.tracking.base.Observer`; one that raises is dropped with a warning.
         parallel_jobs: how many runs share this machine's cores.
         ranks: the processes that carry out this run together.
 
     Raises:
-        InputError: the data, the hardware or the run's folder cannot be used.
+        InputError: the data, the hardware or the run's folder cannot be used, or the experiment is another one than the
+            configuration's.
         RunError: the run cannot go on, or ranks were asked to stop (:class:`fedrun.ranks.StoppedError`).
     """
     folder, earlier = composed.folder, None
+    require_composed(composed, experiment)
     ranks.require_same("the configuration", f"{composed.hash}, seed {experiment.seed}")
     with ranks.together():
         if ranks.leads and not experiment.overwrite:
@@ -99,6 +101,24 @@ def run(
                     clear(folder)
         session = Session(composed, experiment, simulation, observers)
         return session.run()
+
+
+def require_composed(composed: Composed, experiment: Experiment) -> None:
+    """Refuse an experiment that was changed since it was built: its results would land in, and be taken from, the
+    folder of the configuration's own.
+
+    Raises:
+        InputError: naming what differs.
+    """
+    built = build_experiment(composed.config)
+    names = [
+        field.name for field in fields(Experiment) if getattr(built, field.name) != getattr(experiment, field.name)
+    ]
+    if names:
+        raise InputError(
+            f"{', '.join(names)}: not as the configuration has it, by which the run's folder is named; allowed: what "
+            "build_experiment makes of it (a changed experiment is carried out by fedrun.Simulation, without files)"
+        )
 
 
 def simulated(experiment: Experiment, folder: Path, parallel_jobs: int, ranks: Ranks) -> Simulation:
@@ -266,8 +286,13 @@ class Session:
         """Whether the run is complete."""
         if state.round >= self.experiment.rounds:
             return True
-        reached = results.hits(rows, self.experiment.targets).values()
+        reached = results.hits(rows, self.targets).values()
         return self.experiment.stop_at_targets and all(hit is not None for hit in reached)
+
+    @property
+    def targets(self) -> tuple[float, ...]:
+        """The test accuracies whose first round is reported; none where no test sample is looked at."""
+        return self.experiment.targets if self.simulation.federation.tested == "test" else ()
 
     def row(self, state: State, measured: Metrics, earlier: Sequence[Row]) -> Row:
         """What is recorded of an evaluated round."""
@@ -282,9 +307,9 @@ class Session:
         due = how.full_every is not None and state.round and state.round % how.full_every == 0
         if not how.adaptive or due or state.round == experiment.rounds:
             return None
-        if not state.round or self.simulation.federation.tested != "test":
-            return math.inf  # the initial model reaches no target, nor is one sought on validation samples
-        found = results.hits(earlier, experiment.targets).items()
+        if not state.round:
+            return math.inf  # the initial model reaches no target
+        found = results.hits(earlier, self.targets).items()
         return min((float(target) for target, hit in found if hit is None), default=math.inf)
 
     def finish(self, stable: Checkpoint, rows: Sequence[Row]) -> dict[str, Any]:
@@ -302,7 +327,7 @@ class Session:
         with writing(model):
             results.save_model(self.simulation, state, model)
         with writing(curves):
-            plot_curves({self.composed.title: [rows]}, curves, self.experiment.targets)
+            plot_curves({self.composed.title: [rows]}, curves, self.targets)
         summary = {
             "status": "complete",
             "title": self.composed.title,
@@ -319,7 +344,7 @@ class Session:
             "cap": self.experiment.rounds,
             "final": {name: value for name, value in rows[-1].items() if name != "round"},
             "best": results.best(rows),
-            "rounds_to": results.hits(rows, self.experiment.targets),
+            "rounds_to": results.hits(rows, self.targets),
             "seconds": stable.seconds,
             "executor": {"name": self.simulation.stage(state).executor(state), "seconds_per_sample": best(state.pace)},
             "versions": results.versions(),
@@ -336,7 +361,7 @@ class Session:
             group=self.composed.group,
             seed=self.experiment.seed,
             rounds=self.experiment.rounds,
-            targets=self.experiment.targets,
+            targets=self.targets,
             config=self.composed.config,
             history=tuple(rows),
             tracking_id=stable.tracking_id,

@@ -14,7 +14,7 @@ import torch
 from fedrun.assessment import SEEN, Assessment, Metrics
 from fedrun.client_memory import ClientMemory
 from fedrun.clustering.base import Place
-from fedrun.errors import RunError
+from fedrun.errors import InputError, RunError
 from fedrun.executors.base import IDLE, LAST, MOMENTUM, Executor, Task, Workplace, processed
 from fedrun.executors.choice import Pace, best, chosen, due, settled, undecided
 from fedrun.executors.distributed import Team
@@ -41,7 +41,14 @@ def prepared(experiment: Experiment) -> Federation:
         InputError: the data cannot be used.
     """
     dataset = experiment.dataset.load()
-    federation = experiment.population.populate(experiment.partition.split(dataset, experiment.seed), experiment.seed)
+    partitioned = experiment.partition.split(dataset, experiment.seed)
+    if not len(partitioned.train) or not bool(partitioned.train.sizes.all()):
+        raise InputError(
+            f"partition={type(experiment.partition).__name__}: there are {len(partitioned.train)} clients, "
+            f"{int((partitioned.train.sizes == 0).sum())} of them without a training sample; allowed: at least one "
+            "client, and one sample for each"
+        )
+    federation = experiment.population.populate(partitioned, experiment.seed)
     federation = experiment.validation.hold_out(federation, experiment.seed)
     attackers = experiment.attack.attackers(len(federation.train), experiment.seed)
     federation = replace(federation, attackers=frozenset(attackers.tolist()))
@@ -299,7 +306,7 @@ class Simulation:
         experiment, half = self.experiment, self.experiment.strategy.server
         cohort, metrics = self.cohort(state)
         if not len(cohort):
-            return replace(state, round=state.round + 1), metrics
+            return replace(state, round=state.round + 1), {**metrics, "time/round_s": time.perf_counter() - began}
         crew, begun = self._local_work(self.executor(state)), time.perf_counter()
         work = crew.of(state, cohort, progress)
         pace = self._on_trial(state, time.perf_counter() - begun, work)

@@ -389,6 +389,10 @@ REFUSED = [
         "local.epochs=null and local.steps=null: exactly one of the two must be a number, the other null",
     ),
     ("targets=[] stop_at_targets=true", "stop_at_targets=true needs at least one target, such as targets=[0.9]"),
+    (
+        "stop_at_targets=true validation.share=0.1",
+        "stop_at_targets=true: targets are test accuracies, and with validation.share=0.1 no test sample is ",
+    ),
     ("strategy=turbosvm strategy.server.coef0=nan", "strategy.server.coef0=nan: allowed: a finite number"),
     (
         "local.pace=1",

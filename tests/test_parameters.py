@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch import nn
 
+from fedrun.errors import InputError
 from fedrun.parameters import FlatNetwork, Slot, count, layout_of
 
 
@@ -18,6 +19,21 @@ def small_network(bias=True):
 def network():
     torch.manual_seed(0)
     return small_network()
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        nn.Sequential(nn.Linear(2, 8), nn.Linear(8, 3)),
+        nn.Sequential(OrderedDict(encoder=nn.Identity(), head=nn.Sequential(nn.Linear(8, 3)))),
+        nn.Sequential(OrderedDict(encoder=nn.Identity(), middle=nn.ReLU(), head=nn.Linear(8, 3))),
+    ],
+)
+def test_another_network_than_an_encoder_and_a_head(network):
+    with pytest.raises(
+        InputError, match=r"^the model's network has the parts .*; allowed: encoder and head, a Linear "
+    ):
+        layout_of(network)
 
 
 def test_the_layout_is_encoder_head_buffers(network):

@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet
 import pytest
 import torch
@@ -21,6 +22,7 @@ import yaml
 from safetensors.torch import load_file
 
 from fedrun.config import Composed, build_experiment, compose
+from fedrun.datasets.in_memory import InMemory
 from fedrun.errors import InputError, RunError
 from fedrun.run_folder import opened
 from fedrun.session import run
@@ -163,6 +165,13 @@ def test_summary(ran: Folder) -> None:
     assert found["seconds"] > 0
     assert found["versions"]["torch"] == torch.__version__
     assert found["data"] == build_experiment(compose().config).dataset.load().fingerprint
+
+
+def test_a_search_reports_no_target(ran: Folder) -> None:
+    """Targets are test accuracies: on validation samples none is reached, nor missed."""
+    found = summary(ran("rounds=3", "targets=[0.01]", "validation.share=0.2"))
+    assert found["final"]["validation/accuracy"] > 0.01
+    assert found["rounds_to"] == {}
 
 
 def test_a_trial_of_executors_goes_on_where_it_was_interrupted(ran: Folder, tmp_path: Path) -> None:
@@ -696,6 +705,19 @@ def test_numbers_that_are_not_finite_are_null(ran: Folder) -> None:
     assert last["test/loss"] is None or math.isfinite(last["test/loss"])
     assert "NaN" not in (folder / "metrics.jsonl").read_text() + (folder / "summary.json").read_text()
     assert "Infinity" not in (folder / "metrics.jsonl").read_text() + (folder / "summary.json").read_text()
+
+
+def test_an_experiment_that_is_not_the_configurations_is_refused(tmp_path: Path) -> None:
+    """It would be given the results of the configuration's own, if that had run, and otherwise be taken for it."""
+    composed = compose([*SETTING, f"output_dir={tmp_path}", "rounds=1"])
+    images, classes = np.zeros((40, 3), dtype=np.float32), np.arange(40) % 2
+    own = InMemory.of((images, classes), (images, classes), classes=2)
+    changed = replace(build_experiment(composed.config), dataset=own, rounds=2)
+    with pytest.raises(
+        InputError, match=r"^dataset, rounds: not as the configuration has it, by which the run's folder "
+    ):
+        run(composed, changed)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_wandb_offline_keeps_its_files_in_the_folder(tmp_path: Path, plain: None) -> None:

@@ -117,7 +117,7 @@ IDLE = "idle"
 """In a client's memory: the displacement of the parameters by training that was not sent up, ``[T]``."""
 
 LAST = "last"
-"""In a client's memory: the model that it has last sent, ``[P]``, for clusterings that compare it."""
+"""In a client's memory: the model that it has last sent, ``[P]``, where it is compared or averaged later."""
 
 MOMENTUM = "momentum"
 """In a client's memory: the optimizer's momentum ``[T]``, for halves that keep it."""
@@ -233,6 +233,24 @@ class Executor(ABC):
             for size in (sizes.tolist() if work.client.tunes_first else [])
         )
         return tuned + (int(sizes.sum()) if work.client.measures_initial_gradient else 0)
+
+    def finished(
+        self, model: torch.Tensor, received: Vectors, memory: Vectors, constants: Vectors, client: ClientInfo
+    ) -> tuple[Vectors, Vectors]:
+        """What the client half sends and remembers after local training (see :meth:`ClientHalf.finish`).
+
+        Raises:
+            ValueError: it is not what the half says it sends and remembers; what is missing in a memory would be zero.
+        """
+        half = self.workplace.client
+        uploads, kept = half.finish(model, received, memory, constants, client)
+        remembers = half.remembers | half.remembers_models | half.remembers_heads
+        for does, found, declared in (("sends", uploads, half.sends), ("remembers", kept, remembers)):
+            if found.keys() != declared:
+                raise ValueError(
+                    f"{type(half).__name__} {does} {sorted(declared)}, but its finish returns {sorted(found)} for that"
+                )
+        return uploads, kept
 
     def tampered(self, model: torch.Tensor, task: Task, client: int) -> torch.Tensor:
         """A client's trained model ``[P]``, or what an attacker makes of it."""

@@ -43,7 +43,7 @@ class InProcess(Executor):
             network, half, local, work.samples, work.clients[client], rate, constants, order, momentum, augment
         )
         model = self.tampered(network.vector, task, client)
-        uploads, kept = half.finish(model, received, own, constants, info)
+        uploads, kept = self.finished(model, received, own, constants, info)
         if momentum is not None:
             kept = {**kept, MOMENTUM: momentum}
         return Visit(position, start, network.vector, uploads, kept, trained)

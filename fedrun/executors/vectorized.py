@@ -93,7 +93,7 @@ class Vectorized(Executor):
         objective = Objectives(work, constants, *self._batches(clients, task.round, steps), forward)
         self._descend(weights, momentum, objective, constants, work.local.rate(task.round))
         sent = torch.stack([self.tampered(model[k], task, client) for k, client in enumerate(clients)])
-        uploads, kept = half.finish(sent, received, own, constants, info)
+        uploads, kept = self.finished(sent, received, own, constants, info)
         if momentum is not None and half.keeps_momentum:
             kept = {**kept, MOMENTUM: momentum}
         for k, position in enumerate(positions):

@@ -156,18 +156,23 @@ def significance(
         if quantity.kind == "rounds to" or (quantity.kind == "final" and quantity.key in metrics)
     ]
     others = [setting for setting in settings if setting is not baseline]
+
+    def common(setting: Setting) -> int:
+        return len({run.seed for run in setting.complete} & {run.seed for run in baseline.complete})
+
     results = {
         (setting.name, quantity): compare(setting, baseline, quantity, test)
         for setting in others
         for quantity in columns
     }
     rows = tuple(
-        (setting.name, *(_outcome(quantity, results[setting.name, quantity]) for quantity in columns))
+        (setting.name, *(_outcome(quantity, results[setting.name, quantity], common(setting)) for quantity in columns))
         for setting in others
     )
     notes = [
         f"Mean difference over common seeds and p of the two-sided {NAMES[test]}, not corrected for the number of "
-        "comparisons. Rounds are compared on the seeds where both reached the target."
+        "comparisons. Rounds are compared on the seeds where both reached the target; how many these are is said where "
+        "others did not."
     ]
     reasons = {result.reason for result in results.values() if result.reason}
     if reasons:
@@ -179,12 +184,14 @@ def significance(
     return Table(f"Difference from {baseline.name}", header, rows, notes=tuple(notes))
 
 
-def _outcome(quantity: Quantity, result: Comparison) -> str:
+def _outcome(quantity: Quantity, result: Comparison, common: int) -> str:
+    """The cell of a comparison, given how many seeds the two settings have in common."""
     if result.difference is None:
         return wording.ABSENT
     shares = quantity.kind == "final" and wording.is_share(quantity.key)
     difference = f"{100 * result.difference:+.2f}" if shares else f"{result.difference:+.4g}"
-    return f"{difference} (p = {wording.ABSENT if result.p is None else f'{result.p:.3g}'})"
+    some = f", {len(result.seeds)} of {common} seeds" if len(result.seeds) < common else ""
+    return f"{difference} (p = {wording.ABSENT if result.p is None else f'{result.p:.3g}'}{some})"
 
 
 def tidy(settings: Sequence[Setting], every: Sequence[Quantity]) -> str:

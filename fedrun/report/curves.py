@@ -224,7 +224,9 @@ def plot_curves(runs: Mapping[str, Seeds], path: Path, targets: Sequence[float])
         if title == PANELS[0][0]:
             mark_targets(axes, targets)
         if len(keys) > 1:
-            explain_dashes(axes)
+            explain_dashes(
+                axes, [key.partition("/")[0] for key in keys if any((label, key) in curves for label in runs)]
+            )
     for axes in grid[len(panels) :]:
         axes.set_axis_off()
     if not panels:
@@ -401,11 +403,12 @@ def mark_targets(axes: Axes, targets: Sequence[float]) -> None:
         )
 
 
-def explain_dashes(axes: Axes) -> None:
-    """A legend for the two kinds of line, where both are drawn."""
+def explain_dashes(axes: Axes, parts: Sequence[str]) -> None:
+    """A legend for the two kinds of line, where both are drawn: dashed for ``train``, solid for the other parts."""
     from matplotlib.lines import Line2D
 
-    if not {line.get_linestyle() for line in axes.lines} >= {"-", "--"}:
+    held_out = " or ".join(part for part in parts if part != "train")
+    if not held_out or "train" not in parts:
         return
     kinds = [Line2D([], [], color=INK, linestyle=style, linewidth=1.4) for style in ("-", "--")]
-    axes.legend(kinds, ["test", "train"], frameon=False, fontsize=8)
+    axes.legend(kinds, [held_out, "train"], frameon=False, fontsize=8)

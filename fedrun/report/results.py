@@ -31,7 +31,7 @@ def every_table(runs: Sequence[Run]) -> list[Table]:
     others = dict.fromkeys(
         name
         for run in runs
-        if run.complete and not searches(run) and "/" in (name := run.config["name"]) and name not in tabulated
+        if run.complete and not run.searches and "/" in (name := run.config["name"]) and name not in tabulated
     )
     for name in sorted(others):
         found += experiment_tables(name, [run for run in runs if run.complete and run.config["name"] == name])
@@ -40,11 +40,6 @@ def every_table(runs: Sequence[Run]) -> list[Table]:
             f"no finished run of any paper's table; such are made with: fedrun experiment={protocols()[0]}"
         )
     return found
-
-
-def searches(run: Run) -> bool:
-    """Whether a run was made to choose settings by, on validation samples: it is no result."""
-    return bool((run.config.get("validation") or {}).get("share"))
 
 
 def experiment_tables(name: str, runs: Sequence[Run]) -> list[Table]:

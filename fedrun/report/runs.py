@@ -56,16 +56,26 @@ class Run:
         """Whether rounds were tested only as far as its targets took it."""
         return bool(self.config.get("evaluation", {}).get("adaptive", False))
 
+    @property
+    def searches(self) -> bool:
+        """Whether it was made to choose settings by, on validation samples: it is no result."""
+        return bool((self.config.get("validation") or {}).get("share"))
+
     def tells(self, target: float) -> bool:
-        """Whether its evaluations would have found that it reached a target."""
-        return not self.adaptive or target in self.config["targets"]
+        """Whether its evaluations would have found that it reached a target, which is a test accuracy."""
+        return not self.searches and (not self.adaptive or target in self.config["targets"])
 
     def check_target(self, target: float, interpolated: bool = False) -> None:
-        """Refuse to read off an adaptively evaluated run what its evaluations did not look for.
+        """Refuse to read off a run what its evaluations did not look for.
 
         Raises:
-            InputError: it was evaluated for other targets, or without what lies between evaluations.
+            InputError: it was evaluated for other targets, without what lies between evaluations, or on no test sample.
         """
+        if self.searches:
+            raise InputError(
+                f"{self.folder}: was evaluated on validation samples, and does not tell the rounds to a test accuracy "
+                f"of {target}; it takes a run with validation.share=0"
+            )
         if not self.tells(target) or (self.adaptive and interpolated):
             raise InputError(
                 f"{self.folder}: was evaluated with evaluation.adaptive=true, targets={self.config['targets']}, which "

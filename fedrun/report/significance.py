@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,6 +14,9 @@ from fedrun.report.settings import Setting
 Test = Literal["t", "wilcoxon"]
 
 NAMES: Mapping[Test, str] = {"t": "paired t-test", "wilcoxon": "Wilcoxon signed-rank test"}
+
+DIGITS = 13
+"""Of the larger of two values that count in their difference; floats have between 15 and 16."""
 
 TOO_FEW = "there are fewer than 2 common seeds with a value in both"
 
@@ -45,8 +48,7 @@ def compare(setting: Setting, baseline: Setting, quantity: Quantity, test: Test)
         for seed, value in sorted(ours.items())
         if value is not None and (other := theirs.get(seed)) is not None
     }
-    seeds = tuple(pairs)
-    differences = [value - other for value, other in pairs.values()]
+    seeds, differences = tuple(pairs), exact_differences(pairs.values())
     mean = math.fsum(differences) / len(differences) if differences else None
     if len(differences) < 2:
         return Comparison(seeds, mean, None, TOO_FEW)
@@ -55,6 +57,20 @@ def compare(setting: Setting, baseline: Setting, quantity: Quantity, test: Test)
     if max(differences) == min(differences) and test == "t":
         return Comparison(seeds, mean, None, "the difference is the same on every seed")
     return Comparison(seeds, mean, _p(differences, test), "")
+
+
+def exact_differences(pairs: Iterable[tuple[float, float]]) -> list[float]:
+    """Each value minus the other, without the rounding error of the subtraction.
+
+    0.8 − 0.7 and 0.5 − 0.4 are both 0.1, but differ in the last bits as floats: to a t-test a spread so small, and
+    hence a p near 0, and to Wilcoxon's test two ranks instead of a tie.
+    """
+    return [round(value - other, DIGITS - _exponent(max(abs(value), abs(other)))) for value, other in pairs]
+
+
+def _exponent(number: float) -> int:
+    """Of the power of ten below which a number lies: 0 for 0.9, 2 for 12."""
+    return math.ceil(math.log10(number)) if number else 0
 
 
 def _p(differences: list[float], test: Test) -> float:

@@ -31,54 +31,30 @@ class Cells:
     """A sweep's table before it is drawn.
 
     Attributes:
-        header: heading of each column; the first is empty. Without any complete run there is no header.
+        header: heading of each column; the first is empty.
         rows: one per setting, as long as ``header``.
-        notes: what stands below the table, one line each.
+        note: what stands below the table.
     """
 
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-    notes: tuple[str, ...]
+    note: str
 
 
-def sweep_table(summaries: Sequence[Summary], failed: Sequence[str] = ()) -> Group:
-    """The sweep's complete runs, grouped by everything but their seed, and its failed jobs below.
-
-    Args:
-        summaries: of the complete runs.
-        failed: a line for each failed job that names it and says why it failed.
-    """
-    cells = tabulate(summaries, failed)
+def sweep_table(summaries: Sequence[Summary]) -> Group:
+    """The sweep's complete runs, of which there is at least one, grouped by everything but their seed."""
+    cells = tabulate(summaries)
     # Two strategies with two targets fit into 80 columns; in less space a number breaks at its ±.
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, collapse_padding=True, pad_edge=False, header_style="dim")
     for number, heading in enumerate(cells.header):
         table.add_column(Text(heading), justify="right" if number else "left", overflow="fold")
     for row in cells.rows:
         table.add_row(*map(Text, row))
-    notes = Text("\n".join(cells.notes))
-    return Group(table, Text(), notes) if cells.rows else Group(notes)
+    return Group(table, Text(), Text(cells.note))
 
 
-def sweep_lines(summaries: Sequence[Summary], failed: Sequence[str] = ()) -> list[str]:
-    """The same table as lines of plain text in fixed columns."""
-    cells = tabulate(summaries, failed)
-    table = [cells.header, *cells.rows]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    lines = [
-        "  ".join(
-            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
-        )
-        for row in table
-        if row
-    ]
-    return [*lines, *cells.notes]
-
-
-def tabulate(summaries: Sequence[Summary], failed: Sequence[str]) -> Cells:
+def tabulate(summaries: Sequence[Summary]) -> Cells:
     """Group the runs and write every cell; settings stand in the order in which they first appear."""
-    notes = tuple(f"failed: {line}" for line in failed)
-    if not summaries:
-        return Cells((), (), notes)
     groups: dict[str, list[Summary]] = defaultdict(list)
     for summary in summaries:
         groups[summary["group"]].append(summary)
@@ -100,7 +76,7 @@ def tabulate(summaries: Sequence[Summary], failed: Sequence[str]) -> Cells:
         *(f"to {wording.target(float(target))}" for target in targets),
     )
     parts = " and ".join(dict.fromkeys(part_tested(run["final"]) for run in summaries))
-    return Cells(header, rows, (NOTE.format(parts.capitalize()), *notes))
+    return Cells(header, rows, NOTE.format(parts.capitalize()))
 
 
 def labels(settings: Mapping[str, Summary]) -> dict[str, str]:

@@ -450,11 +450,11 @@ class ServerHalf(ABC):
         """What is sent down to every client of the cohort, the model included."""
         return {MODEL: state.model}
 
-    def mean_model(self, state: ServerState, layout: Layout) -> torch.Tensor:
-        """The plain mean ``[P]`` of the models that the last round's participants have sent, where the server moves the
-        global model beyond it; for others the global model.
+    def mean_model(self, state: ServerState, layout: Layout) -> torch.Tensor | None:
+        """The mean ``[P]`` of the models that the last round's participants have sent, with :meth:`weights`; None where
+        it cannot be told from the state.
         """
-        return state.model
+        return None
 
     @abstractmethod
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:

@@ -7,6 +7,7 @@ from typing import Literal
 import torch
 from pydantic.dataclasses import dataclass
 
+from fedrun.parameters import Layout
 from fedrun.recipe import STRICT
 from fedrun.strategies.base import MODEL, CohortUpdate, Round, Senders, ServerHalf, ServerState, uniform
 
@@ -30,6 +31,9 @@ class FedAvg(ServerHalf):
 
     def weights(self, state: ServerState, senders: Senders) -> torch.Tensor:
         return client_weights(senders, self.weighting)
+
+    def mean_model(self, state: ServerState, layout: Layout) -> torch.Tensor | None:
+        return state.model
 
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         # x ← Σ_{k∈S} p_k y_k

@@ -77,7 +77,7 @@ class FedDynServer(ServerHalf):
     def weights(self, state: ServerState, senders: Senders) -> torch.Tensor:
         return uniform(senders)
 
-    def mean_model(self, state: ServerState, layout: Layout) -> torch.Tensor:
+    def mean_model(self, state: ServerState, layout: Layout) -> torch.Tensor | None:
         model = state.model.clone()  # as it was before the mean drift was added
         model[: layout.trainable] -= state.slots[DRIFT]
         return model

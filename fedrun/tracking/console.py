@@ -140,10 +140,10 @@ class PlainLines(Observer):
 
 COLUMNS = (
     ("round", 7, None),
-    ("accuracy", 11, "test/accuracy"),  # or of validation samples, where these take the place of test samples
+    ("accuracy", 11, "test/accuracy"),  # these four are of validation samples where no test sample is looked at
     ("F1", 10, "test/f1"),
     ("MCC", 10, "test/mcc"),
-    ("test loss", 11, "test/loss"),
+    ("loss", 11, "test/loss"),
     ("train loss", 12, "train/loss"),
     ("time left", 14, None),
 )

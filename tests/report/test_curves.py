@@ -2,10 +2,11 @@ import math
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from fedrun.errors import InputError
-from fedrun.report.curves import curve, plot_curves, plot_metric, read_rows, spent
+from fedrun.report.curves import curve, explain_dashes, plot_curves, plot_metric, read_rows, spent
 
 
 def test_rows_are_read_with_nan_and_null(tmp_path):
@@ -132,6 +133,18 @@ def test_the_colours_of_both_runs_and_no_more_are_on_the_paper(tmp_path):
     blue, vermilion, green = (0x00, 0x72, 0xB2), (0xD5, 0x5E, 0x00), (0x00, 0x9E, 0x73)
     assert {blue, vermilion} <= pixels
     assert green not in pixels
+
+
+def test_solid_lines_are_named_for_what_was_evaluated():
+    def named(*parts):
+        axes = Figure().add_subplot()
+        explain_dashes(axes, parts)
+        legend = axes.get_legend()
+        return legend and [text.get_text() for text in legend.get_texts()]
+
+    assert named("test", "train") == ["test", "train"]
+    assert named("validation", "train") == ["validation", "train"]
+    assert named("test") is named("train") is None
 
 
 def test_plotting_leaves_matplotlib_as_it_was(tmp_path):

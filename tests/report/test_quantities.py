@@ -47,6 +47,16 @@ def test_an_adaptive_run_tells_of_its_own_targets_only(folders):
         setting.runs[0].check_target(0.7, interpolated=True)
 
 
+def test_a_search_does_not_tell_of_targets(folders):
+    """They are test accuracies, and it looks at no test sample: neither reached nor missed."""
+    searched = [{"round": 0}, {"round": 1, "validation/accuracy": 0.8}]
+    folders.write(0, searched, changes={"validation": {"share": 0.1}})
+    setting = only_setting(folders)
+    assert str(Measured.of(Quantity("rounds to", "0.7"), setting)) == "-"
+    with pytest.raises(InputError, match=r"was evaluated on validation samples, and does not tell the rounds to a "):
+        setting.runs[0].check_target(0.7)
+
+
 def test_a_seed_without_a_finite_value_leaves_no_mean(folders):
     folders.write(0, rows(0.2, 0.8))
     folders.write(1, rows(0.2, None))

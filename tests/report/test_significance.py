@@ -5,7 +5,7 @@ import pytest
 from fedrun.report.quantities import Quantity
 from fedrun.report.runs import find
 from fedrun.report.settings import settings
-from fedrun.report.significance import TOO_FEW, compare, smallest_p
+from fedrun.report.significance import TOO_FEW, compare, exact_differences, smallest_p
 
 from .run_folders import rows
 
@@ -43,11 +43,24 @@ def test_wilcoxon(folders):
         ({0: 51, 1: 52}, {2: 50, 3: 50}, (), TOO_FEW),
         ({0: 50, 1: 60}, {0: 50, 1: 60}, (0, 1), "both are equal on every seed"),
         ({0: 75, 1: 50}, {0: 50, 1: 25}, (0, 1), "the difference is the same on every seed"),
+        # as floats, 0.8 - 0.7 > 0.1 > 0.5 - 0.4: a spread of 1e-16, whose t would be 1e15
+        ({0: 80, 1: 50}, {0: 70, 1: 40}, (0, 1), "the difference is the same on every seed"),
     ],
 )
 def test_no_p_without_reason(folders, ours, baseline, seeds, reason):
     result = compare(*pair(folders, ours, baseline), ACCURACY, "t")
     assert (result.seeds, result.p, result.reason) == (seeds, None, reason)
+
+
+def test_equal_differences_are_ties(folders):
+    # Differences 0.1, 0.1, 0.1, -0.1, each up to a float's last bits: ranks all 2.5, so that the sum of the negative
+    # ones is 2.5; of 16 sign patterns 1 + 4 have at most this on the negative side, 1 + 4 on the positive one.
+    result = compare(*pair(folders, {0: 80, 1: 50, 2: 90, 3: 60}, {0: 70, 1: 40, 2: 80, 3: 70}), ACCURACY, "wilcoxon")
+    assert result.p == pytest.approx(10 / 16)
+
+
+def test_large_values_keep_their_digits():
+    assert exact_differences([(123456789012.0, 123456789011.0), (0.0, 0.0), (1e-9, 0.0)]) == [1.0, 0.0, 1e-9]
 
 
 def test_rounds_are_compared_where_both_reached_the_target(folders):

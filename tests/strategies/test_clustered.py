@@ -10,6 +10,8 @@ import torch
 from torch import nn
 
 from fedrun.config import build_experiment, compose, option
+from fedrun.executors.distributed import nothing
+from fedrun.local_work import Work
 from fedrun.randomness import generator
 from fedrun.selection import select
 from fedrun.simulation import Simulation
@@ -73,6 +75,15 @@ def test_ifca(make_experiment, network):
     assert state.totals.params_down == 4 * COHORT * 2 * size
     assert state.totals.params_up == 4 * COHORT * size
     assert state.totals.forward_samples == looked
+
+
+def test_the_loss_is_a_mean_over_the_accepted_clients(make_experiment):
+    def update(loss, accepted, processed):
+        return replace(nothing(), clients=torch.ones(1), loss=loss, accepted_samples=accepted, client_samples=processed)
+
+    # The second model's clients processed 90 samples, of which 30 belong to the clients that were accepted.
+    work = Work((), (), (update(1.0, 10, 10), update(3.0, 30, 90)), None, None, 100, 0)
+    assert work.loss == pytest.approx((10 * 1.0 + 30 * 3.0) / 40)
 
 
 @pytest.mark.parametrize("executor", ["in_process", "vectorized"])

@@ -119,6 +119,16 @@ def test_the_means_of_what_clients_have_sent(make_experiment, name, monkeypatch)
         assert {"test/accuracy_of_participants", "test/accuracy_of_all"} <= found.keys()
 
 
+@pytest.mark.parametrize("name", ["fedadam", "turbosvm", "scaffold", "median"])
+def test_the_mean_of_the_participants_is_not_reported_by_servers_that_lose_it(make_experiment, name):
+    kept = build_experiment(compose([f"strategy={name}", "evaluation.client_means=true"]).config)
+    simulation = Simulation(replace(make_experiment(strategy=kept.strategy), evaluation=kept.evaluation))
+    state, _ = simulation.advance(simulation.initial())
+    found = simulation.test(state)
+    assert "test/accuracy_of_all" in found
+    assert "test/accuracy_of_participants" not in found
+
+
 @pytest.mark.parametrize("choice", ["strategy=ditto", "strategy=ifca", "strategy=fednova", "strategy=solo"])
 def test_means_of_models_are_refused_where_there_are_none(choice):
     with pytest.raises(InputError, match=r"evaluation\.client_means=true: allowed where clients send models"):

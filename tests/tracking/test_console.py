@@ -49,7 +49,7 @@ def test_plain_lines_are_exactly_these(run_info, clock, tmp_path):
     assert stream.getvalue().splitlines() == [
         "run     turbosvm · femnist · seed 3, 4 rounds",
         f"folder  {tmp_path}",
-        "  round   accuracy        F1       MCC  test loss  train loss     time left",
+        "  round   accuracy        F1       MCC       loss  train loss     time left",
         "      0     9.74 %    5.00 %   -1.20 %     2.3026           -             -",
         "      2    70.13 %   60.00 %   50.00 %     0.9321      0.8000         4.0 s",
         "        reached 70 % in round 2",
