@@ -1,10 +1,12 @@
 """Five seeds of a run in parallel against five in a row, in seconds that pass; it needs the machine to itself.
 
-FedAvg on scikit-learn's digits, once as `fedrun -m seed=0,1,2,3,4`, once with joblib's launcher, five processes of one
-thread. More processes than cores, so that all cores have work to the end: five equal jobs on two cores, two at a time,
-would take as long as three in a row. What is saved grows with the length of a job, since every process has to start.
+FedAvg on scikit-learn's digits, once as `fedrun -m seed=0,1,2,3,4`, once with joblib's launcher, in processes of one
+thread. Five equal jobs on two cores, two at a time, take as long as three in a row: 1.67 x as fast at best. With more
+processes than cores all cores have work to the end, but processes that take turns slow each other down. What is saved
+grows with the length of a job, since every process has to start. Runs in a row have all cores, unless ``--threads 1``
+gives them what those in parallel have.
 
-    python tests/benchmarks/sweep.py [--rounds 300] [--seeds 5] [--jobs 5] [--pairs 1] [--json FILE]
+    python tests/benchmarks/sweep.py [--rounds 300] [--seeds 5] [--jobs CORES] [--threads N] [--pairs 1] [--json FILE]
 """
 
 from __future__ import annotations
@@ -36,15 +38,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=300)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--jobs", type=int, default=5)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--threads", type=int, help="of runs in a row; all cores unless given")
     parser.add_argument("--pairs", type=int, default=1)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     parallel = ("hydra/launcher=joblib", f"hydra.launcher.n_jobs={arguments.jobs}", "hardware.threads=1")
+    alone = () if arguments.threads is None else (f"hardware.threads={arguments.threads}",)
     ratios = []
     for _ in range(arguments.pairs):
         together, some = sweep(arguments.seeds, arguments.rounds, *parallel)
-        in_a_row, others = sweep(arguments.seeds, arguments.rounds)
+        in_a_row, others = sweep(arguments.seeds, arguments.rounds, *alone)
         assert len(some) == arguments.seeds
         # one thread adds up in another order than two, which hundreds of rounds enlarge
         assert all(abs(some[seed] - others[seed]) < 0.05 * others[seed] for seed in some), "the results differ"
