@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from fedrun.sweep import Outcome, outcomes, parallel_jobs
 
 from .forked import Fedrun
+from .timeless import results
 
 SETTING = (
     "rounds=2",
@@ -30,16 +29,6 @@ SETTING = (
 def fedrun() -> Iterator[Fedrun]:
     with Fedrun("fedrun.session", "matplotlib.figure", "sklearn.datasets", "rich.console", "plotless") as command:
         yield command
-
-
-def results(folder: Path) -> dict[str, list[dict[str, Any]]]:
-    """The rows of every run below a folder, but for times."""
-    found = {}
-    for path in sorted(folder.glob("outputs/runs/**/metrics.jsonl")):
-        rows = [json.loads(line) for line in path.read_text().splitlines()]
-        timeless = [{key: value for key, value in row.items() if not key.startswith("time/")} for row in rows]
-        found[str(path.relative_to(folder))] = timeless
-    return found
 
 
 def changed(folder: Path) -> dict[str, int]:
