@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.installed
 DATA ?= data
 SCALE ?= full
 JOBS ?= 1
-PARALLEL = $(if $(filter-out 1,$(JOBS)),hydra/launcher=joblib hydra.launcher.n_jobs=$(JOBS))
+PARALLEL = $(if $(filter-out 1,$(JOBS)),hydra/launcher=parallel hydra.launcher.jobs=$(JOBS))
 FIGURES := $(subst /,-,$(patsubst fedrun/report/papers/%.yaml,%,$(wildcard fedrun/report/papers/*/figure*.yaml)))
 TABLES := $(subst /,-,$(patsubst conf/experiment/%.yaml,%,$(wildcard conf/experiment/*/table*.yaml)))
 

@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import traceback
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, NoReturn
 from fedrun.deferred import defer
 from fedrun.errors import InputError, RunError
 from fedrun.ranks import ALONE, START, RankLostError, Ranks, StoppedError, join, launched
-from fedrun.stopping import INTERRUPTED, TERMINATED, TerminatedError, job_in_worker, terminate
+from fedrun.stopping import INTERRUPTED, TERMINATED, TerminatedError, terminate
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -52,23 +53,20 @@ def options_first(arguments: Sequence[str]) -> list[str]:
     return sorted(arguments, key=lambda argument: "=" in argument and not argument.startswith("-"))
 
 
-def _parse(arguments: Sequence[str]) -> Path | None:
-    """The folder of further options that the command line names; None: none.
+def _parse(arguments: Sequence[str]) -> Namespace:
+    """What the options on the command line ask Hydra for.
 
     Raises:
-        InputError: there is no such folder, or an option that Hydra does not know (its parser would say so in a page).
+        InputError: there is an option that Hydra does not know (its parser would say so in a page).
     """
     from hydra._internal.utils import get_args_parser
-
-    from fedrun.config import further_folder
 
     def refuse(message: str) -> NoReturn:
         raise InputError(f"{message}; fedrun --help shows what is allowed")
 
     parser = get_args_parser()
     parser.error = refuse  # type: ignore[method-assign]
-    config_dir = parser.parse_args(arguments).config_dir
-    return None if config_dir is None else further_folder(config_dir)
+    return parser.parse_args(arguments)
 
 
 def _guarded() -> int:
@@ -77,11 +75,12 @@ def _guarded() -> int:
     try:
         import hydra
 
-        from fedrun.config import conf_dir
+        from fedrun.config import conf_dir, further_folder
         from fedrun.help import register
 
-        register()
-        config_dir = _parse(sys.argv[1:])
+        options = _parse(sys.argv[1:])
+        register(asked=options.help)
+        config_dir = None if options.config_dir is None else further_folder(options.config_dir)
         hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(job)()
         return 0
     except Defect:
@@ -142,8 +141,7 @@ def job(config: DictConfig) -> float | None:
     from hydra.types import RunMode
 
     if HydraConfig.get().mode == RunMode.MULTIRUN:
-        with job_in_worker(Path(HydraConfig.get().sweep.dir)):
-            return _sweep_job(config)
+        return _sweep_job(config)
     _single_job(config)
     return None
 
@@ -216,7 +214,7 @@ def _sweep_job(config: DictConfig) -> float:
     from fedrun.report import wording
     from fedrun.run_folder import finished
     from fedrun.session import run
-    from fedrun.sweep import Outcome, parallel_jobs
+    from fedrun.sweep import Outcome, failed, parallel_jobs
     from fedrun.tracking.base import part_tested, tested
 
     hydra = HydraConfig.get()
@@ -240,10 +238,11 @@ def _sweep_job(config: DictConfig) -> float:
     except Exception as error:  # a defect in one job, shown in full, must not cost the others
         traceback.print_exc()
         failure = f"{type(error).__name__}: {error}"
-    if failure is not None:
-        print(f"{begin}failed: {failure}", file=sys.stderr, flush=True)
-    Outcome(overrides, summary, failure).save(hydra.runtime.output_dir)
-    last = None if summary is None else tested(summary["final"], "accuracy")
+    if failure is not None or summary is None:
+        failed(hydra.job.num, hydra.runtime.output_dir, overrides, str(failure))
+        return math.nan
+    Outcome(overrides, summary, None).save(hydra.runtime.output_dir)
+    last = tested(summary["final"], "accuracy")
     return math.nan if last is None else float(last)
 
 

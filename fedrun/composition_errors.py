@@ -26,9 +26,8 @@ def explain(error: Exception, arguments: Sequence[str], config_dir: Path | None 
             return text
         case MissingConfigException(missing_cfg_file=str(missing), options=[*names]):
             group, _, option = missing.rpartition("/")
-            return (
-                f"{group}={option or repr('')}: no such option; allowed: {', '.join(options(group, folder) or names)}"
-            )
+            own = [] if group.startswith("hydra/") else options(group, folder)  # beside Hydra's own options
+            return f"{group}={option or repr('')}: no such option; allowed: {', '.join(own or names)}"
         case OverrideParseException():
             return (
                 f"{error.override}: cannot be read; allowed: KEY=VALUE, GROUP=OPTION; a list is KEY=[A,B], and a value "

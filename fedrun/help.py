@@ -25,8 +25,12 @@ def listing() -> str:
     return "\n".join(f"{group}: {', '.join(names)}" for group, names in groups() if names)
 
 
-def register() -> None:
-    """Make the listing known to ``conf/hydra/help/fedrun.yaml``."""
+def register(asked: bool) -> None:
+    """Make the listing known to ``conf/hydra/help/fedrun.yaml``.
+
+    Args:
+        asked: whether help is asked for; every composition resolves the listing, which takes as long as the rest of it.
+    """
     from omegaconf import OmegaConf
 
-    OmegaConf.register_new_resolver("groups", listing, replace=True)
+    OmegaConf.register_new_resolver("groups", listing if asked else str, replace=True)

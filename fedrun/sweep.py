@@ -6,22 +6,18 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 import traceback
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
-from importlib.util import find_spec
 from pathlib import Path
-from shutil import which
 from typing import Any
 
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
-from fedrun.errors import InputError, RunError
+from fedrun.errors import InputError
 from fedrun.ranks import launched
 from fedrun.run_folder import writing
 
@@ -62,29 +58,23 @@ def outcomes(sweep: Path) -> list[Outcome]:
 
 
 def parallel_jobs(launcher: Mapping[str, Any]) -> int:
-    """How many jobs Hydra's launcher runs on this machine at once, from its settings (``n_jobs`` as in joblib)."""
-    jobs = int(launcher.get("n_jobs") or 1)
-    return jobs if jobs > 0 else max(1, (os.cpu_count() or 1) + 1 + jobs)
+    """How many jobs of a sweep run at once, from the launcher's settings as a job finds them."""
+    return int(launcher.get("jobs", 1))
 
 
-def unstoppable(launcher: Mapping[str, Any]) -> str | None:
-    """Why the processes of a parallel sweep could not be ended, in one line; None if they can, or if there are none."""
-    if parallel_jobs(launcher) == 1 or which("pgrep") or find_spec("psutil"):
+def unlaunchable(launcher: Mapping[str, Any]) -> str | None:
+    """Why the launcher's settings cannot be used, in one line; None if they can."""
+    jobs = launcher.get("jobs")
+    if jobs is None or (type(jobs) is int and jobs > 0):
         return None
-    return (
-        "hydra/launcher=joblib: joblib cannot end its processes without the program pgrep (of procps) or the Python "
-        "package psutil; install one of them, or leave hydra/launcher out"
-    )
+    return f"hydra.launcher.jobs={jobs}: allowed: an integer, at least 1; or null"
 
 
-def worker_died(error: BrokenProcessPool) -> RunError:
-    """What to say of a parallel sweep one of whose processes has died: joblib has killed the others."""
-    signals = re.findall(r"(SIG\w+)\(", str(error))
-    return RunError(
-        f"a process of the sweep died{f' of {signals[0]}' if signals else ''}, and the others were stopped; SIGKILL is "
-        "mostly for want of memory: then run fewer jobs at once (hydra.launcher.n_jobs); finished runs and newest "
-        "checkpoints are kept, and the same command (without overwrite=true) continues"
-    )
+def failed(number: int, folder: str | Path, overrides: Sequence[str], why: str) -> None:
+    """Say that a job of a sweep has failed, and leave that as its outcome."""
+    print(f"== {number}: failed: {why}", file=sys.stderr, flush=True)
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    Outcome(tuple(overrides), None, why).save(folder)
 
 
 class Sweep(Callback):
@@ -94,7 +84,7 @@ class Sweep(Callback):
         """Refuse the sweep, with exit status 2 and nothing written, if one of its jobs can be refused by its
         configuration alone: better now than in the middle of the night.
         """
-        refusal = first_refusal(config) or unstoppable(config.hydra.launcher)
+        refusal = unlaunchable(config.hydra.launcher) or first_refusal(config)
         if launched():
             refusal = "torchrun starts the processes of a single run; start a sweep's runs one by one"
         if refusal:

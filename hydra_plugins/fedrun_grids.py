@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -71,24 +69,10 @@ class Grids(Sweeper):
         tuning.suggest(arms, self.metric, " ".join(["fedrun", *arguments]), self.folder / tuning.RECIPES)
 
     def launch(self, jobs: Sequence[Job], first: int) -> None:
-        """Run some jobs, which are numbered from ``first`` on.
-
-        Raises:
-            RunError: a process of a parallel sweep has died.
-        """
-        from fedrun.stopping import workers_first
-        from fedrun.sweep import parallel_jobs, worker_died
-
-        if not jobs:
-            return
-        parallel = parallel_jobs(self.config.hydra.launcher) > 1
-        with workers_first(self.folder) if parallel else nullcontext():
-            try:
-                returned = self.launcher.launch(jobs, initial_job_idx=first)
-            except BrokenProcessPool as error:
-                raise worker_died(error) from error
-        for one in returned:
-            _ = one.return_value  # raises what the job raised
+        """Run some jobs, which are numbered from ``first`` on."""
+        if jobs:
+            for one in self.launcher.launch(jobs, initial_job_idx=first):
+                _ = one.return_value  # raises what the job raised
 
     def knows(self, job: Job, key: str) -> bool:
         """Whether a job's configuration has a key."""

@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 
-from fedrun.sweep import Outcome, outcomes, parallel_jobs
+from fedrun.sweep import Outcome, outcomes
+from hydra_plugins.fedrun_parallel import Parallel
 
 from .forked import Fedrun
 from .timeless import results
@@ -151,7 +153,7 @@ def test_jobs_in_parallel(fedrun: Fedrun, tmp_path: Path) -> None:
     (tmp_path / "two").mkdir()
     command = ("-m", "seed=0,1", *SETTING)
     one = fedrun(*command, folder=tmp_path / "one")
-    parallel = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
+    parallel = ("hydra/launcher=parallel", "hydra.launcher.jobs=2")
     two = subprocess.run(
         [sys.executable, "-m", "fedrun", *command, *parallel],
         cwd=tmp_path / "two",
@@ -167,10 +169,26 @@ def test_jobs_in_parallel(fedrun: Fedrun, tmp_path: Path) -> None:
     assert sorted(line.partition(": ")[0] for line in jobs) == [f"== {n // 2}" for n in range(4)]
 
 
-def test_how_many_jobs_run_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.cpu_count", lambda: 8)
-    assert [parallel_jobs({"n_jobs": jobs}) for jobs in (1, 3, -1, -2, -9, None)] == [1, 3, 8, 7, 1, 1]
-    assert parallel_jobs({}) == 1
+@pytest.mark.parametrize(("asked", "jobs", "at_once"), [(None, 5, 4), (None, 3, 3), (1, 5, 1), (8, 5, 5)])
+def test_how_many_jobs_run_at_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, asked: int | None, jobs: int, at_once: int
+) -> None:
+    """No more than there are; each gets its share of the cores by their number."""
+    found = []
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    monkeypatch.setattr("fedrun.job_processes.carried_out", lambda job, count, many, lost: found.append(many) or [])
+    launcher = Parallel(asked)
+    launcher.config = OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path)}}})
+    launcher.launch([["seed=0"]] * jobs, 0)
+    assert found == [at_once]
+
+
+@pytest.mark.parametrize("jobs", ["0", "-1", "1.5", "all"])
+def test_an_impossible_number_of_jobs_at_once(fedrun: Fedrun, tmp_path: Path, jobs: str) -> None:
+    command = ("-m", "seed=0,1", *SETTING, "hydra/launcher=parallel", f"hydra.launcher.jobs={jobs}")
+    ended = fedrun(*command, folder=tmp_path)
+    assert (ended.status, ended.out) == (2, "")
+    assert ended.err == f"fedrun: hydra.launcher.jobs={jobs}: allowed: an integer, at least 1; or null\n"
 
 
 def test_outcomes_come_in_the_order_of_the_jobs(tmp_path: Path) -> None:

@@ -39,13 +39,19 @@ class Scaled:
 
     def __call__(self, stored: torch.Tensor) -> torch.Tensor:
         """Encode a batch ``[..., *input_shape]`` of any numeric type as float32 of the same shape."""
-        inputs = stored.to(torch.float32).mul_(1.0 / self.divisor)
-        if self.mean == (0.0,) and self.std == (1.0,):
+        # stored / (divisor std) - mean / std: every further pass over a batch would count in small networks
+        if (self.divisor, self.mean, self.std) == (1.0, (0.0,), (1.0,)):
+            return stored.to(torch.float32)
+        inputs = stored.to(torch.float32, copy=True)
+        inputs.mul_(_per_channel([1 / (self.divisor * std) for std in self.std], inputs))
+        if not any(self.mean):
             return inputs
-        channels = (-1, 1, 1) if len(self.mean) > 1 else (1,)
-        mean = torch.tensor(self.mean, device=inputs.device).view(channels)
-        std = torch.tensor(self.std, device=inputs.device).view(channels)
-        return inputs.sub_(mean).div_(std)
+        return inputs.sub_(_per_channel([mean / std for mean, std in zip(self.mean, self.std, strict=True)], inputs))
+
+
+def _per_channel(values: list[float], images: torch.Tensor) -> torch.Tensor | float:
+    """One value per channel in a shape that fits images ``[..., channels, height, width]``, or the one for all."""
+    return values[0] if len(values) == 1 else torch.tensor(values, device=images.device).view(-1, 1, 1)
 
 
 @dataclass(frozen=True)

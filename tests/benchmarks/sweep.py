@@ -1,10 +1,9 @@
 """Five seeds of a run in parallel against five in a row, in seconds that pass; it needs the machine to itself.
 
-FedAvg on scikit-learn's digits, once as `fedrun -m seed=0,1,2,3,4`, once with joblib's launcher, in processes of one
-thread. Five equal jobs on two cores, two at a time, take as long as three in a row: 1.67 x as fast at best. With more
-processes than cores all cores have work to the end, but processes that take turns slow each other down. What is saved
-grows with the length of a job, since every process has to start. Runs in a row have all cores, unless ``--threads 1``
-gives them what those in parallel have.
+FedAvg on scikit-learn's digits, once as `fedrun -m seed=0,1,2,3,4`, once in parallel, in processes of one thread.
+Five equal jobs on two cores take as long as three in a row if two run at a time, and as two and a half if all do. What
+is saved grows with the length of a job, since a sweep has to start and to end. Runs in a row have all cores, unless
+``--threads 1`` gives them what those in parallel have.
 
     python tests/benchmarks/sweep.py [--rounds 300] [--seeds 5] [--jobs CORES] [--threads N] [--pairs 1] [--json FILE]
 """
@@ -43,7 +42,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=1)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    parallel = ("hydra/launcher=joblib", f"hydra.launcher.n_jobs={arguments.jobs}", "hardware.threads=1")
+    parallel = ("hydra/launcher=parallel", f"hydra.launcher.jobs={arguments.jobs}", "hardware.threads=1")
     alone = () if arguments.threads is None else (f"hardware.threads={arguments.threads}",)
     ratios = []
     for _ in range(arguments.pairs):
