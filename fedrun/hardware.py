@@ -14,6 +14,11 @@ from fedrun.ranks import ALONE, Ranks
 from fedrun.recipe import STRICT
 
 
+def cores() -> int:
+    """How many of the machine's cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class Hardware:
     """The machine's part of a configuration.
@@ -60,8 +65,7 @@ class Hardware:
             raise InputError(f"hardware.device={self.device}: PyTorch sees {found} CUDA devices here; try hardware=cpu")
         if device.type == "cuda" and ranks.count > 1:
             device = self._own_gpu(device, ranks)
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        torch.set_num_threads(self.threads or max(1, cores // (parallel_jobs * ranks.local_count)))
+        torch.set_num_threads(self.threads or max(1, cores() // (parallel_jobs * ranks.local_count)))
         if device.type == "cuda" and self.deterministic:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
             torch.use_deterministic_algorithms(True, warn_only=True)

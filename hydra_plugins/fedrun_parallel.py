@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,13 +40,14 @@ class Parallel(Launcher):
         # Hydra loads this module whenever it starts; what all jobs need is loaded once, before they are forked.
         import fedrun.report.curves
         import fedrun.session  # noqa: F401
+        from fedrun.hardware import cores
         from fedrun.job_processes import carried_out
         from fedrun.sweep import failed
 
         setup_globals()
         sweep = Path(self.config.hydra.sweep.dir)
         sweep.mkdir(parents=True, exist_ok=True)
-        at_once = min(len(job_overrides), self.jobs or os.cpu_count() or 1)
+        at_once = min(len(job_overrides), self.jobs or cores())
 
         def job(index: int) -> JobReturn | Exception:
             try:

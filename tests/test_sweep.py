@@ -175,7 +175,7 @@ def test_how_many_jobs_run_at_once(
 ) -> None:
     """No more than there are; each gets its share of the cores by their number."""
     found = []
-    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    monkeypatch.setattr("fedrun.hardware.cores", lambda: 4)
     monkeypatch.setattr("fedrun.job_processes.carried_out", lambda job, count, many, lost: found.append(many) or [])
     launcher = Parallel(asked)
     launcher.config = OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path)}}})
