@@ -214,7 +214,7 @@ def _sweep_job(config: DictConfig) -> float:
     from fedrun.report import wording
     from fedrun.run_folder import finished
     from fedrun.session import run
-    from fedrun.sweep import Outcome, failed, parallel_jobs
+    from fedrun.sweep import Outcome, failed, parallel_jobs, say
     from fedrun.tracking.base import part_tested, tested
 
     hydra = HydraConfig.get()
@@ -228,11 +228,11 @@ def _sweep_job(config: DictConfig) -> float:
         if experiment.study is not None:
             raise InputError("a study does not go into a sweep; start it by itself")
         earlier = not experiment.overwrite and finished(composed.folder) is not None
-        print(f"{begin}{' '.join(overrides)}{': finished earlier' if earlier else ''}", flush=True)
+        say(f"{begin}{' '.join(overrides)}{': finished earlier' if earlier else ''}", sys.stdout)
         kind = "none" if experiment.display == "auto" and together > 1 else experiment.display
         summary = run(composed, experiment, _observers(experiment, kind), together)
         reached = wording.percent(tested(summary["final"], "accuracy"))
-        print(f"{begin}{part_tested(summary['final'])} accuracy {reached} after {summary['rounds']} rounds", flush=True)
+        say(f"{begin}{part_tested(summary['final'])} accuracy {reached} after {summary['rounds']} rounds", sys.stdout)
     except (InputError, RunError) as error:
         failure = str(error)
     except Exception as error:  # a defect in one job, shown in full, must not cost the others

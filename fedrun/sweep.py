@@ -11,8 +11,9 @@ import traceback
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from multiprocessing import get_all_start_methods
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
@@ -63,16 +64,26 @@ def parallel_jobs(launcher: Mapping[str, Any]) -> int:
 
 
 def unlaunchable(launcher: Mapping[str, Any]) -> str | None:
-    """Why the launcher's settings cannot be used, in one line; None if they can."""
-    jobs = launcher.get("jobs")
-    if jobs is None or (type(jobs) is int and jobs > 0):
+    """Why a launcher with these settings cannot be used here, in one line; None if it can."""
+    if "jobs" not in launcher:
         return None
-    return f"hydra.launcher.jobs={jobs}: allowed: an integer, at least 1; or null"
+    jobs = launcher["jobs"]
+    if jobs is not None and (type(jobs) is not int or jobs < 1):
+        return f"hydra.launcher.jobs={jobs}: allowed: an integer, at least 1; or null"
+    if "fork" not in get_all_start_methods():
+        return "hydra/launcher=parallel: this system has no way to fork processes; leave it out"
+    return None
+
+
+def say(line: str, file: TextIO) -> None:
+    """Print a line in one piece, as jobs beside may print, too: ``print`` writes the end of a line by itself."""
+    file.write(f"{line}\n")
+    file.flush()
 
 
 def failed(number: int, folder: str | Path, overrides: Sequence[str], why: str) -> None:
     """Say that a job of a sweep has failed, and leave that as its outcome."""
-    print(f"== {number}: failed: {why}", file=sys.stderr, flush=True)
+    say(f"== {number}: failed: {why}", sys.stderr)
     Path(folder).mkdir(parents=True, exist_ok=True)
     Outcome(tuple(overrides), None, why).save(folder)
 
