@@ -21,6 +21,7 @@ from fedrun.deferred import defer
 from fedrun.errors import InputError, RunError
 from fedrun.ranks import ALONE, START, RankLostError, Ranks, StoppedError, join, launched
 from fedrun.stopping import INTERRUPTED, TERMINATED, TerminatedError, terminate
+from fedrun.unread_output import outlive_readers
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -140,6 +141,7 @@ def job(config: DictConfig) -> float | None:
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
 
+    outlive_readers()
     if HydraConfig.get().mode == RunMode.MULTIRUN:
         return _sweep_job(config)
     _single_job(config)
@@ -178,8 +180,6 @@ def _single_job(config: DictConfig) -> None:
         ranks.leave()
     except (InputError, RunError) as error:
         sys.exit(_ended(ranks, error))
-    except BrokenPipeError:
-        raise
     except Exception as error:  # not foreseen: kept apart from what the composition raises, and shown in full
         raise Defect("please report this, unless the error above is one of your own code") from error
 

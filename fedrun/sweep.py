@@ -21,6 +21,7 @@ from omegaconf import DictConfig
 from fedrun.errors import InputError
 from fedrun.ranks import launched
 from fedrun.run_folder import writing
+from fedrun.unread_output import outlive_readers
 
 OUTCOME = "outcome.json"
 CURVES = "curves.png"
@@ -95,6 +96,7 @@ class Sweep(Callback):
         """Refuse the sweep, with exit status 2 and nothing written, if one of its jobs can be refused by its
         configuration alone: better now than in the middle of the night.
         """
+        outlive_readers()
         refusal = unlaunchable(config.hydra.launcher) or first_refusal(config)
         if launched():
             refusal = "torchrun starts the processes of a single run; start a sweep's runs one by one"

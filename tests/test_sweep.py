@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from fedrun.sweep import Outcome, outcomes
+from fedrun.sweep import Outcome, outcomes, unlaunchable
 from hydra_plugins.fedrun_parallel import Parallel
 
 from .forked import Fedrun
@@ -169,6 +169,19 @@ def test_jobs_in_parallel(fedrun: Fedrun, tmp_path: Path) -> None:
     assert sorted(line.partition(": ")[0] for line in jobs) == [f"== {n // 2}" for n in range(4)]
 
 
+@pytest.mark.parametrize("more", [("seed=0",), ("-m", "seed=0,1"), ("-m", "seed=0,1", "hydra/launcher=parallel")])
+def test_a_reader_who_has_seen_enough(tmp_path: Path, more: tuple[str, ...]) -> None:
+    """The runs go on, and nobody complains."""
+    command = [sys.executable, "-m", "fedrun", *more, *SETTING]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert (process.stderr.read(), process.wait()) == (b"", 0)
+    assert all(len(rows) == 3 for rows in results(tmp_path).values())
+    assert len(list(tmp_path.glob("outputs/runs/**/summary.json"))) == len(results(tmp_path)) > 0
+
+
 @pytest.mark.parametrize(("asked", "jobs", "at_once"), [(None, 5, 4), (None, 3, 3), (1, 5, 1), (8, 5, 5)])
 def test_how_many_jobs_run_at_once(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, asked: int | None, jobs: int, at_once: int
@@ -203,3 +216,9 @@ def test_outcomes_come_in_the_order_of_the_jobs(tmp_path: Path) -> None:
         Outcome(("seed=2",), {"seed": 2}, None),
         Outcome(("seed=10",), {"seed": 10}, None),
     ]
+
+
+def test_a_system_that_cannot_fork(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedrun.sweep.get_all_start_methods", lambda: ["spawn"])
+    why = "hydra/launcher=parallel: this system has no way to fork processes; leave it out"
+    assert (unlaunchable({"jobs": None}), unlaunchable({})) == (why, None)

@@ -1,0 +1,41 @@
+"""Runs whose output nobody reads any more, as in ``fedrun -m seed=0,1 | head``: they go on, as their files are read."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, TextIO, cast
+
+
+class Unbreakable:
+    """A stream whose writers never hear that its reader has gone; what they write from then on is lost."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        try:
+            return self._stream.write(text)
+        except BrokenPipeError:
+            self._forget()
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except BrokenPipeError:
+            self._forget()
+
+    def _forget(self) -> None:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, self._stream.fileno())
+        os.close(nowhere)
+
+
+def outlive_readers() -> None:
+    """From now on, whoever stops reading the standard output ends nothing."""
+    if not isinstance(sys.stdout, Unbreakable):
+        sys.stdout = cast(TextIO, Unbreakable(sys.stdout))
