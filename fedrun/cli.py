@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import math
 import os
-import signal
 import sys
 import traceback
 from argparse import Namespace
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, NoReturn
 from fedrun.deferred import defer
 from fedrun.errors import InputError, RunError
 from fedrun.ranks import ALONE, START, RankLostError, Ranks, StoppedError, join, launched
-from fedrun.stopping import INTERRUPTED, TERMINATED, TerminatedError, terminate
+from fedrun.stopping import INTERRUPTED, TERMINATED, TerminatedError, heed_termination
 from fedrun.unread_output import outlive_readers
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ def main() -> None:
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises its errors instead of printing them over many lines
     sys.argv[1:] = options_first(sys.argv[1:])
     if not launched():  # ranks stop together, or not at all: see fedrun.ranks
-        signal.signal(signal.SIGTERM, terminate)
+        heed_termination()
     sys.exit(_guarded())
 
 

@@ -1,8 +1,8 @@
 """Jobs in processes of their own, some at once, which stop together.
 
-A process is forked for each job, so that it begins with everything that its parent has loaded. Asked to stop (by Ctrl-C
-or SIGTERM), the parent asks all of them and waits until they have written their checkpoints. It does the same when one
-of them alone was asked. A process that dies costs its own job only.
+A process is forked for each job, so that it begins with everything that its parent has loaded. Asked to stop (see
+:mod:`fedrun.stopping`), the parent asks all of them and waits until they have written their checkpoints. It does the
+same when one of them alone was asked. A process that dies costs its own job only.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from multiprocessing.context import ForkProcess
 from types import FrameType
 from typing import Generic, TypeVar
 
-from fedrun.stopping import TERMINATED, TerminatedError, terminate
+from fedrun.stopping import TERMINATED, TERMINATING, TerminatedError, heeded, terminate
 
 T = TypeVar("T")
 
 FORK = get_context("fork")
-ASKING = (signal.SIGINT, signal.SIGTERM)
+ASKING = (signal.SIGINT, *TERMINATING)
 POLL = 0.2
 """Seconds between two looks at whether the parent is still there."""
 
@@ -42,7 +42,7 @@ def carried_out(job: Callable[[int], T], count: int, at_once: int, lost: Callabl
 
     Raises:
         KeyboardInterrupt: this process was interrupted, and all jobs have stopped; or, interrupted again, killed them.
-        TerminatedError: this process or that of a job was asked to end by SIGTERM, and all jobs have stopped.
+        TerminatedError: this process, or that of a job, was asked to end by another signal, and all jobs have stopped.
     """
     jobs = _Jobs(job, count, lost)
     with _signals_told() as signals:
@@ -121,14 +121,16 @@ def death(status: int) -> str:
 
 @contextmanager
 def _signals_told() -> Iterator[int]:
-    """While the block runs, SIGINT and SIGTERM interrupt nothing; their numbers come, a byte each, out of this file."""
+    """While the block runs, no signal interrupts anything; the numbers of those that ask to stop come, a byte each, out
+    of this file.
+    """
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
 
     def tell(number: int, frame: FrameType | None) -> None:
         os.write(writing, bytes([number]))
 
-    before = {number: signal.signal(number, tell) for number in ASKING}
+    before = {number: signal.signal(number, tell) for number in heeded(*ASKING)}
     try:
         yield reading
     finally:
@@ -150,7 +152,7 @@ def _forked(job: Callable[[int], T], number: int) -> tuple[Connection, ForkProce
 
 
 def _carry_out(job: Callable[[int], T], number: int, sender: Connection, parent: int) -> None:
-    """A job's process. SIGTERM interrupts the job, and so does the parent's death."""
+    """A job's process. SIGTERM, which the parent sends, interrupts the job, and so does the parent's death."""
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -158,7 +160,8 @@ def _carry_out(job: Callable[[int], T], number: int, sender: Connection, parent:
         os.kill(os.getpid(), signal.SIGTERM)
 
     try:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's reaches the parent as well
+        for each in ASKING:
+            signal.signal(each, signal.SIG_IGN)  # a terminal's signals reach the parent as well
         signal.signal(signal.SIGTERM, terminate)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, ASKING)
         threading.Thread(target=watch, daemon=True).start()

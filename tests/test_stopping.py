@@ -117,6 +117,27 @@ def test_ctrl_c_while_one_worker_has_no_job(tmp_path: Path) -> None:
     assert len(checkpoints(tmp_path)) == 2
 
 
+def test_a_terminal_that_is_closed(tmp_path: Path) -> None:
+    with started(tmp_path, *ENDLESS, *PARALLEL) as command:
+        wait_for(lambda: command.runs_begun(2))
+        os.killpg(command.process.pid, signal.SIGHUP)
+        assert command.ended() == (143, f"fedrun: terminated; {CONTINUES}\n")
+    assert checkpoints(tmp_path) == ["seed=0", "seed=1"]
+
+
+def test_nohup(tmp_path: Path) -> None:
+    """What a process was started to ignore it ignores, with its jobs."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with started(tmp_path, *SWEEP, "rounds=60", *PARALLEL) as command:
+            wait_for(lambda: command.runs_begun(2))
+            os.killpg(command.process.pid, signal.SIGHUP)
+            assert command.ended() == (0, "")
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert [len(rows) for rows in results(tmp_path).values()] == [61] * 3
+
+
 def test_a_worker_that_is_asked_to_stop(tmp_path: Path) -> None:
     """It has the sweep's process ask the others."""
     with started(tmp_path, *ENDLESS, *PARALLEL) as command:
