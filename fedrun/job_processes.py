@@ -160,9 +160,11 @@ def _carry_out(job: Callable[[int], T], number: int, sender: Connection, parent:
         os.kill(os.getpid(), signal.SIGTERM)
 
     try:
-        for each in ASKING:
-            signal.signal(each, signal.SIG_IGN)  # a terminal's signals reach the parent as well
+        # first, and not after ignoring it: what is ignored while it waits to be unblocked is forgotten
         signal.signal(signal.SIGTERM, terminate)
+        for each in ASKING:
+            if each != signal.SIGTERM:
+                signal.signal(each, signal.SIG_IGN)  # a terminal's signals reach the parent as well
         signal.pthread_sigmask(signal.SIG_UNBLOCK, ASKING)
         threading.Thread(target=watch, daemon=True).start()
         result = job(number)

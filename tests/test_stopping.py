@@ -77,7 +77,10 @@ def started(folder: Path, *arguments: str) -> Iterator[Started]:
     """``fedrun ARGUMENTS...`` in a folder; killed when the block ends."""
     with (folder / "printed").open("w") as printed, (folder / "complaints").open("w") as complaints:
         command = [sys.executable, "-m", "fedrun", *arguments]
+        # where the tests run in a shell's background SIGINT is ignored, which would be handed down
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
         process = subprocess.Popen(command, cwd=folder, stdout=printed, stderr=complaints, start_new_session=True)
+        signal.signal(signal.SIGINT, before)
     with process:
         command_started = Started(process, folder)
         try:
