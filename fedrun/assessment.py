@@ -46,7 +46,7 @@ class Assessment:
         federation: who holds which samples.
         network: scratch space.
         samples: the dataset on its device.
-        initial_model: ``[P]``, where clients begin that train alone.
+        initial_model: tells the model ``[P]`` at which clients begin that train alone.
         cache: folder where thresholds are kept for other runs of the same clients; None: nowhere.
         ranks: the processes that evaluate together: all call the same methods, and have the same answers.
     """
@@ -57,7 +57,7 @@ class Assessment:
         federation: Federation,
         network: FlatNetwork,
         samples: Samples,
-        initial_model: torch.Tensor,
+        initial_model: Callable[[], torch.Tensor],
         cache: Path | None,
         ranks: Ranks = ALONE,
     ) -> None:
@@ -81,10 +81,10 @@ class Assessment:
         return cached(self._cache / f"{name}.safetensors", self._computed_thresholds, self._ranks)
 
     def _computed_thresholds(self) -> dict[str, Thresholds]:
-        experiment = self.experiment
+        experiment, initial = self.experiment, self._initial_model()
         return {
             name: experiment.appeal.thresholds(
-                train, experiment.local, partial(self._alone, name, self._initial_model, train, test)
+                train, experiment.local, partial(self._alone, name, initial, train, test)
             )
             for name, (train, test) in self._populations().items()
         }
@@ -174,10 +174,11 @@ class Assessment:
         """The test accuracy of the mean of the models of the last participants, if the server half has it, and of all
         clients' last models.
         """
-        clients, total = len(self.federation.train), torch.zeros_like(self._initial_model)
+        clients, initial = len(self.federation.train), self._initial_model()
+        total = torch.zeros_like(initial)
         for client in self._own_clients(state, LAST):
             model = state.memory.held.get(client, {}).get(LAST)
-            total += self._initial_model if model is None else model.to(total)
+            total += initial if model is None else model.to(total)
         self._ranks.add_up(total)
         participants = self.experiment.strategy.server.mean_model(state.server, self.network.layout)
 

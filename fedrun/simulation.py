@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import torch
@@ -99,19 +99,14 @@ class Simulation:
         self.cohort_size = cohort_size(asked, len(self.federation.train))
         experiment.strategy.afterwards().check(len(self.federation.train))
         experiment.model.check(self.dataset.spec)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(address(experiment.seed, "model"))
-            network = experiment.model.build(self.dataset.spec)
-        self.network = FlatNetwork(network, self.device)
+        self.network = self._built(0)
         self.samples = Samples.of(self.dataset, self.device)
-        self._initial_model = self.network.vector.clone()
         self._parallel_jobs = parallel_jobs
         self._works: dict[str, LocalWork] = {}
         self._last_stage: tuple[tuple[torch.Tensor, ...], Simulation] | None = None
-        self.store = VectorStore(len(self._initial_model), experiment.hardware.client_memory_gb * 2**30, memory_file)
-        self.assessment = Assessment(
-            experiment, self.federation, self.network, self.samples, self._initial_model, cache, ranks
-        )
+        self.store = VectorStore(self.network.layout.size, experiment.hardware.client_memory_gb * 2**30, memory_file)
+        first = partial(self._initial_model, 0)
+        self.assessment = Assessment(experiment, self.federation, self.network, self.samples, first, cache, ranks)
         if experiment.appeal.known and not experiment.appeal.trained:
             _ = self.assessment.thresholds  # a file that cannot be used is refused before anything is written
 
@@ -212,18 +207,20 @@ class Simulation:
         memory = ClientMemory(names, layout.trainable, lengths=lengths, store=self.store.keep)
         membership = self.ranks.told(clustering.before(self._place))  # told: rounding must not part the ranks
         count = clustering.initial_models if membership is None else membership.shape[1]
-        models = tuple(server.init(self._fresh(number), layout, clients) for number in range(count))
+        models = tuple(server.init(self._initial_model(number), layout, clients) for number in range(count))
         reported = clients * clustering.reports(layout.classes)
         return State(0, models, memory, Totals(params_up=reported), membership)
 
-    def _fresh(self, number: int) -> torch.Tensor:
-        """The initial vector ``[P]`` of a model."""
-        experiment = self.experiment
-        if number == 0 or experiment.strategy.clusters().same_initialisation:
-            return self._initial_model.clone()
+    def _initial_model(self, number: int) -> torch.Tensor:
+        """The initial vector ``[P]`` of a model: built anew, so that no round has to carry it along."""
+        return self._built(0 if self.experiment.strategy.clusters().same_initialisation else number).vector
+
+    def _built(self, number: int) -> FlatNetwork:
+        """The network with the initial weights of a model."""
+        which = ("model", number) if number else ("model",)
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(address(experiment.seed, "model", number))
-            return FlatNetwork(experiment.model.build(self.dataset.spec), self.device).vector.clone()
+            torch.manual_seed(address(self.experiment.seed, *which))
+            return FlatNetwork(self.experiment.model.build(self.dataset.spec), self.device)
 
     def cohort(self, state: State) -> tuple[torch.Tensor, Metrics]:
         """The clients that take part in the next round, int64 ``[C]`` (C = 0 if nobody is willing), and how many

@@ -285,7 +285,7 @@ class ClientHalf:
             model: ``[..., P]`` after local training.
             received: the broadcast.
             memory: what the client remembered before this round, ``[..., T]`` or ``[..., P]`` each.
-            constants: from :meth:`constants`.
+            constants: from :meth:`constants`; those that were computed there may be overwritten now.
             client: what the client knows of itself.
 
         Returns:
@@ -337,7 +337,8 @@ class CohortUpdate(Senders):
 
     Attributes:
         steps: int64 ``[C]``, SGD steps made.
-        mean: weighted mean over the clients of each uploaded vector, with :meth:`ServerHalf.weights`.
+        mean: weighted mean over the clients of each uploaded vector, with :meth:`ServerHalf.weights`. The server half
+            may overwrite them, and build the next state in their place.
         total_weight: the sum of those weights.
         rows: ``[C, r]``, the entries of every client's model that the server half asked for (``rows``), or None.
         excluded: clients whose upload held NaN or infinity.

@@ -56,8 +56,10 @@ class FedDCClient(ClientHalf):
     def finish(
         self, model: torch.Tensor, received: Vectors, memory: Vectors, constants: Vectors, client: ClientInfo
     ) -> tuple[Vectors, Vectors]:
-        # s = g_k − G/ω_k − D/(K̄ η_0), with K̄ and η_0 the same for every client and round
-        moved = model[..., : client.trainable] - received[MODEL][..., : client.trainable]
+        # s = g_k − G/ω_k − D/(K̄ η_0), with K̄ and η_0 the same for every client and round; D in the shift's place
+        moved = torch.sub(
+            model[..., : client.trainable], received[MODEL][..., : client.trainable], out=constants["shift"]
+        )
         change = moved / -(client.mean_steps * client.initial_lr)
         change.addcdiv_(received[GRADIENT], client.share, value=-1)
         kept = {DRIFT: moved.add_(memory[DRIFT]), GRADIENT: memory[GRADIENT] + change}

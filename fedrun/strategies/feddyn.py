@@ -55,8 +55,10 @@ class FedDynClient(ClientHalf):
     def finish(
         self, model: torch.Tensor, received: Vectors, memory: Vectors, constants: Vectors, client: ClientInfo
     ) -> tuple[Vectors, Vectors]:
-        # h_k ← h_k + (y_k − w)
-        moved = model[..., : client.trainable] - received[MODEL][..., : client.trainable]
+        # h_k ← h_k + (y_k − w), in the place of the shift, which has served
+        moved = torch.sub(
+            model[..., : client.trainable], received[MODEL][..., : client.trainable], out=constants["shift"]
+        )
         return {MODEL: model}, {DRIFT: moved.add_(memory[DRIFT])}
 
 
@@ -88,6 +90,6 @@ class FedDynServer(ServerHalf):
         moved, share = update.mean[MODEL][:trainable] - state.model[:trainable], len(update.clients) / round.clients
         drift = state.slots[DRIFT].add(moved, alpha=share)
         del moved  # before there is another vector
-        model = update.mean[MODEL].clone()
+        model = update.mean[MODEL]
         model[:trainable] += drift
         return ServerState(model, {**state.slots, DRIFT: drift}), {}

@@ -92,7 +92,7 @@ class FedNovaServer(ServerHalf):
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         # x ← x − τ_eff Σ p_k d_k with τ_eff = Σ p_k a_k; buffers are averaged
         trainable, steps = round.layout.trainable, update.mean[NORMALIZER]
-        direction = update.mean[DIRECTION].clone()
+        direction = update.mean[DIRECTION]
         direction[:trainable] *= steps
         model = displacement(state.model, direction, trainable)
         return ServerState(model, state.slots), {"effective_steps": steps.item()}

@@ -58,10 +58,13 @@ class FedOpt(ServerHalf):
 
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         trainable = round.layout.trainable
-        x = state.model[:trainable]
-        moved, slots = self.step(x, update.mean[MODEL][:trainable] - x, state.slots)
-        source = update.mean[MODEL] if self.buffers == "average" else state.model
-        return ServerState(torch.cat([moved, source[trainable:]]), {**state.slots, **slots}), {}
+        x, model = state.model[:trainable], update.mean[MODEL]
+        # Δ = Σ p_k y_k − x, in the mean's place, as is the next model
+        moved, slots = self.step(x, model[:trainable].sub_(x), state.slots)
+        model[:trainable] = moved
+        if self.buffers == "frozen":
+            model[trainable:] = state.model[trainable:]
+        return ServerState(model, {**state.slots, **slots}), {}
 
 
 def stepped(parameters: torch.Tensor, m: torch.Tensor, root: torch.Tensor, lr: float) -> torch.Tensor:

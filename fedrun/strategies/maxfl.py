@@ -81,7 +81,7 @@ class MaxFLServer(ServerHalf):
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         # w ← w + η_g / (Σ q_k + ε) Σ q_k (y_k − w) = w + η_g Σ q_k / (Σ q_k + ε) (Σ p_k y_k − w), p_k = q_k / Σ q_j
         rate = self.lr * update.total_weight / (update.total_weight + self.eps)
-        model = update.mean[MODEL].clone()  # buffers are averaged
+        model = update.mean[MODEL]  # buffers are averaged
         trainable = round.layout.trainable
         model[:trainable].lerp_(state.model[:trainable], 1 - rate)
         return ServerState(model, state.slots), {"nearness": update.total_weight / len(update.clients)}

@@ -73,6 +73,6 @@ class QFFLServer(ServerHalf):
         return uniform(senders)
 
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
-        trainable, step = round.layout.trainable, update.mean[STEP].clone()
+        trainable, step = round.layout.trainable, update.mean[STEP]
         step[:trainable] /= update.mean[CURVATURE]
         return ServerState(displacement(state.model, step, trainable), state.slots), {}

@@ -64,7 +64,8 @@ class ScaffoldClient(ClientHalf):
         # c_k⁺ = c_k − c + (x − y_k) / (K η), with the client's own K and the rate in use
         change = received[MODEL][..., : client.trainable] - model[..., : client.trainable]
         change.div_(client.steps * client.lr).sub_(received[CONTROL])
-        return {MODEL: model, CONTROL: change}, {CONTROL: memory[CONTROL] + change}
+        kept = torch.add(memory[CONTROL], change, out=constants["correction"])
+        return {MODEL: model, CONTROL: change}, {CONTROL: kept}
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -96,7 +97,7 @@ class ScaffoldServer(ServerHalf):
 
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         # x ← x + η_g mean_S (y_k − x); buffers are averaged plainly
-        model = update.mean[MODEL].clone()
+        model = update.mean[MODEL]
         model[: round.layout.trainable].lerp_(state.model[: round.layout.trainable], 1 - self.lr)
         # c ← c + (1/N) Σ_S (c_k⁺ − c_k)
         share = len(update.clients) / round.clients

@@ -38,7 +38,8 @@ class TurboSVM(HeadRefinement):
             regularisation"), ``increasing`` (t + 1)/T, ``constant`` 1.
         schedule_rounds: T of the schedule; None for the rounds of the run. The published results use 201.
         tolerance: of libsvm.
-        max_iterations: SMO iterations per binary SVM, 50 in the published code; −1 for no limit.
+        max_iterations: SMO iterations per binary SVM, 50 in the published code; −1 for no limit. Where it has left one
+            unsolved, the metric ``server/svm_stopped_early`` is 1.
         classes_per_round: a float up to 1.0 is the share of the classes that enter the SVM each round, an int their
             number (at least 2, drawn anew every round).
     """
@@ -103,7 +104,8 @@ class TurboSVM(HeadRefinement):
         kernel = Kernel(self.kernel, self.gamma, self.coef0, self.degree)
         penalty = self.penalty(round.index, round.total)
         svm = fit(uploads, kernel, self.multiclass, penalty, self.tolerance, self.max_iterations)
-        metrics = support_metrics(svm, chosen) | {"svm_penalty": penalty}
+        how = {"svm_penalty": penalty, "svm_stopped_early": float(svm.early_stops)}
+        metrics = support_metrics(svm, chosen) | how
         if self.selective:
             found = svm.support.any(1)
             aggregate[chosen[found]] = support_means(svm, update.samples.double().cpu())[found]

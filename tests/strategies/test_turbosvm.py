@@ -191,7 +191,11 @@ def test_rounds_in_which_libsvm_stops_early():
     """Which points are support vectors after 50 iterations depends on the order of the samples."""
     cohorts = Cohorts(4, 2, 32, seed=6, spread=10.0)
     models = cohorts.models()
-    assert fit(cohorts.embeddings(models).double(), LINEAR, "ovo", 1.0, 1e-3, 50).early_stops
+    for iterations, early in ((50, True), (-1, False)):
+        strategy = turbosvm(max_iterations=iterations)
+        update = update_of(models, cohorts.samples, cohorts.layout)
+        _, metrics = strategy.aggregate(strategy.init(cohorts.initial(), cohorts.layout, 32), update, cohorts.round(0))
+        assert metrics["svm_stopped_early"] == early
     compare(cohorts, turbosvm(), rounds=2)
 
 
