@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import math
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +16,9 @@ from omegaconf import open_dict
 if TYPE_CHECKING:
     from hydra.types import HydraContext, TaskFunction
     from omegaconf import DictConfig
+
+NEEDED = ("fedrun.session", "matplotlib.backends.backend_agg", "matplotlib.figure", "sklearn.utils.validation")
+"""What jobs need and what takes long to load: loaded once, before their processes are forked."""
 
 
 class Parallel(Launcher):
@@ -37,13 +42,14 @@ class Parallel(Launcher):
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """Run the jobs, which are numbered from ``initial_job_idx`` on; what they return, in their order."""
-        # Hydra loads this module whenever it starts; what all jobs need is loaded once, before they are forked.
-        import fedrun.report.curves
-        import fedrun.session  # noqa: F401
+        # Hydra loads this module whenever it starts
         from fedrun.hardware import cores
         from fedrun.job_processes import carried_out
         from fedrun.sweep import failed
 
+        for name in NEEDED:
+            import_module(name)
+        gc.freeze()  # a collection in a job's process would touch, and so copy, what it shares with this one
         setup_globals()
         sweep = Path(self.config.hydra.sweep.dir)
         sweep.mkdir(parents=True, exist_ok=True)
