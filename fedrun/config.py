@@ -308,9 +308,12 @@ def _construct(recipe: type, arguments: Mapping[str, Any], path: str) -> object:
 
 
 def _allowed(annotation: Any, path: str) -> str:
-    """What a key allows, in words: the options where it is a config group."""
-    group = path.replace(".", "/")
-    return f"{group}=OPTION, one of {', '.join(names)}" if (names := options(group)) else describe(annotation)
+    """What a key allows, in words: the options where it is a config group, the keys below it where it has some."""
+    if names := options(group := path.replace(".", "/")):
+        return f"{group}=OPTION, one of {', '.join(names)}"
+    if is_dataclass(annotation):
+        return f"{path}.KEY=VALUE with a KEY of {', '.join(field.name for field in fields(annotation))}"
+    return describe(annotation)
 
 
 def _below(path: str) -> str:

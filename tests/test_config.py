@@ -287,6 +287,10 @@ def test_datasets_look_where_the_user_says() -> None:
 
 # Mistakes. The command line prints the same lines (tests/test_cli.py).
 WHOLE, NUMBER = "an integer", "a finite number"
+LOCAL = (
+    "local.KEY=VALUE with a KEY of lr, lr_decay, momentum, weight_decay, batch_size, epochs, steps, max_gradient_norm, "
+    "precision, repair_nonfinite"
+)
 VALUES = [
     ("local.batch_size", 0, f"local.batch_size=0: allowed: {WHOLE}, at least 1; or null"),
     ("local.batch_size", 2.5, f"local.batch_size=2.5: allowed: {WHOLE}, at least 1; or null"),
@@ -326,7 +330,8 @@ VALUES = [
     ("model.hidden", [8, 0], f"model.hidden=[8,0]: allowed: a list, each item {WHOLE}, at least 1"),
     ("hardware.threads", 0, f"hardware.threads=0: allowed: {WHOLE}, at least 1; or null"),
     ("strategy.server.weighting", "votes", "strategy.server.weighting=votes: allowed: samples, uniform"),
-    ("local", None, "local=null: allowed: a mapping whose _target_ is a LocalTraining"),
+    ("local", None, f"local=null: allowed: {LOCAL}"),
+    ("local", "sgd", f"local=sgd: allowed: {LOCAL}"),
     (
         "local.pace",
         1,
@@ -375,7 +380,7 @@ def test_a_value_is_refused_in_one_line(default: Composed, key: str, value: obje
 REFUSED = [
     ("~local.lr", "local.lr: is missing; allowed: a finite number, above 0"),
     ("~seed", "seed: is missing; allowed: an integer, at least 0"),
-    ("~local", "local: is missing; allowed: a mapping whose _target_ is a LocalTraining"),
+    ("~local", f"local: is missing; allowed: {LOCAL}"),
     ("~local._target_", "local: has no _target_, so it does not say what to build; choose one of the group's options"),
     ("~model", "model: is missing; allowed: model=OPTION, one of " + ", ".join(options("model"))),
     ("seed=???", "seed: Missing mandatory value: seed; see fedrun --cfg job"),

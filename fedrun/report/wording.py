@@ -51,6 +51,11 @@ def decimal(number: float | None) -> str:
     return f"{number:.4f}" if abs(number) < 10_000 or not math.isfinite(number) else f"{number:.3e}"
 
 
+def rounds(number: int) -> str:
+    """``1 round``, ``30 rounds``."""
+    return f"{number} round" if number == 1 else f"{number} rounds"
+
+
 def target(share: float) -> str:
     """``0.7`` → ``70 %``, ``0.925`` → ``92.5 %``."""
     return f"{100 * share:.6g} %"

@@ -100,7 +100,7 @@ class PlainLines(Observer):
 
     def on_start(self, run: RunInfo) -> None:
         self._progress = Progress(run, self._clock)
-        self._print(f"run     {run.title}, {run.rounds} rounds")
+        self._print(f"run     {run.title}, {wording.rounds(run.rounds)}")
         self._print(f"folder  {run.folder}")
         if self._progress.resumed_from is not None:
             self._print(f"resumed after round {self._progress.resumed_from} of {run.rounds}")

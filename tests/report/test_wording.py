@@ -72,3 +72,9 @@ def test_known_metrics_in_order():
         "clients/gm_appeal",
         "unseen/accuracy",
     ]
+
+
+def test_rounds():
+    assert wording.rounds(1) == "1 round"
+    assert wording.rounds(0) == "0 rounds"
+    assert wording.rounds(30) == "30 rounds"
