@@ -1,11 +1,14 @@
 """Five seeds of a run in parallel against five in a row, in seconds that pass; it needs the machine to itself.
 
-FedAvg on scikit-learn's digits, once as `fedrun -m seed=0,1,2,3,4`, once in parallel, in processes of one thread.
-Five equal jobs on two cores take as long as three in a row if two run at a time, and as two and a half if all do. What
-is saved grows with the length of a job, since a sweep has to start and to end. Runs in a row have all cores, unless
+FedAvg on scikit-learn's digits, once as `fedrun -m seed=0,1,2,3,4`, once in parallel, in processes of one thread. Five
+equal jobs on two cores take as long as three in a row if two run at a time, and as two and a half if all do. What is
+saved grows with the length of a job, since a sweep has to start and to end. Runs in a row have all cores, unless
 ``--threads 1`` gives them what those in parallel have.
 
-    python tests/benchmarks/sweep.py [--rounds 300] [--seeds 5] [--jobs CORES] [--threads N] [--pairs 1] [--json FILE]
+Another run by `--set`: `dataset=fmnist data_dir=DATA model=niid_simple_cnn partition.clients=100 clients_per_round=5`.
+
+    python tests/benchmarks/sweep.py [--rounds 300] [--seeds 5] [--jobs CORES] [--threads N] [--pairs 1]
+        [--set KEY=VALUE ...] [--json FILE]
 """
 
 from __future__ import annotations
@@ -40,14 +43,15 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--threads", type=int, help="of runs in a row; all cores unless given")
     parser.add_argument("--pairs", type=int, default=1)
+    parser.add_argument("--set", nargs="+", default=[], help="further keys of the runs")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     parallel = ("hydra/launcher=parallel", f"hydra.launcher.jobs={arguments.jobs}", "hardware.threads=1")
     alone = () if arguments.threads is None else (f"hardware.threads={arguments.threads}",)
     ratios = []
     for _ in range(arguments.pairs):
-        together, some = sweep(arguments.seeds, arguments.rounds, *parallel)
-        in_a_row, others = sweep(arguments.seeds, arguments.rounds, *alone)
+        together, some = sweep(arguments.seeds, arguments.rounds, *parallel, *arguments.set)
+        in_a_row, others = sweep(arguments.seeds, arguments.rounds, *alone, *arguments.set)
         assert len(some) == arguments.seeds
         # one thread adds up in another order than two, which hundreds of rounds enlarge
         assert all(abs(some[seed] - others[seed]) < 0.05 * others[seed] for seed in some), "the results differ"

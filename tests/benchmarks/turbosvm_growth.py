@@ -2,10 +2,11 @@
 
 Shapes are K classes x d dimensions x C clients, linear, one against one, 50 iterations per pair of classes as in print,
 once with only a tenth of the classes in the SVM. "kernel" computes kernel values, "libsvm" is the solver on them,
-"other" is the rest of the step. For up to 8 000 embeddings there is also scikit-learn's SVC on the embeddings
+"other" is the rest of the step. For up to ``--largest`` embeddings there is also scikit-learn's SVC on the embeddings
 themselves, which computes kernel values as it needs them: the SVM as one would ask for it. Seconds are the processor's.
 
-    python tests/benchmarks/turbosvm_growth.py [--shapes 62,2048,8 1000,512,16,0.1 ...] [--threads 1] [--json FILE]
+    python tests/benchmarks/turbosvm_growth.py [--shapes 62,2048,8 1000,512,16,0.1 ...] [--threads 1]
+        [--largest 8000] [--json FILE]
 """
 
 from __future__ import annotations
@@ -29,11 +30,10 @@ from fedrun.strategies import svm
 
 P, T = ParamSpec("P"), TypeVar("T")
 
-LARGEST = 8000
 SHAPES = ("62,2048,8", "62,2048,64", "62,2048,255", "62,2048,512", "1000,512,16", "1000,512,16,0.1")
 
 
-def measure(shape: str) -> dict[str, float]:
+def measure(shape: str, largest: int) -> dict[str, float]:
     """A server step of one shape; in a fresh process, lest another's memory counts."""
     classes, dimensions, clients = map(int, shape.split(",")[:3])
     share = shape.split(",")[3:] or ["1.0"]
@@ -63,7 +63,7 @@ def measure(shape: str) -> dict[str, float]:
     total = time.process_time() - began
     parts = {**spent, "other": total - sum(spent.values()), "peak_bytes": peak() - before}
     rows = case.round.layout.head_rows(case.update.rows, with_bias=True).double()
-    if share == ["1.0"] and classes * clients <= LARGEST:
+    if share == ["1.0"] and classes * clients <= largest:
         labels = torch.arange(classes).repeat(clients)
         began = time.process_time()
         SVC(kernel="linear", C=1.0, tol=1e-3, max_iter=50).fit(rows.flatten(0, 1).numpy(), labels.numpy())
@@ -80,16 +80,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", nargs="+", default=SHAPES)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--largest", type=int, default=8000, help="embeddings; more take scikit-learn's SVC minutes")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     if arguments.measure:
-        print(json.dumps(measure(arguments.measure)))
+        print(json.dumps(measure(arguments.measure, arguments.largest)))
         return
     found = {}
     for shape in arguments.shapes:
-        command = [sys.executable, __file__, "--measure", shape, "--threads", str(arguments.threads)]
+        settings = ["--threads", str(arguments.threads), "--largest", str(arguments.largest)]
+        command = [sys.executable, __file__, "--measure", shape, *settings]
         answer = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
         found[shape] = parts = json.loads(answer.splitlines()[-1])
         seconds = ", ".join(f"{name} {value:.2f} s" for name, value in parts.items() if name != "peak_bytes")
