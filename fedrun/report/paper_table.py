@@ -31,6 +31,8 @@ from fedrun.report.table import Table
 
 NOT_RUN = "not run"
 OUT_OF_REACH = "out of reach"
+OURS = "ours"
+PARTS = ("paper", OURS, "difference")
 
 
 @dataclass(frozen=True)
@@ -283,7 +285,9 @@ def coordinates(cell: Cell, keys: Iterable[str]) -> tuple[str, ...]:
 def layout(
     title: str, cells: Mapping[int, Cell], columns: Sequence[str], blocks: Sequence[str], ours: Mapping[int, Ours]
 ) -> Table:
-    """One printed table: for each combination of column coordinates the paper's number, ours and the difference."""
+    """One printed table: for each combination of column coordinates the paper's number, ours and the difference; ours
+    alone where the paper has none.
+    """
     names = list(dict.fromkeys(key for cell in cells.values() for key in cell.coordinates))
     values = {key: {cell.coordinates.get(key) for cell in cells.values()} for key in names}
     vary = [key for key in names if len(values[key] - {None}) > 1]
@@ -295,21 +299,17 @@ def layout(
     lines = list(dict.fromkeys(line for line, _ in places))
     heads = list(dict.fromkeys(head for _, head in places))
 
-    def three(position: int | None) -> tuple[str, str, str]:
+    def texts(position: int | None) -> dict[str, str]:
         if position is None:
-            return "", "", ""
+            return dict.fromkeys(PARTS, "")
         cell, found = cells[position], ours.get(position)
-        return str(cell), OUT_OF_REACH if found is None else found.text, difference(cell, found)
+        said = OUT_OF_REACH if found is None else found.text
+        return dict(zip(PARTS, (str(cell), said, difference(cell, found)), strict=True))
 
-    header = (
-        *down,
-        *(
-            ": ".join(filter(None, (" ".join(head), part)))
-            for head in heads
-            for part in ("paper", "ours", "difference")
-        ),
-    )
-    rows = tuple((*line, *(text for head in heads for text in three(places.get((line, head))))) for line in lines)
+    printed = {head for (_, head), position in places.items() if cells[position].printed}
+    parts = [(head, part) for head in heads for part in PARTS if head in printed or part == OURS]
+    header = (*down, *(": ".join(filter(None, (" ".join(head), part))) for head, part in parts))
+    rows = tuple((*line, *(texts(places.get((line, head)))[part] for head, part in parts)) for line in lines)
     return Table(title, header, rows, labels=len(down))
 
 
