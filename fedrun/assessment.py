@@ -19,7 +19,7 @@ from fedrun.experiment import Experiment
 from fedrun.federation import Federation, Shares
 from fedrun.own_models import own_results
 from fedrun.parameters import FlatNetwork
-from fedrun.per_client import ClientResults
+from fedrun.per_client import ClientResults, Metrics
 from fedrun.randomness import address, generator
 from fedrun.ranks import ALONE, Ranks
 from fedrun.screening import screened
@@ -28,8 +28,6 @@ from fedrun.strategies.base import ServerState
 from fedrun.training import LocalTraining, Samples
 
 T = TypeVar("T")
-
-Metrics = dict[str, float]
 
 SEEN = "clients"
 """The population that training draws its cohorts from, as it is called in the metrics."""
@@ -77,7 +75,7 @@ class Assessment:
             return {}
         if self._cache is None or not self.experiment.appeal.trained:
             return self._computed_thresholds()
-        name = key(self.experiment, self.federation.dataset.fingerprint)
+        name = key(self.experiment, self.federation.dataset, self._populations())
         return cached(self._cache / f"{name}.safetensors", self._computed_thresholds, self._ranks)
 
     def _computed_thresholds(self) -> dict[str, Thresholds]:
@@ -215,10 +213,11 @@ class Assessment:
 
     def _evaluate(self, models: Sequence[torch.Tensor], indices: torch.Tensor) -> SampleResults:
         how = self.experiment.evaluation
+        precision = how.precision if self.experiment.strategy.client.personal is None else "float32"
         if len(models) > 1:
-            return ensemble(self.network, models, self.samples, indices, how.batch_size)
+            return ensemble(self.network, models, self.samples, indices, how.batch_size, precision)
         self.network.load(models[0])
-        return evaluate(self.network, self.samples, indices, how.batch_size, how.precision)
+        return evaluate(self.network, self.samples, indices, how.batch_size, precision)
 
     def clients(self, state: State) -> dict[str, dict[str, ClientResults]]:
         """How every client does, by population; empty where there are neither test samples of its own nor thresholds.

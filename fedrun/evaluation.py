@@ -25,7 +25,7 @@ class Evaluation:
     Attributes:
         every: evaluate after every this many rounds (and before the first, and after the last).
         batch_size: samples per forward pass; it changes speed and memory, not results beyond rounding.
-        precision: of the global model's evaluation. ``bfloat16``: products of numbers with 8 significant bits, faster
+        precision: of the global models' evaluation. ``bfloat16``: products of numbers with 8 significant bits, faster
             where the machine has instructions for it; losses then differ from the third digit on, and a few predictions
             with them. Models that clients have trained for themselves are always evaluated in float32.
         train_clients: at the end of a run, also evaluate the final model on every training client's own samples, for
@@ -84,7 +84,12 @@ def evaluate(
 
 
 def ensemble(
-    network: FlatNetwork, models: Sequence[torch.Tensor], samples: Samples, indices: torch.Tensor, batch_size: int
+    network: FlatNetwork,
+    models: Sequence[torch.Tensor],
+    samples: Samples,
+    indices: torch.Tensor,
+    batch_size: int,
+    precision: Precision = "float32",
 ) -> SampleResults:
     """The results of several models ``[P]`` whose logits are summed, otherwise as :func:`evaluate`.
 
@@ -96,10 +101,10 @@ def ensemble(
         logits = torch.zeros(len(encoded), network.layout.classes, device=samples.device)
         for model in models:
             network.load(model)
-            logits += module(encoded)
+            logits += module(encoded).float()
         return logits
 
-    with torch.no_grad():
+    with torch.no_grad(), computing(precision, samples.device):
         return _results(summed, samples, indices, batch_size)
 
 

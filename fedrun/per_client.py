@@ -17,7 +17,8 @@ class ClientResults:
 
     Attributes:
         accuracy: on the client's own test samples, float64; NaN for a client that has none.
-        loss: what is compared with the threshold (without thresholds: the loss on the test samples), float64.
+        loss: what is compared with the threshold (without thresholds: the loss on the test samples), float64; NaN for a
+            client that has no such samples, ∞ where its model has diverged.
         threshold: ρ_k, float64; None without thresholds.
         appeal: whether the loss is below the threshold, bool; None without thresholds.
         preferred_accuracy: test accuracy of the model that the client prefers, float64; None where clients have no
@@ -37,6 +38,8 @@ class ClientResults:
         if thresholds is None:
             return cls(accuracy, results.test_loss, None, None, None)
         loss = results.train_loss if convention == "train" else results.test_loss
+        counted = torch.ones_like(loss, dtype=torch.bool) if convention == "train" else ~accuracy.isnan()
+        loss = torch.where(loss.isnan() & counted, torch.inf, loss)  # a model that has diverged appeals to nobody
         threshold = thresholds.test if convention == "test" else thresholds.train
         appeal, solo = loss < threshold, thresholds.solo_accuracy
         # not the better of the two: the client chooses by the loss

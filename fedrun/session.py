@@ -17,13 +17,13 @@ from omegaconf import OmegaConf
 
 from fedrun import checkpoint as checkpoints
 from fedrun import results
-from fedrun.assessment import Metrics
 from fedrun.checkpoint import Checkpoint, Identity
 from fedrun.config import Composed, build_experiment
 from fedrun.errors import InputError
 from fedrun.executors.base import NOTHING
 from fedrun.executors.choice import best
 from fedrun.experiment import Experiment
+from fedrun.per_client import Metrics
 from fedrun.ranks import ALONE, Ranks, StoppedError
 from fedrun.report.curves import plot_curves, read_rows
 from fedrun.report.federation import plot_labels, summarise

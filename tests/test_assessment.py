@@ -55,6 +55,13 @@ def test_clients_without_tests_are_left_out_and_counted():
     }
 
 
+def test_a_model_that_has_diverged_appeals_to_nobody():
+    """The third client has test samples, so it counts: 1/3, and its loss is no number to leave out of a mean."""
+    found = judged(of(0.5, 2.0, NAN), of(1.0, 1.0, 1.0), of(0.5, 0.5, 0.1), None).metrics()
+    assert found["gm_appeal"] == pytest.approx(1 / 3)
+    assert found["loss_mean"] == float("inf")
+
+
 @pytest.mark.parametrize("network", NETWORKS)
 @pytest.mark.parametrize("lr", [None, 0.02])
 def test_local_tuning(make_experiment, network, lr):

@@ -4,29 +4,49 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable
+import os
+import platform
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import torch
 
 from fedrun.appeal.base import Thresholds
+from fedrun.datasets.base import Dataset
 from fedrun.experiment import Experiment
+from fedrun.federation import Shares
 from fedrun.ranks import ALONE, Ranks
 
 log = logging.getLogger(__name__)
 
 FIELDS = ("train", "test", "solo_accuracy")
 
+Populations = Mapping[str, tuple[Shares, Shares | None]]
+"""Training and test samples of the clients, by population."""
 
-def key(experiment: Experiment, fingerprint: str) -> str:
+
+def key(experiment: Experiment, dataset: Dataset, populations: Populations) -> str:
     """Sixteen hex digits that change with everything that thresholds depend on.
 
-    That is who the clients are, what they hold, the initial model and how they train, but no strategy: all strategies
-    of a sweep share them.
+    That is who the clients are, what they hold and how it is encoded, the initial model and how they train, but no
+    strategy: all strategies of a sweep share them.
+
+    Args:
+        experiment: of the run.
+        dataset: as it was loaded.
+        populations: training and test samples of the clients, by population.
     """
     of = experiment
-    clients = (of.dataset.spec, fingerprint, of.partition, of.population, of.attack, of.seed)
-    return hashlib.sha256(repr((clients, of.model, of.local, of.appeal)).encode()).hexdigest()[:16]
+    recipes = (of.partition, of.population, of.validation, of.attack, of.seed, of.model, of.local, of.appeal)
+    data = (dataset.spec, dataset.fingerprint, dataset.encoding, dataset.augmentation)
+    digest = hashlib.sha256(repr((recipes, data)).encode())
+    for name, held in populations.items():
+        digest.update(name.encode())
+        for shares in held:
+            for numbers in () if shares is None else (shares.offsets, shares.samples):
+                digest.update(numbers.numpy().tobytes())
+    return digest.hexdigest()[:16]
 
 
 def cached(path: Path, compute: Callable[[], dict[str, Thresholds]], ranks: Ranks = ALONE) -> dict[str, Thresholds]:
@@ -42,10 +62,15 @@ def cached(path: Path, compute: Callable[[], dict[str, Thresholds]], ranks: Rank
     found = compute()
     if not ranks.leads:
         return found
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(f".{id(found)}.partial")  # another run may be writing the same
-    partial.write_bytes(save(packed(found)))
-    partial.replace(path)
+    partial = path.with_suffix(f".{platform.node()}.{os.getpid()}.partial")  # another run may be writing the same
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_bytes(save(packed(found)))
+        partial.replace(path)
+    except OSError as error:  # the run needs them in memory only
+        log.warning("%s: cannot be written (%s); other runs will compute the thresholds again", path, error.strerror)
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
     return found
 
 

@@ -65,7 +65,7 @@ def read(path: Path) -> dict[str, float]:
         InputError: the file cannot be read, or a line of it is wrong.
     """
     try:
-        with path.open(newline="", encoding="utf-8") as file:
+        with path.open(newline="", encoding="utf-8-sig") as file:
             rows = csv.DictReader(file)
             if not {"client", "threshold"} <= set(rows.fieldnames or ()):
                 raise InputError(f"appeal.path={path}: its first line must name the columns client and threshold")

@@ -7,13 +7,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from fedrun.appeal.cache import key
 from fedrun.appeal.file import read
 from fedrun.config import option
+from fedrun.datasets.augmentation import Augmentation
+from fedrun.datasets.base import Scaled
 from fedrun.errors import InputError
+from fedrun.federation import Shares
 from fedrun.population import Population
 from fedrun.randomness import address, generator
 from fedrun.simulation import Simulation
@@ -129,7 +133,7 @@ def from_file(path: Path):
 
 def test_a_file_in_any_order_with_more_than_is_needed(make_experiment, tmp_path):
     path = tmp_path / "thresholds.csv"
-    path.write_text("note,threshold,client\n,1.5,5\nhi,2.5,3\n,0.25,0\n,9,someone else\n,-1,2\n,4e-1,1\n,3,4\n")
+    path.write_text("\ufeffthreshold,note,client\n1.5,,5\n2.5,hi,3\n0.25,,0\n9,,someone else\n-1,,2\n4e-1,,1\n3,,4\n")
     population = replace(TESTED, test_share=0.0)
     experiment = make_experiment(network=mlp, population=population, clients_per_round=2, appeal=from_file(path))
     simulation = Simulation(experiment)
@@ -216,12 +220,39 @@ def test_the_key_changes_with_what_thresholds_depend_on(make_experiment):
         replace(experiment, population=TESTED),
         replace(experiment, partition=replace(experiment.partition, sizes=(30, 30))),
         replace(experiment, attack=option("attack", "label_flip", share=0.5)),
+        replace(experiment, validation=replace(experiment.validation, share=0.2)),
         make_experiment(network=NETWORKS["batch_norm"], appeal=warmup(5)),
     ]
-    keys = {key(each, "data") for each in (experiment, *changed)} | {key(experiment, "other data")}
-    assert len(keys) == len(changed) + 2
+    data, clients = experiment.dataset.load(), {"clients": (Shares.of([np.array([0, 1]), np.array([2])]), None)}
+    others = [
+        replace(data, fingerprint="other"),
+        replace(data, encoding=Scaled(255.0, (0.5,))),
+        replace(data, augmentation=Augmentation(pad=1, crop=1.0, flip=0.5, rotation=0.0, fill="reflect")),
+    ]
+    regrouped = {"clients": (Shares.of([np.array([0]), np.array([1, 2])]), None)}
+    keys = {key(each, data, clients) for each in (experiment, *changed)}
+    keys |= {key(experiment, each, clients) for each in others} | {key(experiment, data, regrouped)}
+    assert len(keys) == 1 + len(changed) + len(others) + 1
     for same in (replace(experiment, rounds=3), replace(experiment, clients_per_round=2)):
-        assert key(same, "data") == key(experiment, "data")
+        assert key(same, data, clients) == key(experiment, data, clients)
+
+
+def test_validation_samples_do_not_tell_a_later_runs_thresholds(make_experiment, tmp_path):
+    experiment = make_experiment(network=mlp, population=TESTED, clients_per_round=2, appeal=warmup(5))
+    held = replace(experiment, validation=replace(experiment.validation, share=0.4))
+    assert set(Simulation(held, cache=tmp_path).assessment.thresholds) == {"clients"}
+    found, expected = (Simulation(experiment, cache=cache).assessment.thresholds for cache in (tmp_path, None))
+    assert set(found) == {"clients", "unseen"}
+    assert torch.equal(found["clients"].train, expected["clients"].train)
+
+
+def test_a_cache_that_cannot_be_written_costs_nothing(make_experiment, tmp_path, caplog):
+    path = tmp_path / "cache"
+    path.write_text("a file, not a folder")
+    simulation = Simulation(make_experiment(network=mlp, appeal=warmup(5)), cache=path / "deeper")
+    with caplog.at_level(logging.WARNING):
+        assert simulation.assessment.thresholds["clients"].train.isfinite().all()
+    assert "cannot be written (" in caplog.text and "other runs will compute the thresholds again" in caplog.text
 
 
 def test_a_file_of_thresholds_is_read_anew(make_experiment, tmp_path):
