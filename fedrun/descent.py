@@ -36,9 +36,9 @@ class Descent:
             for parent in network.modules()
             if type(parent) is torch.nn.Sequential
             for layer in parent.children()
-            if type(layer) is torch.nn.Linear and layer.weight.numel() >= LARGE
+            if type(layer) is torch.nn.Linear and layer.weight.numel() >= LARGE and layer.weight.requires_grad
         ]
-        self._parameters = list(network.parameters())
+        self._parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
         self._edges = [torch.autograd.graph.get_gradient_edge(parameter) for parameter in self._parameters]
         self._uses: Counter[torch.nn.Linear] = Counter()
         self._left: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []

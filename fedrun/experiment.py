@@ -67,6 +67,11 @@ class Strategy:
                 f"strategy.server={server} needs {missing!r} from the clients, which strategy.client={client} does not "
                 "send; choose the client half made for it"
             )
+        if self.client.keeps_head and self.server.changes_heads:
+            raise InputError(
+                f"strategy.client={client} keeps the head on the clients, and strategy.server={server} changes the "
+                "global one, which nobody would use; choose another server half, such as fedavg"
+            )
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -103,6 +108,17 @@ class ClusteredStrategy(Strategy):
             )
         if self.server.fusion is not None:
             raise InputError(f"strategy.server={server} does not go with clusters; choose another, such as fedavg")
+        if self.server.maintains and self.clustering.reassigns:
+            raise InputError(
+                f"strategy.server={server} follows what a model's clients remember, and with "
+                f"strategy.clustering={type(self.clustering).__name__} these change; choose another, such as fedavg"
+            )
+        if (self.clustering.infers or self.clustering.keeps_last) and MODEL not in self.client.sends:
+            raise InputError(
+                f"strategy.client={client} does not send models, by which "
+                f"strategy.clustering={type(self.clustering).__name__} tells clients apart; choose another client "
+                "half, such as sgd"
+            )
         self.post_training.check_keys()
 
 
@@ -245,6 +261,11 @@ class Experiment:
             raise InputError(
                 "evaluation.adaptive=true looks for targets, and there are none; set targets=[0.9] or so, or "
                 "evaluation.adaptive=false"
+            )
+        if self.validation.share:
+            raise InputError(
+                f"evaluation.adaptive=true: targets are test accuracies, and with validation.share="
+                f"{self.validation.share} no test sample is looked at; allowed: false"
             )
         if self.population.test_share or self.appeal.known or self.strategy.client.personal is not None:
             raise InputError(

@@ -6,7 +6,7 @@ import os
 from typing import Annotated, Literal
 
 import torch
-from annotated_types import Ge
+from annotated_types import Ge, Le
 from pydantic.dataclasses import dataclass
 
 from fedrun.errors import InputError
@@ -26,10 +26,10 @@ class Hardware:
     Attributes:
         device: ``cpu``, ``cuda`` or ``cuda:N``.
         executor: ``in_process``: clients one after the other; ``vectorized``: side by side, for models without batch
-            normalisation, recurrence and (but in perceptrons on a CPU) dropout (others are trained in process, with a
-            warning); ``auto``: each in two of the first four rounds, then the faster one; in process where the other
+            normalisation, recurrence and (but in perceptrons on a CPU in float32) dropout (others are trained in
+            process, with a warning); ``auto``: each in two of the first four rounds, then the faster one; in process where the other
             cannot work. The clock decides, so that a repeated run may differ by rounding.
-        threads: CPU threads of PyTorch; None: all cores, shared evenly among a sweep's parallel jobs.
+        threads: CPU threads of PyTorch, at most 1024; None: all cores, shared evenly among a sweep's parallel jobs.
         deterministic: on a GPU, use deterministic kernels only, so that a repeated run is identical.
         client_memory_gb: main memory for what clients remember between rounds, GiB; the rest is memory-mapped in the
             run's folder.
@@ -39,7 +39,7 @@ class Hardware:
 
     device: str
     executor: Literal["in_process", "vectorized", "auto"]
-    threads: Annotated[int, Ge(1)] | None
+    threads: Annotated[int, Ge(1), Le(1024)] | None
     deterministic: bool
     client_memory_gb: Annotated[float, Ge(0)]
     distributed: bool

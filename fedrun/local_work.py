@@ -113,16 +113,16 @@ class LocalWork:
 
     def _task(self, state: State, model: int, cohort: torch.Tensor) -> Task:
         """What clients that begin at this model are asked to do."""
-        wanted, server = self.client.needs | {MODEL}, state.models[model]
-        received = {name: vector for name, vector in self.server.broadcast(server).items() if name in wanted}
+        wanted, current = self.client.needs | {MODEL}, state.models[model]
+        received = {name: vector for name, vector in self.server.broadcast(current).items() if name in wanted}
         if CENTRES in wanted:
-            received[CENTRES] = torch.stack([server.model for server in state.models])
+            received[CENTRES] = torch.stack([each.model for each in state.models])
         return Task(
             cohort=cohort,
             round=state.round,
             received=received,
             memory=state.memory,
-            steps=self.server.steps(server, cohort, self.executor.usual_steps[cohort]),
+            steps=self.server.steps(current, cohort, self.executor.usual_steps[cohort]),
             fusion=self.fusion(state.round),
         )
 

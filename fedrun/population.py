@@ -55,7 +55,13 @@ class Population:
         unseen = np.zeros(count, dtype=bool)
         unseen[draw.choice(count, self.unseen_clients, replace=False)] = True
         flipped = np.zeros(count, dtype=bool)
-        flipped[draw.choice(count, round(self.flipped_share * count), replace=False)] = True
+        number = round(self.flipped_share * count)
+        if self.flipped_share and not number:
+            raise InputError(
+                f"population.flipped_share={self.flipped_share:g}: of {count} clients that is nobody; allowed: 0, or "
+                f"at least {1 / count:g}"
+            )
+        flipped[draw.choice(count, number, replace=False)] = True
         train, test = split(everyone, self.test_share, draw) if self.test_share else (everyone, None)
         if not unseen.any() and not flipped.any() and test is None:
             return federation

@@ -108,7 +108,9 @@ class Classifier(PostTraining):
     def last_rounds(self, rounds: int) -> int:
         if isinstance(self.rounds, int):
             return self.rounds
-        return min(max(1, round(self.rounds * rounds)), rounds - 1) or rounds  # a run of one round is refused
+        if rounds == 1:
+            return 1  # which is refused, as none is left before it
+        return min(max(1, round(self.rounds * rounds)), rounds - 1)
 
     def check_keys(self) -> None:
         if self.encoder_mode == "train" and self.features == "cached":

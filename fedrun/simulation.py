@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from fedrun.assessment import SEEN, Assessment, Metrics
+from fedrun.assessment import SEEN, Assessment
 from fedrun.client_memory import ClientMemory
 from fedrun.clustering.base import Place
 from fedrun.errors import InputError, RunError
@@ -22,6 +22,7 @@ from fedrun.experiment import Experiment
 from fedrun.federation import Federation, Shares
 from fedrun.local_work import LocalWork, Work
 from fedrun.parameters import FlatNetwork
+from fedrun.per_client import Metrics
 from fedrun.population import flip
 from fedrun.randomness import address
 from fedrun.ranks import ALONE, Ranks
@@ -97,9 +98,15 @@ class Simulation:
         self.dataset = self.federation.dataset
         asked = 1 if experiment.strategy.client.pools else experiment.clients_per_round
         self.cohort_size = cohort_size(asked, len(self.federation.train))
+        experiment.strategy.server.check_cohort(self.cohort_size)
         experiment.strategy.afterwards().check(len(self.federation.train))
         experiment.model.check(self.dataset.spec)
         self.network = self._built(0)
+        if self.network.layout.classes != self.dataset.spec.classes:
+            raise InputError(
+                f"model={type(experiment.model).__name__}: its head tells {self.network.layout.classes} classes apart, "
+                f"the dataset has {self.dataset.spec.classes}; allowed: as many"
+            )
         self.samples = Samples.of(self.dataset, self.device)
         self._parallel_jobs = parallel_jobs
         self._works: dict[str, LocalWork] = {}
@@ -112,17 +119,17 @@ class Simulation:
 
     @cached_property
     def _workplace(self) -> Workplace:
-        experiment, half = self.experiment, self.experiment.strategy.client
+        experiment, client = self.experiment, self.experiment.strategy.client
         return Workplace(
             network=self.network,
             samples=self.samples,
             clients=self.federation.train,
-            client=half,
+            client=client,
             local=experiment.local,
             seed=experiment.seed,
             attack=experiment.attack if self.federation.attackers else None,
             attackers=self.federation.attackers,
-            thresholds=self.assessment.thresholds[SEEN].train.to(self.device) if half.knows_threshold else None,
+            thresholds=self.assessment.thresholds[SEEN].train.to(self.device) if client.knows_threshold else None,
             keeps_last=self._keeps_last,
         )
 
@@ -192,6 +199,10 @@ class Simulation:
         return names
 
     @property
+    def _names(self) -> tuple[str, ...]:
+        return tuple(sorted(self._remembered))
+
+    @property
     def _keeps_last(self) -> bool:
         """Whether every client is remembered by the model that it has last sent."""
         return self.experiment.strategy.clusters().keeps_last or self.experiment.evaluation.client_means
@@ -203,8 +214,7 @@ class Simulation:
         lengths = {LAST: layout.size, **dict.fromkeys(client.remembers_models, layout.size)}
         lengths |= dict.fromkeys(client.remembers_heads, layout.head_size)
         clustering, clients = experiment.strategy.clusters(), len(self.federation.train)
-        names = tuple(sorted(self._remembered))
-        memory = ClientMemory(names, layout.trainable, lengths=lengths, store=self.store.keep)
+        memory = ClientMemory(self._names, layout.trainable, lengths=lengths, store=self.store.keep)
         membership = self.ranks.told(clustering.before(self._place))  # told: rounding must not part the ranks
         count = clustering.initial_models if membership is None else membership.shape[1]
         models = tuple(server.init(self._initial_model(number), layout, clients) for number in range(count))
@@ -300,7 +310,8 @@ class Simulation:
 
     def _round(self, state: State, progress: Callable[[int], None], began: float) -> tuple[State, Metrics]:
         """One round of this stage, which began at this time."""
-        experiment, half = self.experiment, self.experiment.strategy.server
+        experiment = self.experiment
+        state = replace(state, memory=replace(state.memory, names=self._names))  # not those of the stage before
         cohort, metrics = self.cohort(state)
         if not len(cohort):
             return replace(state, round=state.round + 1), {**metrics, "time/round_s": time.perf_counter() - began}
@@ -315,7 +326,7 @@ class Simulation:
                 "diverged; a smaller local.lr is the usual cure"
             )
         memory = work.memory
-        if half.fusion is not None and state.round + 1 < experiment.rounds:
+        if experiment.strategy.server.fusion is not None and state.round + 1 < experiment.rounds:
             memory = self._idle(crew, work.tasks[0], memory)
         trained = time.perf_counter()
         models, steps = self._aggregated(state, work)
@@ -346,15 +357,16 @@ class Simulation:
 
     def _aggregated(self, state: State, work: Work) -> tuple[tuple[ServerState, ...], dict[str, float]]:
         """The next models, and the mean metrics of the server steps. A model that nobody has trained stays."""
-        experiment, half, clients = self.experiment, self.experiment.strategy.server, len(self.federation.train)
+        experiment, server = self.experiment, self.experiment.strategy.server
+        clients, layout = len(self.federation.train), self.network.layout
         nearest = None if work.membership is None else work.membership.argmax(1)[work.membership.any(1)]
         models, steps = list(work.models), []
         for number, update in enumerate(work.updates):
             if update is None or not len(update.clients):
                 continue
             members = clients if nearest is None else int((nearest == number).sum())
-            round = Round(state.round, experiment.first_rounds, members, self.network.layout, experiment.seed)
-            models[number], step = half.aggregate(work.models[number], update, round)
+            round = Round(state.round, experiment.first_rounds, members, layout, experiment.seed)
+            models[number], step = server.aggregate(work.models[number], update, round)
             steps.append(step)
         names = steps[0].keys()
         return tuple(models), {name: sum(step[name] for step in steps) / len(steps) for name in names}

@@ -91,6 +91,7 @@ def assert_same(run: Path, other: Path) -> None:
         assert row == pytest.approx(expected, rel=1e-6, abs=1e-6)
     model, reference = load_file(run / "model.safetensors"), load_file(other / "model.safetensors")
     torch.testing.assert_close(model, reference, rtol=1e-5, atol=1e-6)
+    assert (run / "checkpoint.pt").stat().st_size < 1.1 * (other / "checkpoint.pt").stat().st_size
     membership, others = (torch.load(each / "checkpoint.pt")["membership"] for each in (run, other))
     assert membership is others is None or torch.equal(membership, others)
     clients, others = (pyarrow.parquet.read_table(each / "clients.parquet").to_pylist() for each in (run, other))
@@ -115,6 +116,7 @@ APPEAL = ("appeal=warmup", "appeal.steps=5", "population.test_share=0.3", "popul
         (2, ("strategy=scaffold",)),
         (3, ("strategy=turbosvm",)),
         (2, ("strategy=median",)),  # sees every client's whole model
+        (2, ("strategy=norm_clipping",)),  # likewise, and its next model is built in the mean's place
         (2, ("strategy=qffl", "attack=gaussian", "attack.share=0.3")),
         (2, ("strategy=maxfl", "participation=flexible", "evaluation.tuning_steps=2", *APPEAL)),
         (3, ("strategy=fedumf", "clients_per_round=3")),

@@ -24,6 +24,17 @@ REFUSED = {
     "attack=sign_flip attack.scale=0": "attack.scale=0: allowed: a finite number, above 0",
     "strategy=fedumf strategy.server.alpha=1.5": "strategy.server.alpha=1.5: allowed: a finite number, at least 0 and",
     "experiment=maxfl/mean_estimation hardware=distributed": "hardware=distributed is for runs, and a study is",
+    "hardware.threads=99999": "hardware.threads=99999: allowed: an integer, at least 1 and at most 1024; or null",
+    "targets=[0.9] evaluation.adaptive=true validation.share=0.2": "evaluation.adaptive=true: targets are test "
+    "accuracies, and with validation.share=0.2 no test sample is looked at; allowed: false",
+    "strategy=turbosvm strategy/client=fedper": "strategy.client=FedPer keeps the head on the clients, and "
+    "strategy.server=TurboSVM changes the global one",
+    "strategy=ifca strategy/client=scaffold strategy/server=scaffold": "strategy.server=ScaffoldServer follows what a "
+    "model's clients remember, and with strategy.clustering=IFCA these change; choose another, such as fedavg",
+    "strategy=fedsoft strategy/server=feddyn": "strategy.server=FedDynServer follows what a model's clients remember",
+    "strategy=fedconcat_ib strategy/client=qffl strategy/server=qffl": "strategy.client=QFFLClient does not send "
+    "models, by which strategy.clustering=BiasMovement tells clients apart",
+    "strategy=fedconcat_id strategy/client=fednova strategy/server=fednova": "strategy.client=FedNovaClient does not",
     "appeal=warmup appeal.steps=0": "appeal.steps=0: allowed: an integer, at least 1",
 }
 

@@ -36,6 +36,30 @@ def test_another_network_than_an_encoder_and_a_head(network):
         layout_of(network)
 
 
+def test_frozen_parameters_lie_with_what_is_not_trained(network):
+    network.encoder[0].weight.requires_grad_(False)
+    flat = FlatNetwork(network)
+    assert [slot.name for slot in flat.layout.slots] == [
+        "encoder.0.bias",
+        "encoder.1.weight",
+        "encoder.1.bias",
+        "head.weight",
+        "head.bias",
+        "encoder.0.weight",
+        "encoder.1.running_mean",
+        "encoder.1.running_var",
+    ]
+    assert (flat.layout.trainable, flat.layout.size, count(network)) == (3 + 3 + 3 + 8, 29, 17)
+    loss = network(torch.ones(2, 2)).sum()
+    assert flat.backward(loss)[-2:].tolist() == [2.0, 2.0]  # of the head's biases
+
+
+def test_a_frozen_head_is_refused(network):
+    network.head.weight.requires_grad_(False)
+    with pytest.raises(InputError, match=r"^the model's head\.weight is frozen .*; allowed: in the encoder only"):
+        layout_of(network)
+
+
 def test_the_layout_is_encoder_head_buffers(network):
     layout = layout_of(network)
     assert layout.slots == (

@@ -39,6 +39,12 @@ def test_nothing_asked_for_changes_nothing(federation):
     assert population().populate(federation, 0) is federation
 
 
+def test_a_share_of_nobody_is_refused(federation):
+    least = 1 / len(SIZES)
+    with pytest.raises(InputError, match=rf"flipped_share=0\.01: of {len(SIZES)} clients that is nobody; .* {least:g}"):
+        population(flipped=0.01).populate(federation, 0)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_every_sample_stays_with_its_client_once(federation, seed):
     made = population(3, 0.4, 0.25).populate(federation, seed)

@@ -89,6 +89,20 @@ def test_both_executors_round_alike(make_experiment, strategy):
     torch.testing.assert_close(one, other, rtol=1e-2, atol=5e-3)
 
 
+@pytest.mark.parametrize("appeal", ["none", "warmup"])
+def test_dropout_in_perceptrons_is_trained_in_process(make_experiment, appeal, caplog):
+    """Side by side it is drawn in float32 only; thresholds, too, are trained as the local training says."""
+
+    def network(spec):
+        encoder = nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.ReLU(), nn.Dropout(0.5))
+        return nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(8, spec.classes)))
+
+    experiment = make_experiment(network=network, appeal=option("appeal", appeal))
+    simulation, _, _ = trained(experiment, "bfloat16", "vectorized")
+    assert "hardware.executor=vectorized does not support a model with Dropout layers" in caplog.text
+    assert len(simulation.assessment.thresholds) == (appeal == "warmup")
+
+
 @pytest.mark.parametrize("client", ["moon", "fedprox"])
 def test_what_halves_add_to_the_loss_is_float32(make_experiment, client):
     strategy = replace(make_experiment().strategy, client=option("strategy/client", client))

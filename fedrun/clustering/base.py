@@ -110,12 +110,14 @@ class Clustering:
         downloads_all: whether a participant receives all models, to choose among them.
         keeps_last: whether clients remember the model that they have last sent.
         infers: whether clients are clustered by what all of them send after a first round of one common model.
+        reassigns: whether a client may belong to another model in a later round.
     """
 
     offers: ClassVar[frozenset[str]] = frozenset()
     downloads_all: ClassVar[bool] = False
     keeps_last: ClassVar[bool] = False
     infers: ClassVar[bool] = False
+    reassigns: ClassVar[bool] = False
 
     @property
     def several(self) -> bool:
@@ -177,6 +179,8 @@ class SeveralModels(Clustering):
     """
 
     clusters: Annotated[int, Ge(1)]
+
+    reassigns: ClassVar[bool] = True
 
     @property
     def several(self) -> bool:

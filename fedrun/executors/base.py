@@ -344,8 +344,8 @@ def processed(samples: int, local: LocalTraining) -> int:
 class Gathering:
     """Folds the clients' uploads, one after the other, into a :class:`CohortUpdate`.
 
-    Only running means and the rows the server half asks for are kept, never a model per client. Uploads that are not
-    finite are left out, and so is their client's new memory; likewise where a memory is all there is.
+    Only running means and the rows the server half asks for are kept, never a model per client. A client whose upload
+    or new memory is not finite is left out with both.
 
     Attributes:
         memory: what the accepted clients will remember.
@@ -384,8 +384,7 @@ class Gathering:
             self._processed += trained.processed
             self._compared += trained.processed * len(self._work.client.compares)
         # A sum is finite exactly if every entry is, short of an overflow, which would be no less of a failure.
-        # Where nothing is sent, what the client keeps of its training must be finite.
-        if not all(bool(vector.sum().isfinite()) for vector in (uploads or visit.memory).values()):
+        if not all(bool(vector.sum().isfinite()) for vector in (*uploads.values(), *visit.memory.values())):
             return
         reports = {name: float(vector) for name, vector in uploads.items() if vector.numel() == 1}
         weight = share * self._weight(position, reports)

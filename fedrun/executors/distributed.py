@@ -224,7 +224,8 @@ class Team:
         for name, moved in zip(shapes, sums, strict=True):
             if name in anchors:
                 moved.add_(anchors[name].flatten())
-        mean = {name: moved.view(shape) for (name, shape), moved in zip(shapes.items(), sums, strict=True)}
+        # copies, since the next state may be built in their place and outlive the others
+        mean = {name: moved.view(shape).clone() for (name, shape), moved in zip(shapes.items(), sums, strict=True)}
         return mean, None if rows is None else rows[order.to(rows.device)]
 
 

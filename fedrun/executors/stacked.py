@@ -45,12 +45,18 @@ class StackedPerceptron:
     @classmethod
     def of(cls, network: torch.nn.Module) -> StackedPerceptron | None:
         """The network in this form; None where it has other layers."""
+        if not all(parameter.requires_grad for parameter in network.parameters()):
+            return None
         chain: dict[str, torch.nn.Module] = {}
-        for name, module in network.named_modules():
+        for name, module in network.named_modules(remove_duplicate=False):
             if type(module) is torch.nn.Sequential:
                 continue
             flat = type(module) is torch.nn.Flatten and (module.start_dim, module.end_dim) == (1, -1)
             if not flat and type(module) not in (torch.nn.Linear, torch.nn.Dropout, *ELEMENTWISE):
+                return None
+            again = type(module) is torch.nn.Linear and any(module is other for other in chain.values())
+            in_place = type(module) is torch.nn.LeakyReLU and module.inplace  # the outputs before it are asked for
+            if again or in_place:
                 return None
             chain[name] = module
         return cls(chain)

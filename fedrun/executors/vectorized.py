@@ -17,7 +17,7 @@ from fedrun.executors.stacked import Drop, Passed, StackedPerceptron
 from fedrun.models.parallel_encoders import OutsideEncoder
 from fedrun.precision import computing
 from fedrun.randomness import generator
-from fedrun.strategies.base import ClientHalf, ClientInfo, Vectors
+from fedrun.strategies.base import MODEL, ClientHalf, ClientInfo, Vectors
 from fedrun.training import Trained, drift, epochs, repair, sgd_step
 
 GROUP = 128
@@ -48,7 +48,8 @@ class Vectorized(Executor):
         if half.trains_beside:
             return f"strategy.client={type(half).__name__}, which trains a second model beside the first"
         network = workplace.network
-        if network.vector.device.type == "cpu" and StackedPerceptron.of(network.network) is not None:
+        stacked = workplace.local.precision == "float32" and StackedPerceptron.of(network.network) is not None
+        if stacked and network.vector.device.type == "cpu":
             return None  # a GPU's dropout draws in an order of its own, which would have to be followed
         for module in network.network.modules():
             if isinstance(module, UNSUPPORTED):
@@ -78,6 +79,7 @@ class Vectorized(Executor):
         work = self.workplace
         half, received, trainable = work.client, task.received, work.network.layout.trainable
         clients = task.cohort[positions].tolist()
+        work.network.load(received[MODEL])  # from which what is not trained is taken
         memories = [task.memory.of(client, work.network.vector.device) for client in clients]
         own = {name: torch.stack([each[name] for each in memories]) for name in task.memory.names}
         constants = half.constants(received, own, info)

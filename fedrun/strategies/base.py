@@ -301,8 +301,8 @@ class Round:
 
     Attributes:
         index: t, 0 in the first round.
-        total: T, the rounds of the run.
-        clients: N, the number of clients in the federation.
+        total: T, the rounds of the run that the halves carry out (a further stage may follow).
+        clients: N, the number of clients in the federation; in a cluster that lasts, of those that belong to it.
         layout: where things lie in a model's vector.
         seed: the run's seed, for :func:`fedrun.randomness.generator`.
     """
@@ -401,9 +401,12 @@ class ServerHalf(ABC):
         broadcasts: names the server sends down beside the model.
         maintains: names of what clients remember whose mean over all clients this half follows and uses.
         rows: which entries of every single client's model it must see (the mean is always there).
+        changes_heads: whether the head is changed beyond what the clients send.
         fusion: α, the share of its own idle displacement by which a client's start is moved if it is selected and was
             not in the round before (FedUmf); None: clients that are not selected rest.
     """
+
+    changes_heads: ClassVar[bool] = False
 
     @property
     def needs(self) -> frozenset[str]:
@@ -427,6 +430,13 @@ class ServerHalf(ABC):
 
     def check(self, rounds: int) -> None:
         """Refuse settings that cannot work in a run of this many rounds.
+
+        Raises:
+            InputError: naming the key and what is allowed.
+        """
+
+    def check_cohort(self, clients: int) -> None:
+        """Refuse rounds of this many clients.
 
         Raises:
             InputError: naming the key and what is allowed.

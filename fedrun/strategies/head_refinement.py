@@ -46,6 +46,8 @@ class HeadRefinement(ServerHalf):
     moments: ClassVar[str]
     """Under which name Adam's state is kept, beside the base's."""
 
+    changes_heads: ClassVar[bool] = True
+
     base: ServerHalf
     lr: Annotated[float, Gt(0)]
     adam_eps: Annotated[float, Gt(0)]
@@ -72,6 +74,10 @@ class HeadRefinement(ServerHalf):
         return self.base.rows
 
     @property
+    def fusion(self) -> float | None:
+        return self.base.fusion
+
+    @property
     def with_bias(self) -> bool:
         """Whether embeddings hold the bias as their last coordinate."""
         return self.bias == "coordinate"
@@ -83,9 +89,15 @@ class HeadRefinement(ServerHalf):
     def check(self, rounds: int) -> None:
         self.base.check(rounds)
 
+    def check_cohort(self, clients: int) -> None:
+        self.base.check_cohort(clients)
+
     def init(self, model: torch.Tensor, layout: Layout, clients: int) -> ServerState:
         state = self.base.init(model, layout, clients)
         return ServerState(state.model, {**state.slots, **self._adam.init(model[layout.head], self.moments)})
+
+    def steps(self, state: ServerState, cohort: torch.Tensor, usual: torch.Tensor) -> torch.Tensor:
+        return self.base.steps(state, cohort, usual)
 
     def weights(self, state: ServerState, senders: Senders) -> torch.Tensor:
         return self.base.weights(state, senders)

@@ -8,7 +8,7 @@ import torch
 from annotated_types import Ge
 from pydantic.dataclasses import dataclass
 
-from fedrun.errors import RunError
+from fedrun.errors import InputError, RunError
 from fedrun.recipe import STRICT
 from fedrun.strategies.base import COLUMNS, CohortUpdate, Round, Rows, ServerHalf, ServerState
 
@@ -32,13 +32,24 @@ class Krum(ServerHalf):
     def rows(self) -> Rows:
         return "all"
 
+    @property
+    def _least(self) -> int:
+        return max(2 * self.byzantine + 3, self.keep)
+
+    def check_cohort(self, clients: int) -> None:
+        if clients < self._least:
+            raise InputError(
+                f"clients_per_round: Krum with byzantine={self.byzantine} and keep={self.keep} needs at least "
+                f"{self._least} uploads, but a round has {clients} clients; raise it, or lower the two"
+            )
+
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         assert update.rows is not None
-        uploads, least = len(update.rows), max(2 * self.byzantine + 3, self.keep)
-        if uploads < least:
+        uploads = len(update.rows)
+        if uploads < self._least:
             raise RunError(
                 f"round {round.index + 1}: Krum with byzantine={self.byzantine} and keep={self.keep} needs "
-                f"at least {least} uploads, but there are {uploads}; raise clients_per_round or lower the two"
+                f"at least {self._least} uploads, but there are {uploads}; raise clients_per_round or lower the two"
             )
         trainable = round.layout.trainable
         scores = krum_scores(update.rows[:, :trainable], self.byzantine)

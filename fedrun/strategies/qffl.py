@@ -20,14 +20,16 @@ from fedrun.strategies.base import (
     ServerState,
     Vectors,
     displacement,
-    uniform,
 )
 
 STEP = "step"
-"""Δ_k = F_k^q L (w − y_k) on the parameters; float buffers travel in the same vector as they are."""
+"""Δw_k = L (w − y_k) on the parameters; float buffers travel in the same vector as they are."""
 
 CURVATURE = "curvature"
-"""h_k, one number."""
+"""h_k / F_k^q, one number."""
+
+POWER = "power"
+"""F_k^q, one number, float64."""
 
 LOSS_FLOOR = 1e-10
 """Added to F_k before the power, as in the authors' code."""
@@ -37,42 +39,47 @@ LOSS_FLOOR = 1e-10
 class QFFLClient(ClientHalf):
     """Local SGD whose displacement is weighted by a power of the client's loss at the broadcast model.
 
+    The paper's clients send Δ_k = F_k^q Δw_k and h_k. Here F_k^q, which leaves the range of float32 for large q, is
+    sent beside Δw_k and h_k / F_k^q, and weighs them in the server's means.
+
     Attributes:
         q: q ≥ 0 of the objective Σ F_k^(q+1) / (q + 1); the larger, the more clients with high losses weigh.
     """
 
     q: Annotated[float, Ge(0)]
 
-    sends: ClassVar[frozenset[str]] = frozenset({STEP, CURVATURE})
+    sends: ClassVar[frozenset[str]] = frozenset({STEP, CURVATURE, POWER})
     measures_initial_loss: ClassVar[bool] = True
 
     def finish(
         self, model: torch.Tensor, received: Vectors, memory: Vectors, constants: Vectors, client: ClientInfo
     ) -> tuple[Vectors, Vectors]:
-        # Δ_k = F_k^q Δw_k;  h_k = q F_k^(q−1) ‖Δw_k‖² + L F_k^q, with Δw_k = L (w − y_k) and L = 1/η
+        # Δw_k = L (w − y_k);  h_k / F_k^q = q ‖Δw_k‖² / F_k + L, with L = 1/η
         assert client.initial_loss is not None
         loss, lipschitz = client.initial_loss + LOSS_FLOOR, 1 / client.lr
         step = displacement(received[MODEL], model, client.trainable)
-        moved, power = step[..., : client.trainable], loss**self.q
+        moved = step[..., : client.trainable]
         moved *= lipschitz
         squared = torch.linalg.vector_norm(moved, dim=-1, keepdim=True).square()
-        moved *= power.to(moved)
-        curvature = self.q * loss ** (self.q - 1) * squared + lipschitz * power
-        return {STEP: step, CURVATURE: curvature.to(model)}, {}
+        return {STEP: step, CURVATURE: self.q * squared / loss + lipschitz, POWER: loss**self.q}, {}
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class QFFLServer(ServerHalf):
-    """w ← w − Σ Δ_k / Σ h_k, without weights; for q = 0 that is the plain mean of the clients' models."""
+    """w ← w − Σ Δ_k / Σ h_k; for q = 0 that is the plain mean of the clients' models.
+
+    Float buffers are averaged with the same weights F_k^q.
+    """
 
     @property
     def needs(self) -> frozenset[str]:
-        return frozenset({STEP, CURVATURE})
+        return frozenset({STEP, CURVATURE, POWER})
 
     def weights(self, state: ServerState, senders: Senders) -> torch.Tensor:
-        return uniform(senders)
+        return senders.reports[POWER]
 
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
+        # Σ Δ_k / Σ h_k = Σ F_k^q Δw_k / Σ F_k^q (h_k / F_k^q)
         trainable, step = round.layout.trainable, update.mean[STEP]
         step[:trainable] /= update.mean[CURVATURE]
         return ServerState(displacement(state.model, step, trainable), state.slots), {}

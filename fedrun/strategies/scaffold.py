@@ -86,6 +86,10 @@ class ScaffoldServer(ServerHalf):
     def broadcasts(self) -> frozenset[str]:
         return frozenset({CONTROL})
 
+    @property
+    def maintains(self) -> frozenset[str]:
+        return frozenset({CONTROL})
+
     def init(self, model: torch.Tensor, layout: Layout, clients: int) -> ServerState:
         return ServerState(model, {CONTROL: model.new_zeros(layout.trainable)})
 

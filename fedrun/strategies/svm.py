@@ -97,22 +97,32 @@ def fit(
         penalty: libsvm's C > 0.
         tolerance: libsvm's stopping tolerance.
         max_iterations: SMO iterations per binary problem; −1 for no limit.
+
+    Raises:
+        ValueError: kernel values or coefficients are not finite.
     """
+    from sklearn.exceptions import ConvergenceWarning
     from sklearn.svm import SVC
 
-    def solve(gram: torch.Tensor, labels: np.ndarray) -> SVC:
-        svm = SVC(kernel="precomputed", C=penalty, tol=tolerance, max_iter=max_iterations)
-        return svm.fit(gram.numpy(), labels)
+    early_stops: list[bool] = []
 
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    def solve(gram: torch.Tensor, labels: np.ndarray) -> SVC:
+        if not gram.isfinite().all():
+            raise ValueError("kernel values are not finite")
+        svm = SVC(kernel="precomputed", C=penalty, tol=tolerance, max_iter=max_iterations)
+        svm.fit(gram.numpy(), labels)
+        early_stops.append(svm.fit_status_ == 1)
+        return svm
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
         if multiclass == "ovr":
             dual, norms = _against_the_rest(samples, kernel, solve)
             support = dual.diagonal(dim1=0, dim2=1).T != 0
         else:
             dual, norms = (_one_against_one if len(samples) < PAIRWISE else _pair_by_pair)(samples, kernel, solve)
             support = (dual != 0).any(dim=1)
-    return FittedSVM(multiclass, samples.transpose(0, 1), dual, support, norms, bool(caught))
+    return FittedSVM(multiclass, samples.transpose(0, 1), dual, support, norms, any(early_stops))
 
 
 def gram_matrix(kernel: Kernel, rows: torch.Tensor) -> torch.Tensor:

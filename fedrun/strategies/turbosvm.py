@@ -14,7 +14,7 @@ import torch
 from annotated_types import Ge, Gt, Le
 from pydantic.dataclasses import dataclass
 
-from fedrun.errors import InputError
+from fedrun.errors import InputError, RunError
 from fedrun.randomness import generator
 from fedrun.recipe import STRICT
 from fedrun.strategies.base import MODEL, CohortUpdate, Round, Rows
@@ -103,7 +103,13 @@ class TurboSVM(HeadRefinement):
         uploads = round.layout.head_rows(update.rows, self.with_bias).double().cpu()[:, chosen]  # e [M, chosen, d]
         kernel = Kernel(self.kernel, self.gamma, self.coef0, self.degree)
         penalty = self.penalty(round.index, round.total)
-        svm = fit(uploads, kernel, self.multiclass, penalty, self.tolerance, self.max_iterations)
+        try:
+            svm = fit(uploads, kernel, self.multiclass, penalty, self.tolerance, self.max_iterations)
+        except ValueError as error:
+            raise RunError(
+                f"round {round.index + 1}: no SVM can be fitted to the clients' class embeddings "
+                f"({str(error).splitlines()[0]}): local training diverged; a smaller local.lr is the usual cure"
+            ) from None
         how = {"svm_penalty": penalty, "svm_stopped_early": float(svm.early_stops)}
         metrics = support_metrics(svm, chosen) | how
         if self.selective:

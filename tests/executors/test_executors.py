@@ -315,6 +315,14 @@ def test_vectorized_refuses_layers_by_name_and_falls_back(make_experiment, layer
     assert re.search(rf"hardware\.executor=vectorized does not support .* {name} .*; using .*in_process", caplog.text)
 
 
+def test_a_head_for_another_number_of_classes_is_refused(make_experiment):
+    def network(spec):
+        return nn.Sequential(OrderedDict(encoder=nn.Flatten(), head=nn.Linear(16, spec.classes + 1)))
+
+    with pytest.raises(InputError, match=r"its head tells 4 classes apart, the dataset has 3; allowed: as many"):
+        Simulation(make_experiment(network=network))
+
+
 # --- uploads that are not finite -------------------------------------------------------------------------------------
 
 

@@ -56,6 +56,23 @@ def test_other_layers_are_left_to_vmap(layer):
     assert StackedPerceptron.of(nn.Sequential(layer, nn.Linear(6, 3))) is None
 
 
+def test_a_layer_that_is_used_twice():
+    """An activation is part of the chain each time; a linear layer, whose gradient would be a sum, is left to vmap."""
+    torch.manual_seed(0)
+    relu, linear = nn.ReLU(), nn.Linear(6, 6)
+    network = nn.Sequential(nn.Linear(6, 6), relu, nn.Linear(6, 3), relu)
+    stacked, x = StackedPerceptron.of(network), torch.randn(1, 5, 6)
+    assert stacked is not None
+    tensors = {name: tensor[None] for name, tensor in network.named_parameters()}
+    torch.testing.assert_close(stacked.forward(tensors, x, nothing_dropped)[0][0], network(x[0]))
+    assert StackedPerceptron.of(nn.Sequential(linear, relu, linear)) is None
+
+
+def test_what_changes_activations_in_place_is_left_to_vmap():
+    assert StackedPerceptron.of(nn.Sequential(nn.Linear(6, 6), nn.LeakyReLU(inplace=True), nn.Linear(6, 3))) is None
+    assert StackedPerceptron.of(nn.Sequential(nn.Linear(6, 6), nn.ReLU(inplace=True), nn.Linear(6, 3))) is not None
+
+
 @pytest.mark.parametrize(("room", "together"), [(2**30, 128), (8 * 4 * 51 * 3, 3), (1, 1)])
 def test_groups_are_as_large_as_memory_allows(make_experiment, monkeypatch, room, together):
     """A model of 51 numbers (16 x 3 weights, 3 biases): eight vectors of it are 1 632 bytes."""

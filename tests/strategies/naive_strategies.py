@@ -226,7 +226,7 @@ class NaiveQFFL(NaiveLocal):
 
     def round(self, index: int, cohort: list[int]) -> None:
         w, lipschitz = parameters(self.network), 1 / self.rate(index)
-        networks, steps, curvature = [], [], 0.0
+        networks, powers, steps, curvature = [], [], [], 0.0
         for client in cohort:
             inputs, labels = self.data[client]
             with torch.no_grad():
@@ -234,9 +234,10 @@ class NaiveQFFL(NaiveLocal):
             networks.append(self.train(client, index)[0])
             move = {name: lipschitz * (w[name] - y) for name, y in parameters(networks[-1]).items()}
             squared = sum((each**2).sum().item() for each in move.values())
+            powers.append(loss**self.q)
             steps.append({name: loss**self.q * move[name] for name in w})
             curvature += self.q * loss ** (self.q - 1) * squared + lipschitz * loss**self.q
-        self.load_buffers(weighted_mean(networks, [1.0] * len(networks)))
+        self.load_buffers(weighted_mean(networks, powers))
         self.set_parameters({name: w[name] - sum(step[name] for step in steps) / curvature for name in w})
 
 

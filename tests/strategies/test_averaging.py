@@ -358,3 +358,24 @@ def test_scaffolds_first_round_is_fedavgs_plain_mean(make_experiment):
     scaffold = replace(uniform, strategy=SCAFFOLD)
     torch.testing.assert_close(final_model(scaffold, 1), final_model(uniform, 1), rtol=1e-6, atol=1e-7)
     assert not torch.allclose(final_model(scaffold, 2), final_model(uniform, 2), atol=1e-4)
+
+
+def frozen(spec):
+    """A network whose first layer is not trained."""
+    encoder = nn.Sequential(nn.Flatten(), nn.Linear(16, 6), nn.ReLU(), nn.Linear(6, 5), nn.ReLU())
+    encoder[1].requires_grad_(False)
+    return nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(5, spec.classes)))
+
+
+@pytest.mark.parametrize("executor", ["in_process", "vectorized"])
+@pytest.mark.parametrize("local", [{}, {"momentum": 0.9, "weight_decay": 0.1}])
+def test_frozen_parameters_stay(make_experiment, local, executor):
+    simulation = Simulation(
+        make_experiment(network=frozen, local=local, clients_per_round=COHORT, hardware={"executor": executor})
+    )
+    before = simulation.initial().server.model
+    naive = NaiveFedAvg(network_of(simulation, frozen), data_of(simulation), NaiveClients(**local), 0)
+    assert_equal_after(simulation, naive)
+    trainable = simulation.network.layout.trainable
+    assert trainable == 6 * 5 + 5 + 5 * 3 + 3
+    torch.testing.assert_close(simulation.network.vector[trainable:], before[trainable:], rtol=1e-6, atol=0)

@@ -9,11 +9,13 @@ from fedrun.config import build_experiment, compose, option
 from fedrun.errors import InputError
 from fedrun.experiment import Strategy
 from fedrun.simulation import Simulation
+from fedrun.strategies.base import ServerHalf
 from fedrun.strategies.fedaws import FedAwS, positive_cosines
+from fedrun.strategies.head_refinement import HeadRefinement
 
 from .naive_averaging import NaiveClients
 from .naive_strategies import NaiveFedAwS
-from .test_averaging import COHORT, FEDAVG, NETWORKS, SGD, assert_equal_after, batch_norm, data_of, network_of
+from .test_averaging import COHORT, FEDAVG, NETWORKS, SGD, assert_equal_after, batch_norm, data_of, mlp, network_of
 
 
 def fedaws(base=FEDAVG, bias="coordinate", eps=1e-5) -> FedAwS:
@@ -60,6 +62,27 @@ def test_the_encoder_is_the_bases(make_experiment):
     assert torch.equal(ended["base"].model[: head.start], ended["both"].model[: head.start])
     assert not torch.equal(ended["base"].model[head], ended["both"].model[head])
     assert ended["both"].slots.keys() == ended["base"].slots.keys() | {"fedaws/m", "fedaws/v", "fedaws/step"}
+
+
+def test_it_leaves_everything_else_to_its_base():
+    """Whatever a server half may say of itself is said by the base, but for what a head refinement is about."""
+    own = {"init", "aggregate", "check", "mean_model", "changes_heads"}
+    hooks = {name for name in vars(ServerHalf) if not name.startswith("_")} - own
+    assert {"needs", "fusion", "steps", "weights", "check_cohort"} <= hooks
+    assert hooks <= vars(HeadRefinement).keys()
+
+
+def test_idle_clients_train_for_a_base_that_wants_them(make_experiment):
+    base = option("strategy/server", "fedumf", alpha=0.5)
+    found = []
+    for server in (base, fedaws(base)):
+        strategy = Strategy(client=SGD, server=server)
+        simulation = Simulation(make_experiment(network=mlp, strategy=strategy, clients_per_round=2, rounds=3))
+        state = simulation.initial()
+        for _ in range(3):
+            state, _ = simulation.advance(state)
+        found.append((state.totals, state.memory.held.keys()))
+    assert found[0] == found[1]
 
 
 def test_it_cannot_be_its_own_base():

@@ -113,6 +113,15 @@ def test_what_clients_remember_of_the_round_that_infers(make_experiment):
     assert len(simulation.initial().memory.held) == 0
 
 
+def test_clients_of_the_last_stage_remember_nothing(make_experiment):
+    """Not even zeros under the names that the first stage's client half has."""
+    strategy = replace(fedconcat("random_inputs", rounds=2, clusters=3), client=option("strategy/client", "moon"))
+    experiment = make_experiment(network=mlp, strategy=strategy, clients_per_round=6, rounds=4)
+    simulation = Simulation(experiment)
+    names = [after(simulation, rounds).memory.names for rounds in (1, 4)]
+    assert names == [("previous",), ()]
+
+
 # --- a naive FedConcat -----------------------------------------------------------------------------------------------
 
 

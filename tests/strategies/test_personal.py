@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from fedrun.config import build_experiment, compose
+from fedrun.errors import RunError
 from fedrun.randomness import generator
 from fedrun.selection import select
 from fedrun.simulation import Simulation
@@ -71,6 +72,23 @@ def test_dittos_own_models(make_experiment, setting):
     assert state.totals.client_samples == 2 * sum(
         len(data[client][1]) for index in range(4) for client in select(0, index, 6, COHORT).tolist()
     )
+
+
+def test_own_models_that_diverge_are_left_out_with_their_clients(make_experiment, setting):
+    """Each step multiplies an own model's distance from the global one by 1 - 0.1 * 1000 = -99."""
+    ditto = strategy("strategy=ditto", "strategy.client.strength=1000")
+    simulation = Simulation(make_experiment(strategy=ditto, local={"epochs": 30}, **setting))
+    with pytest.raises(RunError, match=r"round 1: no client's upload was finite"):
+        simulation.advance(simulation.initial())
+
+
+def test_own_models_are_tested_in_float32(make_experiment, setting, default_experiment):
+    found = []
+    for precision in ("float32", "bfloat16"):
+        evaluation = replace(default_experiment.evaluation, precision=precision)
+        simulation = Simulation(make_experiment(strategy=strategy("strategy=solo"), evaluation=evaluation, **setting))
+        found.append(simulation.test(simulation.advance(simulation.initial())[0]))
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("executor", ["in_process", "vectorized"])

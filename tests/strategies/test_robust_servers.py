@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fedrun.config import option
-from fedrun.errors import RunError
+from fedrun.errors import InputError, RunError
 from fedrun.experiment import Strategy
 from fedrun.simulation import Simulation
 from fedrun.strategies.base import ServerHalf, ServerState
@@ -94,6 +94,12 @@ def test_krum_needs_enough_uploads(clients, settings, least):
     half = server("krum", byzantine=settings[0], keep=settings[1])
     with pytest.raises(RunError, match=rf"round 1: Krum .* needs at least {least} uploads, but there are {clients}"):
         aggregate(half, 0.0, [1.0] * clients)
+
+
+def test_a_cohort_that_is_too_small_for_krum_is_refused_before_anything_is_trained(make_experiment):
+    experiment = make_experiment(strategy=Strategy(client=SGD, server=server("krum", byzantine=1)), clients_per_round=4)
+    with pytest.raises(InputError, match=r"clients_per_round: Krum .* needs at least 5 uploads, but a round has 4 cl"):
+        Simulation(experiment)
 
 
 def entrywise(function) -> object:

@@ -13,7 +13,7 @@ from sklearn.svm import SVC
 from torch import nn
 
 from fedrun.config import build_experiment, compose, option
-from fedrun.errors import InputError
+from fedrun.errors import InputError, RunError
 from fedrun.parameters import Layout, layout_of
 from fedrun.strategies import svm
 from fedrun.strategies.base import MODEL, CohortUpdate, Round, ServerState
@@ -257,6 +257,15 @@ def test_with_both_steps_off_it_is_the_base():
     strategy = turbosvm(selective=False, spread_out=False)
     state, _ = strategy.aggregate(strategy.init(cohorts.initial(), cohorts.layout, 4), update, cohorts.round(0))
     assert torch.equal(state.model, update.mean[MODEL])
+
+
+def test_embeddings_that_have_diverged_end_the_run():
+    """Their products leave the range of float64, though they are within that of float32."""
+    cohorts = Cohorts(3, 2, 4, seed=8)
+    strategy = turbosvm(kernel="poly", degree=9)
+    update = update_of(1e35 * cohorts.models(), cohorts.samples, cohorts.layout)
+    with pytest.raises(RunError, match=r"round 1: no SVM can be fitted .* a smaller local\.lr is the usual cure"):
+        strategy.aggregate(strategy.init(cohorts.initial(), cohorts.layout, 4), update, cohorts.round(0))
 
 
 def test_the_state_before_is_left_alone():
