@@ -27,8 +27,8 @@ class Hardware:
         device: ``cpu``, ``cuda`` or ``cuda:N``.
         executor: ``in_process``: clients one after the other; ``vectorized``: side by side, for models without batch
             normalisation, recurrence and (but in perceptrons on a CPU in float32) dropout (others are trained in
-            process, with a warning); ``auto``: each in two of the first four rounds, then the faster one; in process where the other
-            cannot work. The clock decides, so that a repeated run may differ by rounding.
+            process, with a warning); ``auto``: each in two of the first four rounds, then the faster one; in process
+            where the other cannot work. The clock decides, so that a repeated run may differ by rounding.
         threads: CPU threads of PyTorch, at most 1024; None: all cores, shared evenly among a sweep's parallel jobs.
         deterministic: on a GPU, use deterministic kernels only, so that a repeated run is identical.
         client_memory_gb: main memory for what clients remember between rounds, GiB; the rest is memory-mapped in the
