@@ -164,7 +164,7 @@ def show(ended: Sequence[Outcome], folder: Path) -> None:
     """Print the table of a sweep's complete runs and the path of their plot, and name the failed jobs."""
     from rich.console import Console
 
-    from fedrun.report.sweep import sweep_table
+    from fedrun.report import sweep
     from fedrun.tuning import suggestions
 
     runs = {outcome.summary["folder"]: outcome.summary for outcome in ended if outcome.summary is not None}
@@ -176,7 +176,7 @@ def show(ended: Sequence[Outcome], folder: Path) -> None:
         print(f"fedrun: {len(failed)} of {len(ended)} jobs failed", file=sys.stderr, flush=True)
     if completed:
         print(flush=True)
-        Console().print(sweep_table(completed))
+        sweep.show(sweep.sweep_table(completed), Console())
         plot(completed, folder / CURVES)
         print(f"\ncurves  {folder / CURVES}")
     for recipe in suggestions(folder):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rich import box
-from rich.console import Group
+from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
@@ -22,6 +22,9 @@ Summary = Mapping[str, Any]
 """The content of a complete run's ``summary.json``."""
 
 METRICS = ("accuracy", "f1", "mcc")
+
+UNFOLDED = 10_000
+"""Columns into which any table fits."""
 
 NOTE = "{} metrics after the last round, in percent; mean ± std over seeds (ddof 0)."
 
@@ -51,6 +54,15 @@ def sweep_table(summaries: Sequence[Summary]) -> Group:
     for row in cells.rows:
         table.add_row(*map(Text, row))
     return Group(table, Text(), Text(cells.note))
+
+
+def show(table: Group, console: Console) -> None:
+    """Print a table: on a terminal folded to its width, in files and pipes as wide as it is."""
+    if not console.is_terminal:
+        console.width = max(
+            console.width, console.measure(table, options=console.options.update(width=UNFOLDED)).maximum
+        )
+    console.print(table)
 
 
 def tabulate(summaries: Sequence[Summary]) -> Cells:

@@ -1,8 +1,9 @@
 import io
 
+import pytest
 from rich.console import Console
 
-from fedrun.report.sweep import labels, mean_and_std, sweep_table, tabulate
+from fedrun.report.sweep import labels, mean_and_std, show, sweep_table, tabulate
 
 
 def summary(strategy, seed, accuracy, hits, overrides=(), config_hash="0f3a", dataset="femnist"):
@@ -40,6 +41,16 @@ def test_two_strategies_at_80_columns():
         "",
         "Test metrics after the last round, in percent; mean ± std over seeds (ddof 0).",
     ]
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_in_a_file_nothing_is_folded(terminal):
+    long = "model.hidden=" + 60 * "1"
+    runs = [summary("fedavg", 0, 0.5, {}), summary("fedavg", 0, 0.5, {}, [long], "1f2e")]
+    console = Console(width=80, file=io.StringIO(), force_terminal=terminal, color_system=None)
+    show(sweep_table(runs), console)
+    written = console.file.getvalue().splitlines()
+    assert any(long in line for line in written) != terminal
 
 
 def label(*runs):
