@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from annotated_types import Ge, Gt, Le, Lt
+from annotated_types import Ge, Gt, Le, Lt, MinLen
 
 NAMES = {int: "an integer", float: "a finite number", str: "a text", bool: "true or false", NoneType: "null"}
 
@@ -40,6 +40,8 @@ def _bound(constraint: Any) -> str:
             return f"at most {most}"
         case Lt(most):
             return f"below {most}"
+        case MinLen(least):
+            return f"at least {least} of them"
     return ""
 
 

@@ -42,7 +42,12 @@ def explain(error: Exception, arguments: Sequence[str], config_dir: Path | None 
     if repeated := re.search(
         r"(?:Multiple values for )?(?P<group>\S+)(?:\. To override| appears more than once)", text
     ):
-        return f"{repeated['group']}: is there already; choose one option as {repeated['group']}=OPTION, without +"
+        group = repeated["group"]
+        added = next((argument for argument in arguments if argument.startswith("+")), f"{group}=OPTION")
+        chosen = added.lstrip("+").partition("=")[0]
+        if group.startswith(f"{chosen}/"):  # what the option that was added has in its own defaults
+            group = chosen
+        return f"{group}: is there already; choose one option as {group}=OPTION, without +"
     if wrong := next((argument for argument in arguments if _names_no_option(argument, folder)), None):
         group = wrong.lstrip("~").partition("=")[0]
         return f"{wrong}: names no option; allowed: {group}=OPTION, one of {', '.join(options(group, folder))}"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fedrun.grids import Grid, Job, values
 from fedrun.report import wording
-from fedrun.report.quantities import is_loss
+from fedrun.report.wording import is_loss
 from fedrun.sweep import Outcome
 
 RECIPES = "recipes"

@@ -66,10 +66,11 @@ def test_two_stages():
     assert math.isnan(found[1].scores["local.lr=1.0",])
 
 
-def test_the_less_the_better_of_a_loss():
+@pytest.mark.parametrize("metric", ["validation/loss", "clients/loss_mean"])
+def test_the_less_the_better_of_a_loss(metric):
     (arm,) = arms([["seed=0"]])
     tried = trials([arm], STAGES[0], lambda job, key: True)
-    settle(tried, [outcome(None, **{"validation/loss": loss}) for loss in (0.4, 2.0)], "validation/loss")
+    settle(tried, [outcome(None, **{metric: loss}) for loss in (0.4, 2.0)], metric)
     assert arm.chosen == ("local.lr=0.1",)
 
 

@@ -60,7 +60,12 @@ class Cifar(TorchvisionFiles, ColourImages):
 
     @property
     def files(self) -> tuple[str, ...]:
-        return (*self.train_files, *self.test_files, self.names_file)
+        return self.every_file()
+
+    @classmethod
+    def every_file(cls) -> tuple[str, ...]:
+        """The names of the files that are read."""
+        return (*cls.train_files, *cls.test_files, cls.names_file)
 
     def find(self, file: str) -> Path | None:
         path = self.folder / file

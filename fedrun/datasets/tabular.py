@@ -60,6 +60,10 @@ class Tabular(DatasetRecipe):
         """
         path = Path(self.file).expanduser()
         table = read_table(path)
+        if twice := [column for column in table.column_names if table.column_names.count(column) > 1]:
+            raise InputError(
+                f"{path} has {table.column_names.count(twice[0])} columns named {twice[0]!r}; allowed: one"
+            )
         special = [column for column in (self.label, self.client, self.split) if column is not None]
         for column in special:
             if table.column_names.count(column) != 1:
@@ -86,7 +90,11 @@ class Tabular(DatasetRecipe):
             torch.from_numpy(offsets),
             int((present < len(client_names)).sum()),
         )
-        stored, labels = inputs[order].astype(np.float32), targets[order]
+        with np.errstate(over="ignore"):
+            stored, labels = inputs[order].astype(np.float32), targets[order]
+        if not np.isfinite(stored).all():
+            column = names[int(np.argmin(np.isfinite(stored).all(0)))]
+            raise InputError(f"{path}: column {column} has numbers beyond float32; set dataset.standardise=true")
         return Dataset(
             spec=self.spec,
             encoding=Scaled(divisor=1.0),

@@ -9,6 +9,9 @@ from pathlib import Path
 from fedrun.errors import InputError
 from fedrun.fetching.download import get_json
 
+CACHE = ".fedrun-cache"
+"""Folder beside data in which loaders keep what they have made of them."""
+
 HUB = "https://huggingface.co"
 
 
@@ -44,6 +47,7 @@ class Entry:
         megabytes: size of the download; None where it is not known.
         wants: patterns of files below ``data_dir``; the dataset is there when each is matched.
         downloads: what to fetch; given another base address, or None.
+        also: patterns of further files that belong to it, where they are.
     """
 
     what: str
@@ -51,6 +55,13 @@ class Entry:
     megabytes: int | None
     wants: tuple[str, ...]
     downloads: Callable[[str | None], tuple[Download, ...]]
+    also: tuple[str, ...] = ()
+
+    def files(self, folder: Path) -> list[Path]:
+        """All of its files in a folder in which they lie as below ``data_dir``, without caches."""
+        patterns = (*self.wants, *self.also)
+        found = {path for pattern in patterns for path in folder.glob(pattern) if path.is_file()}
+        return sorted(path for path in found if CACHE not in path.parts)
 
     def missing(self, data_dir: Path) -> list[str]:
         """The patterns that no file matches."""
@@ -72,9 +83,7 @@ def published(*downloads: Download) -> Callable[[str | None], tuple[Download, ..
 
 
 def on_hub(repository: str, name: str) -> Callable[[str | None], tuple[Download, ...]]:
-    """The Parquet files of a dataset on the Hugging Face hub, as its converter publishes them: ``test`` goes to
-    ``<name>/test``, every other split to ``<name>/train``.
-    """
+    """The Parquet files of a dataset on the Hugging Face hub, as its converter publishes them."""
 
     def at(base: str | None) -> tuple[Download, ...]:
         address = f"{(base or HUB).rstrip('/')}/api/datasets/{repository}/parquet"
@@ -89,16 +98,22 @@ def on_hub(repository: str, name: str) -> Callable[[str | None], tuple[Download,
         if not files or not all(isinstance(url, str) and str(split).isidentifier() for split, _, url in files):
             raise InputError(f"{address} does not list Parquet files by split")
         return tuple(
-            Download((url,), f"{name}/{'test' if split == 'test' else 'train'}/{split}-{number:04d}.parquet")
-            for split, number, url in files
+            Download((url,), place_of_table(name, f"{split}-{number:04d}.parquet")) for split, number, url in files
         )
 
     return at
 
 
+def place_of_table(name: str, file: str) -> str:
+    """Where one of those files lies: those of the split ``test`` in ``<name>/test``, all others in ``<name>/train``."""
+    return f"{name}/{'test' if file.partition('-')[0] == 'test' else 'train'}/{file}"
+
+
 def catalogue() -> dict[str, Entry]:
     """All entries by name; addresses and checksums are those of the installed torchvision where it has them."""
     from torchvision import datasets
+
+    from fedrun.datasets.cifar import Cifar10, Cifar100
 
     def idx(kind: type[datasets.MNIST], folder: str) -> Callable[[str | None], tuple[Download, ...]]:
         return published(
@@ -131,14 +146,15 @@ def catalogue() -> dict[str, Entry]:
             "clothes", "MIT", 31, idx_files("FashionMNIST"), idx(datasets.FashionMNIST, "FashionMNIST")
         ),
         "emnist": Entry(
-            "digits and letters", "not stated", 562, ("EMNIST/raw/emnist-byclass-*-ubyte*",), published(emnist)
+            "digits and letters", "not stated", 562, ("EMNIST/raw/emnist-byclass-*-ubyte*",), published(emnist),
+            also=("EMNIST/raw/*",),
         ),
         "cifar10": Entry(
-            "photographs", "not stated", 171, ("cifar-10-batches-py/data_batch_5", "cifar-10-batches-py/test_batch"),
+            "photographs", "not stated", 171, tuple(f"{Cifar10.unpacked}/{file}" for file in Cifar10.every_file()),
             cifar(datasets.CIFAR10),
         ),
         "cifar100": Entry(
-            "photographs", "not stated", 170, ("cifar-100-python/train", "cifar-100-python/test"),
+            "photographs", "not stated", 170, tuple(f"{Cifar100.unpacked}/{file}" for file in Cifar100.every_file()),
             cifar(datasets.CIFAR100),
         ),
         "svhn": Entry(
@@ -148,21 +164,22 @@ def catalogue() -> dict[str, Entry]:
         "tinyimagenet": Entry(
             "photographs", "ImageNet's terms", 248,
             ("tiny-imagenet-200/train/*/images/*.JPEG", "tiny-imagenet-200/val/val_annotations.txt"),
-            published(imagenet),
+            published(imagenet), also=("tiny-imagenet-200/**/*",),
         ),
         "femnist": Entry(
             "digits and letters by writer", leaf, None, ("femnist/train/*",),
-            on_hub("flwrlabs/femnist", "femnist"),
+            on_hub("flwrlabs/femnist", "femnist"), also=("femnist/**/*",),
         ),
         "shakespeare": Entry(
             "plays by role", leaf, None, ("shakespeare/train/*",),
-            on_hub("flwrlabs/shakespeare", "shakespeare"),
+            on_hub("flwrlabs/shakespeare", "shakespeare"), also=("shakespeare/**/*",),
         ),
         "celeba": Entry(
             "faces by celebrity", "non-commercial research", None, ("celeba/train/*",),
-            on_hub("flwrlabs/celeba", "celeba"),
+            on_hub("flwrlabs/celeba", "celeba"), also=("celeba/**/*",),
         ),
-        "sent140": Entry("tweets by author", "not stated", 81, ("sent140/train/*",), published(tweets)),
+        "sent140": Entry("tweets by author", "not stated", 81, ("sent140/train/*",), published(tweets),
+                         also=("sent140/**/*",)),
         "glove": Entry(
             "word vectors, for sent140", "PDDL 1.0", 1500, ("glove/glove.twitter.27B.200d.txt",), published(glove)
         ),

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fedrun.datasets.cache import locked
 from fedrun.errors import InputError
-from fedrun.fetching.catalogue import Download, Entry
+from fedrun.fetching.catalogue import Download, Entry, place_of_table
 from fedrun.fetching.download import Progress, Unreachable, download, verified
 from fedrun.fetching.unpack import unpack
 
@@ -65,11 +65,11 @@ def take(name: str, entry: Entry, data_dir: Path, source: Path, base: str | None
     aside = data_dir / ASIDE / name
     with _alone(aside):
         if source.is_dir() and not entry.missing(source):
-            for path in sorted({path for pattern in entry.wants for path in source.glob(pattern) if path.is_file()}):
+            for path in entry.files(source):
                 _copy(path, data_dir / path.relative_to(source), aside)
         elif tables := sorted(source.glob("*.parquet")) if source.is_dir() else []:
             for path in tables:
-                _copy(path, data_dir / name / "train" / path.name, aside)
+                _copy(path, data_dir / place_of_table(name, path.name), aside)
         else:
             for item in entry.downloads(base):
                 path = source if source.is_file() else source / item.file

@@ -33,7 +33,7 @@ def measured(settings: Sequence[Setting], metrics: Sequence[str], targets: Seque
     runs = [run for setting in settings for run in setting.complete]
     return [
         *(Quantity("final", key) for key in metrics),
-        *(Quantity("best", key) for key in metrics if not key.startswith(quantities.TRAINING)),
+        *(Quantity("best", key) for key in metrics if quantities.has_best(key)),
         *quantities.targets(runs, targets),
         *quantities.costs(runs),
     ]

@@ -264,7 +264,7 @@ def plot_metric(runs: Mapping[str, Seeds], path: Path, key: str, against: Agains
     for number, (label, found) in enumerate(curves.items()):
         draw(axes, found, key, label, look_of(number), alone=len(curves) == 1)
     title = f"{wording.name(key)} (%)" if wording.is_share(key) else wording.name(key)
-    finish(axes, remarked(title, curves.values()), AXES[against], logarithmic=key.endswith("loss"))
+    finish(axes, remarked(title, curves.values()), AXES[against], logarithmic=wording.is_loss(key))
     mark_targets(axes, targets)
     if len(curves) > 1:
         axes.legend(frameon=False, fontsize=9)
@@ -316,7 +316,7 @@ def plot_panels(
             axes,
             remarked(f"{heading} (%)" if wording.is_share(key) else heading, lines.values()),
             AXES[against],
-            logarithmic=key.endswith("loss"),
+            logarithmic=wording.is_loss(key),
         )
         named.update(dict(zip(*axes.get_legend_handles_labels()[::-1], strict=True)))
     for axes in grid[len(curves) :]:

@@ -20,7 +20,7 @@ from fedrun.report.paper_table import available, match
 from fedrun.report.protocol import SCALES, Scale, Where, described, plan, protocols
 from fedrun.report.protocol import load as load_table
 from fedrun.report.runs import Run
-from fedrun.report.settings import leaves, written
+from fedrun.report.settings import leaves, varying, written
 
 Panels = Mapping[str, Mapping[str, Sequence[Run]]]
 """The runs of each line, under the line's name and the panel's title."""
@@ -128,8 +128,24 @@ def of_experiment(figure: Figure, scale: Scale | None, runs: Sequence[Run]) -> t
                 told = {key: written(content, key) for key in content}
                 served.append(({**told, "dataset": run.dataset, "strategy": run.strategy}, [run]))
         if served:
-            return arranged(figure, served), one
+            panels = arranged(figure, served)
+            for lines in panels.values():
+                for line, own in lines.items():
+                    _check_alike(figure, line, own)
+            return panels, one
     return {}, scale
+
+
+def _check_alike(figure: Figure, line: str, runs: Sequence[Run]) -> None:
+    """Refuse to draw runs of several settings as the seeds of one line."""
+    contents = [leaves(run.config) for run in runs]
+    if several := varying(contents):
+        key = several[0]
+        values = " and ".join(dict.fromkeys(written(content, key) for content in contents))
+        raise InputError(
+            f"figure {figure.runs}: the line {line} has runs of several settings, such as {key}={values}; name the "
+            "folders of one"
+        )
 
 
 def arranged(figure: Figure, served: Sequence[tuple[Mapping[str, str], Sequence[Run]]]) -> Panels:

@@ -19,6 +19,9 @@ from fedrun.report.settings import Setting, identity
 from fedrun.report.table import Table, html
 
 FOLDER = Path(__file__).parent / "page"
+WHO_HOLDS = ("dataset.", "partition.", "population.", "validation.")
+"""Sections of the configuration that say who holds which training samples."""
+
 POINTS = 400
 """Most points of a curve on the page."""
 
@@ -64,7 +67,7 @@ def curve_data(settings: Sequence[Setting], metrics: Sequence[str]) -> dict[str,
                 "key": key,
                 "name": wording.name(key),
                 "share": wording.is_share(key),
-                "loss": quantities.is_loss(key),
+                "loss": wording.is_loss(key),
                 "targets": targets if key == quantities.TARGETED else [],
             }
             for key in metrics
@@ -106,7 +109,7 @@ def federations(settings: Sequence[Setting]) -> str:
     """The heat map of every different federation, from the folder of the first run that has one."""
     figures: dict[str, tuple[Path, list[str]]] = {}
     for setting in settings:
-        kept = {key: value for key, value in setting.leaves.items() if key.startswith(("dataset.", "partition."))}
+        kept = {key: value for key, value in setting.leaves.items() if key.startswith(WHO_HOLDS)}
         federation = identity(kept)
         picture = next((path for run in setting.runs if (path := run.folder / "federation.png").is_file()), None)
         if federation in figures:

@@ -237,7 +237,8 @@ def measure(position: int, table: Sequence[Cell], protocol: Protocol, runs: Mapp
         hits = [rounds_needed(run, reading) for run in own]
         reached = [hit for hit in hits if hit is not None]
         mean = statistics.fmean(reached) if len(reached) == len(hits) else None
-        return Ours(describe(hits, max(run.cap for run in own)), mean)
+        censored = [run.cap for run, hit in zip(own, hits, strict=True) if hit is None]
+        return Ours(describe(hits, min(censored, default=0)), mean)
     return value(cell, reading, own)
 
 

@@ -27,8 +27,8 @@ INTERNALS = "server/"
 TRAINING = ("train/", INTERNALS)
 """Metrics whose best value says nothing of the model: they are taken while it changes."""
 
-COUNTS = ("clients/excluded",)
-"""Bookkeeping, of interest only where it is not zero."""
+COUNTS = ("clients/excluded", "clients/untested", "unseen/untested")
+"""Bookkeeping, of interest only where it is not zero; there is no best of it."""
 
 SCREENING = ("accuracy_estimate", "evaluated")
 """What adaptive evaluations tell of their own work: on how many samples, and the accuracy on them if not on all."""
@@ -69,7 +69,7 @@ class Quantity:
             return finite(run.summary["seconds"])
         if self.kind == "best":
             known = [value for value in series(run.rows, self.key) if math.isfinite(value)]
-            return (min if is_loss(self.key) else max)(known) if known else None
+            return (min if wording.is_loss(self.key) else max)(known) if known else None
         return finite(run.rows[-1].get(self.key))
 
 
@@ -142,9 +142,9 @@ def is_internal(key: str) -> bool:
     return key.startswith(INTERNALS) or key.rpartition("/")[2] in SCREENING
 
 
-def is_loss(key: str) -> bool:
-    """Whether less of a metric is better."""
-    return key.rpartition("/")[2].endswith("loss")
+def has_best(key: str) -> bool:
+    """Whether the best value of a metric says something of the model."""
+    return not key.startswith(TRAINING) and key not in COUNTS
 
 
 def finite(value: float | int | None) -> float | None:

@@ -43,6 +43,11 @@ class Run:
         return int(self.config["seed"])
 
     @property
+    def data(self) -> str | None:
+        """The fingerprint of its data; None of a run that is not complete."""
+        return None if self.summary is None else str(self.summary["data"])
+
+    @property
     def complete(self) -> bool:
         return self.summary is not None
 

@@ -14,8 +14,9 @@ from fedrun.report.runs import Run
 Leaves = Mapping[str, Any]
 """A configuration's values under their dotted keys."""
 
-SILENT = frozenset({"data_dir", "train_clients", "miss_probability"})
-"""Keys that are part of a run's identity, but change no number of a report: they do not make a setting of its own."""
+SILENT = frozenset({"data_dir", "vectors", "train_clients", "miss_probability"})
+"""Keys that are part of a run's identity, but change no number of a report: they do not make a setting of its own.
+Where files lie is among them; that they hold the same is told by the data's fingerprint."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def settings(runs: Sequence[Run]) -> tuple[list[Setting], list[str]]:
     """The runs by setting, in the order in which the settings first appear; and a line for every run left out.
 
     Of several runs of one setting with one seed (copies, or the same run under two experiments' names) the first
-    complete one counts.
+    complete one counts; of runs on different data those on the first one's.
     """
     groups: dict[str, dict[int, Run]] = {}
     contents: dict[str, Leaves] = {}
@@ -77,7 +78,10 @@ def settings(runs: Sequence[Run]) -> tuple[list[Setting], list[str]]:
         content = leaves(run.config)
         seeds = groups.setdefault(key := identity(content), {})
         contents[key] = content
-        if run.seed in seeds:
+        first = next(iter(seeds.values()), run)
+        if first.data is not None and run.data is not None and run.data != first.data:
+            problems.append(f"{run.folder}: the same setting as {first.folder}, but on other data; left out")
+        elif run.seed in seeds:
             problems.append(f"{run.folder}: the same setting and seed as {seeds[run.seed].folder}; left out")
         else:
             seeds[run.seed] = run

@@ -14,8 +14,14 @@ NAMES = {
     "gm_appeal": "GM-Appeal",
     "preferred_accuracy": "preferred accuracy",
     "accuracy_mean": "mean accuracy",
+    "loss_mean": "mean loss",
+    "accuracy_of_participants": "accuracy of participants",
+    "accuracy_of_all": "accuracy of all",
 }
 """The part of a metric's key after the slash, as people write it."""
+
+TUNED = "tuned_"
+"""Begins the same part where clients have tuned the model first."""
 
 ABSENT = "-"
 
@@ -23,13 +29,19 @@ ABSENT = "-"
 def name(key: str) -> str:
     """``test/f1`` → ``test F1``."""
     part, _, metric = key.rpartition("/")
-    return " ".join(filter(None, (part, NAMES.get(metric, metric.replace("_", " ")))))
+    plain = metric.removeprefix(TUNED)
+    words = NAMES.get(plain, plain.replace("_", " "))
+    return " ".join(filter(None, (part, words if plain == metric else f"tuned {words}")))
+
+
+def is_loss(key: str) -> bool:
+    """Whether less of a metric is better."""
+    return "loss" in key.rpartition("/")[2].split("_")
 
 
 def is_share(key: str) -> bool:
     """Whether a metric is written in percent: all known ones but losses are."""
-    metric = key.rpartition("/")[2]
-    return metric in NAMES and metric != "loss"
+    return key.rpartition("/")[2].removeprefix(TUNED) in NAMES and not is_loss(key)
 
 
 def value(key: str, number: float | None) -> str:
@@ -85,12 +97,13 @@ def rate(per_second: float) -> str:
 
 def in_order(keys: Iterable[str]) -> list[str]:
     """Known metrics, test, validation and train first, then the rest; unknown ones (counts, times) are left out."""
-    known = [key for key in keys if key.rpartition("/")[2] in NAMES]
+    known = [key for key in keys if key.rpartition("/")[2].removeprefix(TUNED) in NAMES]
     parts = ["test", "validation", "train"]
     metrics = list(NAMES)
 
-    def place(key: str) -> tuple[int, str, int]:
+    def place(key: str) -> tuple[int, str, bool, int]:
         part, _, metric = key.rpartition("/")
-        return (parts.index(part) if part in parts else len(parts), part, metrics.index(metric))
+        plain = metric.removeprefix(TUNED)
+        return (parts.index(part) if part in parts else len(parts), part, plain != metric, metrics.index(plain))
 
     return sorted(known, key=place)

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Annotated
 
 import torch
-from annotated_types import Ge, Gt
+from annotated_types import Ge, Gt, MinLen
 from pydantic.dataclasses import dataclass
+from torch.nn.functional import softplus
 
 from fedrun.randomness import generator
 from fedrun.recipe import STRICT
-from fedrun.strategies.maxfl import nearness
 from fedrun.studies.base import Study
 
 
@@ -35,8 +35,8 @@ class MeanEstimation(Study):
         lr: of a client's single local step, > 0.
     """
 
-    clients: tuple[Annotated[int, Ge(2)], ...]
-    spreads: tuple[Annotated[float, Ge(0)], ...]
+    clients: Annotated[tuple[Annotated[int, Ge(2)], ...], MinLen(1)]
+    spreads: Annotated[tuple[Annotated[float, Ge(0)], ...], MinLen(1)]
     deviation: Annotated[float, Gt(0)]
     draws: Annotated[int, Ge(1)]
     steps: Annotated[int, Ge(1)]
@@ -74,9 +74,11 @@ class MeanEstimation(Study):
     def server_step(self, estimate: torch.Tensor, known: torch.Tensor) -> torch.Tensor:
         """One round of MaxFL with a single local step: estimates ``[draws, 1]``, clients' own ``[draws, clients]``."""
         moved = -self.lr * 2 * (estimate - known)
-        # w ← w + Σ q_k Δ_k / Σ q_k, with q_k at F_k(w) − ρ_k = (w − θ̂_k)²
-        q = nearness((estimate - known) ** 2, torch.zeros_like(known))
-        return estimate + (q * moved).sum(1, keepdim=True) / q.sum(1, keepdim=True)
+        # w ← w + Σ q_k Δ_k / Σ q_k, with q_k = σ(x)(1 − σ(x)) at x = F_k(w) − ρ_k = (w − θ̂_k)²; of its logarithm, as
+        # far from everybody each q_k is too small to be told from 0
+        gap = (estimate - known) ** 2
+        shares = torch.softmax(-softplus(gap) - softplus(-gap), 1)
+        return estimate + (shares * moved).sum(1, keepdim=True)
 
 
 def plot(rows: list[tuple[int, float, float, float]], path: Path) -> None:

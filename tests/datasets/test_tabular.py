@@ -77,7 +77,7 @@ def test_rows_may_belong_to_nobody(tmp_path: Path) -> None:
         ("", "cannot be read"),
         ("client,a,b,label,part\n", "has no rows"),
         (TABLE.replace("label", "class"), "has no single column 'label'; it has client, a, class, b, part"),
-        (TABLE.replace(",b,", ",label,"), "has no single column 'label'"),
+        (TABLE.replace(",b,", ",label,"), "has 2 columns named 'label'; allowed: one"),
         ("client,a,label,part\nx,1,0,train\n", "has 1 feature columns; set dataset.features=1"),
         (TABLE.replace("x,5,1", "x,5,3"), "row 3 has label 3; labels are integers from 0 to 2"),
         (TABLE.replace("x,5,1", "x,5,-1"), "row 3 has label -1"),
@@ -89,11 +89,18 @@ def test_rows_may_belong_to_nobody(tmp_path: Path) -> None:
         (TABLE.replace("y,7", ",7").replace("x", "1").replace("y", "2"), "row 4 has client None"),
         (TABLE.replace("10,test", "10,valid"), "row 2 has part 'valid'; allowed: train, test"),
         (TABLE.replace("train", "test"), "has no row 'train'"),
+        (TABLE.replace(",b,", ",a,"), "has 2 columns named 'a'; allowed: one"),
         (TABLE[:-12], "cannot be read"),
     ],
 )
 def test_tables_that_cannot_be_used_are_refused(tmp_path: Path, text: str, complaint: str) -> None:
     refused(tabular(write(tmp_path, text)), tmp_path, complaint)
+
+
+def test_numbers_beyond_float32_are_refused(tmp_path: Path) -> None:
+    path = write(tmp_path, TABLE.replace("x,5,1", "x,1e39,1"))
+    refused(tabular(path, standardise=False), tmp_path, "column a has numbers beyond float32; set dataset.standardise=")
+    assert tabular(path, standardise=True).load().inputs.isfinite().all()
 
 
 def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:

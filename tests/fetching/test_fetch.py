@@ -161,6 +161,52 @@ def test_from_files_that_are_here(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "cifar-10-python.tar.gz: its md5 is " in capsys.readouterr().err
 
 
+WHOLE = {
+    "femnist": ("femnist/train/a.json", "femnist/test/a.json"),
+    "cifar10": tuple(
+        f"cifar-10-batches-py/{file}"
+        for file in (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch", "batches.meta")
+    ),
+    "cifar100": tuple(f"cifar-100-python/{file}" for file in ("train", "test", "meta")),
+    "tinyimagenet": tuple(
+        f"tiny-imagenet-200/{file}"
+        for file in ("wnids.txt", "train/n1/images/a.JPEG", "val/val_annotations.txt", "val/images/b.JPEG")
+    ),
+    "celeba": ("celeba/train/a.json", "celeba/test/a.json", "celeba/img_align_celeba/1.jpg"),
+    "emnist": ("EMNIST/raw/emnist-byclass-train-images-idx3-ubyte.gz", "EMNIST/raw/emnist-letters-mapping.txt"),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_all_of_a_datasets_files_are_taken(tmp_path: Path, name: str) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    for file in (*WHOLE[name], f"{WHOLE[name][0].partition('/')[0]}/.fedrun-cache/old"):
+        (here / file).parent.mkdir(parents=True, exist_ok=True)
+        (here / file).write_text(file)
+    assert command(name, "--data-dir", there, "--from", here) == 0
+    taken = [str(path.relative_to(there)) for path in there.rglob("*") if path.is_file() and ASIDE not in path.parts]
+    assert sorted(taken) == sorted(WHOLE[name])
+
+
+def test_a_part_of_cifar_is_not_taken_for_the_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "cifar-10-batches-py").mkdir()
+    for file in ("data_batch_5", "test_batch"):
+        (tmp_path / "cifar-10-batches-py" / file).touch()
+    assert command("list", "--data-dir", tmp_path) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("cifar10 ")]
+    assert line.split()[1] == "missing"
+
+
+def test_tables_of_splits_lie_where_the_hubs_do(tmp_path: Path) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    for split in ("train", "valid", "test"):
+        (here / f"{split}-0000.parquet").write_bytes(parquet())
+    assert command("celeba", "--data-dir", tmp_path / "there", "--from", here) == 0
+    taken = [str(path.relative_to(tmp_path / "there/celeba")) for path in (tmp_path / "there").rglob("*.parquet")]
+    assert sorted(taken) == ["test/test-0000.parquet", "train/train-0000.parquet", "train/valid-0000.parquet"]
+
+
 def test_two_commands_take_turns(site: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     site.files["/a.bin"] = b"content"
     entry = Entry("", "", 0, ("a.bin",), published(Download((f"{site.address}/a.bin",), "a.bin")))

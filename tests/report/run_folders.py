@@ -58,6 +58,7 @@ class Folders:
         complete: bool = True,
         config: Mapping[str, Any] | None = None,
         changes: Mapping[str, Any] | None = None,
+        data: str = "0123456789abcdef",
     ) -> Path:
         """A run's folder.
 
@@ -69,6 +70,7 @@ class Folders:
             complete: whether there is a summary.json.
             config: the whole configuration; None: a small one.
             changes: to the configuration, under dotted keys.
+            data: fingerprint of its data.
         """
         node = OmegaConf.create(copy.deepcopy(dict(CONFIG if config is None else config)))
         for key, value in {"seed": seed, **(changes or {})}.items():
@@ -83,7 +85,7 @@ class Folders:
                 "status": "complete",
                 "dataset": dataset,
                 "strategy": strategy,
-                "data": "0123456789abcdef",
+                "data": data,
                 "seconds": 0.5 * (len(content) - 1),
                 "versions": {"fedrun": "0.1.0", "torch": "2.11.0", "commit": "abc123"},
             }

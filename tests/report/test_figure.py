@@ -80,6 +80,14 @@ def test_a_figure_with_a_sweep_of_its_own(folders):
         "alpha=1.0": [0],
     }
     assert arranged(figure, []) == {}
+    repeated = compose(
+        ["experiment=fedumf/figure_alpha", "scale=smoke", "strategy.server.alpha=0.1", "local.lr=0.003"]
+    ).config
+    folders.write(2, rows(0.1, 0.8), strategy="fedumf", config=repeated)
+    with pytest.raises(
+        InputError, match=r"the line alpha=0\.1 has runs of several settings, such as local\.lr=.* and "
+    ):
+        of_experiment(figure, None, find([str(folders.top)]).runs)
 
 
 def test_a_figure_that_does_not_exist():

@@ -118,6 +118,14 @@ def test_speed_ups_and_interpolated_rounds(folders):
     assert by_strategy(speed)["0.1"] == ("3.6", "2.5", "-1.1", "4.9", "not run", "-")
 
 
+def test_a_seed_that_was_given_up_early_says_no_more_than_its_rounds(folders):
+    config = compose([*SMALL, "strategy=fedavg"]).config
+    folders.write(0, rows(0.1, 0.2, 0.3), dataset="femnist", config=config, changes={"rounds": 50})
+    folders.write(1, rows(0.1, 0.9), dataset="femnist", config=config)
+    (table,) = paper_tables("turbosvm/table2", None, found(folders))
+    assert by_strategy(table)["fedavg"] == ("144.4 ± 4.6", ">50", "-")
+
+
 def test_one_client_is_not_mistaken_for_all(folders):
     folders.write(0, rows(0.1), changes={"clients_per_round": 1.0})
     (run,) = found(folders)

@@ -57,6 +57,15 @@ def test_a_search_does_not_tell_of_targets(folders):
         setting.runs[0].check_target(0.7)
 
 
+def test_the_best_of_a_mean_loss_is_the_least(folders):
+    content = [
+        {**row, "clients/loss_mean": loss} for row, loss in zip(rows(0.1, 0.2, 0.3), (2.3, 1.5, 2.0), strict=True)
+    ]
+    folders.write(0, content)
+    assert Measured.of(Quantity("best", "clients/loss_mean"), only_setting(folders)).mean == 1.5
+    assert not quantities.has_best("clients/untested")
+
+
 def test_a_seed_without_a_finite_value_leaves_no_mean(folders):
     folders.write(0, rows(0.2, 0.8))
     folders.write(1, rows(0.2, None))

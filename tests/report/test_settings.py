@@ -18,6 +18,24 @@ def test_runs_that_differ_in_what_changes_no_number_are_one_setting(folders):
     assert differing([setting]) == []
 
 
+def test_word_vectors_may_lie_elsewhere(folders):
+    """Their path follows from data_dir."""
+    for seed, path in enumerate(("data/glove/200d.txt", "/datasets/glove/200d.txt")):
+        folders.write(seed, rows(0.1), changes={"dataset.vectors": path})
+    (setting,), _ = grouped(folders)
+    assert [run.seed for run in setting.runs] == [0, 1]
+
+
+def test_runs_on_other_data_are_no_seeds_of_a_setting(folders):
+    first = folders.write(0, rows(0.1), data="a tenth")
+    other = folders.write(1, rows(0.1), data="the whole")
+    folders.write(2, rows(0.1), complete=False)  # of which it is not known
+    folders.write(3, rows(0.1), data="a tenth")
+    (setting,), problems = grouped(folders)
+    assert [run.seed for run in setting.runs] == [0, 2, 3]
+    assert problems == [f"{other}: the same setting as {first}, but on other data; left out"]
+
+
 def test_settings_are_named_by_what_differs(folders):
     turbosvm = {"strategy.server._target_": "fedrun.strategies.turbosvm.TurboSVM", "strategy.server.lr": 0.01}
     folders.write(0, rows(0.1))

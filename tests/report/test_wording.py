@@ -27,7 +27,31 @@ def test_a_metric_is_written_by_its_kind():
     assert wording.value("server/support_vectors", 12.0) == "12.0000"
 
 
+@pytest.mark.parametrize("key", ["test/loss", "clients/loss_mean", "unseen/tuned_loss_mean", "validation/loss"])
+def test_losses(key):
+    assert wording.is_loss(key)
+    assert not wording.is_share(key)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "clients/gm_appeal",
+        "clients/tuned_gm_appeal",
+        "test/accuracy_of_all",
+        "test/accuracy_of_participants",
+        "test/f1",
+    ],
+)
+def test_shares(key):
+    assert wording.is_share(key)
+    assert not wording.is_loss(key)
+
+
 def test_names():
+    assert wording.name("clients/tuned_gm_appeal") == "clients tuned GM-Appeal"
+    assert wording.name("unseen/tuned_loss_mean") == "unseen tuned mean loss"
+    assert wording.name("test/accuracy_of_all") == "test accuracy of all"
     assert wording.name("test/f1") == "test F1"
     assert wording.name("clients/gm_appeal") == "clients GM-Appeal"
     assert wording.name("accuracy") == "accuracy"
@@ -65,11 +89,14 @@ def test_rates(speed, text):
 
 def test_known_metrics_in_order():
     keys = ["time/round_s", "train/loss", "unseen/accuracy", "test/loss", "clients/gm_appeal", "test/accuracy"]
+    keys += ["clients/tuned_accuracy_mean", "clients/loss_mean"]
     assert wording.in_order(keys) == [
         "test/accuracy",
         "test/loss",
         "train/loss",
         "clients/gm_appeal",
+        "clients/loss_mean",
+        "clients/tuned_accuracy_mean",
         "unseen/accuracy",
     ]
 

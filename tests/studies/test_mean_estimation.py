@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedrun.config import option
+from fedrun.config import build_experiment, compose, option
+from fedrun.errors import InputError
 from fedrun.randomness import generator
 from fedrun.studies.mean_estimation import MeanEstimation
 
@@ -27,6 +28,18 @@ def test_a_server_step_by_hand() -> None:
     expected = (q[0] * 0.2 + q[1] * -0.4) / sum(q)
     step = study().server_step(torch.zeros(1, 1).double(), torch.tensor([[1.0, -2.0]]).double())
     assert step.item() == pytest.approx(expected, rel=1e-12)
+
+
+def test_far_from_everybody_the_nearest_pulls() -> None:
+    """Weights of e^-900 and e^-961 cannot be told from 0, but from each other."""
+    step = study().server_step(torch.zeros(1, 1).double(), torch.tensor([[30.0, -31.0]]).double())
+    assert step.item() == pytest.approx(0.1 * 2 * 30.0, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ["clients", "spreads"])
+def test_an_empty_list_is_refused(name: str) -> None:
+    with pytest.raises(InputError, match=rf"study\.{name}=\[\]: allowed: a list, each item .*, at least 1 of them"):
+        build_experiment(compose(["experiment=maxfl/mean_estimation", f"study.{name}=[]"]).config)
 
 
 @pytest.mark.parametrize("clients", [2, 3])
