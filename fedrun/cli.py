@@ -9,10 +9,13 @@ from __future__ import annotations
 import logging
 import math
 import os
+import re
 import sys
 import traceback
 from argparse import Namespace
 from collections.abc import Sequence
+from importlib.metadata import version
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -40,6 +43,9 @@ def main() -> None:
     if launched():
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # a lost connection is told in one line, not in forty
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises its errors instead of printing them over many lines
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that knows no ± must not end a run
     sys.argv[1:] = options_first(sys.argv[1:])
     if not launched():  # ranks stop together, or not at all: see fedrun.ranks
         heed_termination()
@@ -48,9 +54,14 @@ def main() -> None:
 
 def options_first(arguments: Sequence[str]) -> list[str]:
     """The arguments with ``KEY=VALUE`` behind everything else: argparse takes them in one piece only, and refuses
-    ``fedrun strategy=turbosvm -m seed=0,1``.
+    ``fedrun strategy=turbosvm -m seed=0,1``. A folder stays behind its option, also if its name has an equals sign.
     """
-    return sorted(arguments, key=lambda argument: "=" in argument and not argument.startswith("-"))
+
+    def overrides(number: int) -> bool:
+        names_folder = number > 0 and arguments[number - 1] in ("--config-dir", "-cd")
+        return "=" in arguments[number] and not arguments[number].startswith("-") and not names_folder
+
+    return [arguments[number] for number in sorted(range(len(arguments)), key=overrides)]
 
 
 def _parse(arguments: Sequence[str]) -> Namespace:
@@ -66,7 +77,14 @@ def _parse(arguments: Sequence[str]) -> Namespace:
 
     parser = get_args_parser()
     parser.error = refuse  # type: ignore[method-assign]
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    for option in ("config_name", "config_path", "experimental_rerun"):
+        if getattr(options, option) is not None:
+            raise InputError(
+                f"--{option.replace('_', '-')}: there is one configuration, conf/config.yaml; a run is repeated by its "
+                "overrides, which are in its folder's .hydra/overrides.yaml"
+            )
+    return options
 
 
 def _guarded() -> int:
@@ -78,6 +96,9 @@ def _guarded() -> int:
         from fedrun.config import conf_dir, further_folder
         from fedrun.help import register
 
+        if "--version" in sys.argv[1:]:  # Hydra would tell its own
+            print(f"fedrun {version('fedrun')}")
+            return 0
         options = _parse(sys.argv[1:])
         register(asked=options.help)
         config_dir = None if options.config_dir is None else further_folder(options.config_dir)
@@ -179,8 +200,22 @@ def _single_job(config: DictConfig) -> None:
         ranks.leave()
     except (InputError, RunError) as error:
         sys.exit(_ended(ranks, error))
-    except Exception as error:  # not foreseen: kept apart from what the composition raises, and shown in full
+    except Exception as error:
+        if (shortage := _shortage(error)) is not None:
+            sys.exit(_ended(ranks, shortage))
+        # not foreseen: kept apart from what the composition raises, and shown in full
         raise Defect("please report this, unless the error above is one of your own code") from error
+
+
+def _shortage(error: Exception) -> RunError | None:
+    """What is to be said of a lack of memory; None of any other error."""
+    text = str(error)
+    known = ("can't allocate memory", "out of memory", "Unable to allocate")  # PyTorch on CPUs, on GPUs; NumPy
+    if not isinstance(error, MemoryError) and not any(words in text for words in known):
+        return None
+    wanted = re.search(r"(?:allocate|of) (\d+ bytes|[\d.]+ [KMGT]iB)", text)
+    amount = f" for {wanted[1]} at once" if wanted else ""
+    return RunError(f"not enough memory{amount}: the model, the batch or the group of clients is too large here")
 
 
 def _check_start(experiment: Experiment) -> None:
@@ -238,8 +273,9 @@ def _sweep_job(config: DictConfig) -> float:
     except (InputError, RunError) as error:
         failure = str(error)
     except Exception as error:  # a defect in one job, shown in full, must not cost the others
-        traceback.print_exc()
-        failure = f"{type(error).__name__}: {error}"
+        failure = str(_shortage(error) or f"{type(error).__name__}: {error}")
+        if _shortage(error) is None:
+            traceback.print_exc()
     if failure is not None or summary is None:
         failed(hydra.job.num, hydra.runtime.output_dir, overrides, str(failure))
         return math.nan

@@ -26,6 +26,8 @@ def explain(error: Exception, arguments: Sequence[str], config_dir: Path | None 
             return text
         case MissingConfigException(missing_cfg_file=str(missing), options=[*names]):
             group, _, option = missing.rpartition("/")
+            if missing == "hydra/sweeper/optuna":
+                return f"{group}={option}: is not installed; pip install 'fedrun[optuna]'"
             own = [] if group.startswith("hydra/") else options(group, folder)  # beside Hydra's own options
             return f"{group}={option or repr('')}: no such option; allowed: {', '.join(own or names)}"
         case OverrideParseException():

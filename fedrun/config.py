@@ -7,7 +7,7 @@ import importlib
 import json
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
@@ -48,11 +48,13 @@ class Composed:
         config: the values, interpolations resolved.
         choices: the chosen option of each group, such as ``{"dataset": "digits", "strategy": "fedavg"}``.
         overrides: what the user asked for, such as ``("dataset=femnist", "seed=1")``.
+        recipe: the recipe that it contains, asked for or found for the pair of dataset and strategy; None without one.
     """
 
     config: Plain
     choices: Mapping[str, str]
     overrides: tuple[str, ...]
+    recipe: str | None = None
 
     @classmethod
     def of(cls, config: DictConfig, hydra: DictConfig | HydraConf) -> Composed:
@@ -78,20 +80,24 @@ class Composed:
             dict(hydra.runtime.choices),
             tuple(hydra.overrides.task),
         )
-        composed.check_recipe(Path(source.path) for source in hydra.runtime.config_sources if source.schema == "file")
+        folders = [Path(source.path) for source in hydra.runtime.config_sources if source.schema == "file"]
+        composed.check_chosen("study", folders)
+        composed.check_chosen("recipe", folders)
         composed.check_scale()
-        return composed
+        found = composed.choices.get("recipe") in _files("recipe", folders)
+        return replace(composed, recipe=composed.choices["recipe"]) if found else composed
 
-    def check_recipe(self, folders: Iterable[Path]) -> None:
-        """Refuse a recipe that was asked for and is in none of the folders.
+    def check_chosen(self, group: str, folders: Iterable[Path]) -> None:
+        """Refuse an option of an optional group that was asked for and is in none of the folders.
 
-        Hydra does not: the recipe is optional, since most pairs of a dataset and a strategy have none.
+        Hydra does not: most pairs of a dataset and a strategy have no recipe.
         """
-        if not any(override.lstrip("+").startswith("recipe=") for override in self.overrides):
+        if not any(override.lstrip("+").startswith(f"{group}=") for override in self.overrides):
             return
-        files = {path.stem for folder in folders for path in (folder / "recipe").glob("*.yaml")}
-        if (name := self.choices["recipe"]) not in files:
-            raise InputError(f"recipe={name}: no such option; allowed: {', '.join(sorted(files))}; or ~recipe for none")
+        files = _files(group, folders)
+        if (name := self.choices[group]) not in files and name is not None:
+            allowed = ", ".join(sorted(files))
+            raise InputError(f"{group}={name}: no such option; allowed: {allowed}; or ~{group} for none")
 
     def check_scale(self) -> None:
         """Refuse a scale that nothing reads: without an experiment that has scales, the run would be a full one."""
@@ -119,6 +125,11 @@ class Composed:
     @property
     def title(self) -> str:
         return f"{self.choices['strategy']} · {self.choices['dataset']} · seed {self.config['seed']}"
+
+
+def _files(group: str, folders: Iterable[Path]) -> set[str]:
+    """The options of a group in some folders of options."""
+    return {path.stem for folder in folders for path in (folder / group).glob("*.yaml")}
 
 
 def relevant(config: Mapping[str, Any]) -> Plain:

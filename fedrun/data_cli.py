@@ -53,7 +53,7 @@ def run(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("what", help="a dataset to fetch, or list, or show")
     parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help="for show: as for fedrun")
-    parser.add_argument("--data-dir", type=Path, default=Path("data"), help="folder in which datasets lie (data)")
+    parser.add_argument("--data-dir", type=Path, help="folder in which datasets lie (data)")
     parser.add_argument("--url", help="base address to fetch from instead of the publisher's")
     parser.add_argument("--from", type=Path, dest="source", help="folder or archive to take the files from")
     parser.add_argument("--config-dir", type=Path, help="for show: folder of further options, as for fedrun")
@@ -62,17 +62,21 @@ def run(arguments: Sequence[str]) -> int:
     logging.basicConfig(handlers=[logging.StreamHandler(sys.stdout)], format="%(message)s", force=True)
     logging.getLogger("fedrun").setLevel(logging.INFO)
     try:
+        data_dir = (options.data_dir or Path("data")).expanduser()
+        if options.source is not None and options.what in ("list", "show"):
+            raise InputError(f"--from {options.source}: is for fetching a dataset")
         if options.what != "show" and options.settings:
             raise InputError(
                 f"{options.settings[0]}: settings are for fedrun-data show; --data-dir says where data lie"
             )
         match options.what:
             case "show":
-                show(options.settings, options.to, options.config_dir)
+                where = [] if options.data_dir is None else [f'data_dir="{options.data_dir}"']
+                show([*options.settings, *where], options.to, options.config_dir)
             case "list":
-                list_datasets(options.data_dir.expanduser())
+                list_datasets(data_dir)
             case name:
-                bring(name, options.data_dir.expanduser(), options.url, options.source)
+                bring(name, data_dir, options.url, options.source)
     except InputError as error:
         print(f"fedrun-data: {error}", file=sys.stderr)
         return BAD_INPUT
@@ -92,6 +96,8 @@ def bring(name: str, data_dir: Path, url: str | None, source: Path | None) -> No
     from fedrun.fetching.fetch import fetch, take
 
     entries = catalogue()
+    if name in ("digits", "synthetic", "synthetic_feddyn"):
+        raise InputError(f"{name}: needs no files; dataset={name} makes or has them")
     if name not in entries:
         raise InputError(f"{name}: no such dataset; allowed: {', '.join(entries)}, or list, or show")
     if not entries[name].missing(data_dir):

@@ -213,6 +213,10 @@ class Experiment:
     def _check_uploads(self) -> None:
         """Refuse what is done to uploads, or to the global model, where there are none."""
         client, half = self.strategy.client, type(self.strategy.client).__name__
+        if self.attack.share and type(self.attack) is Attack:
+            raise InputError(
+                f"attack.share={self.attack.share}: attack=none attacks nobody; choose another, such as attack=gaussian"
+            )
         if self.attack.share and not self.attack.flips_labels and not client.communicates:
             raise InputError(
                 f"attack.share={self.attack.share}: strategy.client={half} sends nothing that attackers could change; "
@@ -261,11 +265,6 @@ class Experiment:
             raise InputError(
                 "evaluation.adaptive=true looks for targets, and there are none; set targets=[0.9] or so, or "
                 "evaluation.adaptive=false"
-            )
-        if self.validation.share:
-            raise InputError(
-                f"evaluation.adaptive=true: targets are test accuracies, and with validation.share="
-                f"{self.validation.share} no test sample is looked at; allowed: false"
             )
         if self.population.test_share or self.appeal.known or self.strategy.client.personal is not None:
             raise InputError(

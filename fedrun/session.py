@@ -47,6 +47,9 @@ from fedrun.tracking.base import Observer, Row, RunInfo
 
 log = logging.getLogger(__name__)
 
+SHOWN = {"title", "group", "seed", "dataset", "strategy", "overrides", "rounds", "cap", "final", "best", "rounds_to"}
+"""What the summary of a finished run has at least."""
+
 
 def run(
     composed: Composed,
@@ -82,6 +85,8 @@ def run(
     with ranks.together():
         if ranks.leads and not experiment.overwrite:
             earlier = finished(folder)
+            if earlier is not None and not earlier.keys() >= SHOWN:
+                raise InputError(f"{folder / SUMMARY}: lacks what is shown of a run; start over with overwrite=true")
             if earlier is not None and earlier.get("appeal", "") != experiment.appeal.fingerprint():
                 raise InputError(
                     f"{folder}: was finished with other thresholds (the file at appeal.path has changed since); "
@@ -336,6 +341,7 @@ class Session:
             "dataset": choices["dataset"],
             "strategy": choices["strategy"],
             "overrides": list(self.composed.overrides),
+            "recipe": self.composed.recipe,
             "seed": self.experiment.seed,
             "config_hash": self.composed.hash,
             "data": self.identity.data,
@@ -358,6 +364,7 @@ class Session:
         return RunInfo(
             folder=self.folder,
             title=self.composed.title,
+            recipe=self.composed.recipe,
             group=self.composed.group,
             seed=self.experiment.seed,
             rounds=self.experiment.rounds,

@@ -21,10 +21,13 @@ from omegaconf import DictConfig
 from fedrun.errors import InputError
 from fedrun.ranks import launched
 from fedrun.run_folder import writing
+from fedrun.tracking.base import Row
 from fedrun.unread_output import outlive_readers
 
 OUTCOME = "outcome.json"
 CURVES = "curves.png"
+BY_NUMBER = "${hydra.job.num}"
+"""Where, below the sweep's folder, a job leaves its outcome."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,17 @@ def unlaunchable(launcher: Mapping[str, Any]) -> str | None:
     return None
 
 
+def unplaceable(config: DictConfig) -> str | None:
+    """Why the jobs' outcomes would not be found again, in one line; None if they will be."""
+    from omegaconf import OmegaConf
+
+    asked = OmegaConf.to_container(config.hydra.sweep, resolve=False)
+    assert isinstance(asked, dict)
+    if asked["subdir"] == BY_NUMBER:
+        return None
+    return f"hydra.sweep.subdir={asked['subdir']}: allowed: {BY_NUMBER}, a folder for each job; leave it out"
+
+
 def say(line: str, file: TextIO) -> None:
     """Print a line in one piece, as jobs beside may print, too: ``print`` writes the end of a line by itself."""
     file.write(f"{line}\n")
@@ -97,13 +111,15 @@ class Sweep(Callback):
         configuration alone: better now than in the middle of the night.
         """
         outlive_readers()
-        refusal = unlaunchable(config.hydra.launcher) or first_refusal(config)
+        refusal = unlaunchable(config.hydra.launcher) or unplaceable(config) or first_refusal(config)
         if launched():
             refusal = "torchrun starts the processes of a single run; start a sweep's runs one by one"
         if refusal:
             if os.environ.get("RANK", "0") == "0":
                 print(f"fedrun: {refusal}", file=sys.stderr)
             sys.exit(2)
+        for earlier in Path(config.hydra.sweep.dir).glob(f"*/{OUTCOME}"):  # of another sweep in the same folder
+            earlier.unlink()
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
         """Print one table over all jobs and the path of one plot; exit with status 1 if any job failed."""
@@ -146,6 +162,8 @@ def first_refusal(config: DictConfig) -> str | None:
         known = jobs(sweeper.params, sweeper.grids, arguments, loader)
     except Exception as error:  # of many kinds, all about how an argument is written
         return explain(error, arguments)
+    if not known:
+        return "this sweep has no jobs: some key has no values, or hydra.sweeper.grids is empty"
     for number, job in enumerate(known):
         try:
             composed = loader.load_configuration(config.hydra.job.config_name, list(job), RunMode.RUN)
@@ -179,8 +197,26 @@ def show(ended: Sequence[Outcome], folder: Path) -> None:
         sweep.show(sweep.sweep_table(completed), Console())
         plot(completed, folder / CURVES)
         print(f"\ncurves  {folder / CURVES}")
+        if unlike := unlike_recipes(completed):
+            print(unlike)
     for recipe in suggestions(folder):
         print(f"recipe  {recipe}")
+
+
+def unlike_recipes(completed: Sequence[Mapping[str, Any]]) -> str | None:
+    """One line where some strategies of a dataset have a recipe's hyper-parameters and others the default ones."""
+    recipes: dict[str, dict[str, str | None]] = defaultdict(dict)
+    for run in completed:
+        recipes[run["dataset"]][run["strategy"]] = run.get("recipe")
+    for dataset, found in recipes.items():
+        without = [strategy for strategy, recipe in found.items() if recipe is None]
+        if 0 < len(without) < len(found):
+            given = ", ".join(recipe for recipe in found.values() if recipe is not None)
+            return (
+                f"note    {dataset}: no recipe for {', '.join(without)}, beside {given}; recipe=NAME takes one for "
+                "all, ~recipe none"
+            )
+    return None
 
 
 def plot(completed: Sequence[dict[str, Any]], path: Path) -> None:
@@ -193,6 +229,12 @@ def plot(completed: Sequence[dict[str, Any]], path: Path) -> None:
     for summary in completed:
         groups[summary["group"]].append(summary)
     names = labels({group: runs[0] for group, runs in groups.items()})
-    rows = {names[group]: [read_rows(Path(run["folder"]) / METRICS) for run in runs] for group, runs in groups.items()}
+    rows: dict[str, list[list[Row]]] = defaultdict(list)
+    for group, runs in groups.items():
+        for run in runs:
+            try:
+                rows[names[group]].append(read_rows(Path(run["folder"]) / METRICS))
+            except InputError as error:  # of a run that was finished earlier; its summary is in the table
+                print(f"fedrun: not in the curves: {error}", file=sys.stderr)
     targets = sorted({float(target) for run in completed for target in run["rounds_to"]})
     plot_curves(rows, path, targets)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 
+from fedrun.errors import InputError
 from fedrun.grids import Grid, Job, values
 from fedrun.report import wording
 from fedrun.report.wording import is_loss
@@ -97,6 +98,9 @@ def settle(tried: Sequence[Trial], outcomes: Sequence[Outcome], metric: str) -> 
         tried: by a stage.
         outcomes: of the trials' jobs, in their order.
         metric: of the last round, such as ``validation/accuracy``; the less the better of a loss, otherwise the more.
+
+    Raises:
+        InputError: a run does not have the metric.
     """
     rest = iter(outcomes)
     by_arm: dict[int, list[tuple[Trial, float]]] = {}
@@ -106,6 +110,11 @@ def settle(tried: Sequence[Trial], outcomes: Sequence[Outcome], metric: str) -> 
         for outcome in own:
             if outcome.summary is not None:
                 trial.arm.run = (outcome.summary["dataset"], outcome.summary["strategy"])
+                if metric not in outcome.summary["final"]:
+                    raise InputError(
+                        f"hydra.sweeper.metric={metric}: a run has no such metric; allowed: "
+                        f"{', '.join(sorted(outcome.summary['final']))}"
+                    )
     sign = -1 if is_loss(metric) else 1
     for scored in by_arm.values():
         arm = scored[0][0].arm

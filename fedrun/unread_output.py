@@ -1,4 +1,6 @@
-"""Runs whose output nobody reads any more, as in ``fedrun -m seed=0,1 | head``: they go on, as their files are read."""
+"""Runs whose output goes nowhere any more, as in ``fedrun -m seed=0,1 | head`` or into a file on a full disk: they go
+on, as their own files are what is read.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from typing import Any, TextIO, cast
 
 
 class Unbreakable:
-    """A stream whose writers never hear that its reader has gone; what they write from then on is lost."""
+    """A stream whose writers never hear that nobody takes what they write; from then on it is lost."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -19,14 +21,14 @@ class Unbreakable:
     def write(self, text: str) -> int:
         try:
             return self._stream.write(text)
-        except BrokenPipeError:
+        except OSError:
             self._forget()
             return len(text)
 
     def flush(self) -> None:
         try:
             self._stream.flush()
-        except BrokenPipeError:
+        except OSError:
             self._forget()
 
     def _forget(self) -> None:

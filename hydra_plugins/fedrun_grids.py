@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,6 +51,7 @@ class Grids(Sweeper):
         """Launch all jobs; what the user asked for on the command line comes in ``arguments``."""
         # Hydra loads this module whenever it starts; what sweeps need is loaded when one is asked for.
         from fedrun import tuning
+        from fedrun.errors import InputError
         from fedrun.grids import jobs
         from fedrun.sweep import outcomes
 
@@ -66,7 +68,17 @@ class Grids(Sweeper):
             self.launch(stage_jobs, launched)
             tuning.settle(tried, outcomes(self.folder)[launched:], self.metric)
             launched += len(stage_jobs)
-        tuning.suggest(arms, self.metric, " ".join(["fedrun", *arguments]), self.folder / tuning.RECIPES)
+        if not launched:
+            keys = ", ".join(key for stage in self.stages for key in stage)
+            raise InputError(
+                f"hydra.sweeper.stages: no job has any of the keys {keys}; fedrun --cfg job shows all keys"
+            )
+        tuning.suggest(arms, self.metric, self.command(arguments), self.folder / tuning.RECIPES)
+
+    def command(self, arguments: Sequence[str]) -> str:
+        """The command line of this sweep, for a shell."""
+        asked = [*arguments, *self.config.hydra.overrides.hydra]
+        return shlex.join(["fedrun", "-m", *(argument for argument in asked if argument != "hydra.mode=MULTIRUN")])
 
     def launch(self, jobs: Sequence[Job], first: int) -> None:
         """Run some jobs, which are numbered from ``first`` on."""

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,14 @@ REFUSED = [
     ("-m strategy=fedavg,turbosvm rounds=300", "rounds=300: the SVM's schedule ends after "),
     ("-m seed=0,1 output_dir=null", "output_dir=null: allowed: a text (job 0 of the sweep: "),
     ("experiment=demo local.lr=0", "local.lr=0: allowed: a finite number, above 0 (job 0 of the sweep: "),
+    (
+        "--config-name=other",
+        "--config-name: there is one configuration, conf/config.yaml; a run is repeated by its over",
+    ),
+    ("study=abc", "study=abc: no"),
+    ("+strategy=fedavg", "strategy: is there already; choose one option as strategy=OPTION, without +"),
+    ("-m seed=range(3,0)", "this sweep has no jobs: some key has no values, or hydra.sweeper.grids is empty"),
+    ("-m seed=0 hydra.sweep.subdir=x", "hydra.sweep.subdir=x: allowed: ${hydra.job.num}, a folder for each job; leave"),
     ("experiment=fedumf/tune validation.share=0", "validation.share=0: a search needs samples to judge by; set it "),
 ]
 
@@ -178,9 +187,15 @@ def test_the_composed_configuration_is_shown(checking: Fedrun, tmp_path: Path) -
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_version_is_fedruns(checking: Fedrun, tmp_path: Path) -> None:
+    ended = checking("--version", folder=tmp_path)
+    assert (ended.status, ended.out) == (0, f"fedrun {version('fedrun')}\n")
+
+
 def test_options_may_stand_between_keys() -> None:
     assert options_first(["strategy=turbosvm", "-m", "seed=0,1"]) == ["-m", "strategy=turbosvm", "seed=0,1"]
     assert options_first(["seed=1", "--cfg", "job", "seed=2"]) == ["--cfg", "job", "seed=1", "seed=2"]
+    assert options_first(["seed=1", "--config-dir", "a=b", "-m"]) == ["--config-dir", "a=b", "-m", "seed=1"]
     assert options_first(["--config-dir=mine", "+x=3", "~recipe"]) == ["--config-dir=mine", "~recipe", "+x=3"]
 
 

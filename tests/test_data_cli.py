@@ -47,6 +47,18 @@ def test_what_cannot_be_used_is_one_line(
     assert said.count("\n") == 1
 
 
+def test_show_reads_where_the_data_lie(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    there = tmp_path / "a b=c"
+    assert run(["show", "dataset=mnist", "dataset.download=false", "--data-dir", str(there)]) == 2
+    assert str(there / "MNIST") in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["list", "--from", "x"], ["digits"]])
+def test_what_is_no_fetching(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(arguments) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
 @pytest.mark.parametrize("arguments", [[], ["mnist", "--nosuch"]])
 def test_what_cannot_be_parsed_is_one_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:

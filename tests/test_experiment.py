@@ -25,8 +25,8 @@ REFUSED = {
     "strategy=fedumf strategy.server.alpha=1.5": "strategy.server.alpha=1.5: allowed: a finite number, at least 0 and",
     "experiment=maxfl/mean_estimation hardware=distributed": "hardware=distributed is for runs, and a study is",
     "hardware.threads=99999": "hardware.threads=99999: allowed: an integer, at least 1 and at most 1024; or null",
-    "targets=[0.9] evaluation.adaptive=true validation.share=0.2": "evaluation.adaptive=true: targets are test "
-    "accuracies, and with validation.share=0.2 no test sample is looked at; allowed: false",
+    "attack.share=0.5": "attack.share=0.5: attack=none attacks nobody; choose another, such as attack=gaussian",
+    "partition.seed=-4": "partition.seed=-4: allowed: an integer, at least 0; or null",
     "strategy=turbosvm strategy/client=fedper": "strategy.client=FedPer keeps the head on the clients, and "
     "strategy.server=TurboSVM changes the global one",
     "strategy=ifca strategy/client=scaffold strategy/server=scaffold": "strategy.server=ScaffoldServer follows what a "

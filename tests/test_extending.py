@@ -16,8 +16,8 @@ GUIDE = Path(__file__).parent.parent / "docs" / "extending.md"
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the guide's files, from which one can import; each block begins with its file's name."""
-    blocks = re.findall(r"```(?:python|yaml)\n# (\S+)\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
+    """A folder with the guide's files, from which one can import; each block stands below its file's name."""
+    blocks = re.findall(r"`(\S+)`:\n\n```(?:python|yaml)\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
     for name, content in blocks:
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)

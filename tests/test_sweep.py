@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from fedrun.sweep import Outcome, outcomes, unlaunchable
+from fedrun.sweep import Outcome, outcomes, unlaunchable, unlike_recipes
 from hydra_plugins.fedrun_parallel import Parallel
 
 from .forked import Fedrun
@@ -105,13 +105,61 @@ def test_a_sweep_of_which_nothing_is_left(fedrun: Fedrun, tmp_path: Path) -> Non
 
 
 def test_a_job_that_fails_in_an_unforeseen_way(fedrun: Fedrun, tmp_path: Path) -> None:
-    # 10^12 hidden units: an allocation that fails inside torch.
-    command = ("-m", "model.hidden=[1000000000000],[4]", *(key for key in SETTING if key != "model=logistic"))
+    # A rate beyond float32, which PyTorch refuses in the middle of the server's step.
+    command = ("-m", "strategy=fedadam", "strategy.server.lr=1e38,0.01", *SETTING)
     ended = fedrun(*command, folder=tmp_path)
     assert ended.status == 1
-    assert "Traceback" in ended.err  # a defect, or a want of memory: whoever repairs it needs to know where
+    assert "Traceback" in ended.err  # whoever repairs it needs to know where
     assert ended.err.splitlines()[-1] == "fedrun: 1 of 2 jobs failed"
-    assert [row[:3] for row in table(ended.out)] == [["digits", "fedavg", "1"]]
+    assert [row[:3] for row in table(ended.out)] == [["digits", "fedadam", "1"]]
+
+
+def test_a_lack_of_memory_is_one_line(fedrun: Fedrun, tmp_path: Path) -> None:
+    """10^12 hidden units: an allocation that fails inside PyTorch."""
+    command = ("-m", "model.hidden=[1000000000000],[4]", *(key for key in SETTING if key != "model=logistic"))
+    ended = fedrun(*command, folder=tmp_path)
+    first, *_, last = ended.err.splitlines()
+    assert first.startswith(
+        "== 0: failed: not enough memory for 256000000000000 bytes at once: the model, the batch or "
+    )
+    assert (ended.status, last, "Traceback" in ended.err) == (1, "fedrun: 1 of 2 jobs failed", False)
+
+
+def test_a_folder_that_another_sweep_has_used(fedrun: Fedrun, tmp_path: Path) -> None:
+    """What is told is of this sweep's jobs."""
+    for seeds, runs in (("0,1", "2"), ("2", "1")):
+        ended = fedrun("-m", f"seed={seeds}", "hydra.sweep.dir=here", *SETTING, folder=tmp_path)
+        assert (ended.status, ended.err) == (0, "")
+        assert [row[2] for row in table(ended.out)] == [runs]
+
+
+def test_a_finished_run_without_its_metrics_is_in_the_table(fedrun: Fedrun, tmp_path: Path) -> None:
+    assert fedrun("-m", "seed=0,1", *SETTING, folder=tmp_path).status == 0
+    (metrics,) = tmp_path.glob("outputs/runs/*/*/*/seed=1/metrics.jsonl")
+    metrics.unlink()
+    ended = fedrun("-m", "seed=0,1", *SETTING, folder=tmp_path)
+    assert [row[2] for row in table(ended.out)] == ["2"]
+    assert ended.err.startswith("fedrun: not in the curves: ") and ended.err.count("\n") == 1
+    assert ended.status == 0
+
+
+def test_a_sweep_in_which_some_strategies_have_a_recipe_says_so() -> None:
+    """As mnist has for FedAvg, but not for FedProx."""
+    one, other = ({"dataset": "mnist", "strategy": name, "recipe": None} for name in ("fedavg", "fedprox"))
+    assert unlike_recipes([one, other]) is None
+    told = unlike_recipes([{**one, "recipe": "mnist-fedavg"}, other])
+    assert told is not None and told.startswith(
+        "note    mnist: no recipe for fedprox, beside mnist-fedavg; recipe=NAME"
+    )
+    assert unlike_recipes([{**one, "recipe": "a"}, {**other, "recipe": "b"}]) is None
+
+
+def test_a_search_by_what_no_run_measures(fedrun: Fedrun, tmp_path: Path) -> None:
+    stages = 'hydra.sweeper.stages=[{local.lr:"0.1,0.5"}]'
+    metric = "hydra.sweeper.metric=validation/acuracy"
+    ended = fedrun("-m", stages, metric, "validation.share=0.2", *SETTING, folder=tmp_path)
+    assert (ended.status, list(tmp_path.glob("outputs/sweeps/*/recipes/*"))) == (2, [])
+    assert ended.err.startswith("fedrun: hydra.sweeper.metric=validation/acuracy: a run has no such metric; allowed: ")
 
 
 def test_ctrl_c_ends_a_sweep(fedrun: Fedrun, tmp_path: Path) -> None:
@@ -141,6 +189,7 @@ def test_a_search_ends_with_a_recipe(fedrun: Fedrun, tmp_path: Path) -> None:
     assert "Validation metrics after the last round" in ended.out
     name, path = ended.out.splitlines()[-1].split()
     recipe = (tmp_path / path).read_text()
+    assert f"# Suggested by: fedrun -m validation.share=0.2 {' '.join(SETTING)} '{stages}'\n" in recipe
     assert (name, Path(path).name) == ("recipe", "digits-fedavg.yaml")
     assert recipe.endswith("\nlocal:\n  lr: 0.5\n")
     assert "At an end of its grid, so that better values may lie beyond: local.lr=0.5\n" in recipe

@@ -41,6 +41,9 @@ class InMemory(DatasetRecipe):
         Raises:
             InputError: types, shapes or classes that cannot be used.
         """
+        if classes < 1:
+            raise InputError(f"classes={classes}: allowed: an integer, at least 1")
+        train, test = ((np.asarray(inputs), np.asarray(labels)) for inputs, labels in (train, test))
         samples = train[0]
         for where, (inputs, labels) in {"train": train, "test": test}.items():
             if inputs.dtype.name not in DIVISORS or inputs.dtype != samples.dtype:
@@ -57,6 +60,8 @@ class InMemory(DatasetRecipe):
                     f"allowed: [n, {', '.join(map(str, samples.shape[1:]))}] with integers [n]"
                 )
             require_labels(labels, range(classes), where)
+            if not np.isfinite(inputs).all():
+                raise InputError(f"{where}: samples with NaN or infinity; allowed: finite numbers")
         spec = Spec(tuple(samples.shape[1:]), classes)
         encoding = Scaled(DIVISORS[samples.dtype.name])
         return cls(in_memory(spec, encoding, tuple(map(str, range(classes))), train, test))

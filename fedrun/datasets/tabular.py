@@ -162,8 +162,10 @@ def read_table(path: Path) -> pyarrow.Table:
     if path.suffix not in readers:
         raise InputError(f"dataset.file={path}: allowed: a file whose name ends in {' or '.join(readers)}")
     try:
-        return readers[path.suffix](path)
-    except (OSError, pyarrow.ArrowException) as error:
+        table = readers[path.suffix](path)
+        _ = table.column_names  # decoded only now
+        return table
+    except (OSError, pyarrow.ArrowException, UnicodeDecodeError) as error:
         reason = "no such file" if isinstance(error, FileNotFoundError) else " ".join(str(error).split())
         raise InputError(f"{path} cannot be read: {reason}") from error
 

@@ -37,7 +37,7 @@ class Clusters(Partition):
     clients: Annotated[int, Ge(1)]
     clusters: Annotated[int, Ge(1)]
     labels_per_cluster: Annotated[int, Ge(1)]
-    seed: int | None
+    seed: Annotated[int, Ge(0)] | None
 
     def split(self, dataset: Dataset, seed: int) -> Federation:
         targets = training_targets(dataset, "clusters", self.clients, f"clients={self.clients}")

@@ -39,7 +39,7 @@ class DirichletFedDC(Partition):
     clients: Annotated[int, Ge(1)]
     alpha: Annotated[float, Ge(1e-6)]
     sigma: Annotated[float, Ge(0)]
-    seed: int | None
+    seed: Annotated[int, Ge(0)] | None
 
     def split(self, dataset: Dataset, seed: int) -> Federation:
         targets = training_targets(dataset, "dirichlet_feddc", self.clients, f"clients={self.clients}")

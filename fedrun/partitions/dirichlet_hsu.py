@@ -35,7 +35,7 @@ class DirichletHsu(Partition):
 
     clients: Annotated[int, Ge(1)]
     alpha: Annotated[float, Ge(1e-6)]
-    seed: int | None
+    seed: Annotated[int, Ge(0)] | None
 
     def split(self, dataset: Dataset, seed: int) -> Federation:
         targets = training_targets(dataset, "dirichlet_hsu", self.clients, f"clients={self.clients}")

@@ -29,7 +29,7 @@ class IID(Partition):
     """
 
     clients: Annotated[int, Ge(1)]
-    seed: int | None
+    seed: Annotated[int, Ge(0)] | None
 
     def split(self, dataset: Dataset, seed: int) -> Federation:
         total = len(training_targets(dataset, "iid", self.clients, f"clients={self.clients}"))

@@ -30,7 +30,7 @@ class IIDClassExact(Partition):
     """
 
     clients: Annotated[int, Ge(1)]
-    seed: int | None
+    seed: Annotated[int, Ge(0)] | None
 
     def split(self, dataset: Dataset, seed: int) -> Federation:
         targets = training_targets(dataset, "iid_class_exact", self.clients, f"clients={self.clients}")

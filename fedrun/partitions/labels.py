@@ -34,7 +34,7 @@ class Labels(Partition):
 
     clients: Annotated[int, Ge(1)]
     labels_per_client: Annotated[int, Ge(1)]
-    seed: int | None
+    seed: Annotated[int, Ge(0)] | None
 
     def split(self, dataset: Dataset, seed: int) -> Federation:
         classes = dataset.spec.classes

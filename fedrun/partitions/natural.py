@@ -41,7 +41,7 @@ class Natural(Partition):
     sample_fraction: Annotated[float, Gt(0), Le(1)]
     train_fraction: Annotated[float, Gt(0), Lt(1)]
     min_samples: Annotated[int, Ge(1)]
-    seed: int | None
+    seed: Annotated[int, Ge(0)] | None
 
     def split(self, dataset: Dataset, seed: int) -> Federation:
         users = dataset.users

@@ -37,7 +37,7 @@ class QuantityDirichlet(Partition):
     clients: Annotated[int, Ge(1)]
     beta: Annotated[float, Gt(0)]
     min_samples: Annotated[int, Ge(1)]
-    seed: int | None
+    seed: Annotated[int, Ge(0)] | None
 
     def split(self, dataset: Dataset, seed: int) -> Federation:
         needs = f"clients={self.clients} with min_samples={self.min_samples}"

@@ -32,7 +32,7 @@ class QuantityLognormal(Partition):
 
     clients: Annotated[int, Ge(1)]
     sigma: Annotated[float, Ge(0)]
-    seed: int | None
+    seed: Annotated[int, Ge(0)] | None
 
     def split(self, dataset: Dataset, seed: int) -> Federation:
         total = len(training_targets(dataset, "quantity_lognormal", self.clients, f"clients={self.clients}"))

@@ -31,7 +31,7 @@ class Shards(Partition):
 
     clients: Annotated[int, Ge(1)]
     shards_per_client: Annotated[int, Ge(1)]
-    seed: int | None
+    seed: Annotated[int, Ge(0)] | None
 
     def split(self, dataset: Dataset, seed: int) -> Federation:
         count = self.clients * self.shards_per_client

@@ -94,6 +94,8 @@ def check(options: argparse.Namespace) -> None:
         options.to = f"{options.curve.replace('/', '_')}.png"
     if options.figure and not options.to:
         options.to = f"{options.figure.replace('/', '_')}.png"
+    if wrong := [target for target in options.target if not 0 < target <= 1]:
+        raise InputError(f"--target {wrong[0]:g}: allowed: an accuracy above 0, at most 1")
     if modes and options.format in ("csv", "html"):
         raise InputError(f"--format {options.format}: allowed: without {modes[0]}")
 

@@ -114,7 +114,7 @@ def find(places: Sequence[str]) -> Found:
         folders = [Path(match) for match in sorted(glob.glob(place, recursive=True))] if glob.has_magic(place) else []
         folders = [folder for folder in folders or [Path(place)] if folder.is_dir()]
         if not folders:
-            problems.append(f"{place}: no such folder")
+            problems.append(f"{place}: {'is a file, not a folder' if Path(place).is_file() else 'no such folder'}")
             continue
         below = run_folders(folders)
         if not below:

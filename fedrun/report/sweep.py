@@ -14,6 +14,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from fedrun.config import IRRELEVANT
 from fedrun.metrics.rounds_to_target import describe
 from fedrun.report import wording
 from fedrun.tracking.base import part_tested, tested
@@ -117,7 +118,8 @@ def labels(settings: Mapping[str, Summary]) -> dict[str, str]:
 
 def is_setting(override: str) -> bool:
     """Whether an override says more about a setting than its seed, dataset and strategy do."""
-    return override.lstrip("+").partition("=")[0] not in ("seed", "dataset", "strategy")
+    key = override.lstrip("+").partition("=")[0]
+    return key not in ("dataset", "strategy") and key.partition(".")[0] not in IRRELEVANT
 
 
 def mean_and_std(shares: Sequence[float | None]) -> str:

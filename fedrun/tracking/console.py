@@ -102,6 +102,8 @@ class PlainLines(Observer):
         self._progress = Progress(run, self._clock)
         self._print(f"run     {run.title}, {wording.rounds(run.rounds)}")
         self._print(f"folder  {run.folder}")
+        if run.recipe is not None:
+            self._print(f"recipe  {run.recipe}")
         if self._progress.resumed_from is not None:
             self._print(f"resumed after round {self._progress.resumed_from} of {run.rounds}")
         self._print(HEADER)

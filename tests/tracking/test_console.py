@@ -1,6 +1,7 @@
 import io
 import logging
 import sys
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -56,6 +57,12 @@ def test_plain_lines_are_exactly_these(run_info, clock, tmp_path):
         "      4    71.00 %   60.00 %   50.00 %     0.9321      0.8000         0.0 s",
         "complete after round 4 of 4, 8.0 s",
     ]
+
+
+def test_a_recipe_is_told(run_info, clock, tmp_path):
+    stream = io.StringIO()
+    PlainLines(stream, 10.0, clock).on_start(replace(run_info(), recipe="femnist-turbosvm"))
+    assert stream.getvalue().splitlines()[1:3] == [f"folder  {tmp_path}", "recipe  femnist-turbosvm"]
 
 
 def test_an_estimated_accuracy_is_marked(run_info, clock):
