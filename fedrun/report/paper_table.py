@@ -20,6 +20,7 @@ from fedrun.report.protocol import (
     Scale,
     SpeedUp,
     ValueAt,
+    config,
     load,
     plan,
     reference,
@@ -127,7 +128,8 @@ def at_scale(name: str, scale: Scale, runs: Sequence[Run]) -> list[Table]:
         )
         for position in configs
     }
-    above = tuple(provenance(scale, protocol, matched))
+    first, *others = provenance(scale, protocol, matched)
+    above = (first, *shortened(name, scale, protocol, configs, matched), *others)
     unfinished = sum(not run.complete for run in own)
     notes = (*omissions(scale, table, protocol, ours, matched, unfinished), *protocol.notes)
     shown = [position for position in range(len(table)) if scale == "full" or position in configs]
@@ -329,6 +331,19 @@ def provenance(scale: Scale, protocol: Protocol, matched: Matched) -> list[str]:
         if others
     ]
     return lines
+
+
+def shortened(
+    name: str, scale: Scale, protocol: Protocol, configs: Mapping[int, Leaves], matched: Matched
+) -> list[str]:
+    """One line on how many of the published protocol's rounds a smaller scale makes, where these are fewer."""
+    pairs = {}
+    for position in (position for position, runs in matched.runs.items() if runs and scale != "full"):
+        if (overrides := protocol.overrides(protocol.cells()[position], "full")) is not None:
+            published = config((f"experiment={name}", "scale=full", *overrides))["rounds"]
+            pairs[int(configs[position]["rounds"]), int(published)] = True
+    told = ", ".join(f"{ours} of {published}" for ours, published in sorted(pairs) if ours < published)
+    return [f"Fewer rounds than at scale full: {told}."] if told else []
 
 
 def made_of(runs: Sequence[Run]) -> str:

@@ -38,6 +38,7 @@ def test_rounds_beside_the_papers(folders):
     assert table.above == (
         "Scale: small. Data: femnist (01234567). Seeds: 0, 1. Code: commit abc123, fedrun 0.1.0, torch 2.11.0. "
         "Mean ± std over seeds (ddof 0).",
+        "Fewer rounds than at scale full: 100 of 200.",
     )
     assert table.notes[:2] == (
         "Left out at scale small: 14 of 21 cells.",
@@ -64,7 +65,10 @@ def test_stand_ins_have_no_difference(folders):
     folders.write(0, rows(0.1, 0.8), config=config)
     (table,) = paper_tables("turbosvm/table2", None, found(folders))
     assert by_strategy(table)["fedavg"] == ("144.4 ± 4.6", "1.0", "-")
-    assert table.above[1:] == ("dataset=digits stands in for dataset femnist; so no differences are given.",)
+    assert table.above[1:] == (
+        "Fewer rounds than at scale full: 20 of 200.",
+        "dataset=digits stands in for dataset femnist; so no differences are given.",
+    )
 
 
 def test_runs_that_deviate_count_and_are_told(folders):
