@@ -242,6 +242,8 @@ class Experiment:
     def _check_stages(self) -> None:
         """Refuse what needs one model and one stage."""
         last = self.strategy.afterwards().last_rounds(self.rounds)
+        if last and self.rounds == 1:
+            raise InputError("rounds=1: a strategy with a further stage has rounds of both; allowed: at least 2")
         if last >= self.rounds:
             raise InputError(
                 f"strategy.post_training.rounds={last}: these are the last of rounds={self.rounds}, of which at least "

@@ -47,15 +47,23 @@ class ClientResults:
         return cls(accuracy, loss, threshold, appeal, preferred)
 
     def metrics(self) -> Metrics:
-        """``loss_mean``; with test samples ``accuracy_mean``, ``untested``; with thresholds ``gm_appeal``; with both,
-        and where clients have a model to prefer, ``preferred_accuracy``.
+        """``loss_mean``; with test samples ``accuracy_mean``, ``accuracy_std`` over clients (ddof 0),
+        ``accuracy_worst_tenth`` (the mean over the tenth of them, rounded up, with the lowest) and ``untested``; with
+        thresholds ``gm_appeal``; with both, and where clients have a model to prefer, ``preferred_accuracy``.
 
         They are plain means over clients. Clients without test samples are left out of them, and counted as untested.
         """
         tested = ~self.accuracy.isnan()
         found = {"loss_mean": self.loss.nanmean().item()}
         if tested.any():
-            found |= {"accuracy_mean": self.accuracy[tested].mean().item(), "untested": float((~tested).sum())}
+            accuracy = self.accuracy[tested]
+            worst = accuracy.sort().values[: -(-len(accuracy) // 10)]
+            found |= {
+                "accuracy_mean": accuracy.mean().item(),
+                "accuracy_std": accuracy.std(correction=0).item(),
+                "accuracy_worst_tenth": worst.mean().item(),
+                "untested": float((~tested).sum()),
+            }
         if self.appeal is not None:
             # GM-Appeal(w) = (1/N) Σ_k 1{f_k(w) < ρ_k}
             found["gm_appeal"] = self.appeal[~self.loss.isnan()].double().mean().item()

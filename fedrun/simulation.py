@@ -321,10 +321,13 @@ class Simulation:
         if work.excluded:
             log.warning("round %d: left out, not finite: clients %s", state.round + 1, work.excluded)
         if not work.some:
-            raise RunError(
-                f"round {state.round + 1}: no client's upload was finite (clients {cohort.tolist()}): local training "
-                "diverged; a smaller local.lr is the usual cure"
+            began_well = all(server.model.sum().isfinite() for server in work.models)
+            why = (
+                "local training diverged; a smaller local.lr is the usual cure"
+                if began_well
+                else "nor was the global model before: the server's steps diverged; see strategy.server, such as its lr"
             )
+            raise RunError(f"round {state.round + 1}: no client's upload was finite (clients {cohort.tolist()}): {why}")
         memory = work.memory
         if experiment.strategy.server.fusion is not None and state.round + 1 < experiment.rounds:
             memory = self._idle(crew, work.tasks[0], memory)

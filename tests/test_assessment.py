@@ -49,10 +49,20 @@ def test_clients_without_tests_are_left_out_and_counted():
     assert found == {
         "loss_mean": pytest.approx(0.7),
         "accuracy_mean": 0.75,
+        "accuracy_std": 0.25,
+        "accuracy_worst_tenth": 0.5,
         "untested": 1.0,
         "gm_appeal": 0.5,
         "preferred_accuracy": 0.5,
     }
+
+
+def test_how_fair_accuracies_are():
+    """0, 0.1, .., 1: of eleven clients the worst tenth are 0 and 0.1; the variance is (11² - 1) / 12 / 100."""
+    accuracies = of(*(number / 10 for number in (7, 0, 4, 10, 1, 9, 2, 8, 3, 6, 5)))
+    found = ClientResults.of(OwnResults(accuracies, accuracies, accuracies), None, "test").metrics()
+    assert found["accuracy_worst_tenth"] == pytest.approx(0.05)
+    assert found["accuracy_std"] == pytest.approx(0.1**0.5)
 
 
 def test_a_model_that_has_diverged_appeals_to_nobody():

@@ -110,6 +110,8 @@ class ImageFolder(ColourImages):
 
     def _checked(self, folders: dict[str, Path], parent: Path) -> tuple[str, ...]:
         """The names of the classes, if they are as many as the model expects."""
+        if len(folders) < 2:
+            raise InputError(f"{parent} has {len(folders)} class folders; allowed: at least 2")
         if len(folders) != self.classes:
             raise InputError(
                 f"dataset.classes={self.classes}, but {parent} has {len(folders)} class folders; "

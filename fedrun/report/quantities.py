@@ -144,7 +144,7 @@ def is_internal(key: str) -> bool:
 
 def has_best(key: str) -> bool:
     """Whether the best value of a metric says something of the model."""
-    return not key.startswith(TRAINING) and key not in COUNTS
+    return not key.startswith(TRAINING) and key not in COUNTS and not key.endswith("_std")
 
 
 def finite(value: float | int | None) -> float | None:

@@ -14,6 +14,8 @@ NAMES = {
     "gm_appeal": "GM-Appeal",
     "preferred_accuracy": "preferred accuracy",
     "accuracy_mean": "mean accuracy",
+    "accuracy_std": "std of accuracy",
+    "accuracy_worst_tenth": "accuracy of the worst tenth",
     "loss_mean": "mean loss",
     "accuracy_of_participants": "accuracy of participants",
     "accuracy_of_all": "accuracy of all",

@@ -390,6 +390,14 @@ def test_a_round_without_any_finite_upload_ends_the_run(make_experiment, executo
         simulation.advance(simulation.initial())
 
 
+def test_a_server_that_diverges_is_told_from_training_that_does(make_experiment):
+    simulation = Simulation(make_experiment())
+    state = simulation.initial()
+    state.server.model.fill_(float("nan"))
+    with pytest.raises(RunError, match=r"nor was the global model before: the server's steps diverged"):
+        simulation.advance(state)
+
+
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_repaired_parameters_are_sent(make_experiment, executor):
     experiment = poisoned_experiment(
