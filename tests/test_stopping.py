@@ -73,14 +73,19 @@ class Started:
 
 
 @contextmanager
-def started(folder: Path, *arguments: str) -> Iterator[Started]:
-    """``fedrun ARGUMENTS...`` in a folder; killed when the block ends."""
+def started(folder: Path, *arguments: str, nohup: bool = False) -> Iterator[Started]:
+    """``fedrun ARGUMENTS...`` in a folder, as ``nohup`` starts it or not; killed when the block ends."""
     with (folder / "printed").open("w") as printed, (folder / "complaints").open("w") as complaints:
         command = [sys.executable, "-m", "fedrun", *arguments]
-        # where the tests run in a shell's background SIGINT is ignored, which would be handed down
-        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        # what the tests' own process ignores, in a shell's background or under nohup, would be handed down
+        handlers = {
+            signal.SIGINT: signal.default_int_handler,
+            signal.SIGHUP: signal.SIG_IGN if nohup else signal.SIG_DFL,
+        }
+        before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
         process = subprocess.Popen(command, cwd=folder, stdout=printed, stderr=complaints, start_new_session=True)
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
     with process:
         command_started = Started(process, folder)
         try:
@@ -130,14 +135,10 @@ def test_a_terminal_that_is_closed(tmp_path: Path) -> None:
 
 def test_nohup(tmp_path: Path) -> None:
     """What a process was started to ignore it ignores, with its jobs."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        with started(tmp_path, *SWEEP, "rounds=60", *PARALLEL) as command:
-            wait_for(lambda: command.runs_begun(2))
-            os.killpg(command.process.pid, signal.SIGHUP)
-            assert command.ended() == (0, "")
-    finally:
-        signal.signal(signal.SIGHUP, before)
+    with started(tmp_path, *SWEEP, "rounds=60", *PARALLEL, nohup=True) as command:
+        wait_for(lambda: command.runs_begun(2))
+        os.killpg(command.process.pid, signal.SIGHUP)
+        assert command.ended() == (0, "")
     assert [len(rows) for rows in results(tmp_path).values()] == [61] * 3
 
 

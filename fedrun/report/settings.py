@@ -14,7 +14,7 @@ from fedrun.report.runs import Run
 Leaves = Mapping[str, Any]
 """A configuration's values under their dotted keys."""
 
-SILENT = frozenset({"data_dir", "vectors", "train_clients", "miss_probability"})
+SILENT = frozenset({"data_dir", "dataset.vectors", "train_clients", "miss_probability"})
 """Keys that are part of a run's identity, but change no number of a report: they do not make a setting of its own.
 Where files lie is among them; that they hold the same is told by the data's fingerprint."""
 
@@ -49,7 +49,7 @@ class Setting:
 
 def leaves(config: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a configuration that can change a result, seeds apart, under their dotted keys."""
-    return {key: value for key, value in _flat(relevant(config), ()) if not SILENT.intersection(key.split("."))}
+    return {key: value for key, value in _flat(relevant(config), ()) if not SILENT.intersection((key, *key.split(".")))}
 
 
 def _flat(node: Mapping[str, Any], above: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
