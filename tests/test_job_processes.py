@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,9 +18,9 @@ def test_a_stop_that_comes_before_a_jobs_process_can_heed_it(monkeypatch: pytest
     """It waits for the process and ends it, whatever the order of the two."""
     begin = job_processes._carry_out
 
-    def begin_late(*args: object) -> None:
+    def begin_late(*args: Any) -> None:
         time.sleep(0.5)
-        begin(*args)  # type: ignore[arg-type]
+        begin(*args)
 
     def job(number: int) -> None:
         (tmp_path / str(number)).touch()
