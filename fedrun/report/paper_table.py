@@ -337,11 +337,13 @@ def shortened(
     name: str, scale: Scale, protocol: Protocol, configs: Mapping[int, Leaves], matched: Matched
 ) -> list[str]:
     """One line on how many of the published protocol's rounds a smaller scale makes, where these are fewer."""
-    pairs = {}
-    for position in (position for position, runs in matched.runs.items() if runs and scale != "full"):
-        if (overrides := protocol.overrides(protocol.cells()[position], "full")) is not None:
+    if scale == "full":
+        return []
+    cells, pairs = protocol.cells(), set()
+    for position in (position for position, runs in matched.runs.items() if runs):
+        if (overrides := protocol.overrides(cells[position], "full")) is not None:
             published = config((f"experiment={name}", "scale=full", *overrides))["rounds"]
-            pairs[int(configs[position]["rounds"]), int(published)] = True
+            pairs.add((configs[position]["rounds"], published))
     told = ", ".join(f"{ours} of {published}" for ours, published in sorted(pairs) if ours < published)
     return [f"Fewer rounds than at scale full: {told}."] if told else []
 
