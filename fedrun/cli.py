@@ -273,8 +273,9 @@ def _sweep_job(config: DictConfig) -> float:
     except (InputError, RunError) as error:
         failure = str(error)
     except Exception as error:  # a defect in one job, shown in full, must not cost the others
-        failure = str(_shortage(error) or f"{type(error).__name__}: {error}")
-        if _shortage(error) is None:
+        shortage = _shortage(error)
+        failure = str(shortage or f"{type(error).__name__}: {error}")
+        if shortage is None:
             traceback.print_exc()
     if failure is not None or summary is None:
         failed(hydra.job.num, hydra.runtime.output_dir, overrides, str(failure))

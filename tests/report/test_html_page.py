@@ -66,6 +66,18 @@ def test_tables_and_the_federation_are_in_it(found):
     assert "</script>" not in re.sub(r"</script>\s*(<script>|</body>)", "", text)
 
 
+@pytest.mark.parametrize(
+    ("changes", "pictures"),
+    [({"local.lr": 0.5}, 1), ({"population.unseen_clients": 3}, 2), ({"validation.share": 0.2}, 2)],
+)
+def test_a_picture_for_each_federation(folders, changes, pictures):
+    for number, own in enumerate(({}, changes)):
+        folder = folders.write(0, rows(0.1, 0.2), changes=own)
+        (folder / "federation.png").write_bytes(PICTURE + bytes([number]))
+    text = made(settings(find([str(folders.top)]).runs)[0])
+    assert text.count("<figure><img") == pictures
+
+
 def test_the_data_of_the_curves(found):
     data = json.loads(re.search(r'id="data">(.*?)</script>', made(found), re.S)[1])
     assert [metric["key"] for metric in data["metrics"]] == ["test/accuracy", "test/loss", "unseen/accuracy"]
