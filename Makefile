@@ -59,8 +59,8 @@ $(FIGURES): $(INSTALLED)
 	$(BIN)/fedrun experiment=$(shell sed -n 's/^runs: //p' fedrun/report/papers/$(figure).yaml) scale=$(SCALE) data_dir=$(DATA) $(PARALLEL)
 	$(BIN)/fedrun-report outputs --figure $(figure) --scale $(SCALE)
 
-results: $(INSTALLED) ## Write RESULTS.md from all runs in outputs/
-	$(BIN)/fedrun-report outputs --results --to RESULTS.md
+results: $(INSTALLED) ## Bring RESULTS.md up to date with the runs in outputs/
+	$(BIN)/fedrun-report outputs --results --keep --to RESULTS.md
 
 constraints: $(INSTALLED) ## Write the installed versions to constraints.txt
 	$(BIN)/pip freeze --exclude-editable > constraints.txt

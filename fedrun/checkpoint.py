@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from fedrun.errors import InputError
 from fedrun.state import State, Totals
 from fedrun.strategies.base import ServerState, Vectors
 from fedrun.vector_store import VectorStore
+from fedrun.whole_file import whole
 
 FORMAT = 4
 """Changes when checkpoints of an older form can no longer be read."""
@@ -82,20 +82,12 @@ def save(path: Path, checkpoint: Checkpoint, identity: Identity, store: VectorSt
         "tracking_id": checkpoint.tracking_id,
         "seconds": checkpoint.seconds,
     }
-    partial = path.with_suffix(".partial")
     try:
         store.flush()
-        with partial.open("wb") as file:
+        with whole(path) as file:
             torch.save(content, file)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
     except RuntimeError as error:  # torch.save hides a failing write behind an error of its own
-        partial.unlink(missing_ok=True)
         raise error.__context__ if isinstance(error.__context__, OSError) else OSError(str(error)) from error
-    except OSError:
-        partial.unlink(missing_ok=True)
-        raise
 
 
 def _placed(vector: torch.Tensor, store: VectorStore) -> torch.Tensor | tuple[int, int]:

@@ -22,6 +22,7 @@ from fedrun.simulation import Simulation
 from fedrun.state import State
 from fedrun.strategies.base import Vectors
 from fedrun.tracking.base import Row
+from fedrun.whole_file import whole
 
 ACCURACY = "test/accuracy"
 HIGHER_IS_BETTER = tuple(f"{part}/{name}" for part in ("test", "validation") for name in ("accuracy", "f1", "mcc"))
@@ -78,9 +79,8 @@ def save_model(simulation: Simulation, state: State, path: Path) -> None:
         views = concatenated([model.cpu() for model in state.frozen], simulation.network.layout, views)
     elif len(each) > 1:
         views = {f"models.{number}.{name}": view for number, own in enumerate(each) for name, view in own.items()}
-    partial = path.with_suffix(".partial")
-    partial.write_bytes(save({name: view.clone(memory_format=torch.contiguous_format) for name, view in views.items()}))
-    partial.replace(path)
+    with whole(path) as file:
+        file.write(save({name: view.clone(memory_format=torch.contiguous_format) for name, view in views.items()}))
 
 
 def save_clients(simulation: Simulation, state: State, path: Path) -> None:
@@ -112,9 +112,8 @@ def save_clients(simulation: Simulation, state: State, path: Path) -> None:
             ("flipped", pyarrow.bool_()),
         ]
     )
-    partial = path.with_suffix(".partial")
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows, schema), partial)
-    partial.replace(path)
+    with whole(path) as file:
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows, schema), file)
 
 
 def _client_rows(simulation: Simulation, state: State) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ from typing import Any, TextIO
 
 from fedrun.errors import InputError
 from fedrun.tracking.base import Row
+from fedrun.whole_file import whole
 
 SUMMARY = "summary.json"
 CHECKPOINT = "checkpoint.pt"
@@ -100,17 +101,8 @@ def clear(folder: Path) -> None:
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write a file atomically."""
-    partial = path.with_name(path.name + ".partial")
-    try:
-        with partial.open("w", encoding="utf-8") as file:
-            json.dump(_finite(content), file, indent=2)
-            file.write("\n")
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    except OSError:
-        partial.unlink(missing_ok=True)
-        raise
+    with whole(path) as file:
+        file.write(f"{json.dumps(_finite(content), indent=2)}\n".encode())
 
 
 class MetricsFile:

@@ -7,7 +7,6 @@ import logging
 import os
 import platform
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -17,6 +16,7 @@ from fedrun.datasets.base import Dataset
 from fedrun.experiment import Experiment
 from fedrun.federation import Shares
 from fedrun.ranks import ALONE, Ranks
+from fedrun.whole_file import whole
 
 log = logging.getLogger(__name__)
 
@@ -62,15 +62,12 @@ def cached(path: Path, compute: Callable[[], dict[str, Thresholds]], ranks: Rank
     found = compute()
     if not ranks.leads:
         return found
-    partial = path.with_suffix(f".{platform.node()}.{os.getpid()}.partial")  # another run may be writing the same
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_bytes(save(packed(found)))
-        partial.replace(path)
+        with whole(path, f"{platform.node()}.{os.getpid()}") as file:  # another run may be writing the same
+            file.write(save(packed(found)))
     except OSError as error:  # the run needs them in memory only
         log.warning("%s: cannot be written (%s); other runs will compute the thresholds again", path, error.strerror)
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
     return found
 
 

@@ -16,6 +16,7 @@ from fedrun.errors import InputError
 from fedrun.fetching.catalogue import Download, Entry, place_of_table
 from fedrun.fetching.download import Progress, Unreachable, download, verified
 from fedrun.fetching.unpack import unpack
+from fedrun.whole_file import whole
 
 logger = logging.getLogger(__name__)
 
@@ -108,9 +109,8 @@ def _download(item: Download, path: Path, data_dir: Path, progress: Progress) ->
             if number == len(item.urls):
                 raise
             logger.warning("%s; trying %s", error, item.urls[number])
-    partial = record_path.with_name(f"checksums.{secrets.token_hex(4)}.partial")
-    partial.write_text(json.dumps(record, indent=1))
-    partial.replace(record_path)
+    with whole(record_path, secrets.token_hex(4)) as file:
+        file.write(json.dumps(record, indent=1).encode())
 
 
 def _place(got: Path, item: Download, data_dir: Path, aside: Path) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from fedrun.deferred import defer
 from fedrun.errors import InputError
+from fedrun.whole_file import whole
 
 if TYPE_CHECKING:
     from fedrun.report.curves import Against
@@ -31,15 +32,8 @@ examples:
   fedrun-report outputs/runs --curve test/accuracy --against params --to curve.png
   fedrun-report outputs --table turbosvm/table2                a paper's table, ours beside it
   fedrun-report outputs --figure turbosvm/figure2              a paper's figure, of ours
-  fedrun-report outputs --results --to RESULTS.md              all tables and experiments that have runs
+  fedrun-report outputs --results --keep --to RESULTS.md       all tables and experiments that have runs, into that file
 """
-
-
-RESULTS = (
-    "# Results",
-    "The papers' tables with our numbers beside theirs. Written by `fedrun-report --results`, never by hand. Last, "
-    "experiments that are no table of a paper.",
-)
 
 
 def main() -> None:
@@ -94,6 +88,8 @@ def check(options: argparse.Namespace) -> None:
         options.to = f"{options.curve.replace('/', '_')}.png"
     if options.figure and not options.to:
         options.to = f"{options.figure.replace('/', '_')}.png"
+    if options.keep and not (options.results and options.to and options.format == "markdown"):
+        raise InputError("--keep: allowed: with --results and --to FILE, in Markdown")
     if wrong := [target for target in options.target if not 0 < target <= 1]:
         raise InputError(f"--target {wrong[0]:g}: allowed: an accuracy above 0, at most 1")
     if modes and options.format in ("csv", "html"):
@@ -108,7 +104,6 @@ def report(options: argparse.Namespace, runs: Sequence[Run]) -> str | None:
     """
     from fedrun.report import comparison
     from fedrun.report.paper_table import paper_tables
-    from fedrun.report.results import every_table
     from fedrun.report.settings import settings
     from fedrun.report.table import written
 
@@ -123,8 +118,14 @@ def report(options: argparse.Namespace, runs: Sequence[Run]) -> str | None:
             tell(f"figure {options.figure}: {unknown}")
         return None
     if options.results:
-        tables = every_table(runs)
-        return written(tables, options.format, RESULTS if options.format == "markdown" else ())
+        from fedrun.report.results import sections
+        from fedrun.report.results_file import document, read
+
+        kept = read(Path(options.to)) if options.keep else []
+        made = sections(runs)
+        if options.format == "latex":
+            return written([table for section in made for table in section.tables], "latex")
+        return document(made, kept)
     found, problems = settings(runs)
     for problem in problems:
         tell(problem)
@@ -184,8 +185,13 @@ def write(text: str | None, to: str | None) -> None:
     if to is None:
         print(text)
         return
+    path, content = Path(to), f"{text}\n".encode()
     try:
-        Path(to).write_text(f"{text}\n", encoding="utf-8")
+        if path.is_symlink() or (path.exists() and not path.is_file()):  # such as /dev/stdout: no file to replace
+            path.write_bytes(content)
+        else:
+            with whole(path) as file:
+                file.write(content)
     except OSError as error:
         raise InputError(f"{to}: cannot be written ({error.strerror})") from None
     print(to)
@@ -221,6 +227,7 @@ def parser() -> argparse.ArgumentParser:
     add("--figure", metavar="PAPER/FIGURE", help="draw a paper's figure from our runs, as a PNG")
     add("--scale", choices=("full", "small", "smoke"), help="for that: which runs (default: the largest there are)")
     add("--results", action="store_true", help="every paper's table that has runs, and other experiments")
+    add("--keep", action="store_true", help="for that: keep FILE's sections of which there are no runs here")
     return parser
 
 

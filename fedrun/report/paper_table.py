@@ -23,6 +23,7 @@ from fedrun.report.protocol import (
     config,
     load,
     plan,
+    protocols,
     reference,
 )
 from fedrun.report.quantities import TARGETED, finite, rounds, series
@@ -31,6 +32,7 @@ from fedrun.report.settings import Leaves, identity, leaves, unrecorded, varying
 from fedrun.report.table import Table
 
 NOT_RUN = "not run"
+OF_NO_CELL = "belong to no cell of this table"
 OUT_OF_REACH = "out of reach"
 OURS = "ours"
 PARTS = ("paper", OURS, "difference")
@@ -121,6 +123,8 @@ def at_scale(name: str, scale: Scale, runs: Sequence[Run]) -> list[Table]:
         raise (
             NoRunsError(f"table {name}: its finished runs {problems}") if problems else nothing_found(name, scale, runs)
         )
+    strays = of_no_table(name, protocol, scale, matched.left_out[OF_NO_CELL])
+    matched = replace(matched, left_out={**matched.left_out, OF_NO_CELL: strays})
     ours = {
         position: replace(
             measure(position, table, protocol, matched.runs),
@@ -203,11 +207,22 @@ def match(configs: Mapping[int, Leaves], runs: Sequence[Run]) -> Matched:
         tuple(f"{line} ({count} runs)" for line, count in deviations.items()),
         tuple(sorted(not_compared)),
         {
-            "belong to no cell of this table": strays,
+            OF_NO_CELL: strays,
             "may be of several cells": ambiguous,
             "repeat the cell and seed of others that are nearer to the protocol": repeated,
         },
     )
+
+
+def of_no_table(name: str, protocol: Protocol, scale: Scale, runs: Sequence[Run]) -> Sequence[Run]:
+    """Those of a table's runs that belong to no cell of the other tables that share its sweep either."""
+    others = {other: load(other) for other in protocols() if other != name}
+    for other in (other for other, shares in others.items() if shares.runs == protocol.runs):
+        if not runs:
+            break
+        configs = {position: leaves(config) for position, config in plan(other, others[other], scale).items()}
+        runs = match(configs, runs).left_out[OF_NO_CELL]
+    return runs
 
 
 def telling(leaves: Leaves, keys: Set[str]) -> Leaves:

@@ -8,6 +8,7 @@ on the command line, that is composed, and the run with this configuration is th
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -210,7 +211,7 @@ class Protocol:
 
     def run_name(self, scale: Scale) -> str:
         """The ``name`` of the runs at a scale, the first part of their folders."""
-        return self.runs if scale == "full" else f"{self.runs}/{scale}"
+        return named(self.runs, scale)
 
     def reason(self, cell: Cell) -> str | None:
         """Why a cell is out of reach, None where it is not."""
@@ -288,9 +289,20 @@ def reference(cell: Cell, speed_up: SpeedUp, table: Sequence[Cell], protocol: Pr
         raise InputError(f"{protocol.paper} {protocol.table}: no rounds for the speed-up at {own}") from None
 
 
+def named(experiment: str, scale: Scale) -> str:
+    """An experiment at a scale, such as ``turbosvm/table2/small``; at scale full it has no suffix."""
+    return experiment if scale == "full" else f"{experiment}/{scale}"
+
+
 def protocols() -> list[str]:
-    """The tables that can be compared, such as ``turbosvm/table2``."""
-    return sorted(path.relative_to(FOLDER).with_suffix("").as_posix() for path in FOLDER.glob("*/table*.yaml"))
+    """The tables that can be compared, such as ``turbosvm/table2``, in the papers' order."""
+    names = (path.relative_to(FOLDER).with_suffix("").as_posix() for path in FOLDER.glob("*/table*.yaml"))
+    return sorted(names, key=by_number)
+
+
+def by_number(name: str) -> list[str | int]:
+    """A key to sort names by in which table 9 comes before table 10."""
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
 
 
 def load(name: str) -> Protocol:

@@ -4,19 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from fedrun.errors import InputError
 from fedrun.report import comparison
 from fedrun.report.paper_table import NoRunsError, at_scale, available, made_of
-from fedrun.report.protocol import SCALES, load, protocols
+from fedrun.report.protocol import SCALES, load, named, protocols
 from fedrun.report.quantities import is_internal, metrics
 from fedrun.report.runs import Run
 from fedrun.report.settings import settings
 from fedrun.report.table import Table
 
 
-def every_table(runs: Sequence[Run]) -> list[Table]:
+@dataclass(frozen=True)
+class Section:
+    """What belongs together: a paper's table at one scale, or an experiment.
+
+    Attributes:
+        name: such as ``turbosvm/table2/small``; of a table at scale full, and of an experiment without scales, no third
+            part.
+        tables: one or several.
+    """
+
+    name: str
+    tables: tuple[Table, ...]
+
+
+def sections(runs: Sequence[Run]) -> list[Section]:
     """The papers' tables at every scale at which there are complete runs, then the papers' other experiments.
 
     Raises:
@@ -26,7 +40,7 @@ def every_table(runs: Sequence[Run]) -> list[Table]:
     for name in protocols():
         for scale in available(name, runs):
             with suppress(NoRunsError):  # the runs there are may all be another table's, which shares them
-                found += at_scale(name, scale, runs)
+                found.append(Section(named(name, scale), tuple(at_scale(name, scale, runs))))
     tabulated = {load(name).run_name(scale) for name in protocols() for scale in SCALES}
     others = dict.fromkeys(
         name
@@ -34,7 +48,9 @@ def every_table(runs: Sequence[Run]) -> list[Table]:
         if run.complete and not run.searches and "/" in (name := run.config["name"]) and name not in tabulated
     )
     for name in sorted(others):
-        found += experiment_tables(name, [run for run in runs if run.complete and run.config["name"] == name])
+        own = [run for run in runs if run.complete and run.config["name"] == name]
+        if tables := experiment_tables(name, own):
+            found.append(Section(name, tuple(tables)))
     if not found:
         raise InputError(
             f"no finished run of any paper's table; such are made with: fedrun experiment={protocols()[0]}"

@@ -125,14 +125,13 @@ def html(table: Table) -> str:
     )
 
 
-def written(tables: Sequence[Table], format: str, heading: Sequence[str] = ()) -> str:
+def written(tables: Sequence[Table], format: str) -> str:
     """Several tables as one text.
 
     Args:
         tables: to write.
         format: ``markdown`` or ``latex``.
-        heading: paragraphs before the first table.
     """
     if format == "latex":
-        return "\n\n".join([LATEX_PREAMBLE, *heading, *map(latex, tables)])
-    return "\n\n".join([*heading, *map(markdown, tables)])
+        return "\n\n".join([LATEX_PREAMBLE, *map(latex, tables)])
+    return "\n\n".join(map(markdown, tables))

@@ -60,11 +60,19 @@ def test_a_papers_table_and_all_of_them(folders, tmp_path, capsys):
     path = tmp_path / "RESULTS.md"
     assert run([str(folders.top), "--results", "--to", str(path)]) == 0
     written = path.read_text()
-    assert written.startswith(
-        "# Results\n\nThe papers' tables with our numbers beside theirs. Written by `fedrun-report"
-    )
+    assert written.startswith("# Results\n\nThe papers' tables with our numbers beside theirs")
     assert table.strip() in written
     assert "## TurboSVM-FL, table 3." in written
+    kept = "<!-- fedavg/table1 -->\n\n## FedAvg, table 1. Of runs elsewhere"
+    path.write_text(f"# Results\n\n{kept}\n\n<!-- turbosvm/table2/smoke -->\n\n## Older\n")
+    assert run([str(folders.top), "--results", "--keep", "--to", str(path)]) == 0
+    heading, mark, rest = written.partition("<!-- turbosvm/table2/smoke -->")
+    assert path.read_text() == f"{heading}{kept}\n\n{mark}{rest}"
+
+
+def test_what_cannot_be_replaced_is_written_to(runs, capfd):
+    assert run([runs, "--to", "/dev/stdout"]) == 0
+    assert "to 70 %" in capfd.readouterr().out
 
 
 def test_problems_are_told_and_the_rest_is_reported(runs, folders, capsys):
@@ -93,6 +101,8 @@ REFUSED = [
     (("{runs}", "--results", "--table", "turbosvm/table2"), "--table and --results: allowed: one of them"),
     (("{runs}", "--scale", "smoke"), "--scale: allowed: with --table"),
     (("{runs}", "--against", "params"), "--against: allowed: with --curve"),
+    (("{runs}", "--keep", "--to", "{empty}/r.md"), "--keep: allowed: with --results and --to FILE, in Markdown"),
+    (("{runs}", "--results", "--keep"), "--keep: allowed: with --results and --to FILE, in Markdown"),
     (("{runs}", "--results", "--format", "html"), "--format html: allowed: without --results"),
 ]
 

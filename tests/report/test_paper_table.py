@@ -85,6 +85,18 @@ def test_runs_that_deviate_count_and_are_told(folders):
     )
 
 
+def test_runs_of_a_table_that_shares_the_sweep_are_no_strays(folders):
+    """MaxFL's table 5 has no row for SCAFFOLD, its table 3 has one, and both are read off the same runs."""
+    for strategy in ("maxfl", "scaffold", "krum"):
+        overrides = ["experiment=maxfl/table3", "scale=small", f"strategy={strategy}", "recipe=maxfl_fmnist_clusters"]
+        folders.write(0, rows(0.1, 0.2), dataset="fmnist", strategy=strategy, config=compose(overrides).config)
+    (table,) = paper_tables("maxfl/table5", "small", found(folders))
+    assert "scaffold" not in by_strategy(table)
+    (line,) = [line for line in table.above if line.startswith("Left out")]
+    assert line.startswith("Left out, since they belong to no cell of this table: 1 runs of this sweep, such as ")
+    assert "/krum/" in line
+
+
 def test_another_strategys_run_is_not_taken_where_the_cells_differ_in_other_keys(folders):
     folders.write(0, rows(0.1), changes={"strategy.client": {"_target_": "fedprox", "mu": 1}})
     folders.write(0, rows(0.1), changes={"strategy.server": {"_target_": "krum"}})

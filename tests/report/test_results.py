@@ -3,7 +3,7 @@ import pytest
 from fedrun.config import compose
 from fedrun.errors import InputError
 from fedrun.report.paper_table import paper_tables
-from fedrun.report.results import every_table
+from fedrun.report.results import sections
 from fedrun.report.runs import find
 
 from .run_folders import CONFIG, rows
@@ -13,10 +13,15 @@ def found(folders):
     return find([str(folders.top)]).runs
 
 
+def tables(folders):
+    return [table for section in sections(found(folders)) for table in section.tables]
+
+
 def test_every_table_that_has_runs(folders):
     config = compose(["experiment=turbosvm/table2", "scale=small", "dataset=femnist", "strategy=fedavg"]).config
     folders.write(0, rows(0.1, 0.7), dataset="femnist", config=config)
-    titles = [table.title.partition(".")[0] for table in every_table(found(folders))]
+    assert [section.name for section in sections(found(folders))] == ["turbosvm/table2/small", "turbosvm/table3/small"]
+    titles = [table.title.partition(".")[0] for table in tables(folders)]
     assert titles[0] == "TurboSVM-FL, table 2"
     assert set(titles) == {"TurboSVM-FL, table 2", "TurboSVM-FL, table 3"}  # table 3 is read off the same runs
 
@@ -27,7 +32,7 @@ def test_tables_that_share_runs_but_have_none_of_their_own_are_left_out(folders)
     folders.write(0, rows(0.1, 0.7), strategy="fedprox", config=compose(overrides).config)
     searched = compose(["experiment=fedumf/tune", "scale=smoke", "dataset=digits", "model=mlp"]).config
     folders.write(0, rows(0.1, 0.7), strategy="fedumf", config=searched)
-    titles = [table.title.partition(".")[0] for table in every_table(found(folders))]
+    titles = [table.title.partition(".")[0] for table in tables(folders)]
     assert titles == ["FedConcat, table 1"]
     with pytest.raises(
         InputError, match=r"^table fedconcat/table5: its finished runs belong to no cell of this table$"
@@ -42,7 +47,7 @@ def test_experiments_that_are_no_table(folders):
         for seed, final in enumerate(finals):
             folders.write(seed, rows(0.1, final), strategy=strategy, config=config)
     folders.write(0, rows(0.1, 0.9))  # by itself: of no experiment
-    end, needed = every_table(found(folders))
+    end, needed = tables(folders)
     assert end.title == "experiment=turbosvm/shakespeare scale=small: after the last round"
     assert end.above == ("Data: digits (01234567). Seeds: 0, 1. Code: commit abc123, fedrun 0.1.0, torch 2.11.0.",)
     column = end.header.index("test accuracy")
@@ -56,7 +61,7 @@ def test_nothing_to_compare_is_told(folders):
     with pytest.raises(
         InputError, match="no finished run of any paper's table; such are made with: fedrun experiment="
     ):
-        every_table(found(folders))
+        tables(folders)
 
 
 def test_settings_with_fewer_seeds_are_named(folders):
@@ -64,4 +69,4 @@ def test_settings_with_fewer_seeds_are_named(folders):
         for seed in seeds:
             config = CONFIG | {"name": "turbosvm/shakespeare", "strategy": strategy}
             folders.write(seed, rows(0.1, 0.5), strategy=strategy, config=config)
-    assert every_table(found(folders))[0].above[1:] == ("Only seeds 1: turbosvm.",)
+    assert tables(folders)[0].above[1:] == ("Only seeds 1: turbosvm.",)
