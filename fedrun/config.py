@@ -8,6 +8,7 @@ import json
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
@@ -28,6 +29,9 @@ IRRELEVANT = frozenset(
     {"hardware", "tracking", "display", "output_dir", "overwrite", "checkpoint_seconds", "seed", "name"}
 )
 """Top-level keys that cannot change a result (hardware, beyond rounding), or that name the run's folder themselves."""
+
+LARGEST = 1e18
+"""The largest number in a configuration. Arithmetic in float32 ends at 3.4e38, and factors are multiplied."""
 
 CACHING = frozenset({"cache_dir", "download"})
 """Keys, at any level, that say how data get here, not which."""
@@ -255,6 +259,8 @@ def build(node: Any, path: str) -> Any:
         node: plain containers and scalars.
         path: the node's key, for messages.
     """
+    if isinstance(node, float) and isfinite(node) and abs(node) > LARGEST:
+        raise InputError(f"{path}={shown(node)}: allowed: numbers up to {LARGEST:g}, whose products float32 holds")
     if isinstance(node, list):
         return tuple(build(item, f"{path}[{index}]") for index, item in enumerate(node))
     if not isinstance(node, Mapping):

@@ -62,6 +62,7 @@ REFUSED = [
     ("--nonsense", "unrecognized arguments: --nonsense; fedrun --help shows what is allowed"),
     ("-m seed=0,1 --nonsense", "unrecognized arguments: --nonsense; "),
     ("--config-name", "argument --config-name/-cn: expected one argument; "),
+    ("strategy=fedadam strategy.server.lr=1e38", "strategy.server.lr=1e+38: allowed: numbers up to 1e+18, whose prod"),
     ("seed=???", "seed: Missing mandatory value: seed; see fedrun --cfg job"),
     ("output_dir=null", "output_dir=null: allowed: a text"),
     (
