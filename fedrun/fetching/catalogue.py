@@ -48,6 +48,7 @@ class Entry:
         wants: patterns of files below ``data_dir``; the dataset is there when each is matched.
         downloads: what to fetch; given another base address, or None.
         also: patterns of further files that belong to it, where they are.
+        instead: further forms of the dataset that the loader reads, each as patterns that must all be matched.
     """
 
     what: str
@@ -56,6 +57,7 @@ class Entry:
     wants: tuple[str, ...]
     downloads: Callable[[str | None], tuple[Download, ...]]
     also: tuple[str, ...] = ()
+    instead: tuple[tuple[str, ...], ...] = ()
 
     def files(self, folder: Path) -> list[Path]:
         """All of its files in a folder in which they lie as below ``data_dir``, without caches."""
@@ -64,8 +66,12 @@ class Entry:
         return sorted(path for path in found if CACHE not in path.parts)
 
     def missing(self, data_dir: Path) -> list[str]:
-        """The patterns that no file matches."""
-        return [pattern for pattern in self.wants if next(data_dir.glob(pattern), None) is None]
+        """The patterns that no file matches; none where the dataset is there in another form."""
+
+        def unmatched(patterns: tuple[str, ...]) -> list[str]:
+            return [pattern for pattern in patterns if next(data_dir.glob(pattern), None) is None]
+
+        return [] if any(not unmatched(patterns) for patterns in self.instead) else unmatched(self.wants)
 
 
 def published(*downloads: Download) -> Callable[[str | None], tuple[Download, ...]]:
@@ -113,7 +119,12 @@ def catalogue() -> dict[str, Entry]:
     """All entries by name; addresses and checksums are those of the installed torchvision where it has them."""
     from torchvision import datasets
 
+    from fedrun.datasets.celeba import ATTRIBUTES, IDENTITIES, IMAGES
     from fedrun.datasets.cifar import Cifar10, Cifar100
+    from fedrun.datasets.leaf import UNSPLIT
+
+    def unsplit(name: str) -> tuple[str, ...]:
+        return (f"{name}/{UNSPLIT}/*",)
 
     def idx(kind: type[datasets.MNIST], folder: str) -> Callable[[str | None], tuple[Download, ...]]:
         return published(
@@ -168,18 +179,25 @@ def catalogue() -> dict[str, Entry]:
         ),
         "femnist": Entry(
             "digits and letters by writer", leaf, None, ("femnist/train/*",),
-            on_hub("flwrlabs/femnist", "femnist"), also=("femnist/**/*",),
+            on_hub("flwrlabs/femnist", "femnist"), also=("femnist/**/*",), instead=(unsplit("femnist"),),
         ),
         "shakespeare": Entry(
             "plays by role", leaf, None, ("shakespeare/train/*",),
             on_hub("flwrlabs/shakespeare", "shakespeare"), also=("shakespeare/**/*",),
+            instead=(unsplit("shakespeare"),),
         ),
         "celeba": Entry(
             "faces by celebrity", "non-commercial research", None, ("celeba/train/*",),
             on_hub("flwrlabs/celeba", "celeba"), also=("celeba/**/*",),
+            instead=(
+                unsplit("celeba"),
+                tuple(f"celeba/{name}" for name in (IDENTITIES, ATTRIBUTES, f"{IMAGES}/*")),
+            ),
         ),
-        "sent140": Entry("tweets by author", "not stated", 81, ("sent140/train/*",), published(tweets),
-                         also=("sent140/**/*",)),
+        "sent140": Entry(
+            "tweets by author", "not stated", 81, ("sent140/train/*",), published(tweets), also=("sent140/**/*",),
+            instead=(unsplit("sent140"),),
+        ),
         "glove": Entry(
             "word vectors, for sent140", "PDDL 1.0", 1500, ("glove/glove.twitter.27B.200d.txt",), published(glove)
         ),

@@ -243,6 +243,29 @@ def test_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert f"lacks {tmp_path}/celeba/train/*" in "\n".join(lines)
 
 
+@pytest.mark.parametrize(
+    ("name", "files"),
+    [
+        ("femnist", ("all_data/all_data_0.json",)),
+        ("sent140", ("all_data/all_data.json",)),
+        ("celeba", ("identity_CelebA.txt", "list_attr_celeba.txt", "img_align_celeba/000001.jpg")),
+    ],
+)
+def test_other_forms_that_the_loader_reads_are_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, files: tuple[str, ...]
+) -> None:
+    def listed() -> str:
+        assert command("list", "--data-dir", tmp_path) == 0
+        return next(line for line in capsys.readouterr().out.splitlines() if line.startswith(name)).split()[1]
+
+    for file in files:
+        assert listed() == "missing"
+        path = tmp_path / name / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    assert listed() == "there"
+
+
 @pytest.fixture(autouse=True)
 def _log_as_before() -> Any:
     root = logging.getLogger()
