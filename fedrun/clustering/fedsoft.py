@@ -57,6 +57,9 @@ class FedSoft(SeveralModels):
 
 
 def importance(losses: torch.Tensor, floor: float) -> torch.Tensor:
-    """u, float64 ``[M]``: the share of samples with the least loss under each model, given losses ``[n, M]``."""
-    votes = torch.bincount(losses.argmin(1), minlength=losses.shape[1]).double()
+    """u, float64 ``[M]``: the share of samples with the least loss under each model, of losses ``[n, M]``.
+
+    A model that has diverged (NaN) gets no votes where another has not.
+    """
+    votes = torch.bincount(losses.nan_to_num(nan=torch.inf).argmin(1), minlength=losses.shape[1]).double()
     return (votes / len(losses)).clamp_min(floor)

@@ -8,6 +8,7 @@ import torch
 from pydantic.dataclasses import dataclass
 
 from fedrun.clustering.base import Choice, Place, SeveralModels, Turn, reassigned
+from fedrun.randomness import generator
 from fedrun.recipe import STRICT
 
 
@@ -16,8 +17,9 @@ class IFCA(SeveralModels):
     """In every round a participant trains the model with the least mean loss on its training samples.
 
     Attributes:
-        same_init: whether all models start alike, as in FedConcat's script: then the first choice is model 0 for all,
-            and no other is ever trained. False, as IFCA requires: each starts from weights of its own.
+        same_init: whether all models start alike, as in FedConcat's script, which measures each model's loss on other
+            random batches: then chance makes the choice of the first round. False, as IFCA requires: each starts from
+            weights of its own.
     """
 
     downloads_all: ClassVar[bool] = True
@@ -33,4 +35,9 @@ class IFCA(SeveralModels):
             return torch.stack([place.results(model, client).losses.double().mean() for model in turn.models])
 
         looked = len(turn.models) * int(place.clients.sizes[turn.cohort].sum())
-        return Choice(reassigned(turn, place.asked(turn.cohort, losses).argmin(1)), looked)
+        if self.same_init and turn.round == 0:
+            chance = generator(place.seed, "clusters/first", turn.round)
+            clusters = torch.randint(len(turn.models), turn.cohort.shape, generator=chance)
+        else:
+            clusters = place.asked(turn.cohort, losses).nan_to_num(nan=torch.inf).argmin(1)
+        return Choice(reassigned(turn, clusters), looked)

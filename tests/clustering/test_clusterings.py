@@ -237,6 +237,34 @@ def test_ifca_chooses_the_least_loss(simulation, place):
     assert not before.any()
 
 
+def test_a_diverged_model_is_chosen_by_nobody(simulation, place):
+    """Its logits overflow, so that its losses are NaN."""
+    models, cohort = random_models(simulation, 2), torch.arange(6)
+    models[0].fill_(torch.inf)
+    turn = Turn(0, cohort, models, torch.zeros(6, 2, dtype=torch.float64), ClientMemory((), 0))
+    assert option("strategy/clustering", "ifca", clusters=2).chosen(place, turn).membership.tolist() == [[0, 1]] * 6
+    soft = option("strategy/clustering", "fedsoft", clusters=2).chosen(place, turn).membership
+    assert soft.tolist() == [[1e-4, 1.0]] * 6
+
+
+def test_ifcas_equal_models_are_chosen_by_chance(simulation, place):
+    (model,) = random_models(simulation, 1)
+    half = option("strategy/clustering", "ifca", clusters=2, same_init=True)
+    empty, cohort = torch.zeros(6, 2, dtype=torch.float64), torch.arange(6)
+    draws = [
+        half.chosen(replace(place, seed=seed), Turn(0, cohort, [model, model], empty, ClientMemory((), 0)))
+        for seed in range(40)
+    ]
+    assert all(draw.membership.sum(1).tolist() == [1] * 6 for draw in draws)
+    assert 0.35 < sum(draw.membership[:, 0].mean().item() for draw in draws) / len(draws) < 0.65  # 4.6 deviations
+    models = random_models(simulation, 2)
+    later = half.chosen(place, Turn(1, cohort, models, empty, ClientMemory((), 0)))
+    first = option("strategy/clustering", "ifca", clusters=2).chosen(
+        place, Turn(0, cohort, models, empty, ClientMemory((), 0))
+    )
+    assert later.membership.tolist() == first.membership.tolist()
+
+
 def test_shares_of_votes():
     # votes (3, 1) of 4 and (4, 0) of 4
     assert importance(torch.tensor([[1.0, 2], [1, 2], [1, 2], [2, 1]]), 1e-4).tolist() == [0.75, 0.25]
