@@ -53,13 +53,14 @@ def main() -> None:
 
 
 def options_first(arguments: Sequence[str]) -> list[str]:
-    """The arguments with ``KEY=VALUE`` behind everything else: argparse takes them in one piece only, and refuses
-    ``fedrun strategy=turbosvm -m seed=0,1``. A folder stays behind its option, also if its name has an equals sign.
+    """The arguments with ``KEY=VALUE`` and ``~KEY`` behind everything else: argparse takes them in one piece only, and
+    refuses ``fedrun strategy=turbosvm -m seed=0,1``. A folder stays behind its option, whatever its name has in it.
     """
 
     def overrides(number: int) -> bool:
         names_folder = number > 0 and arguments[number - 1] in ("--config-dir", "-cd")
-        return "=" in arguments[number] and not arguments[number].startswith("-") and not names_folder
+        override = arguments[number].startswith("~") or ("=" in arguments[number] and arguments[number][0] != "-")
+        return override and not names_folder
 
     return [arguments[number] for number in sorted(range(len(arguments)), key=overrides)]
 

@@ -197,7 +197,9 @@ def test_options_may_stand_between_keys() -> None:
     assert options_first(["strategy=turbosvm", "-m", "seed=0,1"]) == ["-m", "strategy=turbosvm", "seed=0,1"]
     assert options_first(["seed=1", "--cfg", "job", "seed=2"]) == ["--cfg", "job", "seed=1", "seed=2"]
     assert options_first(["seed=1", "--config-dir", "a=b", "-m"]) == ["--config-dir", "a=b", "-m", "seed=1"]
-    assert options_first(["--config-dir=mine", "+x=3", "~recipe"]) == ["--config-dir=mine", "~recipe", "+x=3"]
+    assert options_first(["--config-dir=mine", "+x=3", "~recipe"]) == ["--config-dir=mine", "+x=3", "~recipe"]
+    assert options_first(["~recipe", "-m", "seed=0,1"]) == ["-m", "~recipe", "seed=0,1"]
+    assert options_first(["a=1", "-cd", "~/mine", ""]) == ["-cd", "~/mine", "", "a=1"]
 
 
 def test_a_run_and_the_same_run_again(running: Fedrun, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import json
 import os
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -24,6 +24,10 @@ Progress = Callable[[int, int | None], None]
 
 class Unreachable(InputError):  # noqa: N818 - the word for what is wrong
     """The address cannot be reached or has no such file."""
+
+
+class CutError(Exception):
+    """A connection ended before what was sent over it."""
 
 
 def download(url: str, path: Path, checksum: str | None, progress: Progress) -> str:
@@ -120,10 +124,12 @@ def _transfer(url: str, partial: Path, progress: Progress) -> bool:
             else:
                 validator.unlink(missing_ok=True)
             with open(partial, "ab" if resumed else "wb") as file:
-                while chunk := _chunk(response):
+                for chunk in _received(response):
                     file.write(chunk)
                     have += len(chunk)
                     progress(have, whole)
+    except CutError:
+        return False
     except urllib.error.HTTPError as error:
         if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:  # it was whole, or is another file
             return True
@@ -133,12 +139,17 @@ def _transfer(url: str, partial: Path, progress: Progress) -> bool:
     return whole is None or have == whole
 
 
-def _chunk(response: http.client.HTTPResponse) -> bytes:
-    """Some bytes; none at the end, and none where the connection is cut."""
+def _received(response: http.client.HTTPResponse) -> Iterator[bytes]:
+    """What the server sends, piece by piece.
+
+    Raises:
+        CutError: the connection is cut before the end; without a length only this tells a part from the whole.
+    """
     try:
-        return response.read(CHUNK)
-    except (http.client.HTTPException, ConnectionError, TimeoutError):
-        return b""
+        while chunk := response.read1(CHUNK):  # read() would keep what has come of a chunk that is cut
+            yield chunk
+    except (http.client.HTTPException, ConnectionError, TimeoutError) as error:
+        raise CutError from error
 
 
 def _validator(partial: Path) -> Path:

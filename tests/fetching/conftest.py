@@ -17,6 +17,7 @@ class Site:
         files: content by path, such as ``/a.zip``.
         cuts: how many more answers end after half of what they promised.
         asked: path and ``Range`` header of every request.
+        chunked: whether answers come in chunks, without a length.
         tag: the version that the server says its files have.
     """
 
@@ -25,6 +26,7 @@ class Site:
         self.files: dict[str, bytes] = {}
         self.cuts = 0
         self.asked: list[tuple[str, str | None]] = []
+        self.chunked = False
         self.tag = '"one"'
 
 
@@ -33,6 +35,8 @@ def site() -> Iterator[Site]:
     site = Site()
 
     class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
         def do_GET(self) -> None:
             wanted = self.headers.get("Range")
             site.asked.append((self.path, wanted))
@@ -48,9 +52,14 @@ def site() -> Iterator[Site]:
                 return
             self.send_response(206 if start else 200)
             self.send_header("ETag", site.tag)
-            self.send_header("Content-Length", str(len(content) - start))
-            self.end_headers()
             rest = content[start:]
+            self.close_connection = True
+            if site.chunked:
+                self.send_header("Transfer-Encoding", "chunked")
+                rest = b"%x\r\n%s\r\n0\r\n\r\n" % (len(rest), rest)
+            else:
+                self.send_header("Content-Length", str(len(rest)))
+            self.end_headers()
             if site.cuts:
                 site.cuts -= 1
                 rest = rest[: len(rest) // 2]

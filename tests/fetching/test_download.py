@@ -41,6 +41,14 @@ def test_a_cut_connection_is_continued(site: Any, tmp_path: Path) -> None:
     assert [wanted for _, wanted in site.asked] == [None, "bytes=128000-", "bytes=192000-"]
 
 
+def test_without_a_length_a_cut_is_noticed_by_the_missing_end(site: Any, tmp_path: Path) -> None:
+    site.files["/a.bin"], site.cuts, site.chunked = CONTENT, 2, True
+    assert download(f"{site.address}/a.bin", tmp_path / "a.bin", None, quiet) == SHA256
+    assert (tmp_path / "a.bin").read_bytes() == CONTENT
+    starts = [int(wanted.strip("bytes=-")) for _, wanted in site.asked[1:]]
+    assert 120_000 < starts[0] < starts[1] < 200_000  # half of what is sent, of which a few bytes are the chunks' own
+
+
 def test_a_connection_cut_for_good_is_continued_by_the_next_command(site: Any, tmp_path: Path) -> None:
     site.files["/a.bin"], site.cuts = CONTENT, 3
     with pytest.raises(InputError, match="the connection was cut after 224000 bytes; the same command continues"):
