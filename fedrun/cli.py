@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from fedrun.deferred import defer
-from fedrun.errors import InputError, RunError
+from fedrun.errors import BAD_INPUT, InputError, RunError
 from fedrun.ranks import ALONE, START, RankLostError, Ranks, StoppedError, join, launched
 from fedrun.stopping import INTERRUPTED, TERMINATED, TerminatedError, heed_termination
 from fedrun.unread_output import outlive_readers
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from fedrun.tracking.base import Observer
 
 FAILED = 1
-BAD_INPUT = 2
 
 
 def main() -> None:

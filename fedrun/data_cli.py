@@ -11,15 +11,14 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
-from fedrun.deferred import defer
-from fedrun.errors import InputError
+from fedrun.errors import BAD_INPUT, InputError
+from fedrun.small_command import OneLineParser, carry_out
 
 if TYPE_CHECKING:
     from fedrun.fetching.fetch import Reporter
 
-BAD_INPUT = 2
 INTERRUPTED = 130
 
 EPILOG = """examples:
@@ -30,22 +29,14 @@ EPILOG = """examples:
 """
 
 
-class OneLine(argparse.ArgumentParser):
-    """A parser whose complaints are one line."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(BAD_INPUT, f"fedrun-data: {message}; see fedrun-data --help\n")
-
-
 def main() -> None:
     """The ``fedrun-data`` command."""
-    defer("torch")
-    sys.exit(run(sys.argv[1:]))
+    carry_out(run)
 
 
 def run(arguments: Sequence[str]) -> int:
     """Carry out a command line; the exit status."""
-    parser = OneLine(
+    parser = OneLineParser(
         prog="fedrun-data",
         description="Fetches datasets and shows federations.",
         epilog=EPILOG,
@@ -136,10 +127,9 @@ def show(settings: Sequence[str], folder: Path, config_dir: Path | None = None) 
     """
     from fedrun.config import build_experiment, compose
     from fedrun.report.federation import plot_labels, plot_sizes, summarise
+    from fedrun.simulation import prepared
 
-    experiment = build_experiment(compose(settings, config_dir).config)
-    partitioned = experiment.partition.split(experiment.dataset.load(), experiment.seed)
-    federation = experiment.population.populate(partitioned, experiment.seed)
+    federation = prepared(build_experiment(compose(settings, config_dir).config))
     print(summarise(federation))
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,8 @@
 """The errors a user is expected to meet."""
 
+BAD_INPUT = 2
+"""Exit status of a command that an :class:`InputError` ends."""
+
 
 class InputError(Exception):
     """Something the user gave cannot be used.

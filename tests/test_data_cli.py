@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -20,12 +23,39 @@ def test_show_prints_the_federation_and_draws_it(tmp_path: Path, capsys: pytest.
 
 
 @pytest.mark.parametrize(
+    ("settings", "shown"),
+    [
+        ("validation.share=0.5", ["clients   10 ", "validation 7"]),  # 1 442 samples, half of each client's
+        ("strategy=centralized", ["clients   1 with 1,442 training samples each"]),
+    ],
+)
+def test_show_shows_what_a_run_trains_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], settings: str, shown: list[str]
+) -> None:
+    assert run(["show", settings, "--to", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert all(line in said for line in shown)
+
+
+def test_a_reader_who_has_seen_enough() -> None:
+    command = [sys.executable, "-c", "from fedrun.data_cli import main; main()", "list"]
+    reader, output = os.pipe()
+    os.close(reader)
+    try:
+        ended = subprocess.run(command, check=False, stdout=output, stderr=subprocess.PIPE, text=True, timeout=60)
+    finally:
+        os.close(output)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
         (["nosuch"], "nosuch: no such dataset; allowed: mnist, "),
         (["list", "a=b"], "a=b: settings are for fedrun-data show"),
         (["show", "dataset=nosuch"], "dataset=nosuch: no such option; allowed: "),
         (["show", "partition.pace=1"], "partition.pace"),
+        (["show", "attack=sign_flip", "attack.share=0.001"], "attack.share=0.001"),
         (["show", "local.lr=0"], "local.lr=0: allowed: a finite number, above 0"),
         (["show", "dataset=femnist", "data_dir=/nowhere"], "fedrun-data femnist --data-dir /nowhere"),
         (["show", "dataset=digits", "partition=natural"], "partition=natural needs a dataset whose samples have users"),

@@ -6,23 +6,20 @@ Exit status: 0 done; 2 nothing can be reported, or the command line cannot be us
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
-from fedrun.deferred import defer
-from fedrun.errors import InputError
+from fedrun.errors import BAD_INPUT, InputError
+from fedrun.small_command import OneLineParser, carry_out
 from fedrun.whole_file import whole
 
 if TYPE_CHECKING:
     from fedrun.report.curves import Against
     from fedrun.report.runs import Run
     from fedrun.report.settings import Setting
-
-BAD_INPUT = 2
 
 EXAMPLES = """\
 examples:
@@ -38,14 +35,7 @@ examples:
 
 def main() -> None:
     """The ``fedrun-report`` command."""
-    defer("torch")  # needed to make runs, not to read them
-    try:
-        status = run(sys.argv[1:])
-        sys.stdout.flush()
-    except BrokenPipeError:  # whoever read our output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        status = 0
-    sys.exit(status)
+    carry_out(run)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -197,17 +187,9 @@ def write(text: str | None, to: str | None) -> None:
     print(to)
 
 
-class Parser(argparse.ArgumentParser):
-    """argparse, but a mistake is told in one line."""
-
-    def error(self, message: str) -> NoReturn:
-        tell(f"{message}; fedrun-report --help shows what is allowed")
-        sys.exit(BAD_INPUT)
-
-
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    parser = Parser(
+    parser = OneLineParser(
         prog="fedrun-report",
         description="Reports on any set of run folders, and compares with the papers' tables.",
         epilog=EXAMPLES,

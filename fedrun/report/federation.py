@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 
-from fedrun.federation import Federation, Shares
+from fedrun.federation import Federation
 
 COLUMNS = 300
 """Most clients that the heat map shows side by side."""
@@ -47,6 +46,7 @@ class FederationSummary:
         client_classes: different classes per client.
         test_holders: who holds the test samples: held-out users, or 1 for a pooled test set.
         test_samples: samples that the global model is tested on.
+        tested: what they are called: ``test`` or ``validation``.
         missing: names of the classes that no client holds.
     """
 
@@ -57,6 +57,7 @@ class FederationSummary:
     client_classes: Spread
     test_holders: int
     test_samples: int
+    tested: str
     missing: tuple[str, ...]
 
     def lines(self) -> list[str]:
@@ -65,7 +66,7 @@ class FederationSummary:
         lines = [
             f"clients   {self.clients:,} with {self.samples} training samples each, {self.total:,} in all",
             f"classes   {self.client_classes} per client, {self.classes:,} in the dataset",
-            f"test      {self.test_samples:,} samples {test}",
+            f"{self.tested:<9} {self.test_samples:,} samples {test}",
         ]
         if self.missing:
             shown = ", ".join(self.missing[:10]) + (", ..." if len(self.missing) > 10 else "")
@@ -76,23 +77,10 @@ class FederationSummary:
         return "\n".join(self.lines())
 
 
-def label_counts(shares: Shares, targets: torch.Tensor, classes: int) -> np.ndarray:
-    """Samples of each class that each holder has: int64 ``[holders, classes]``.
-
-    Args:
-        shares: who holds which samples.
-        targets: the dataset's targets, int64 ``[n]``.
-        classes: number of classes.
-    """
-    holders = np.repeat(np.arange(len(shares)), shares.sizes.numpy())
-    cells = holders * classes + targets[shares.samples].numpy()
-    return np.bincount(cells, minlength=len(shares) * classes).reshape(len(shares), classes)
-
-
 def summarise(federation: Federation) -> FederationSummary:
     """The federation in numbers."""
     dataset = federation.dataset
-    counts = label_counts(federation.train, dataset.targets, dataset.spec.classes)
+    counts = federation.train.class_counts(dataset.targets, dataset.spec.classes).numpy()
     return FederationSummary(
         clients=len(federation.train),
         samples=Spread.of(counts.sum(1)),
@@ -101,6 +89,7 @@ def summarise(federation: Federation) -> FederationSummary:
         client_classes=Spread.of((counts > 0).sum(1)),
         test_holders=len(federation.test),
         test_samples=len(federation.test.samples),
+        tested=federation.tested,
         missing=tuple(printable(dataset.class_names[label]) for label in np.flatnonzero(counts.sum(0) == 0)),
     )
 
@@ -117,7 +106,7 @@ def plot_labels(federation: Federation, path: Path) -> None:
     from matplotlib.ticker import MaxNLocator
 
     dataset = federation.dataset
-    counts = label_counts(federation.train, dataset.targets, dataset.spec.classes)
+    counts = federation.train.class_counts(dataset.targets, dataset.spec.classes).numpy()
     clients, classes = counts.shape
     title, axis = f"Training samples of each label: {clients:,} clients", "client"
     if clients > COLUMNS:

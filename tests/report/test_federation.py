@@ -8,7 +8,7 @@ import torch
 
 from fedrun.datasets.base import Dataset, Scaled, Spec
 from fedrun.federation import Federation, Shares
-from fedrun.report.federation import COLUMNS, Spread, label_counts, plot_labels, plot_sizes, summarise
+from fedrun.report.federation import COLUMNS, Spread, plot_labels, plot_sizes, summarise
 
 
 def federation_of(labels, parts, test_parts, classes, names=None):
@@ -32,7 +32,7 @@ SMALL = federation_of([0, 0, 1, 3, 1, 1, 0, 2], [[0, 1, 2], [5, 3], [4]], [[6, 7
 
 
 def test_label_counts():
-    counts = label_counts(SMALL.train, SMALL.dataset.targets, 4)
+    counts = SMALL.train.class_counts(SMALL.dataset.targets, 4)
     assert counts.tolist() == [[2, 1, 0, 0], [0, 1, 0, 1], [0, 1, 0, 0]]
 
 
