@@ -13,7 +13,7 @@ import torch
 from fedrun.appeal.base import Convention, OwnResults, Thresholds
 from fedrun.appeal.cache import cached, key
 from fedrun.evaluation import SampleResults, ensemble, evaluate, joined, per_holder, pooled_metrics
-from fedrun.executors.base import LAST
+from fedrun.executors.base import LAST, Workplace
 from fedrun.executors.choice import Pace, due
 from fedrun.experiment import Experiment
 from fedrun.federation import Federation, Shares
@@ -25,6 +25,7 @@ from fedrun.ranks import ALONE, Ranks
 from fedrun.screening import screened
 from fedrun.state import State
 from fedrun.strategies.base import ServerState
+from fedrun.strategies.sgd import SGD
 from fedrun.training import LocalTraining, Samples
 
 T = TypeVar("T")
@@ -108,19 +109,10 @@ class Assessment:
     ) -> OwnResults:
         """Results of models that every client has trained by itself from a common one."""
         experiment = self.experiment
-        return own_results(
-            self.network,
-            self.samples,
-            model,
-            train,
-            test,
-            local,
-            address(experiment.seed, f"alone/{purpose}", round),
-            due(experiment.hardware.executor, pace),
-            experiment.evaluation.batch_size,
-            of_train,
-            self._ranks,
-        )
+        seed = address(experiment.seed, f"alone/{purpose}", round)
+        work = Workplace(self.network, self.samples, clients=train, client=SGD(), local=local, seed=seed)
+        executor, batch_size = due(experiment.hardware.executor, pace), experiment.evaluation.batch_size
+        return own_results(work, model, test, executor, batch_size, of_train, self._ranks)
 
     def metrics(self, state: State, target: float | None = None) -> Metrics:
         """``test/*`` (or ``validation/*``) on the pooled samples; where clients test on their own ``clients/*`` and

@@ -129,9 +129,9 @@ def load(path: Path, identity: Identity, initial: State, store: VectorStore) -> 
     try:
         with file:
             content = torch.load(file, map_location="cpu", weights_only=True)
-        found = Identity(**content["identity"])
         if content["format"] != FORMAT:
             raise InputError(f"{path}: written by another version of fedrun; {advice}")
+        found = Identity(**content["identity"])
         if found.config != identity.config or found.seed != identity.seed:
             raise InputError(
                 f"{path}: belongs to config {found.config}, seed {found.seed}, not to this run "

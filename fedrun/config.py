@@ -30,8 +30,8 @@ IRRELEVANT = frozenset(
 )
 """Top-level keys that cannot change a result (hardware, beyond rounding), or that name the run's folder themselves."""
 
-LARGEST = 1e18
-"""The largest number in a configuration. Arithmetic in float32 ends at 3.4e38, and factors are multiplied."""
+LARGEST = 1e30
+"""The largest number in a configuration: float32 ends at 3.4e38, and PyTorch refuses a factor beyond it."""
 
 CACHING = frozenset({"cache_dir", "download"})
 """Keys, at any level, that say how data get here, not which."""
@@ -260,7 +260,7 @@ def build(node: Any, path: str) -> Any:
         path: the node's key, for messages.
     """
     if isinstance(node, float) and isfinite(node) and abs(node) > LARGEST:
-        raise InputError(f"{path}={shown(node)}: allowed: numbers up to {LARGEST:g}, whose products float32 holds")
+        raise InputError(f"{path}={shown(node)}: allowed: numbers up to {LARGEST:g}, as float32 ends at 3.4e38")
     if isinstance(node, list):
         return tuple(build(item, f"{path}[{index}]") for index, item in enumerate(node))
     if not isinstance(node, Mapping):

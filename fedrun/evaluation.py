@@ -24,7 +24,8 @@ class Evaluation:
 
     Attributes:
         every: evaluate after every this many rounds (and before the first, and after the last).
-        batch_size: samples per forward pass; it changes speed and memory, not results beyond rounding.
+        batch_size: samples per forward pass; it changes speed and memory, not results beyond rounding. With
+            ``adaptive`` it is also the step in which samples are drawn, and so changes how many a model is judged by.
         precision: of the global models' evaluation. ``bfloat16``: products of numbers with 8 significant bits, faster
             where the machine has instructions for it; losses then differ from the third digit on, and a few predictions
             with them. Models that clients have trained for themselves are always evaluated in float32.

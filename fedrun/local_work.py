@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from fedrun.client_memory import ClientMemory
-from fedrun.clustering.base import Clustering, Place, Sent, Turn
+from fedrun.clustering.base import Clustering, Sent, Turn
 from fedrun.executors.base import Executor, Gathering, Progress, Task, Visit
 from fedrun.executors.distributed import Team, nothing
 from fedrun.state import State
@@ -81,7 +81,6 @@ class LocalWork:
         client: the strategy's client half.
         server: its server half.
         clustering: who belongs to which model.
-        place: what that may look at.
         fusion: the factor by which idle displacements move a start, for each round.
     """
 
@@ -90,7 +89,6 @@ class LocalWork:
     client: ClientHalf
     server: ServerHalf
     clustering: Clustering
-    place: Place
     fusion: Callable[[int], float]
 
     def of(self, state: State, cohort: torch.Tensor, progress: Progress) -> Work:
@@ -101,7 +99,8 @@ class LocalWork:
         if clustering.several:
             models = [server.model for server in state.models]
             known = membership if membership is not None else self._nobody(len(models))
-            choice = clustering.chosen(self.place, Turn(state.round, cohort, models, known, state.memory))
+            turn = Turn(state.round, cohort, models, known, state.memory, self.team.asked)
+            choice = clustering.chosen(self.executor.workplace, turn)
             membership, looked = choice.membership, choice.forward_samples
         shares = torch.ones(len(cohort), 1) if membership is None else membership[cohort]
         soft = bool((shares.count_nonzero(1) > 1).any())
@@ -109,7 +108,7 @@ class LocalWork:
         return replace(work, membership=membership, forward_samples=work.forward_samples + looked)
 
     def _nobody(self, models: int) -> torch.Tensor:
-        return torch.zeros(len(self.place.clients), models, dtype=torch.float64)
+        return torch.zeros(len(self.executor.workplace.clients), models, dtype=torch.float64)
 
     def _task(self, state: State, model: int, cohort: torch.Tensor) -> Task:
         """What clients that begin at this model are asked to do."""
@@ -165,11 +164,12 @@ class LocalWork:
             kept = keep(visit.memory)
             start = task.received[MODEL]  # rather than a view into what a group of clients started at
             visits.append((client, replace(visit, start=start, model=uploads[MODEL], uploads=uploads, memory=kept)))
-        rate = self.place.local.rate(state.round)
+        work = self.executor.workplace
+        rate = work.local.rate(state.round)
         sent = {client: Sent(visit.model, visit.trained.steps, rate) for client, visit in visits}
-        own = {client: self.clustering.told(self.place, initial, each) for client, each in sent.items()}
+        own = {client: self.clustering.told(work, initial, each) for client, each in sent.items()}
         told = torch.stack([each for _, each in sorted(self.team.brought_together(own).items())])
-        membership = self.team.agreed(self.clustering.inferred(self.place, told))
+        membership = self.team.agreed(self.clustering.inferred(work, told))
         shares, models = membership[cohort], (state.server,) * membership.shape[1]
         on_device = ((client, replace(visit, uploads=self._back(visit.uploads))) for client, visit in visits)
         updates, memory = self._folded(models, mine, cohort, shares, on_device)
@@ -182,7 +182,7 @@ class LocalWork:
                 yield int(share.cohort[visit.position]), visit
 
     def _back(self, vectors: Vectors) -> Vectors:
-        device = self.place.network.vector.device
+        device = self.executor.workplace.network.vector.device
         return {name: vector.to(device) for name, vector in vectors.items()}
 
     def _folded(

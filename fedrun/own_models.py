@@ -11,42 +11,31 @@ from fedrun.executors.choice import chosen
 from fedrun.executors.distributed import balanced
 from fedrun.executors.stacked import StackedPerceptron
 from fedrun.federation import Shares
-from fedrun.parameters import FlatNetwork
-from fedrun.ranks import ALONE, Ranks
+from fedrun.ranks import Ranks
 from fedrun.strategies.base import MODEL
-from fedrun.strategies.sgd import SGD
-from fedrun.training import LocalTraining, Samples
 
 
 def own_results(
-    network: FlatNetwork,
-    samples: Samples,
+    work: Workplace,
     model: torch.Tensor,
-    train: Shares,
     test: Shares | None,
-    local: LocalTraining,
-    seed: int,
     executor: str,
     batch_size: int,
-    of_train: bool = True,
-    ranks: Ranks = ALONE,
+    of_train: bool,
+    ranks: Ranks,
 ) -> OwnResults:
     """Let every client train the model ``[P]`` by itself, and measure the result on its own samples.
 
     Args:
-        network: scratch space.
-        samples: the dataset.
+        work: the clients with their training samples, and how they train.
         model: where every client starts.
-        train: the clients' training samples.
         test: their test samples, if they have some.
-        local: how they train.
-        seed: of the order in which they visit their samples.
         executor: which one does it where clients are not better trained side by side.
         batch_size: samples per forward pass of the measurement.
         of_train: whether to measure on the training samples, too.
         ranks: share the clients out among themselves; each has all results.
     """
-    work = Workplace(network=network, samples=samples, clients=train, client=SGD(), local=local, seed=seed)
+    network, samples, train = work.network, work.samples, work.clients
     clients = torch.arange(len(train))
     if ranks.count > 1:
         clients = clients[balanced(train.sizes.tolist(), ranks.count) == ranks.number]

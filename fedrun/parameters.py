@@ -10,7 +10,6 @@ training then takes 0.6 to 0.95 of the time, and evaluation 0.4 to 0.95.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -200,8 +199,3 @@ class FlatNetwork:
             )
         torch._foreach_copy_(self._gradients, gradients)
         return self.gradient
-
-
-def count(network: torch.nn.Module) -> int:
-    """Number of trainable parameters."""
-    return sum(math.prod(parameter.shape) for parameter in network.parameters() if parameter.requires_grad)

@@ -63,6 +63,11 @@ class Population:
             )
         flipped[draw.choice(count, number, replace=False)] = True
         train, test = split(everyone, self.test_share, draw) if self.test_share else (everyone, None)
+        if test is not None and not len(test.samples):
+            raise InputError(
+                f"population.test_share={self.test_share:g}: no client has enough samples to give one up; "
+                "allowed: 0, or more"
+            )
         if not unseen.any() and not flipped.any() and test is None:
             return federation
 

@@ -16,6 +16,7 @@ from fedrun.commit import commit
 from fedrun.evaluation import per_holder
 from fedrun.federation import Shares
 from fedrun.metrics.rounds_to_target import first_hit
+from fedrun.metrics_file import TARGETED, evaluated_rounds, series
 from fedrun.per_client import ClientResults
 from fedrun.post_training import concatenated
 from fedrun.simulation import Simulation
@@ -24,7 +25,6 @@ from fedrun.strategies.base import Vectors
 from fedrun.tracking.base import Row
 from fedrun.whole_file import whole
 
-ACCURACY = "test/accuracy"
 HIGHER_IS_BETTER = tuple(f"{part}/{name}" for part in ("test", "validation") for name in ("accuracy", "f1", "mcc"))
 LOWER_IS_BETTER = ("test/loss", "validation/loss")
 PACKAGES = ("fedrun", "numpy", "scikit-learn", "hydra-core")
@@ -37,9 +37,8 @@ def target_name(target: float) -> str:
 
 def hits(rows: Sequence[Row], targets: Sequence[float]) -> dict[str, int | None]:
     """The first evaluated round at which the test accuracy reached each target, None where it did not."""
-    rounds = [int(row["round"] or 0) for row in rows]
-    values = [float("nan") if (value := row.get(ACCURACY)) is None else float(value) for row in rows]
-    return {target_name(target): first_hit(rounds, values, target) for target in targets}
+    evaluated, accuracies = evaluated_rounds(rows), series(rows, TARGETED)
+    return {target_name(target): first_hit(evaluated, accuracies, target) for target in targets}
 
 
 def best(rows: Sequence[Row]) -> dict[str, dict[str, float]]:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import fcntl
 import json
-import math
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from fedrun.errors import InputError
-from fedrun.tracking.base import Row
+from fedrun.metrics_file import null_for_nan
 from fedrun.whole_file import whole
 
 SUMMARY = "summary.json"
@@ -102,50 +101,4 @@ def clear(folder: Path) -> None:
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write a file atomically."""
     with whole(path) as file:
-        file.write(f"{json.dumps(_finite(content), indent=2)}\n".encode())
-
-
-class MetricsFile:
-    """``metrics.jsonl``: one object per evaluated round, appended and flushed. NaN and infinities are null.
-
-    Args:
-        path: of the file.
-        keep_bytes: keep this much of the file and drop what was written after it, by rounds that will be repeated.
-
-    Raises:
-        InputError: the file is shorter than that.
-    """
-
-    def __init__(self, path: Path, keep_bytes: int) -> None:
-        size = path.stat().st_size if path.exists() else 0
-        if size < keep_bytes:
-            raise InputError(
-                f"{path}: has {size} bytes where the checkpoint beside it expects {keep_bytes}; it was cut short; "
-                "restore it, or start over with overwrite=true"
-            )
-        if size > keep_bytes:
-            os.truncate(path, keep_bytes)
-        self._file: TextIO = path.open("a", encoding="utf-8")
-        self.size = keep_bytes
-
-    def append(self, row: Row) -> Row:
-        """Write one row; the row as written."""
-        clean: dict[str, float | int | None] = _finite(row)
-        line = json.dumps(clean) + "\n"
-        self._file.write(line)
-        self._file.flush()
-        self.size += len(line.encode())
-        return clean
-
-    def close(self) -> None:
-        with suppress(OSError):  # what could not be written is tried once more here; `append` has told
-            self._file.close()
-
-
-def _finite(value: Any) -> Any:
-    """The same containers with null for NaN and infinities, which JSON does not know."""
-    if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+        file.write(f"{json.dumps(null_for_nan(content), indent=2)}\n".encode())

@@ -23,16 +23,16 @@ from fedrun.errors import InputError
 from fedrun.executors.base import NOTHING
 from fedrun.executors.choice import best
 from fedrun.experiment import Experiment
+from fedrun.metrics_file import MetricsFile, read_rows
 from fedrun.per_client import Metrics
 from fedrun.ranks import ALONE, Ranks, StoppedError
-from fedrun.report.curves import plot_curves, read_rows
+from fedrun.report.curves import plot_curves
 from fedrun.report.federation import plot_labels, summarise
 from fedrun.run_folder import (
     CHECKPOINT,
     MEMORY,
     METRICS,
     SUMMARY,
-    MetricsFile,
     clear,
     finished,
     opened,
@@ -257,9 +257,9 @@ class Session:
                 record(stable.state, {})
                 stable = reached(stable.state)
             while not asked and not self.over(stable.state, rows):
-                number, clients = stable.state.round + 1, simulation.expected(stable.state)
+                number = stable.state.round + 1
                 with writing(self.folder / MEMORY):
-                    state, measured = simulation.advance(stable.state, partial(self.client_done, number, clients))
+                    state, measured = simulation.advance(stable.state, partial(self.client_done, number))
                 if number % experiment.evaluation.every == 0 or number == experiment.rounds:
                     record(state, measured)
                 stable = reached(state)
@@ -374,8 +374,8 @@ class Session:
             tracking_id=stable.tracking_id,
         )
 
-    def client_done(self, number: int, clients: int, done: int) -> None:
-        self.tell("on_client", number, done, clients)
+    def client_done(self, number: int, done: int, cohort: int) -> None:
+        self.tell("on_client", number, done, cohort)
 
     def tell(self, event: str, *arguments: object) -> None:
         """Tell every observer; one that fails is dropped."""

@@ -13,9 +13,8 @@ import torch
 
 from fedrun.assessment import SEEN, Assessment
 from fedrun.client_memory import ClientMemory
-from fedrun.clustering.base import Place
 from fedrun.errors import InputError, RunError
-from fedrun.executors.base import IDLE, LAST, MOMENTUM, Executor, Task, Workplace, processed
+from fedrun.executors.base import IDLE, LAST, MOMENTUM, Task, Workplace, processed
 from fedrun.executors.choice import Pace, best, chosen, due, settled, undecided
 from fedrun.executors.distributed import Team
 from fedrun.experiment import Experiment
@@ -60,6 +59,10 @@ def prepared(experiment: Experiment) -> Federation:
         targets = flip(federation.dataset.targets, Shares.of(parts), dataset.spec.classes)
         federation = replace(federation, dataset=replace(federation.dataset, targets=targets))
     return federation.pooled() if experiment.strategy.client.pools else federation
+
+
+RoundProgress = Callable[[int, int], None]
+"""Told the number of clients that are done in a round, and of all that take part in it."""
 
 
 class Simulation:
@@ -119,17 +122,17 @@ class Simulation:
 
     @cached_property
     def _workplace(self) -> Workplace:
-        experiment, client = self.experiment, self.experiment.strategy.client
+        """Where clients train, but for their thresholds, which take a training of their own."""
+        experiment = self.experiment
         return Workplace(
             network=self.network,
             samples=self.samples,
             clients=self.federation.train,
-            client=client,
+            client=experiment.strategy.client,
             local=experiment.local,
             seed=experiment.seed,
             attack=experiment.attack if self.federation.attackers else None,
             attackers=self.federation.attackers,
-            thresholds=self.assessment.thresholds[SEEN].train.to(self.device) if client.knows_threshold else None,
             keeps_last=self._keeps_last,
         )
 
@@ -143,31 +146,21 @@ class Simulation:
         return due(self._asked, state.pace)
 
     @property
-    def _executor(self) -> Executor:
-        """The executor of the first round."""
-        return self._local_work(due(self._asked, ())).executor
-
-    @property
     def homes(self) -> torch.Tensor | None:
         """On which rank every client is trained and what it remembers lies, int64 ``[N]``; None where each of the ranks
         (there may be only one) can train any client.
         """
         return self._local_work(due(self._asked, ())).team.homes
 
-    @cached_property
-    def _place(self) -> Place:
-        experiment = self.experiment
-        return Place(self.network, self.samples, self.federation.train, experiment.local, experiment.seed)
-
     def _local_work(self, name: str) -> LocalWork:
         """How rounds are carried out by this executor, with those of the other ranks."""
         if name not in self._works:
             strategy = self.experiment.strategy
-            executor = chosen(name, self._workplace)
+            known = self.assessment.thresholds[SEEN].train.to(self.device) if strategy.client.knows_threshold else None
+            executor = chosen(name, replace(self._workplace, thresholds=known))
             team = Team(executor, self.ranks, bool(self._remembered))
-            place = replace(self._place, asked=team.asked)
             self._works[name] = LocalWork(
-                executor, team, strategy.client, strategy.server, strategy.clusters(), place, self._fusion
+                executor, team, strategy.client, strategy.server, strategy.clusters(), self._fusion
             )
         return self._works[name]
 
@@ -215,7 +208,7 @@ class Simulation:
         lengths |= dict.fromkeys(client.remembers_heads, layout.head_size)
         clustering, clients = experiment.strategy.clusters(), len(self.federation.train)
         memory = ClientMemory(self._names, layout.trainable, lengths=lengths, store=self.store.keep)
-        membership = self.ranks.told(clustering.before(self._place))  # told: rounding must not part the ranks
+        membership = self.ranks.told(clustering.before(self._workplace))  # told: rounding must not part the ranks
         count = clustering.initial_models if membership is None else membership.shape[1]
         models = tuple(server.init(self._initial_model(number), layout, clients) for number in range(count))
         reported = clients * clustering.reports(layout.classes)
@@ -271,17 +264,12 @@ class Simulation:
             self._last_stage = (state.frozen, stage)
         return self._last_stage[1]
 
-    def expected(self, state: State) -> int:
-        """How many clients the next round is to have at most."""
-        infers = self.experiment.strategy.clusters().infers and not state.frozen and state.membership is None
-        return len(self.federation.train) if infers else self.stage(state).cohort_size
-
-    def advance(self, state: State, progress: Callable[[int], None] = lambda done: None) -> tuple[State, Metrics]:
+    def advance(self, state: State, progress: RoundProgress = lambda done, cohort: None) -> tuple[State, Metrics]:
         """One round.
 
         Args:
             state: before the round.
-            progress: called with the number of clients done.
+            progress: called with the number of clients done and the cohort's.
 
         Returns:
             The state after the round, and metrics: ``train/*``, ``server/*``, ``clients/*``, ``clusters/*``, ``time/*``
@@ -308,7 +296,7 @@ class Simulation:
         handed = State(state.round, state.models, replace(state.memory, held={}), totals, None, frozen)
         return replace(handed, models=self.stage(handed).initial().models)
 
-    def _round(self, state: State, progress: Callable[[int], None], began: float) -> tuple[State, Metrics]:
+    def _round(self, state: State, progress: RoundProgress, began: float) -> tuple[State, Metrics]:
         """One round of this stage, which began at this time."""
         experiment = self.experiment
         state = replace(state, memory=replace(state.memory, names=self._names))  # not those of the stage before
@@ -316,7 +304,7 @@ class Simulation:
         if not len(cohort):
             return replace(state, round=state.round + 1), {**metrics, "time/round_s": time.perf_counter() - began}
         crew, begun = self._local_work(self.executor(state)), time.perf_counter()
-        work = crew.of(state, cohort, progress)
+        work = crew.of(state, cohort, lambda done: progress(done, len(cohort)))
         pace = self._on_trial(state, time.perf_counter() - begun, work)
         if work.excluded:
             log.warning("round %d: left out, not finite: clients %s", state.round + 1, work.excluded)

@@ -221,7 +221,8 @@ def unlike_recipes(completed: Sequence[Mapping[str, Any]]) -> str | None:
 
 def plot(completed: Sequence[dict[str, Any]], path: Path) -> None:
     """Draw the curves of all runs: one label per setting, the mean over its seeds."""
-    from fedrun.report.curves import plot_curves, read_rows
+    from fedrun.metrics_file import read_rows
+    from fedrun.report.curves import plot_curves
     from fedrun.report.sweep import labels
     from fedrun.run_folder import METRICS
 

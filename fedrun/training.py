@@ -34,7 +34,7 @@ BLOCK = 2**18
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class LocalTraining:
-    """How every client trains. The optimizer is fresh in every round: momentum does not survive.
+    """How every client trains. The optimizer is fresh in every round, unless the client half keeps its momentum.
 
     Attributes:
         lr: η > 0, the learning rate in the first round.
@@ -82,7 +82,8 @@ class Samples:
     """A dataset's samples where they are needed: gathered in their compact type, encoded on the device.
 
     Attributes:
-        inputs: uint8 ``[n, ...]``, on the CPU (possibly memory-mapped) or on the device.
+        inputs: ``[n, ...]`` in the dataset's compact type, uint8 or float32, on the CPU (possibly memory-mapped) or on
+            the device.
         targets: int64 ``[n]``, likewise.
         encoding: compact batch to network input.
         device: where the network is.

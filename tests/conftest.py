@@ -12,10 +12,12 @@ from fedrun import session
 from fedrun.config import build_experiment, compose
 from fedrun.datasets.base import Dataset, Scaled, Spec
 from fedrun.datasets.in_memory import InMemory
+from fedrun.executors.base import Executor
 from fedrun.experiment import Experiment
 from fedrun.federation import Federation, Shares
 from fedrun.models.base import ModelRecipe
 from fedrun.partitions.base import Partition
+from fedrun.simulation import Simulation
 
 SIZES = (3, 12, 8, 5, 20, 12)
 """Training samples of the small federation's clients: unequal, with full, short and single batches."""
@@ -68,6 +70,11 @@ def small_images(train: int, test: int) -> Dataset:
         class_names=("a", "b", "c"),
         fingerprint="small",
     )
+
+
+def first_executor(simulation: Simulation) -> Executor:
+    """The executor of a simulation's first round."""
+    return simulation._local_work(simulation.executor(simulation.initial())).executor
 
 
 @pytest.fixture

@@ -70,6 +70,12 @@ def test_floors_of_the_split(federation):
     assert nearly_all.train.sizes.tolist() == [1] * 8
 
 
+def test_a_split_in_which_nobody_has_two_samples_is_refused(federation):
+    alone = replace(federation, train=Shares.of([np.array([sample]) for sample in range(3)]))
+    with pytest.raises(InputError, match=r"^population\.test_share=0\.4: no client has enough samples to give"):
+        population(test_share=0.4).populate(alone, 0)
+
+
 def test_the_split_is_random_within_a_client(federation):
     """Over many seeds each of a client's 20 samples is in its test about as often: 0.4 of 400, give or take 5 sigma."""
     counts = dict.fromkeys(federation.train[4].tolist(), 0)

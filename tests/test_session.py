@@ -465,6 +465,10 @@ DAMAGES = [
     (lambda path: torch.save([1, 2], path), "damaged ("),
     (altered(lambda content: content["models"][0].pop("slots")), "damaged (KeyError); "),
     (altered(lambda content: content.update(format=99)), "written by another version of fedrun; "),
+    (
+        altered(lambda content: content.update(format=99, identity={**content["identity"], "new": 1})),
+        "written by another version of fedrun; ",
+    ),
     (altered(lambda content: content["identity"].update(config="0" * 8)), "belongs to config 00000000, seed 0, not to"),
     (altered(lambda content: content["identity"].update(seed=9)), "belongs to config "),
     (altered(lambda content: content["identity"].update(data="other")), "was made with other data (the dataset's "),
@@ -693,7 +697,7 @@ def test_observers_are_closed_when_a_run_stops(ran: Folder, tmp_path: Path) -> N
 
 def test_a_run_that_diverges(ran: Folder, tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"^round 1: no client's upload was finite \(clients \["):
-        ran("rounds=3", "local.lr=1e38")
+        ran("rounds=3", "local.lr=1e30", "local.weight_decay=1e30")
     (folder,) = tmp_path.glob("outputs/runs/digits/fedavg/*/seed=0")
     assert [row["round"] for row in rows(folder)] == [0]
     assert not (folder / "summary.json").exists()

@@ -127,9 +127,9 @@ def test_building_a_simulation_leaves_the_global_generator_alone(make_experiment
 def test_cohort_sizes(make_experiment, clients_per_round, sizes, size):
     simulation = Simulation(make_experiment(network=logistic, sizes=sizes, clients_per_round=clients_per_round))
     assert simulation.cohort_size == size
-    done: list[int] = []
-    simulation.advance(simulation.initial(), done.append)
-    assert done == list(range(1, size + 1))
+    told: list[tuple[int, int]] = []
+    simulation.advance(simulation.initial(), lambda done, cohort: told.append((done, cohort)))
+    assert told == [(done, size) for done in range(1, size + 1)]
 
 
 def test_a_cohort_larger_than_the_federation_is_refused(make_experiment):

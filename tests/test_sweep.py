@@ -98,20 +98,20 @@ def test_a_job_that_fails_is_named_and_the_others_go_on(fedrun: Fedrun, tmp_path
 
 
 def test_a_sweep_of_which_nothing_is_left(fedrun: Fedrun, tmp_path: Path) -> None:
-    ended = fedrun("-m", "local.lr=1e38", "seed=0,1", *SETTING, folder=tmp_path)
+    ended = fedrun("-m", "local.lr=1e30", "local.weight_decay=1e30", "seed=0,1", *SETTING, folder=tmp_path)
     assert ended.status == 1
     assert ended.err.splitlines()[-1] == "fedrun: 2 of 2 jobs failed"
     assert "curves" not in ended.out
 
 
 def test_a_job_that_fails_in_an_unforeseen_way(fedrun: Fedrun, tmp_path: Path) -> None:
-    # A rate beyond float32, which PyTorch refuses in the middle of the server's step.
-    command = ("-m", "strategy=fedadam", "strategy.server.lr=1e38,0.01", *SETTING)
+    command = ("-m", "strategy.server._target_=breaking.Breaking,fedrun.strategies.fedavg.FedAvg", *SETTING)
     ended = fedrun(*command, folder=tmp_path)
     assert ended.status == 1
     assert "Traceback" in ended.err  # whoever repairs it needs to know where
+    assert "== 0: failed: ZeroDivisionError: in the middle of a round" in ended.err
     assert ended.err.splitlines()[-1] == "fedrun: 1 of 2 jobs failed"
-    assert [row[:3] for row in table(ended.out)] == [["digits", "fedadam", "1"]]
+    assert [row[:3] for row in table(ended.out)] == [["digits", "fedavg", "1"]]
 
 
 def test_a_lack_of_memory_is_one_line(fedrun: Fedrun, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass as value
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic.dataclasses import dataclass
@@ -59,17 +59,15 @@ Solo = Callable[[LocalTraining], OwnResults]
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class Appeal:
-    """No thresholds, and hence no appeal; the options that have some extend this class."""
+    """No thresholds, and hence no appeal; the options that have some extend this class.
 
-    @property
-    def known(self) -> bool:
-        """Whether there are thresholds."""
-        return False
+    Attributes:
+        known: whether there are thresholds.
+        trained: whether clients train for their thresholds, so that it is worth keeping them for other runs.
+    """
 
-    @property
-    def trained(self) -> bool:
-        """Whether clients train for their thresholds, so that it is worth keeping them for other runs."""
-        return False
+    known: ClassVar[bool] = False
+    trained: ClassVar[bool] = False
 
     @property
     def losses(self) -> Convention:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from annotated_types import Gt
@@ -23,12 +23,10 @@ class Constant(Appeal):
         convention: see :data:`fedrun.appeal.base.Convention`.
     """
 
+    known: ClassVar[bool] = True
+
     loss: Annotated[float, Gt(0)]
     convention: Convention
-
-    @property
-    def known(self) -> bool:
-        return True
 
     @property
     def losses(self) -> Convention:

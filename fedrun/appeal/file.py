@@ -6,6 +6,7 @@ import csv
 import hashlib
 import math
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 from pydantic.dataclasses import dataclass
@@ -29,12 +30,10 @@ class FromFile(Appeal):
         convention: see :data:`fedrun.appeal.base.Convention`.
     """
 
+    known: ClassVar[bool] = True
+
     path: str
     convention: Convention
-
-    @property
-    def known(self) -> bool:
-        return True
 
     @property
     def losses(self) -> Convention:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from annotated_types import Ge, Gt
 from pydantic.dataclasses import dataclass
@@ -25,18 +25,13 @@ class WarmUp(Appeal):
         convention: see :data:`fedrun.appeal.base.Convention`.
     """
 
+    known: ClassVar[bool] = True
+    trained: ClassVar[bool] = True
+
     steps: Annotated[int, Ge(1)]
     lr: Annotated[float, Gt(0)] | None
     batch_size: Annotated[int, Ge(1)] | None
     convention: Convention
-
-    @property
-    def known(self) -> bool:
-        return True
-
-    @property
-    def trained(self) -> bool:
-        return True
 
     @property
     def losses(self) -> Convention:

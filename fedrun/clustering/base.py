@@ -11,47 +11,11 @@ from annotated_types import Ge
 from pydantic.dataclasses import dataclass
 
 from fedrun.client_memory import ClientMemory
-from fedrun.evaluation import SampleResults, evaluate
-from fedrun.executors.base import FORWARD_BATCH
-from fedrun.federation import Shares
-from fedrun.parameters import FlatNetwork
+from fedrun.executors.base import Workplace
 from fedrun.recipe import STRICT
-from fedrun.training import LocalTraining, Samples
 
 Question = Callable[[int], "torch.Tensor"]
 """What a client is asked, by its number: its answer is a small tensor on the CPU, of the same shape for all."""
-
-
-def one_by_one(clients: torch.Tensor, question: Question) -> torch.Tensor:
-    """The answers of clients (int64 ``[n]``, n ≥ 1), stacked."""
-    return torch.stack([question(client) for client in clients.tolist()])
-
-
-@value(frozen=True)
-class Place:
-    """What a clustering may look at.
-
-    Attributes:
-        network: the network; its vector is scratch space.
-        samples: the dataset on its device.
-        clients: who holds which training samples.
-        local: how clients train.
-        seed: of every random choice.
-        asked: the answers of clients to a question, stacked, wherever they are given; only there is what a client
-            remembers at hand.
-    """
-
-    network: FlatNetwork
-    samples: Samples
-    clients: Shares
-    local: LocalTraining
-    seed: int
-    asked: Callable[[torch.Tensor, Question], torch.Tensor] = one_by_one
-
-    def results(self, model: torch.Tensor, client: int) -> SampleResults:
-        """A model's results on a client's training samples."""
-        self.network.load(model)
-        return evaluate(self.network, self.samples, self.clients[client], FORWARD_BATCH)
 
 
 @value(frozen=True)
@@ -64,6 +28,8 @@ class Turn:
         models: ``[P]`` each.
         membership: ``[N, M]``, so far; zeros for clients that have not been assigned.
         memory: what clients remember.
+        asked: the answers of clients (int64 ``[n]``, n ≥ 1) to a question, stacked, wherever they are given; only there
+            is what a client remembers at hand.
     """
 
     round: int
@@ -71,6 +37,7 @@ class Turn:
     models: Sequence[torch.Tensor]
     membership: torch.Tensor
     memory: ClientMemory
+    asked: Callable[[torch.Tensor, Question], torch.Tensor]
 
 
 @value(frozen=True)
@@ -138,7 +105,7 @@ class Clustering:
         """How many numbers every client sends once, for :meth:`before`."""
         return 0
 
-    def before(self, place: Place) -> torch.Tensor | None:
+    def before(self, work: Workplace) -> torch.Tensor | None:
         """The membership ``[N, M]`` of all clients before the first round; None: nobody is assigned yet.
 
         Raises:
@@ -146,26 +113,26 @@ class Clustering:
         """
         return None
 
-    def told(self, place: Place, initial: torch.Tensor, sent: Sent) -> torch.Tensor:
+    def told(self, work: Workplace, initial: torch.Tensor, sent: Sent) -> torch.Tensor:
         """What a client's first model tells of its labels, float64 ``[classes]``, where :attr:`infers`.
 
         Args:
-            place: to look at.
+            work: where the clients train.
             initial: ``[P]``, the common model that all have trained.
             sent: what the client has sent.
         """
         raise NotImplementedError
 
-    def inferred(self, place: Place, told: torch.Tensor) -> torch.Tensor:
+    def inferred(self, work: Workplace, told: torch.Tensor) -> torch.Tensor:
         """The membership ``[N, M]`` of all clients after the first round, where :attr:`infers`.
 
         Args:
-            place: to look at.
+            work: where the clients train.
             told: :meth:`told` of all clients, float64 ``[N, classes]``.
         """
         raise NotImplementedError
 
-    def chosen(self, place: Place, turn: Turn) -> Choice:
+    def chosen(self, work: Workplace, turn: Turn) -> Choice:
         """The membership in a round, of whose participants each must be assigned."""
         return Choice(turn.membership)
 

@@ -8,7 +8,8 @@ import torch
 from annotated_types import Ge, Gt, Lt
 from pydantic.dataclasses import dataclass
 
-from fedrun.clustering.base import Choice, Place, SeveralModels, Turn
+from fedrun.clustering.base import Choice, SeveralModels, Turn
+from fedrun.executors.base import Workplace
 from fedrun.randomness import generator
 from fedrun.recipe import STRICT
 from fedrun.strategies.base import CENTRES
@@ -39,21 +40,21 @@ class FedSoft(SeveralModels):
     def same_initialisation(self) -> bool:
         return False
 
-    def chosen(self, place: Place, turn: Turn) -> Choice:
+    def chosen(self, work: Workplace, turn: Turn) -> Choice:
         membership, cohort = turn.membership.clone(), turn.cohort
         voters = cohort if turn.round % self.period == 0 else cohort[membership[cohort].sum(1) == 0]
         if not len(voters):
             return Choice(membership)
 
         def votes(client: int) -> torch.Tensor:
-            losses = [place.results(model, client).losses for model in turn.models]
+            losses = [work.results(model, client).losses for model in turn.models]
             if self.vote == "reshuffled":
-                draw = generator(place.seed, "clusters/vote", turn.round, client)
+                draw = generator(work.seed, "clusters/vote", turn.round, client)
                 losses = [each[torch.randperm(len(each), generator=draw)] for each in losses]
             return importance(torch.stack(losses, dim=1), self.floor)
 
-        membership[voters] = place.asked(voters, votes)
-        return Choice(membership, len(turn.models) * int(place.clients.sizes[voters].sum()))
+        membership[voters] = turn.asked(voters, votes)
+        return Choice(membership, len(turn.models) * int(work.clients.sizes[voters].sum()))
 
 
 def importance(losses: torch.Tensor, floor: float) -> torch.Tensor:

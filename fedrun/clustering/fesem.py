@@ -7,8 +7,8 @@ from typing import ClassVar
 import torch
 from pydantic.dataclasses import dataclass
 
-from fedrun.clustering.base import Choice, Place, SeveralModels, Turn, reassigned
-from fedrun.executors.base import LAST
+from fedrun.clustering.base import Choice, SeveralModels, Turn, reassigned
+from fedrun.executors.base import LAST, Workplace
 from fedrun.randomness import generator
 from fedrun.recipe import STRICT
 
@@ -26,7 +26,7 @@ class FeSEM(SeveralModels):
 
     keeps_last: ClassVar[bool] = True
 
-    def chosen(self, place: Place, turn: Turn) -> Choice:
+    def chosen(self, work: Workplace, turn: Turn) -> Choice:
         models = turn.models
 
         def distances(client: int) -> torch.Tensor:
@@ -36,9 +36,9 @@ class FeSEM(SeveralModels):
             last = held[LAST].to(models[0])
             return torch.stack([(model - last).square().sum() for model in models]).cpu()
 
-        found = place.asked(turn.cohort, distances)
+        found = turn.asked(turn.cohort, distances)
         clusters = found.argmin(1)
         new = (found == UNKNOWN).all(1).nonzero().flatten()
-        order = torch.randperm(len(new), generator=generator(place.seed, "clusters/first", turn.round))
+        order = torch.randperm(len(new), generator=generator(work.seed, "clusters/first", turn.round))
         clusters[new[order]] = torch.arange(len(new)) % len(models)
         return Choice(reassigned(turn, clusters))

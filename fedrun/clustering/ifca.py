@@ -7,7 +7,8 @@ from typing import ClassVar
 import torch
 from pydantic.dataclasses import dataclass
 
-from fedrun.clustering.base import Choice, Place, SeveralModels, Turn, reassigned
+from fedrun.clustering.base import Choice, SeveralModels, Turn, reassigned
+from fedrun.executors.base import Workplace
 from fedrun.randomness import generator
 from fedrun.recipe import STRICT
 
@@ -30,14 +31,14 @@ class IFCA(SeveralModels):
     def same_initialisation(self) -> bool:
         return self.same_init
 
-    def chosen(self, place: Place, turn: Turn) -> Choice:
+    def chosen(self, work: Workplace, turn: Turn) -> Choice:
         def losses(client: int) -> torch.Tensor:
-            return torch.stack([place.results(model, client).losses.double().mean() for model in turn.models])
+            return torch.stack([work.results(model, client).losses.double().mean() for model in turn.models])
 
-        looked = len(turn.models) * int(place.clients.sizes[turn.cohort].sum())
+        looked = len(turn.models) * int(work.clients.sizes[turn.cohort].sum())
         if self.same_init and turn.round == 0:
-            chance = generator(place.seed, "clusters/first", turn.round)
+            chance = generator(work.seed, "clusters/first", turn.round)
             clusters = torch.randint(len(turn.models), turn.cohort.shape, generator=chance)
         else:
-            clusters = place.asked(turn.cohort, losses).nan_to_num(nan=torch.inf).argmin(1)
+            clusters = turn.asked(turn.cohort, losses).nan_to_num(nan=torch.inf).argmin(1)
         return Choice(reassigned(turn, clusters), looked)

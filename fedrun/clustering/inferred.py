@@ -10,10 +10,11 @@ import torch
 from annotated_types import Ge
 from pydantic.dataclasses import dataclass
 
-from fedrun.clustering.base import Place, Sent
+from fedrun.clustering.base import Sent
 from fedrun.clustering.kmeans import check_number
 from fedrun.clustering.label_clusters import LabelClusters, evenly
 from fedrun.errors import InputError
+from fedrun.executors.base import Workplace
 from fedrun.parameters import Layout
 from fedrun.randomness import generator
 from fedrun.recipe import STRICT
@@ -39,26 +40,26 @@ class Inferred(LabelClusters):
     infers: ClassVar[bool] = True
 
     @abstractmethod
-    def distribution(self, place: Place, initial: torch.Tensor, sent: Sent) -> torch.Tensor:
+    def distribution(self, work: Workplace, initial: torch.Tensor, sent: Sent) -> torch.Tensor:
         """v_k, what a client's model tells of the shares of its labels, float64 ``[C]``."""
 
     @abstractmethod
-    def moved(self, place: Place, initial: torch.Tensor, sent: Sent) -> torch.Tensor:
+    def moved(self, work: Workplace, initial: torch.Tensor, sent: Sent) -> torch.Tensor:
         """By how much the training of its head has moved a client's logits, float64 ``[C]``."""
 
-    def before(self, place: Place) -> torch.Tensor | None:
-        check_number(self.clusters, len(place.clients))
+    def before(self, work: Workplace) -> torch.Tensor | None:
+        check_number(self.clusters, len(work.clients))
         return None
 
-    def told(self, place: Place, initial: torch.Tensor, sent: Sent) -> torch.Tensor:
-        return (self.moved if self.by == "labels" else self.distribution)(place, initial, sent)
+    def told(self, work: Workplace, initial: torch.Tensor, sent: Sent) -> torch.Tensor:
+        return (self.moved if self.by == "labels" else self.distribution)(work, initial, sent)
 
-    def inferred(self, place: Place, told: torch.Tensor) -> torch.Tensor:
+    def inferred(self, work: Workplace, told: torch.Tensor) -> torch.Tensor:
         if self.by == "labels":
-            return self.membership(evenly(self.labels(told)), place.seed)
+            return self.membership(evenly(self.labels(told)), work.seed)
         # Of a client whose training diverged nothing is known.
         known = told.isfinite().all(1, keepdim=True)
-        return self.membership(torch.where(known, told, 1 / told.shape[1]), place.seed)
+        return self.membership(torch.where(known, told, 1 / told.shape[1]), work.seed)
 
     def labels(self, moved: torch.Tensor) -> torch.Tensor:
         """Which labels each client has, bool ``[N, C]``, by how its training has moved the logits ``[N, C]``; none for
@@ -80,26 +81,28 @@ class RandomInputs(Inferred):
 
     inputs: Annotated[int, Ge(1)]
 
-    def distribution(self, place: Place, initial: torch.Tensor, sent: Sent) -> torch.Tensor:
-        network = place.network.network
-        return self._mean(place, sent.model, lambda inputs: torch.softmax(network(inputs), 1))
+    def distribution(self, work: Workplace, initial: torch.Tensor, sent: Sent) -> torch.Tensor:
+        network = work.network.network
+        return self._mean(work, sent.model, lambda inputs: torch.softmax(network(inputs), 1))
 
-    def moved(self, place: Place, initial: torch.Tensor, sent: Sent) -> torch.Tensor:
-        layout = place.network.layout
+    def moved(self, work: Workplace, initial: torch.Tensor, sent: Sent) -> torch.Tensor:
+        layout = work.network.layout
         after, before = (
             layout.head_rows(model[layout.head], with_bias=True).double().cpu() for model in (sent.model, initial)
         )
-        embedding = self._mean(place, sent.model, place.network.network.get_submodule("encoder"))
+        embedding = self._mean(work, sent.model, work.network.network.get_submodule("encoder"))
         known = torch.nn.functional.pad(embedding, (0, after.shape[1] - len(embedding)), value=1.0)  # 1 for the bias
         return (after - before) @ known
 
-    def _mean(self, place: Place, model: torch.Tensor, outputs: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+    def _mean(
+        self, work: Workplace, model: torch.Tensor, outputs: Callable[[torch.Tensor], torch.Tensor]
+    ) -> torch.Tensor:
         """The mean of what a network makes ``[n, m]`` of the random inputs, once it is this model, float64 ``[m]``."""
-        network, samples = place.network, place.samples
+        network, samples = work.network, work.samples
         network.load(model)
         network.network.eval()
         example = samples.encoding(samples.inputs[:1])
-        draw = generator(place.seed, "clusters/inputs")
+        draw = generator(work.seed, "clusters/inputs")
         total = torch.zeros((), dtype=torch.float64)
         with torch.no_grad():
             for first in range(0, self.inputs, NOISE_BATCH):
@@ -124,19 +127,19 @@ class BiasMovement(Inferred):
 
     formula: Literal["published", "softmax_bias"]
 
-    def before(self, place: Place) -> torch.Tensor | None:
-        bias_of(place.network.vector, place.network.layout)  # refused before a round has been wasted
-        return super().before(place)
+    def before(self, work: Workplace) -> torch.Tensor | None:
+        bias_of(work.network.vector, work.network.layout)  # refused before a round has been wasted
+        return super().before(work)
 
-    def distribution(self, place: Place, initial: torch.Tensor, sent: Sent) -> torch.Tensor:
-        layout = place.network.layout
+    def distribution(self, work: Workplace, initial: torch.Tensor, sent: Sent) -> torch.Tensor:
+        layout = work.network.layout
         if self.formula == "softmax_bias":
             return torch.softmax(bias_of(sent.model, layout), 0)
-        rate = sent.rate * sent.steps / (1 - place.local.momentum)
-        return self.moved(place, initial, sent) / rate + torch.softmax(bias_of(initial, layout), 0)
+        rate = sent.rate * sent.steps / (1 - work.local.momentum)
+        return self.moved(work, initial, sent) / rate + torch.softmax(bias_of(initial, layout), 0)
 
-    def moved(self, place: Place, initial: torch.Tensor, sent: Sent) -> torch.Tensor:
-        layout = place.network.layout
+    def moved(self, work: Workplace, initial: torch.Tensor, sent: Sent) -> torch.Tensor:
+        layout = work.network.layout
         return bias_of(sent.model, layout) - bias_of(initial, layout)
 
 

@@ -47,7 +47,7 @@ def clustered(
         clusters = elbow(inertias + [0.0] * (max_clusters - different))
         log.info("the elbow is at %d clusters", clusters)
     if clusters > different:
-        log.warning("%d clusters of %d different clients: the others are left out", different, different)
+        log.warning("%d clusters are asked for, but only %d clients differ: there are as many", clusters, different)
     labels, centres, _ = _kmeans(points, min(clusters, different), seed)
     if balanced:
         labels = limited(points, centres, numpy_generator(seed, "clusters/jump"))

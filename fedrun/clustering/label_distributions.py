@@ -8,8 +8,8 @@ import torch
 from annotated_types import Gt
 from pydantic.dataclasses import dataclass
 
-from fedrun.clustering.base import Place
 from fedrun.clustering.label_clusters import LabelClusters, evenly
+from fedrun.executors.base import Workplace
 from fedrun.randomness import numpy_generator
 from fedrun.recipe import STRICT
 
@@ -31,21 +31,21 @@ class LabelDistributions(LabelClusters):
     def reports(self, classes: int) -> int:
         return classes
 
-    def before(self, place: Place) -> torch.Tensor:
-        reported = self.reported(place)
+    def before(self, work: Workplace) -> torch.Tensor:
+        reported = self.reported(work)
         if self.by == "labels":
             reported = evenly(self.labels(reported))
-        return self.membership(reported, place.seed)
+        return self.membership(reported, work.seed)
 
     def labels(self, reported: torch.Tensor) -> torch.Tensor:
         """Which labels clients have that report these v_k ``[N, C]``, bool ``[N, C]``."""
         return reported >= 1 / (2 * reported.shape[1])
 
-    def reported(self, place: Place) -> torch.Tensor:
+    def reported(self, work: Workplace) -> torch.Tensor:
         """v_k as the clients report them, float64 ``[N, C]``."""
-        counts = place.clients.class_counts(place.samples.targets.cpu(), place.network.layout.classes).double()
+        counts = work.clients.class_counts(work.samples.targets.cpu(), work.network.layout.classes).double()
         shares = counts / counts.sum(1, keepdim=True).clamp_min(1)
         if self.epsilon is None:
             return shares
-        noise = numpy_generator(place.seed, "clusters/privacy").laplace(0.0, 1 / self.epsilon, tuple(shares.shape))
+        noise = numpy_generator(work.seed, "clusters/privacy").laplace(0.0, 1 / self.epsilon, tuple(shares.shape))
         return shares + torch.from_numpy(noise)

@@ -1,7 +1,8 @@
-"""The compact copy of a dataset of people: made once from its source files, memory-mapped from then on.
+"""The compact copy of a dataset: made once from its source files, memory-mapped from then on.
 
 A cache is a folder of three files. ``inputs.bin`` has the samples, one after another, and ``targets.bin`` one byte for
-each of their classes; ``meta.json`` says whose they are. It appears under its final name only when it is complete.
+each of their classes; ``meta.json`` says whose they are. Where they belong to nobody, as images in folders do, a piece
+of a class's files takes the place of a user below. A cache appears under its final name only when it is complete.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ from fedrun.datasets.fingerprint import fingerprint
 from fedrun.errors import InputError
 
 logger = logging.getLogger(__name__)
+
+CACHE = ".fedrun-cache"
+"""Folder beside data in which loaders keep what they have made of them."""
 
 FORMAT = 2
 """Part of a cache's key, see :func:`cache_key`; to be raised when what is written here changes."""
@@ -83,6 +87,11 @@ class Cached:
     targets: torch.Tensor
     remarks: tuple[str, ...]
     fingerprint: str
+
+
+def cache_place(source: Path, cache_dir: str | None, name: str) -> Path:
+    """The folder of a dataset's caches: beside the source, or below ``cache_dir`` under the dataset's name."""
+    return source / CACHE if cache_dir is None else Path(cache_dir).expanduser() / name
 
 
 def cache_key(what: str, files: Iterable[Path]) -> str:

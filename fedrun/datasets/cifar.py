@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from pydantic.dataclasses import dataclass
@@ -17,9 +16,6 @@ from fedrun.datasets.plain_pickle import read_pickle
 from fedrun.datasets.torchvision_files import TorchvisionFiles
 from fedrun.errors import InputError
 from fedrun.recipe import STRICT
-
-if TYPE_CHECKING:
-    import torchvision
 
 SHAPE = (3, 32, 32)
 PIXELS = 3 * 32 * 32
@@ -44,11 +40,6 @@ class Cifar(TorchvisionFiles, ColourImages):
     names_file: ClassVar[str]
     names_key: ClassVar[str]
     labels_key: ClassVar[str]
-
-    @staticmethod
-    @abstractmethod
-    def torchvisions() -> type[torchvision.datasets.CIFAR10]:
-        """torchvision's class for the same data."""
 
     @property
     def spec(self) -> Spec:
@@ -132,6 +123,7 @@ class Cifar10(Cifar):
 
     name: ClassVar[str] = "CIFAR-10"
     option: ClassVar[str] = "cifar10"
+    torchvision_class: ClassVar[str] = "CIFAR10"
     classes: ClassVar[int] = 10
     unpacked: ClassVar[str] = "cifar-10-batches-py"
     train_files: ClassVar[tuple[str, ...]] = tuple(f"data_batch_{number}" for number in range(1, 6))
@@ -140,13 +132,6 @@ class Cifar10(Cifar):
     names_key: ClassVar[str] = "label_names"
     labels_key: ClassVar[str] = "labels"
 
-    @staticmethod
-    def torchvisions() -> type[torchvision.datasets.CIFAR10]:
-        import torchvision
-
-        found: type[torchvision.datasets.CIFAR10] = torchvision.datasets.CIFAR10
-        return found
-
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class Cifar100(Cifar):
@@ -154,6 +139,7 @@ class Cifar100(Cifar):
 
     name: ClassVar[str] = "CIFAR-100"
     option: ClassVar[str] = "cifar100"
+    torchvision_class: ClassVar[str] = "CIFAR100"
     classes: ClassVar[int] = 100
     unpacked: ClassVar[str] = "cifar-100-python"
     train_files: ClassVar[tuple[str, ...]] = ("train",)
@@ -161,10 +147,3 @@ class Cifar100(Cifar):
     names_file: ClassVar[str] = "meta"
     names_key: ClassVar[str] = "fine_label_names"
     labels_key: ClassVar[str] = "fine_labels"
-
-    @staticmethod
-    def torchvisions() -> type[torchvision.datasets.CIFAR10]:
-        import torchvision
-
-        found: type[torchvision.datasets.CIFAR10] = torchvision.datasets.CIFAR100
-        return found

@@ -85,11 +85,6 @@ def visible(folder: Path) -> list[Path]:
     return [folder / name for name in names]
 
 
-def cache_place(source: Path, cache_dir: str | None, name: str) -> Path:
-    """The folder of a dataset's caches: beside the source, or below ``cache_dir`` under the dataset's name."""
-    return source / ".fedrun-cache" if cache_dir is None else Path(cache_dir).expanduser() / name
-
-
 def cached_images(
     train: Sequence[ClassFiles], test: Sequence[ClassFiles], size: int, source: Path, place: Path
 ) -> Cached:

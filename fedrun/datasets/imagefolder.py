@@ -12,15 +12,9 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic.dataclasses import dataclass
 
 from fedrun.datasets.base import Dataset, Spec
+from fedrun.datasets.cache import cache_place
 from fedrun.datasets.colour import ColourImages
-from fedrun.datasets.image_files import (
-    ClassFiles,
-    cache_place,
-    cached_images,
-    class_folders,
-    dataset_of,
-    images_in,
-)
+from fedrun.datasets.image_files import ClassFiles, cached_images, class_folders, dataset_of, images_in
 from fedrun.errors import InputError
 from fedrun.recipe import STRICT
 

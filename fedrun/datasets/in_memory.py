@@ -36,13 +36,13 @@ class InMemory(DatasetRecipe):
         Args:
             train: samples, uint8 (a network reads them divided by 255) or float32 (as they are), and their classes.
             test: likewise.
-            classes: C; classes are 0 to C − 1.
+            classes: C ≥ 2; classes are 0 to C − 1.
 
         Raises:
             InputError: types, shapes or classes that cannot be used.
         """
-        if classes < 1:
-            raise InputError(f"classes={classes}: allowed: an integer, at least 1")
+        if classes < 2:
+            raise InputError(f"classes={classes}: allowed: an integer, at least 2")
         train, test = ((np.asarray(inputs), np.asarray(labels)) for inputs, labels in (train, test))
         samples = train[0]
         for where, (inputs, labels) in {"train": train, "test": test}.items():

@@ -24,7 +24,7 @@ from annotated_types import Ge
 from pydantic.dataclasses import dataclass
 
 from fedrun.datasets.base import Dataset, DatasetRecipe, Encoding, Users
-from fedrun.datasets.cache import Cached, Index, Numbers, cache_key, create, open_cache, write_cache
+from fedrun.datasets.cache import Cached, Index, Numbers, cache_key, cache_place, create, open_cache, write_cache
 from fedrun.datasets.fingerprint import fingerprint
 from fedrun.errors import InputError
 from fedrun.recipe import STRICT
@@ -148,9 +148,7 @@ class LeafDataset(DatasetRecipe):
     @property
     def place(self) -> Path:
         """The folder of caches."""
-        return (
-            self.folder / ".fedrun-cache" if self.cache_dir is None else Path(self.cache_dir).expanduser() / self.name
-        )
+        return cache_place(self.folder, self.cache_dir, self.name)
 
     def load(self) -> Dataset:
         """Map the cache, after making it from the source files if they have none yet.
@@ -285,7 +283,9 @@ def read_sizes(paths: list[Path]) -> dict[str, int]:
 
 
 def read_users(path: Path, decoder: Decoder) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    """Each user of one file once: name, samples uint8 ``[n, ...]`` and classes uint8 ``[n]``. The file is streamed.
+    """Each user of one file once: name, samples ``[n, ...]`` of the cache's type and classes uint8 ``[n]``.
+
+    The file is streamed.
 
     Raises:
         InputError: the file is malformed, or its ``users``, ``num_samples`` and ``user_data`` contradict one another.

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import string
-from abc import abstractmethod
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from annotated_types import Ge, Gt, Le
@@ -18,9 +17,6 @@ from fedrun.datasets.in_memory import in_memory, require_labels
 from fedrun.datasets.torchvision_files import TorchvisionFiles
 from fedrun.errors import InputError
 from fedrun.recipe import STRICT
-
-if TYPE_CHECKING:
-    import torchvision
 
 SIDE = 28
 
@@ -126,20 +122,15 @@ def moments(images: np.ndarray) -> tuple[float, float]:
 class MirroredImages(IdxImages):
     """What MNIST and Fashion-MNIST share: torchvision fetches each file by itself, from one of several mirrors."""
 
-    @staticmethod
-    @abstractmethod
-    def downloader() -> type[torchvision.datasets.MNIST]:
-        """torchvision's class for the same data."""
-
     @property
     def by_hand(self) -> str:
-        command = f"from torchvision.datasets import {self.name}; {self.name}({self.data_dir!r}, download=True)"
-        return f'run `python -c "{command}"`, or copy the .gz files there from ' + " or ".join(
-            self.downloader().mirrors
-        )
+        kind = self.torchvision_class
+        command = f"from torchvision.datasets import {kind}; {kind}({self.data_dir!r}, download=True)"
+        mirrors = " or ".join(self.torchvisions().mirrors)
+        return f'run `python -c "{command}"`, or copy the .gz files there from {mirrors}'
 
     def fetched(self, aside: Path) -> Iterable[Path]:
-        raw = Path(self.downloader()(str(aside), download=True).raw_folder)
+        raw = Path(self.torchvisions()(str(aside), download=True).raw_folder)
         return [raw / file.replace("[.gz]", ".gz") for file in self.files]
 
 
@@ -149,14 +140,8 @@ class Mnist(MirroredImages):
 
     name: ClassVar[str] = "MNIST"
     option: ClassVar[str] = "mnist"
+    torchvision_class: ClassVar[str] = "MNIST"
     class_names: ClassVar[tuple[str, ...]] = tuple("0123456789")
-
-    @staticmethod
-    def downloader() -> type[torchvision.datasets.MNIST]:
-        import torchvision
-
-        found: type[torchvision.datasets.MNIST] = torchvision.datasets.MNIST
-        return found
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -165,6 +150,7 @@ class FashionMnist(MirroredImages):
 
     name: ClassVar[str] = "FashionMNIST"
     option: ClassVar[str] = "fmnist"
+    torchvision_class: ClassVar[str] = "FashionMNIST"
     class_names: ClassVar[tuple[str, ...]] = (
         "T-shirt/top",
         "Trouser",
@@ -177,13 +163,6 @@ class FashionMnist(MirroredImages):
         "Bag",
         "Ankle boot",
     )
-
-    @staticmethod
-    def downloader() -> type[torchvision.datasets.MNIST]:
-        import torchvision
-
-        found: type[torchvision.datasets.MNIST] = torchvision.datasets.FashionMNIST
-        return found
 
 
 Split = Literal["byclass", "balanced", "letters", "digits"]
@@ -219,6 +198,7 @@ class Emnist(IdxImages):
 
     name: ClassVar[str] = "EMNIST"
     option: ClassVar[str] = "emnist"
+    torchvision_class: ClassVar[str] = "EMNIST"
 
     @property
     def splits(self) -> tuple[str, str]:
@@ -250,13 +230,11 @@ class Emnist(IdxImages):
 
     @property
     def by_hand(self) -> str:
-        from torchvision.datasets import EMNIST
-
-        return f"copy the .gz files there from the archive {EMNIST.url}"
+        return f"copy the .gz files there from the archive {self.torchvisions().url}"
 
     def fetched(self, aside: Path) -> Iterable[Path]:
-        from torchvision.datasets import EMNIST
         from torchvision.datasets.utils import download_and_extract_archive
 
-        download_and_extract_archive(EMNIST.url, str(aside), md5=EMNIST.md5)
+        theirs = self.torchvisions()
+        download_and_extract_archive(theirs.url, str(aside), md5=theirs.md5)
         return sorted((aside / "gzip").glob("*-ubyte.gz"))

@@ -35,6 +35,7 @@ class Svhn(TorchvisionFiles, ColourImages):
 
     name: ClassVar[str] = "SVHN"
     option: ClassVar[str] = "svhn"
+    torchvision_class: ClassVar[str] = "SVHN"
     class_names: ClassVar[tuple[str, ...]] = tuple("0123456789")
 
     @property
@@ -55,16 +56,14 @@ class Svhn(TorchvisionFiles, ColourImages):
 
     @property
     def by_hand(self) -> str:
-        from torchvision.datasets import SVHN
-
-        return "copy them there from " + " and ".join(SVHN.split_list[split][0] for split in ("train", "test"))
+        listed = self.torchvisions().split_list
+        return "copy them there from " + " and ".join(listed[split][0] for split in ("train", "test"))
 
     def fetched(self, aside: Path) -> Iterable[Path]:
-        from torchvision.datasets import SVHN
         from torchvision.datasets.utils import download_url
 
         for split in ("train", "test"):
-            url, file, md5 = SVHN.split_list[split]
+            url, file, md5 = self.torchvisions().split_list[split]
             download_url(url, str(aside), file, md5)
             yield aside / file
 

@@ -9,13 +9,16 @@ import tempfile
 from abc import abstractmethod
 from collections.abc import Iterable
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic.dataclasses import dataclass
 
 from fedrun.datasets.base import DatasetRecipe
 from fedrun.errors import InputError
 from fedrun.recipe import STRICT
+
+if TYPE_CHECKING:
+    import torchvision
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +38,17 @@ class TorchvisionFiles(DatasetRecipe):
     name: ClassVar[str]
     option: ClassVar[str]
     """What ``dataset=`` and ``fedrun-data`` call it."""
+    torchvision_class: ClassVar[str]
+    """The name of torchvision's class for the same data."""
     class_names: ClassVar[tuple[str, ...]]
+
+    @classmethod
+    def torchvisions(cls) -> type[torchvision.datasets.VisionDataset]:
+        """torchvision's class for the same data, which knows the files' addresses and checksums."""
+        import torchvision
+
+        found: type[torchvision.datasets.VisionDataset] = getattr(torchvision.datasets, cls.torchvision_class)
+        return found
 
     @property
     @abstractmethod

@@ -10,7 +10,7 @@ import torch
 
 from fedrun.attacks.base import Attack
 from fedrun.client_memory import ClientMemory
-from fedrun.evaluation import evaluate, per_holder
+from fedrun.evaluation import SampleResults, evaluate, per_holder
 from fedrun.federation import Shares
 from fedrun.parameters import FlatNetwork
 from fedrun.randomness import address, generator
@@ -55,6 +55,11 @@ class Workplace:
     attackers: frozenset[int] = frozenset()
     thresholds: torch.Tensor | None = None
     keeps_last: bool = False
+
+    def results(self, model: torch.Tensor, client: int) -> SampleResults:
+        """The results of a model ``[P]`` on a client's training samples."""
+        self.network.load(model)
+        return evaluate(self.network, self.samples, self.clients[client], FORWARD_BATCH)
 
 
 @dataclass(frozen=True)
@@ -144,8 +149,9 @@ class Executor(ABC):
             self._label_counts = shares.class_counts(targets, classes).float().to(device)
         self._tuner: Executor | None = None
         if tuning := workplace.client.tunes_first:
-            brief = replace(local, epochs=None, steps=tuning)
-            self._tuner = type(self)(plain(workplace, shares, brief, address(workplace.seed, "tuning")))
+            brief, seed = replace(local, epochs=None, steps=tuning), address(workplace.seed, "tuning")
+            alone = Workplace(workplace.network, workplace.samples, shares, client=SGD(), local=brief, seed=seed)
+            self._tuner = type(self)(alone)
 
     @classmethod
     def refusal(cls, workplace: Workplace) -> str | None:
@@ -171,7 +177,7 @@ class Executor(ABC):
         return replace(work.local, epochs=None, steps=steps * self._batches_per_step)
 
     def infos(self, task: Task) -> ClientInfo:
-        """What the cohort's clients know of themselves, stacked: ``[C, 1]`` each."""
+        """What the cohort's clients know of themselves, stacked: ``[C, ...]`` each, see :class:`ClientInfo`."""
         work, clients, device = self.workplace, task.cohort, self.workplace.network.vector.device
         half = work.client
         return ClientInfo(
@@ -194,15 +200,14 @@ class Executor(ABC):
     def _initial_losses(self, task: Task) -> torch.Tensor:
         """F_k at the broadcast model as each of the cohort reports it, float64 ``[C, 1]``."""
         work = self.workplace
-        parts = [work.clients[client] for client in task.cohort.tolist()]
         if self._tuner is not None:
-            losses = torch.empty(len(parts), dtype=torch.float64)
+            losses = torch.empty(len(task.cohort), dtype=torch.float64)
             for visit in self._tuner.visits(Task(task.cohort, task.round, task.received, NOTHING)):
-                work.network.load(visit.model)
-                found = evaluate(work.network, work.samples, parts[visit.position], FORWARD_BATCH)
+                found = work.results(visit.model, int(task.cohort[visit.position]))
                 losses[visit.position] = found.losses.double().mean()
         else:
             work.network.load(task.received[MODEL])
+            parts = [work.clients[client] for client in task.cohort.tolist()]
             shares = Shares(torch.cat(parts), torch.tensor([0, *map(len, parts)]).cumsum(0))
             losses, _ = per_holder(evaluate(work.network, work.samples, shares.samples, FORWARD_BATCH), shares)
         if work.attack is not None and task.uploads:
@@ -310,25 +315,6 @@ class Executor(ABC):
 
 NOTHING = ClientMemory((), 0)
 """The memory of clients that remember nothing."""
-
-
-def plain(workplace: Workplace, clients: Shares, local: LocalTraining, purpose: int | None = None) -> Workplace:
-    """A workplace where clients train by plain SGD and nobody attacks.
-
-    Args:
-        workplace: with the network and the samples.
-        clients: who trains.
-        local: how.
-        purpose: the seed of the random choices; None: the workplace's own.
-    """
-    return Workplace(
-        network=workplace.network,
-        samples=workplace.samples,
-        clients=clients,
-        client=SGD(),
-        local=local,
-        seed=workplace.seed if purpose is None else purpose,
-    )
 
 
 def processed(samples: int, local: LocalTraining) -> int:

@@ -6,11 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedrun.datasets.cache import CACHE
 from fedrun.errors import InputError
 from fedrun.fetching.download import get_json
-
-CACHE = ".fedrun-cache"
-"""Folder beside data in which loaders keep what they have made of them."""
 
 HUB = "https://huggingface.co"
 

@@ -59,7 +59,11 @@ def unpack(archive: Path, folder: Path, below: str) -> list[PurePosixPath]:
 
 
 def _members(archive: Path) -> Generator[Member, None, None]:
-    """The files of an archive, one after another; every name is checked before anything is opened."""
+    """The files of an archive, one after another.
+
+    A zip's names are all checked before the first file is given. A tar has no list of them: each is checked before its
+    own file, when those before it have been given already.
+    """
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as file:
             for entry in file.infolist():

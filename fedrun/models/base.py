@@ -63,5 +63,25 @@ def require_image(model: str, spec: Spec, least_side: int) -> None:
     )
 
 
+def require_numbers(model: str, spec: Spec) -> None:
+    """Refuse a dataset of texts: a symbol's number is a name, not a quantity.
+
+    Raises:
+        InputError: one line with the model's and the dataset's inputs.
+    """
+    if spec.vocabulary is not None:
+        raise InputError(f"model={model} reads numbers of any shape, but the dataset's samples are {_found(spec)}")
+
+
+def require_text(model: str, spec: Spec) -> None:
+    """Refuse a dataset whose samples are not texts.
+
+    Raises:
+        InputError: one line with the model's and the dataset's inputs.
+    """
+    if spec.vocabulary is None or len(spec.input_shape) != 1:
+        raise InputError(f"model={model} reads texts of symbols, but the dataset's samples are {_found(spec)}")
+
+
 def _found(spec: Spec) -> str:
     return "x".join(map(str, spec.input_shape)) + (" symbols" if spec.vocabulary is not None else "")

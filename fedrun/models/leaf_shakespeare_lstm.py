@@ -9,8 +9,7 @@ from annotated_types import Ge
 from pydantic.dataclasses import dataclass
 
 from fedrun.datasets.base import Spec
-from fedrun.errors import InputError
-from fedrun.models.base import ModelRecipe, encoder_and_head
+from fedrun.models.base import ModelRecipe, encoder_and_head, require_text
 from fedrun.recipe import STRICT
 
 
@@ -32,11 +31,7 @@ class LeafShakespeareLSTM(ModelRecipe):
     layers: Annotated[int, Ge(1)]
 
     def check(self, spec: Spec) -> None:
-        if spec.vocabulary is None or len(spec.input_shape) != 1:
-            found = "x".join(map(str, spec.input_shape))
-            raise InputError(
-                f"model=leaf_shakespeare_lstm reads texts of symbols, but the dataset's samples are {found}"
-            )
+        require_text("leaf_shakespeare_lstm", spec)
 
     def build(self, spec: Spec) -> torch.nn.Sequential:
         from fedrun.models.character_lstm import CharacterLSTM

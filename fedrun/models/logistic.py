@@ -8,8 +8,7 @@ import torch
 from pydantic.dataclasses import dataclass
 
 from fedrun.datasets.base import Spec
-from fedrun.models.base import ModelRecipe, encoder_and_head
-from fedrun.models.numbers_only import require_numbers
+from fedrun.models.base import ModelRecipe, encoder_and_head, require_numbers
 from fedrun.recipe import STRICT
 
 

@@ -11,8 +11,7 @@ from annotated_types import Ge, Lt
 from pydantic.dataclasses import dataclass
 
 from fedrun.datasets.base import Spec
-from fedrun.models.base import ModelRecipe, encoder_and_head
-from fedrun.models.numbers_only import require_numbers
+from fedrun.models.base import ModelRecipe, encoder_and_head, require_numbers
 from fedrun.recipe import STRICT
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 from annotated_types import Ge
@@ -11,15 +11,13 @@ from pydantic.dataclasses import dataclass
 from fedrun.datasets.base import Dataset
 from fedrun.errors import InputError
 from fedrun.federation import Federation
-from fedrun.partitions.base import Partition
 from fedrun.partitions.dealing import deal, even_sizes, piles_of_classes, shuffle_piles
-from fedrun.partitions.publisher_split import pooled_federation, training_targets
-from fedrun.randomness import numpy_generator
+from fedrun.partitions.publisher_split import PublisherSplit, pooled_federation
 from fedrun.recipe import STRICT
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
-class Clusters(Partition):
+class Clusters(PublisherSplit):
     """Each cluster of clients has its own labels; its samples are shared out iid (MaxFL: Cho et al., TMLR 2024).
 
     Cluster g has the L labels g L .. g L + L - 1; samples of labels beyond the last cluster's are not used. Clients are
@@ -27,20 +25,20 @@ class Clusters(Partition):
     ``(seed, "partition")``.
 
     Attributes:
-        clients: N, number of clients, at least one per cluster.
+        clients: see :class:`PublisherSplit`; at least one per cluster.
         clusters: number of clusters; 5 in the paper.
         labels_per_cluster: L, number of labels of each cluster; 2 in the paper. Together the clusters may have at most
             as many labels as the dataset has classes.
-        seed: of the assignment and the samples' order; None for the run's seed.
+        seed: see :class:`PublisherSplit`.
     """
 
-    clients: Annotated[int, Ge(1)]
     clusters: Annotated[int, Ge(1)]
     labels_per_cluster: Annotated[int, Ge(1)]
-    seed: Annotated[int, Ge(0)] | None
+
+    name: ClassVar[str] = "clusters"
 
     def split(self, dataset: Dataset, seed: int) -> Federation:
-        targets = training_targets(dataset, "clusters", self.clients, f"clients={self.clients}")
+        targets = self.training_targets(dataset)
         labels, classes = self.clusters * self.labels_per_cluster, dataset.spec.classes
         if labels > classes:
             raise InputError(
@@ -51,7 +49,7 @@ class Clusters(Partition):
             raise InputError(
                 f"partition=clusters: clusters={self.clusters} needs at least as many clients, not {self.clients}"
             )
-        rng = numpy_generator(seed if self.seed is None else self.seed, "partition")
+        rng = self.generator(seed)
         samples, class_sizes = piles_of_classes(targets, classes)
         sizes = class_sizes[:labels].reshape(self.clusters, self.labels_per_cluster).sum(1)
         samples = samples[: sizes.sum()]

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import ClassVar
 
 import numpy as np
-from annotated_types import Ge, Gt
 from pydantic.dataclasses import dataclass
 
 from fedrun.datasets.base import Dataset
 from fedrun.errors import InputError
 from fedrun.federation import Federation
-from fedrun.partitions.base import Partition
 from fedrun.partitions.dealing import deal, piles_of_classes, shuffle_piles, starts_of
-from fedrun.partitions.publisher_split import pooled_federation, training_targets
+from fedrun.partitions.dirichlet_proportions import DirichletProportions
+from fedrun.partitions.publisher_split import pooled_federation
 from fedrun.recipe import STRICT
-
-ATTEMPTS = 10_000
-"""Draws made, of a whole partition or of one class's proportions, before a setting is given up as hopeless."""
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
-class Dirichlet(Partition):
+class Dirichlet(DirichletProportions):
     """p_c ~ Dir(β 1_N) shares class c out over the N clients (NIID-Bench: Li, Diao, Chen, He, ICDE 2022; FedConcat).
 
     A client that already holds n/N samples gets nothing of the classes that follow (what it has it keeps), and the
@@ -30,36 +26,26 @@ class Dirichlet(Partition):
     (p_c is zero for every client that may still get samples) is repeated here.
 
     Attributes:
-        clients: N, number of clients.
+        clients: see :class:`PublisherSplit`.
         beta: β > 0, the concentration; small values give few classes per client, 0.5 is NIID-Bench's usual one.
-        min_samples: smallest number of training samples that a client may have; 10 in NIID-Bench.
-        seed: of the draw, taken modulo 2³²; None for the run's seed.
+        min_samples: see :class:`DirichletProportions`.
+        seed: see :class:`DirichletProportions`.
     """
 
-    clients: Annotated[int, Ge(1)]
-    beta: Annotated[float, Gt(0)]
-    min_samples: Annotated[int, Ge(1)]
-    seed: Annotated[int, Ge(0)] | None
+    name: ClassVar[str] = "dirichlet"
 
     def split(self, dataset: Dataset, seed: int) -> Federation:
-        needs = f"clients={self.clients} with min_samples={self.min_samples}"
-        targets = training_targets(dataset, "dirichlet", self.clients * self.min_samples, needs)
-        rng = np.random.RandomState((seed if self.seed is None else self.seed) % 2**32)
+        targets = self.training_targets(dataset, self.min_samples, "min_samples")
+        rng = self.legacy_generator(seed)
         unshuffled, class_sizes = piles_of_classes(targets, dataset.spec.classes)
-        for _ in range(ATTEMPTS):
+        for _ in range(self.attempts):
             samples = unshuffled.copy()
             counts = self._draw(samples, class_sizes, rng)
             if counts.sum(0).min() >= self.min_samples:
-                break
-        else:
-            raise InputError(
-                f"partition=dirichlet: in {ATTEMPTS} draws some client always had fewer than "
-                f"min_samples={self.min_samples} samples; use a larger beta than {self.beta:g}, fewer clients than "
-                f"{self.clients} or a smaller min_samples"
-            )
-        train = deal(samples, counts)
-        shuffle_piles(train.samples.numpy(), counts.sum(0), rng)
-        return pooled_federation(dataset, train)
+                train = deal(samples, counts)
+                shuffle_piles(train.samples.numpy(), counts.sum(0), rng)
+                return pooled_federation(dataset, train)
+        raise self.hopeless()
 
     def _draw(self, samples: np.ndarray, class_sizes: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
         """One draw: shuffles the classes in ``samples`` in place; each client's part of each, int64 ``[C, N]``."""
@@ -76,7 +62,7 @@ class Dirichlet(Partition):
 
     def _proportions(self, below_cap: np.ndarray, rng: np.random.RandomState, empty: bool) -> np.ndarray:
         """One class's proportions over the clients, ``[N]``; zeros for a class without samples, which still draws."""
-        for _ in range(ATTEMPTS):
+        for _ in range(self.attempts):
             shares: np.ndarray = np.where(below_cap, rng.dirichlet(np.full(self.clients, self.beta)), 0.0)
             if empty:
                 return np.zeros(self.clients)

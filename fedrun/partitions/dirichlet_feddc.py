@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 from annotated_types import Ge
@@ -10,17 +10,15 @@ from pydantic.dataclasses import dataclass
 
 from fedrun.datasets.base import Dataset
 from fedrun.federation import Federation
-from fedrun.partitions.base import Partition
 from fedrun.partitions.class_priors import draw_counts, log_dirichlet
 from fedrun.partitions.dealing import deal, piles_of_classes, shuffle_piles
 from fedrun.partitions.lognormal_sizes import lognormal_sizes
-from fedrun.partitions.publisher_split import pooled_federation, training_targets
-from fedrun.randomness import numpy_generator
+from fedrun.partitions.publisher_split import PublisherSplit, pooled_federation
 from fedrun.recipe import STRICT
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
-class DirichletFedDC(Partition):
+class DirichletFedDC(PublisherSplit):
     """Client k draws by prior_k ~ Dir(α 1_C) until it is full (FedDyn: Acar et al., 2021; FedDC: Gao et al., 2022).
 
     Every draw is made by a client chosen uniformly among those not yet full, and takes an unused sample of a class
@@ -29,24 +27,24 @@ class DirichletFedDC(Partition):
     from the addressed generator ``(seed, "partition")``.
 
     Attributes:
-        clients: N, number of clients.
+        clients: see :class:`PublisherSplit`.
         alpha: α, at least 1e-6, the concentration; small values give about one class per client; 0.6 and 0.3 in the
             papers.
         sigma: σ of the clients' lognormal sizes, as in ``partition=quantity_lognormal``; 0: equal sizes.
-        seed: of the draw; None for the run's seed.
+        seed: see :class:`PublisherSplit`.
     """
 
-    clients: Annotated[int, Ge(1)]
     alpha: Annotated[float, Ge(1e-6)]
     sigma: Annotated[float, Ge(0)]
-    seed: Annotated[int, Ge(0)] | None
+
+    name: ClassVar[str] = "dirichlet_feddc"
 
     def split(self, dataset: Dataset, seed: int) -> Federation:
-        targets = training_targets(dataset, "dirichlet_feddc", self.clients, f"clients={self.clients}")
-        rng = numpy_generator(seed if self.seed is None else self.seed, "partition")
+        targets = self.training_targets(dataset)
+        rng = self.generator(seed)
         samples, class_sizes = piles_of_classes(targets, dataset.spec.classes)
         shuffle_piles(samples, class_sizes, rng)
-        sizes = lognormal_sizes(len(targets), self.clients, self.sigma, rng, "dirichlet_feddc")
+        sizes = lognormal_sizes(len(targets), self.clients, self.sigma, rng, self.name)
         log_priors = log_dirichlet(np.full(len(class_sizes), self.alpha), self.clients, rng)
         counts = draw_counts(sizes, *poisson_times(sizes, rng), log_priors, class_sizes, rng)
         return pooled_federation(dataset, deal(samples, counts))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 from annotated_types import Ge
@@ -10,16 +10,14 @@ from pydantic.dataclasses import dataclass
 
 from fedrun.datasets.base import Dataset
 from fedrun.federation import Federation
-from fedrun.partitions.base import Partition
 from fedrun.partitions.class_priors import draw_counts, log_dirichlet
 from fedrun.partitions.dealing import deal, even_sizes, piles_of_classes, shuffle_piles
-from fedrun.partitions.publisher_split import pooled_federation, training_targets
-from fedrun.randomness import numpy_generator
+from fedrun.partitions.publisher_split import PublisherSplit, pooled_federation
 from fedrun.recipe import STRICT
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
-class DirichletHsu(Partition):
+class DirichletHsu(PublisherSplit):
     """Client k draws q_k ~ Dir(α p), then its n/N samples by q_k (Hsu, Qi, Brown, 2019, arXiv 1909.06335).
 
     p is the distribution of the classes among the training samples. One client after the other draws without
@@ -28,18 +26,18 @@ class DirichletHsu(Partition):
     ``(seed, "partition")``.
 
     Attributes:
-        clients: N, number of clients.
+        clients: see :class:`PublisherSplit`.
         alpha: α, at least 1e-6, the concentration; small values give about one class per client, large ones give p.
-        seed: of the draw; None for the run's seed.
+        seed: see :class:`PublisherSplit`.
     """
 
-    clients: Annotated[int, Ge(1)]
     alpha: Annotated[float, Ge(1e-6)]
-    seed: Annotated[int, Ge(0)] | None
+
+    name: ClassVar[str] = "dirichlet_hsu"
 
     def split(self, dataset: Dataset, seed: int) -> Federation:
-        targets = training_targets(dataset, "dirichlet_hsu", self.clients, f"clients={self.clients}")
-        rng = numpy_generator(seed if self.seed is None else self.seed, "partition")
+        targets = self.training_targets(dataset)
+        rng = self.generator(seed)
         samples, class_sizes = piles_of_classes(targets, dataset.spec.classes)
         shuffle_piles(samples, class_sizes, rng)
         log_priors = log_dirichlet(self.alpha * class_sizes / len(targets), self.clients, rng)

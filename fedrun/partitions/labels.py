@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 from annotated_types import Ge
@@ -12,14 +12,13 @@ from pydantic.dataclasses import dataclass
 from fedrun.datasets.base import Dataset
 from fedrun.errors import InputError
 from fedrun.federation import Federation
-from fedrun.partitions.base import Partition
 from fedrun.partitions.dealing import deal, even_sizes, piles_of_classes, shuffle_piles
-from fedrun.partitions.publisher_split import pooled_federation, training_targets
+from fedrun.partitions.publisher_split import PublisherSplit, pooled_federation
 from fedrun.recipe import STRICT
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
-class Labels(Partition):
+class Labels(PublisherSplit):
     """#C = k: every client owns k classes; a class is shared out evenly over its owners (NIID-Bench; FedConcat).
 
     Client i owns class i mod C and k - 1 others at random. ``random.Random(seed)`` is asked for classes and NumPy's
@@ -27,28 +26,27 @@ class Labels(Partition):
     are reproduced index by index. Sizes differ, because some classes have more owners than others.
 
     Attributes:
-        clients: N, number of clients.
+        clients: see :class:`PublisherSplit`.
         labels_per_client: k, from 1 to the dataset's number of classes C.
-        seed: of both generators, taken modulo 2³² for NumPy's; None for the run's seed.
+        seed: see :class:`PublisherSplit`; taken modulo 2³² for NumPy's generator.
     """
 
-    clients: Annotated[int, Ge(1)]
     labels_per_client: Annotated[int, Ge(1)]
-    seed: Annotated[int, Ge(0)] | None
+
+    name: ClassVar[str] = "labels"
 
     def split(self, dataset: Dataset, seed: int) -> Federation:
         classes = dataset.spec.classes
-        targets = training_targets(dataset, "labels", self.clients, f"clients={self.clients}")
+        targets = self.training_targets(dataset)
         if self.labels_per_client > classes:
             raise InputError(
                 f"partition=labels: labels_per_client={self.labels_per_client} is more than the dataset's "
                 f"{classes} classes"
             )
-        own_seed = seed if self.seed is None else self.seed
         samples, class_sizes = piles_of_classes(targets, classes)
-        shuffle_piles(samples, class_sizes, np.random.RandomState(own_seed % 2**32))
+        shuffle_piles(samples, class_sizes, self.legacy_generator(seed))
         counts = np.zeros((classes, self.clients), dtype=np.int64)
-        for label, owned in enumerate(self.owners(classes, random.Random(own_seed))):
+        for label, owned in enumerate(self.owners(classes, random.Random(self.own_seed(seed)))):
             if owned.any():
                 counts[label, owned] = even_sizes(class_sizes[label], owned.sum())
             elif class_sizes[label]:

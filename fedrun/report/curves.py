@@ -1,19 +1,19 @@
-"""Reading a run's ``metrics.jsonl``, and drawing it against rounds or against what the rounds cost."""
+"""A run's metrics, drawn against rounds or against what the rounds cost."""
 
 from __future__ import annotations
 
-import json
 import math
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from fedrun.errors import InputError
+from fedrun.metrics_file import evaluated_rounds, series
 from fedrun.report import wording
 from fedrun.tracking.base import Row
 
@@ -25,49 +25,6 @@ Seeds = Sequence[Sequence[Row]]
 
 ESTIMATE = "{}_estimate"
 """The key of what an adaptive evaluation that stopped early has in a metric's place."""
-
-
-def read_rows(path: Path) -> list[Row]:
-    """The rows of a ``metrics.jsonl``, in order.
-
-    NaN and infinity may be written as the literals ``NaN``, ``Infinity`` and ``-Infinity``, or as null. A last line
-    that was not finished (the run was killed while writing it) is left out.
-
-    Raises:
-        InputError: the file cannot be read, or a line of it is not a row.
-    """
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); expected a run's metrics.jsonl") from error
-    rows: list[Row] = []
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            if number == len(lines):  # nothing ends this line: it was cut while being written
-                break
-            raise InputError(f"{path}, line {number}: not a JSON object ({error})") from error
-        if problem := flaw(row, rows[-1] if rows else None):
-            raise InputError(f"{path}, line {number}: {problem}")
-        rows.append(row)
-    return rows
-
-
-def flaw(row: Any, previous: Row | None) -> str | None:
-    """What keeps a parsed line from being the row after ``previous``, or None."""
-    if not isinstance(row, dict):
-        return f"a {type(row).__name__} where a JSON object is expected"
-    if type(row.get("round")) is not int:
-        return f"round is {row.get('round')!r}; a whole number is expected"
-    for key, value in row.items():
-        if value is not None and type(value) not in (int, float):
-            return f"{key} is {value!r}; a number or null is expected"
-    if previous is not None and row["round"] <= (before := previous["round"] or 0):
-        return f"round {row['round']} follows round {before}; rounds must ascend"
-    return None
 
 
 Against = Literal["rounds", "params", "samples", "seconds"]
@@ -87,21 +44,17 @@ def spent(rows: Sequence[Row], against: Against) -> list[float]:
     A row has the time of its own round only. Where not every round was evaluated, the rounds since the row before are
     taken to have lasted as long.
     """
-
-    def column(key: str) -> list[float]:
-        return [math.nan if (value := row.get(key)) is None else float(value) for row in rows]
-
-    rounds = [int(row["round"] or 0) for row in rows]
+    evaluated = evaluated_rounds(rows)
     match against:
         case "params":
-            return list(map(operator.add, column("cost/params_up"), column("cost/params_down")))
+            return list(map(operator.add, series(rows, "cost/params_up"), series(rows, "cost/params_down")))
         case "samples":
-            return column("cost/client_samples")
+            return series(rows, "cost/client_samples")
         case "seconds":
-            made = map(operator.sub, rounds, [0, *rounds])
-            lasted = [count * time if count else 0.0 for count, time in zip(made, column("time/round_s"), strict=True)]
-            return list(accumulate(lasted))
-    return [float(round) for round in rounds]
+            times = series(rows, "time/round_s")
+            made = map(operator.sub, evaluated, [0, *evaluated])
+            return list(accumulate(count * time if count else 0.0 for count, time in zip(made, times, strict=True)))
+    return [float(round) for round in evaluated]
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from fedrun.report import wording
 from fedrun.report.curves import Against, Seeds, plot_panels
 from fedrun.report.paper import FOLDER
 from fedrun.report.paper_table import available, match
-from fedrun.report.protocol import SCALES, Scale, Where, described, plan, protocols
+from fedrun.report.protocol import SCALES, Scale, Where, asked_with, described, named, plan, protocols
 from fedrun.report.protocol import load as load_table
 from fedrun.report.runs import Run
 from fedrun.report.settings import leaves, varying, written
@@ -82,7 +82,7 @@ def draw_figure(name: str, scale: Scale | None, runs: Sequence[Run], path: Path)
     figure = load(name)
     found, scale = (of_table if has_table(figure) else of_experiment)(figure, scale, runs)
     if not found:
-        asked = f"experiment={figure.runs}" + (f" scale={scale}" if scale not in (None, "full") else "")
+        asked = asked_with(figure.runs, scale)
         raise InputError(f"figure {name}: no finished run for it was found; make them with: fedrun {asked}")
     used = {id(run): run for lines in found.values() for own in lines.values() for run in own}.values()
     drawn: dict[tuple[str, str], Mapping[str, Seeds]] = {
@@ -120,7 +120,7 @@ def of_table(figure: Figure, scale: Scale | None, runs: Sequence[Run]) -> tuple[
 def of_experiment(figure: Figure, scale: Scale | None, runs: Sequence[Run]) -> tuple[Panels, Scale | None]:
     """The runs of the figure's lines among those of an experiment without a table, and their scale."""
     for one in SCALES if scale is None else [scale]:
-        name = figure.runs if one == "full" else f"{figure.runs}/{one}"
+        name = named(figure.runs, one)
         served = []
         for run in runs:
             if run.complete and run.config["name"] == name:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from fedrun.metrics_file import TARGETED, evaluated_rounds
 from fedrun.report import quantities, wording
 from fedrun.report.curves import AXES, curve, positions
 from fedrun.report.settings import Setting, identity
@@ -68,7 +69,7 @@ def curve_data(settings: Sequence[Setting], metrics: Sequence[str]) -> dict[str,
                 "name": wording.name(key),
                 "share": wording.is_share(key),
                 "loss": wording.is_loss(key),
-                "targets": targets if key == quantities.TARGETED else [],
+                "targets": targets if key == TARGETED else [],
             }
             for key in metrics
         ],
@@ -79,7 +80,7 @@ def curve_data(settings: Sequence[Setting], metrics: Sequence[str]) -> dict[str,
 def setting_data(setting: Setting, metrics: Sequence[str]) -> dict[str, Any]:
     """The curves of one setting: its rounds, their place on every axis, and every metric's mean and std there."""
     seeds = [run.rows for run in setting.runs]
-    every = sorted({round for rows in seeds for round in quantities.rounds(rows)})
+    every = sorted({round for rows in seeds for round in evaluated_rounds(rows)})
     kept = np.unique(np.linspace(0, len(every) - 1, min(POINTS, len(every))).round().astype(int))
     rounds = [every[index] for index in kept]
     curves = {}

@@ -11,6 +11,7 @@ from itertools import chain
 
 from fedrun.errors import InputError
 from fedrun.metrics.rounds_to_target import describe, first_hit, interpolated
+from fedrun.metrics_file import TARGETED, evaluated_rounds, series
 from fedrun.report import wording
 from fedrun.report.paper import Cell
 from fedrun.report.protocol import (
@@ -20,13 +21,14 @@ from fedrun.report.protocol import (
     Scale,
     SpeedUp,
     ValueAt,
+    asked_with,
     config,
     load,
     plan,
     protocols,
     reference,
 )
-from fedrun.report.quantities import TARGETED, finite, rounds, series
+from fedrun.report.quantities import finite
 from fedrun.report.runs import Run
 from fedrun.report.settings import Leaves, identity, leaves, unrecorded, varying, written
 from fedrun.report.table import Table
@@ -155,7 +157,7 @@ def at_scale(name: str, scale: Scale, runs: Sequence[Run]) -> list[Table]:
 
 def nothing_found(name: str, scale: Scale | None, runs: Sequence[Run]) -> NoRunsError:
     """That a table has no runs, how they are made, and what there is instead."""
-    asked = f"experiment={name}" if scale in (None, "full") else f"experiment={name} scale={scale}"
+    asked = asked_with(name, scale)
     others = [other for other in available(name, runs) if other != scale]
     there = f" (there are some at scale {' and '.join(others)})" if others else ""
     return NoRunsError(f"table {name}: no finished run of it was found{there}; make them with: fedrun {asked}")
@@ -262,7 +264,7 @@ def measure(position: int, table: Sequence[Cell], protocol: Protocol, runs: Mapp
 def rounds_needed(run: Run, reading: RoundsTo) -> int | None:
     """The rounds until a run reached the target, None where it did not."""
     run.check_target(reading.target, reading.interpolated)
-    evaluated, accuracies = rounds(run.rows), series(run.rows, TARGETED)
+    evaluated, accuracies = evaluated_rounds(run.rows), series(run.rows, TARGETED)
     if not reading.interpolated:
         return first_hit(evaluated, accuracies, reading.target)
     crossing = interpolated(evaluated, accuracies, reading.target)
@@ -271,7 +273,7 @@ def rounds_needed(run: Run, reading: RoundsTo) -> int | None:
 
 def value(cell: Cell, reading: ValueAt, runs: Sequence[Run]) -> Ours:
     """A metric in the protocol's round, or in the last one of runs that are shorter."""
-    last = [rounds(run.rows)[-1] for run in runs]
+    last = [evaluated_rounds(run.rows)[-1] for run in runs]
     asked = reading.at(cell)
     wanted = [end if asked is None else min(asked, end) for end in last]
     rows = [

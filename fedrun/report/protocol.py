@@ -294,6 +294,11 @@ def named(experiment: str, scale: Scale) -> str:
     return experiment if scale == "full" else f"{experiment}/{scale}"
 
 
+def asked_with(experiment: str, scale: Scale | None) -> str:
+    """What an experiment at a scale, or at the usual one, is asked for with on the command line."""
+    return f"experiment={experiment}" if scale in (None, "full") else f"experiment={experiment} scale={scale}"
+
+
 def protocols() -> list[str]:
     """The tables that can be compared, such as ``turbosvm/table2``, in the papers' order."""
     names = (path.relative_to(FOLDER).with_suffix("").as_posix() for path in FOLDER.glob("*/table*.yaml"))

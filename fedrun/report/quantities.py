@@ -9,13 +9,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fedrun.metrics.rounds_to_target import describe, first_hit
+from fedrun.metrics_file import TARGETED, evaluated_rounds, series
 from fedrun.report import wording
 from fedrun.report.runs import Run
 from fedrun.report.settings import Setting
-from fedrun.tracking.base import Row
-
-TARGETED = "test/accuracy"
-"""The metric that targets are about."""
 
 SECONDS = "seconds"
 """The time that a run took in all, in the place of a cost's key."""
@@ -64,7 +61,7 @@ class Quantity:
     def of(self, run: Run) -> float | None:
         """The quantity of a complete run; None where it was not recorded, is not finite or was not reached."""
         if self.kind == "rounds to":
-            return first_hit(rounds(run.rows), series(run.rows, TARGETED), float(self.key))
+            return first_hit(evaluated_rounds(run.rows), series(run.rows, TARGETED), float(self.key))
         if self.key == SECONDS and run.summary is not None:
             return finite(run.summary["seconds"])
         if self.kind == "best":
@@ -149,16 +146,6 @@ def has_best(key: str) -> bool:
 
 def finite(value: float | int | None) -> float | None:
     return None if value is None or not math.isfinite(value) else float(value)
-
-
-def rounds(rows: Sequence[Row]) -> list[int]:
-    """The evaluated rounds."""
-    return [int(row["round"] or 0) for row in rows]
-
-
-def series(rows: Sequence[Row], key: str) -> list[float]:
-    """A metric's value in every evaluated round, NaN where it has none."""
-    return [math.nan if (value := row.get(key)) is None else float(value) for row in rows]
 
 
 def metrics(runs: Iterable[Run]) -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrun.errors import InputError
-from fedrun.report.curves import read_rows
+from fedrun.metrics_file import read_rows
 from fedrun.run_folder import METRICS, SUMMARY, finished
 from fedrun.tracking.base import Row
 

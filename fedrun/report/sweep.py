@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import math
-import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from rich import box
 from rich.console import Console, Group
-from rich.table import Table
+from rich.table import Table as RichTable
 from rich.text import Text
 
 from fedrun.config import IRRELEVANT
 from fedrun.metrics.rounds_to_target import describe
 from fedrun.report import wording
+from fedrun.report.quantities import spread
+from fedrun.report.table import Table
 from fedrun.tracking.base import part_tested, tested
 
 Summary = Mapping[str, Any]
@@ -30,31 +29,16 @@ UNFOLDED = 10_000
 NOTE = "{} metrics after the last round, in percent; mean ± std over seeds (ddof 0)."
 
 
-@dataclass(frozen=True)
-class Cells:
-    """A sweep's table before it is drawn.
-
-    Attributes:
-        header: heading of each column; the first is empty.
-        rows: one per setting, as long as ``header``.
-        note: what stands below the table.
-    """
-
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    note: str
-
-
 def sweep_table(summaries: Sequence[Summary]) -> Group:
     """The sweep's complete runs, of which there is at least one, grouped by everything but their seed."""
-    cells = tabulate(summaries)
+    table = tabulate(summaries)
     # Two strategies with two targets fit into 80 columns; in less space a number breaks at its ±.
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, collapse_padding=True, pad_edge=False, header_style="dim")
-    for number, heading in enumerate(cells.header):
-        table.add_column(Text(heading), justify="right" if number else "left", overflow="fold")
-    for row in cells.rows:
-        table.add_row(*map(Text, row))
-    return Group(table, Text(), Text(cells.note))
+    drawn = RichTable(box=box.SIMPLE_HEAD, show_edge=False, collapse_padding=True, pad_edge=False, header_style="dim")
+    for number, heading in enumerate(table.header):
+        drawn.add_column(Text(heading), justify="left" if number < table.labels else "right", overflow="fold")
+    for row in table.rows:
+        drawn.add_row(*map(Text, row))
+    return Group(drawn, Text(), *map(Text, table.notes))
 
 
 def show(table: Group, console: Console) -> None:
@@ -66,7 +50,7 @@ def show(table: Group, console: Console) -> None:
     console.print(table)
 
 
-def tabulate(summaries: Sequence[Summary]) -> Cells:
+def tabulate(summaries: Sequence[Summary]) -> Table:
     """Group the runs and write every cell; settings stand in the order in which they first appear."""
     groups: dict[str, list[Summary]] = defaultdict(list)
     for summary in summaries:
@@ -77,7 +61,7 @@ def tabulate(summaries: Sequence[Summary]) -> Cells:
         (
             names[group],
             str(len(runs)),
-            *(mean_and_std([tested(run["final"], metric) for run in runs]) for metric in METRICS),
+            *(mean_and_std(metric, [tested(run["final"], metric) for run in runs]) for metric in METRICS),
             *(rounds_cell(runs, target) for target in targets),
         )
         for group, runs in groups.items()
@@ -89,7 +73,7 @@ def tabulate(summaries: Sequence[Summary]) -> Cells:
         *(f"to {wording.target(float(target))}" for target in targets),
     )
     parts = " and ".join(dict.fromkeys(part_tested(run["final"]) for run in summaries))
-    return Cells(header, rows, NOTE.format(parts.capitalize()))
+    return Table("", header, rows, notes=(NOTE.format(parts.capitalize()),))
 
 
 def labels(settings: Mapping[str, Summary]) -> dict[str, str]:
@@ -122,15 +106,10 @@ def is_setting(override: str) -> bool:
     return key not in ("dataset", "strategy") and key.partition(".")[0] not in IRRELEVANT
 
 
-def mean_and_std(shares: Sequence[float | None]) -> str:
-    """``71.23 ± 0.45``, in percent; the deviation, with ddof 0, is left out for a single seed."""
-    known = [100 * share for share in shares if share is not None]
-    if not known or len(known) < len(shares):
-        return wording.ABSENT
-    if not all(map(math.isfinite, known)):
-        return "nan"
-    mean = f"{statistics.fmean(known):.2f}"
-    return mean if len(known) == 1 else f"{mean} ± {statistics.pstdev(known):.2f}"
+def mean_and_std(metric: str, values: Sequence[float | None]) -> str:
+    """A metric over the seeds; ``-`` where one of them has none."""
+    known = [value for value in values if value is not None]
+    return spread(metric, known) if len(known) == len(values) else wording.ABSENT
 
 
 def rounds_cell(runs: Sequence[Summary], target: str) -> str:

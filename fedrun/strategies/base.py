@@ -284,13 +284,14 @@ class ClientHalf:
         Args:
             model: ``[..., P]`` after local training.
             received: the broadcast.
-            memory: what the client remembered before this round, ``[..., T]`` or ``[..., P]`` each.
+            memory: what the client remembered before this round, ``[..., T]``, ``[..., P]`` or ``[..., h]`` each.
             constants: from :meth:`constants`; those that were computed there may be overwritten now.
             client: what the client knows of itself.
 
         Returns:
             The uploads, exactly what is sent (a vector ``[..., m]`` for each name in ``sends``), and the new memory
-            (``[..., T]`` for each in ``remembers``, ``[..., P]`` for each in ``remembers_models``).
+            (``[..., T]`` for each in ``remembers``, ``[..., P]`` in ``remembers_models``, ``[..., h]`` in
+            ``remembers_heads``).
         """
         return {MODEL: model}, {}
 

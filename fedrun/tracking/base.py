@@ -66,4 +66,7 @@ class Observer:
         """The run is complete; ``summary`` is the content of ``summary.json``."""
 
     def close(self) -> None:
-        """The run is over, completed or not. Called exactly once, also after an error or Ctrl-C."""
+        """The run is over, completed or not. Called once, also after an error or Ctrl-C.
+
+        Not called where the run does not begin, because it was finished earlier or cannot be started or resumed.
+        """

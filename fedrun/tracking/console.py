@@ -230,7 +230,7 @@ def facts(progress: Progress) -> Table:
     if row.get("train/loss") is not None:
         grid.add_row("train", measured(row, ("train/accuracy", "train/loss")))
     if excluded := row.get("clients/excluded"):
-        grid.add_row("excluded", Text(f"{excluded} clients whose update was not finite", style="yellow"))
+        grid.add_row("excluded", Text(f"{excluded:.0f} clients whose update was not finite", style="yellow"))
     if progress.best is not None:
         accuracy, round = progress.best
         grid.add_row("best", Text(f"{wording.percent(accuracy)} in round {round}"))

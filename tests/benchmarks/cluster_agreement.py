@@ -22,7 +22,7 @@ from statistics import mean
 import torch
 from sklearn.metrics import adjusted_rand_score
 
-from fedrun.clustering.base import Place, Sent
+from fedrun.clustering.base import Sent
 from fedrun.config import build_experiment, compose, option
 from fedrun.executors.base import NOTHING, Task, Workplace
 from fedrun.executors.in_process import InProcess
@@ -33,8 +33,8 @@ BY = ("shares", "labels")
 NOISE, DRAWS = 0.001, 10
 
 
-def first_round(chosen: list[str]) -> tuple[Place, torch.Tensor, list[Sent]]:
-    """The first round of FedConcat: what a clustering may look at, the common model, what every client sends."""
+def first_round(chosen: list[str]) -> tuple[Workplace, torch.Tensor, list[Sent]]:
+    """The first round of FedConcat: where clients train, the common model, what every client sends."""
     experiment = build_experiment(compose(chosen).config)
     simulation = Simulation(experiment)
     network, samples, clients = simulation.network, simulation.samples, simulation.federation.train
@@ -43,7 +43,7 @@ def first_round(chosen: list[str]) -> tuple[Place, torch.Tensor, list[Sent]]:
     work = Workplace(network, samples, clients, experiment.strategy.client, local, seed)
     task = Task(torch.arange(len(clients)), 0, {MODEL: state.server.model}, NOTHING)
     sent = [Sent(visit.model.clone(), visit.trained.steps, local.rate(0)) for visit in InProcess(work).visits(task)]
-    return Place(network, samples, clients, local, seed), state.server.model, sent
+    return work, state.server.model, sent
 
 
 def agreement(one: torch.Tensor, other: torch.Tensor) -> float:
@@ -69,7 +69,7 @@ def main() -> None:
         found.setdefault(name, []).append(value)
 
     for seed in arguments.seeds:
-        place, initial, sent = first_round(
+        work, initial, sent = first_round(
             [
                 "dataset=fmnist",
                 "model=niid_simple_cnn",
@@ -84,8 +84,8 @@ def main() -> None:
             ]
         )
         reports = option("strategy/clustering", "label_distributions")
-        shares = reports.reported(place)
-        truth = {by: option("strategy/clustering", "label_distributions", by=by).before(place) for by in BY}
+        shares = reports.reported(work)
+        truth = {by: option("strategy/clustering", "label_distributions", by=by).before(work) for by in BY}
         draw = torch.Generator().manual_seed(seed)
         noisy = [shares + NOISE * torch.randn(shares.shape, generator=draw, dtype=shares.dtype) for _ in range(DRAWS)]
         elsewhere = [reports.membership(shares, seed + 1000 + other) for other in range(DRAWS)]
@@ -97,8 +97,8 @@ def main() -> None:
         for name, changes in {"random_inputs": {"inputs": arguments.inputs}, "bias_movement": {}}.items():
             for by in BY:
                 half = option("strategy/clustering", name, by=by, **changes)
-                told = torch.stack([half.told(place, initial, each) for each in sent])
-                record(seed, f"{name} by {by}", agreement(half.inferred(place, told), truth[by]))
+                told = torch.stack([half.told(work, initial, each) for each in sent])
+                record(seed, f"{name} by {by}", agreement(half.inferred(work, told), truth[by]))
             exact = (half.labels(told) == reports.labels(shares)).all(1)
             record(seed, f"{name}, clients with exact labels", exact.double().mean().item())
     for name, values in found.items():

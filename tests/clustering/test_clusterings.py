@@ -16,11 +16,13 @@ from fedrun.clustering.fedsoft import importance
 from fedrun.clustering.label_clusters import evenly
 from fedrun.config import option
 from fedrun.errors import InputError
-from fedrun.executors.base import LAST, Task
+from fedrun.executors.base import LAST, NOTHING, Task, Workplace
 from fedrun.federation import Federation, Shares
 from fedrun.randomness import generator
 from fedrun.simulation import Simulation
 from fedrun.strategies.base import MODEL
+
+from ..conftest import first_executor
 
 
 def logistic(spec):
@@ -36,9 +38,13 @@ def simulation(make_experiment) -> Simulation:
     return Simulation(make_experiment(network=logistic))
 
 
+def work_of(simulation: Simulation) -> Workplace:
+    return first_executor(simulation).workplace
+
+
 @pytest.fixture(scope="module")
-def place(simulation):
-    return simulation._place
+def work(simulation) -> Workplace:
+    return work_of(simulation)
 
 
 def network_of(simulation, vector):
@@ -52,29 +58,38 @@ def random_models(simulation, count: int) -> list[torch.Tensor]:
     return [torch.randn(simulation.network.layout.size, generator=draw) for _ in range(count)]
 
 
-def test_label_distributions(place):
-    reported = option("strategy/clustering", "label_distributions").reported(place)
-    for client in range(len(place.clients)):
-        labels = place.samples.targets[place.clients[client]].tolist()
+def turn(round, cohort, models, membership, memory=NOTHING) -> Turn:
+    """A round that is about to begin, with all clients at hand."""
+
+    def asked(clients, question):
+        return torch.stack([question(client) for client in clients.tolist()])
+
+    return Turn(round, cohort, models, membership, memory, asked)
+
+
+def test_label_distributions(work):
+    reported = option("strategy/clustering", "label_distributions").reported(work)
+    for client in range(len(work.clients)):
+        labels = work.samples.targets[work.clients[client]].tolist()
         assert reported[client].tolist() == pytest.approx([labels.count(c) / len(labels) for c in range(3)])
 
 
 def test_privacy_adds_laplace_noise(make_experiment):
-    place = Simulation(make_experiment(network=logistic, sizes=[3] * 600))._place
+    work = work_of(Simulation(make_experiment(network=logistic, sizes=[3] * 600)))
     plain, noisy, nearly = (
         option("strategy/clustering", "label_distributions", epsilon=epsilon) for epsilon in (None, 0.5, 1e9)
     )
-    noise = noisy.reported(place) - plain.reported(place)
+    noise = noisy.reported(work) - plain.reported(work)
     assert noise.abs().mean().item() == pytest.approx(2.0, rel=0.08)  # 1/ε; 1 800 draws have a deviation of 2.4 %
     assert abs(noise.mean().item()) < 0.2
-    assert torch.equal(nearly.before(place), plain.before(place))
+    assert torch.equal(nearly.before(work), plain.before(work))
 
 
-def test_the_mean_softmax_of_random_inputs(simulation, place):
+def test_the_mean_softmax_of_random_inputs(simulation, work):
     (model,) = random_models(simulation, 1)
     half = option("strategy/clustering", "random_inputs", inputs=700)
-    found = half.distribution(place, model, Sent(model, 1, 0.1))
-    draw = generator(place.seed, "clusters/inputs")
+    found = half.distribution(work, model, Sent(model, 1, 0.1))
+    draw = generator(work.seed, "clusters/inputs")
     noise = torch.cat([torch.rand(500, 1, 4, 4, generator=draw), torch.rand(200, 1, 4, 4, generator=draw)])
     expected = torch.softmax(network_of(simulation, model)(noise), 1).mean(0)
     torch.testing.assert_close(found.float(), expected.detach(), rtol=1e-5, atol=1e-6)
@@ -100,15 +115,15 @@ def test_one_step_moves_the_bias_by_the_labels(make_experiment, formula, expecte
     after, _ = simulation.advance(state)
     assert after.server.model[-2:].tolist() == pytest.approx([0.025, -0.025])
     half = option("strategy/clustering", "bias_movement", formula=formula)
-    found = half.distribution(simulation._place, state.server.model, Sent(after.server.model, 1, 0.1))
+    found = half.distribution(work_of(simulation), state.server.model, Sent(after.server.model, 1, 0.1))
     assert found.tolist() == pytest.approx(expected, abs=1e-4)
 
 
-def test_momentum_is_taken_out_of_the_movement(simulation, place):
+def test_momentum_is_taken_out_of_the_movement(simulation, work):
     before, after = random_models(simulation, 2)
     half = option("strategy/clustering", "bias_movement")
-    heavy = replace(place, local=replace(place.local, momentum=0.75))
-    plain, scaled = (half.distribution(p, before, Sent(after, 5, 0.1)) for p in (place, heavy))
+    heavy = replace(work, local=replace(work.local, momentum=0.75))
+    plain, scaled = (half.distribution(p, before, Sent(after, 5, 0.1)) for p in (work, heavy))
     start = torch.softmax(before[-3:].double(), 0)
     torch.testing.assert_close(scaled - start, (plain - start) / 4)
 
@@ -122,7 +137,7 @@ def test_labels_that_make_up_a_sixth_of_three(make_experiment, counts, labels):
     targets = torch.tensor([0] * counts[0] + [1] * counts[1] + [2] * counts[2] + [0] * 30)
     simulation = Simulation(make_experiment(network=logistic, sizes=[12], dataset=replace(dataset, targets=targets)))
     half = option("strategy/clustering", "label_distributions", by="labels", clusters=1)
-    assert {c for c in range(3) if half.labels(half.reported(simulation._place))[0, c]} == labels
+    assert {c for c in range(3) if half.labels(half.reported(work_of(simulation)))[0, c]} == labels
 
 
 def test_by_labels_clients_with_the_same_labels_are_alike(make_experiment):
@@ -132,11 +147,10 @@ def test_by_labels_clients_with_the_same_labels_are_alike(make_experiment):
     for client, first in enumerate([2, 4, 6, 8, 10, 0]):
         own = torch.arange(client * 12, client * 12 + 12)
         targets[own * 7 % 72] = torch.tensor([0] * first + [1] * (12 - first) if first else [1] * 6 + [2] * 6)
-    place = Simulation(
-        make_experiment(network=logistic, sizes=[12] * 6, dataset=replace(dataset, targets=targets))
-    )._place
+    dataset = replace(dataset, targets=targets)
+    work = work_of(Simulation(make_experiment(network=logistic, sizes=[12] * 6, dataset=dataset)))
     found = {
-        by: option("strategy/clustering", "label_distributions", by=by, clusters=2).before(place)
+        by: option("strategy/clustering", "label_distributions", by=by, clusters=2).before(work)
         for by in ("labels", "shares")
     }
     together = {by: (each @ each.T > 0).tolist() for by, each in found.items()}
@@ -149,18 +163,18 @@ def test_clients_of_which_nothing_is_known_are_even():
     assert evenly(has).tolist() == [[0.5, 0, 0.5, 0], [0.25] * 4, [0.25] * 4]
 
 
-def labels_told(half, place, before, models):
+def labels_told(half, work, before, models):
     """The labels that a clustering finds in clients' first models."""
     half = replace(half, by="labels")
-    return half.labels(torch.stack([half.told(place, before, Sent(model, 1, 0.1)) for model in models]))
+    return half.labels(torch.stack([half.told(work, before, Sent(model, 1, 0.1)) for model in models]))
 
 
-def test_labels_whose_bias_has_risen(simulation, place):
+def test_labels_whose_bias_has_risen(simulation, work):
     before = random_models(simulation, 1)[0]
     moves = {(0.4, -0.1, -0.3): {0}, (0.3, 0.1, -0.4): {0, 1}, (float("nan"), float("nan"), -1.0): set()}
     after = [torch.cat([before[:-3] * 9, before[-3:] + torch.tensor(move)]) for move in moves]
     for formula in ("published", "softmax_bias"):
-        found = labels_told(option("strategy/clustering", "bias_movement", formula=formula), place, before, after)
+        found = labels_told(option("strategy/clustering", "bias_movement", formula=formula), work, before, after)
         assert [{c for c in range(3) if row[c]} for row in found] == list(moves.values())
 
 
@@ -173,7 +187,7 @@ def test_labels_whose_logits_for_random_inputs_the_head_has_raised(make_experime
     simulation = Simulation(make_experiment(network=build))
     before, *after = random_models(simulation, 6)
     half = option("strategy/clustering", "random_inputs", inputs=700)
-    found = labels_told(half, simulation._place, before, after)
+    found = labels_told(half, work_of(simulation), before, after)
     draw = generator(0, "clusters/inputs")
     noise = torch.cat([torch.rand(500, 1, 4, 4, generator=draw), torch.rand(200, 1, 4, 4, generator=draw)])
     networks = [build(simulation.dataset.spec) for _ in range(6)]
@@ -205,8 +219,9 @@ def test_inferred_labels_on_digits(default_experiment, name):
     simulation = Simulation(replace(default_experiment, local=local), federation=federation)
     state, half = simulation.initial(), option("strategy/clustering", name)
     task = Task(torch.arange(35), 0, {MODEL: state.server.model}, state.memory)
-    models = [visit.model.clone() for visit in simulation._executor.visits(task)]
-    has = labels_told(half, simulation._place, state.server.model, models)
+    executor = first_executor(simulation)
+    models = [visit.model.clone() for visit in executor.visits(task)]
+    has = labels_told(half, executor.workplace, state.server.model, models)
     assert torch.equal(has[:30], counts[:30] > 0)
     mixed, found = counts[30:], has[30:]
     assert found[mixed >= 22].all()  # twice as frequent as on average
@@ -214,19 +229,17 @@ def test_inferred_labels_on_digits(default_experiment, name):
 
 
 def test_a_head_without_bias_says_nothing(make_experiment):
-    place = Simulation(make_experiment(network=without_bias))._place
+    work = work_of(Simulation(make_experiment(network=without_bias)))
     with pytest.raises(InputError, match="needs a model whose last layer has a bias"):
-        option("strategy/clustering", "bias_movement").before(place)
+        option("strategy/clustering", "bias_movement").before(work)
 
 
-def test_ifca_chooses_the_least_loss(simulation, place):
+def test_ifca_chooses_the_least_loss(simulation, work):
     models, cohort = random_models(simulation, 2), torch.tensor([4, 1, 0, 5])
     before = torch.zeros(6, 2, dtype=torch.float64)
-    choice = option("strategy/clustering", "ifca", clusters=2).chosen(
-        place, Turn(0, cohort, models, before, ClientMemory((), 0))
-    )
+    choice = option("strategy/clustering", "ifca", clusters=2).chosen(work, turn(0, cohort, models, before))
     for client in range(6):
-        x, y = place.samples.gather(place.clients[client])
+        x, y = work.samples.gather(work.clients[client])
         losses = [
             nn.functional.cross_entropy(network_of(simulation, model)(x.float() / 255), y).item() for model in models
         ]
@@ -237,31 +250,26 @@ def test_ifca_chooses_the_least_loss(simulation, place):
     assert not before.any()
 
 
-def test_a_diverged_model_is_chosen_by_nobody(simulation, place):
+def test_a_diverged_model_is_chosen_by_nobody(simulation, work):
     """Its logits overflow, so that its losses are NaN."""
     models, cohort = random_models(simulation, 2), torch.arange(6)
     models[0].fill_(torch.inf)
-    turn = Turn(0, cohort, models, torch.zeros(6, 2, dtype=torch.float64), ClientMemory((), 0))
-    assert option("strategy/clustering", "ifca", clusters=2).chosen(place, turn).membership.tolist() == [[0, 1]] * 6
-    soft = option("strategy/clustering", "fedsoft", clusters=2).chosen(place, turn).membership
+    first = turn(0, cohort, models, torch.zeros(6, 2, dtype=torch.float64))
+    assert option("strategy/clustering", "ifca", clusters=2).chosen(work, first).membership.tolist() == [[0, 1]] * 6
+    soft = option("strategy/clustering", "fedsoft", clusters=2).chosen(work, first).membership
     assert soft.tolist() == [[1e-4, 1.0]] * 6
 
 
-def test_ifcas_equal_models_are_chosen_by_chance(simulation, place):
+def test_ifcas_equal_models_are_chosen_by_chance(simulation, work):
     (model,) = random_models(simulation, 1)
     half = option("strategy/clustering", "ifca", clusters=2, same_init=True)
     empty, cohort = torch.zeros(6, 2, dtype=torch.float64), torch.arange(6)
-    draws = [
-        half.chosen(replace(place, seed=seed), Turn(0, cohort, [model, model], empty, ClientMemory((), 0)))
-        for seed in range(40)
-    ]
+    draws = [half.chosen(replace(work, seed=seed), turn(0, cohort, [model, model], empty)) for seed in range(40)]
     assert all(draw.membership.sum(1).tolist() == [1] * 6 for draw in draws)
     assert 0.35 < sum(draw.membership[:, 0].mean().item() for draw in draws) / len(draws) < 0.65  # 4.6 deviations
     models = random_models(simulation, 2)
-    later = half.chosen(place, Turn(1, cohort, models, empty, ClientMemory((), 0)))
-    first = option("strategy/clustering", "ifca", clusters=2).chosen(
-        place, Turn(0, cohort, models, empty, ClientMemory((), 0))
-    )
+    later = half.chosen(work, turn(1, cohort, models, empty))
+    first = option("strategy/clustering", "ifca", clusters=2).chosen(work, turn(0, cohort, models, empty))
     assert later.membership.tolist() == first.membership.tolist()
 
 
@@ -271,14 +279,14 @@ def test_shares_of_votes():
     assert importance(torch.tensor([[1.0, 2]] * 4), 1e-4).tolist() == [1, 1e-4]
 
 
-def test_fedsoft_votes_by_samples_every_second_round(simulation, place):
+def test_fedsoft_votes_by_samples_every_second_round(simulation, work):
     models, cohort = random_models(simulation, 3), torch.tensor([4, 1])
     half = option("strategy/clustering", "fedsoft", clusters=3)
     before = torch.zeros(6, 3, dtype=torch.float64)
     before[1] = torch.tensor([0.5, 0.5, 0.5])
-    even, odd = (half.chosen(place, Turn(round, cohort, models, before, ClientMemory((), 0))) for round in (2, 3))
+    even, odd = (half.chosen(work, turn(round, cohort, models, before)) for round in (2, 3))
     for client in (1, 4):
-        x, y = place.samples.gather(place.clients[client])
+        x, y = work.samples.gather(work.clients[client])
         losses = [
             nn.functional.cross_entropy(network_of(simulation, m)(x.float() / 255), y, reduction="none") for m in models
         ]
@@ -291,13 +299,13 @@ def test_fedsoft_votes_by_samples_every_second_round(simulation, place):
     assert (even.forward_samples, odd.forward_samples) == (3 * (20 + 12), 3 * 20)
 
 
-def test_fesem_joins_the_nearest_centre(place):
+def test_fesem_joins_the_nearest_centre(work):
     # centres 0 and 10, last models 2 and 9
     models = [torch.tensor([0.0]), torch.tensor([10.0])]
     memory = ClientMemory((LAST,), 1, {1: {LAST: torch.tensor([2.0])}, 4: {LAST: torch.tensor([9.0])}})
     half = option("strategy/clustering", "fesem", clusters=2)
     none = torch.zeros(6, 2, dtype=torch.float64)
-    choice = half.chosen(place, Turn(1, torch.tensor([4, 1]), models, none, memory))
+    choice = half.chosen(work, turn(1, torch.tensor([4, 1]), models, none, memory))
     assert choice.membership[[1, 4]].tolist() == [[1, 0], [0, 1]]
-    everyone = half.chosen(place, Turn(0, torch.arange(6), models, none, ClientMemory((LAST,), 1))).membership
+    everyone = half.chosen(work, turn(0, torch.arange(6), models, none, ClientMemory((LAST,), 1))).membership
     assert everyone.sum(0).tolist() == [3, 3]  # newcomers are dealt out evenly

@@ -63,3 +63,9 @@ def test_an_experiment_on_arrays(default_experiment):
 def test_arrays_that_cannot_be_used(train, test, message):
     with pytest.raises(InputError, match=message):
         fedrun.InMemory.of(train, test, classes=3)
+
+
+def test_one_class_cannot_be_learned():
+    images, labels = split(4)
+    with pytest.raises(InputError, match=r"^classes=1: allowed: an integer, at least 2$"):
+        fedrun.InMemory.of((images, labels * 0), (images, labels * 0), classes=1)

@@ -24,6 +24,8 @@ from fedrun.experiment import Experiment, Strategy
 from fedrun.simulation import Simulation
 from fedrun.strategies.base import MODEL, ClientHalf, CohortUpdate
 
+from ..conftest import first_executor
+
 EXECUTORS = {"in_process": InProcess, "vectorized": Vectorized}
 
 
@@ -310,7 +312,7 @@ def test_vectorized_refuses_layers_by_name_and_falls_back(make_experiment, layer
         return nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(6, spec.classes)))
 
     simulation = Simulation(make_experiment(network=network, hardware={"executor": "vectorized"}))
-    assert type(simulation._executor) is InProcess
+    assert type(first_executor(simulation)) is InProcess
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert re.search(rf"hardware\.executor=vectorized does not support .* {name} .*; using .*in_process", caplog.text)
 

@@ -11,6 +11,8 @@ from fedrun.executors.stacked import StackedPerceptron
 from fedrun.parameters import FlatNetwork
 from fedrun.simulation import Simulation
 
+from ..conftest import first_executor
+
 
 def deep():
     encoder = nn.Sequential(nn.Flatten(), nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 4, bias=False), nn.ReLU())
@@ -82,4 +84,4 @@ def test_groups_are_as_large_as_memory_allows(make_experiment, monkeypatch, room
 
     monkeypatch.setattr(vectorized, "CPU_BYTES", room)
     simulation = Simulation(make_experiment(network=logistic, hardware={"executor": "vectorized"}))
-    assert simulation._executor._together() == together
+    assert first_executor(simulation)._together() == together

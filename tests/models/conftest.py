@@ -6,6 +6,11 @@ import torch
 CheckEqual = Callable[[torch.nn.Module, Callable[[], torch.nn.Module], torch.Tensor], None]
 
 
+def count(network: torch.nn.Module) -> int:
+    """Number of trainable parameters."""
+    return sum(parameter.numel() for parameter in network.parameters() if parameter.requires_grad)
+
+
 @pytest.fixture
 def same_network() -> CheckEqual:
     """Compares a network with a layer table written out in the test, drawn from the same seed."""

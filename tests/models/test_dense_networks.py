@@ -11,7 +11,9 @@ from fedrun.models.logistic import Logistic
 from fedrun.models.maxfl_mlp import MaxflMLP, MaxflSent140MLP
 from fedrun.models.mlp import MLP
 from fedrun.models.mnist_2nn import FeddcEmnistFCN, Mnist2NN
-from fedrun.parameters import count, layout_of
+from fedrun.parameters import layout_of
+
+from .conftest import count
 
 MNIST = Spec((1, 28, 28), 10)
 

@@ -12,7 +12,9 @@ from fedrun.models.leaf_femnist_cnn import LeafFemnistCNN
 from fedrun.models.mnist_cnn import MnistCNN
 from fedrun.models.niid_simple_cnn import NiidSimpleCNN
 from fedrun.models.niid_vgg9 import NiidVGG9
-from fedrun.parameters import count, layout_of
+from fedrun.parameters import layout_of
+
+from .conftest import count
 
 FEMNIST = Spec((1, 28, 28), 62)
 MNIST = Spec((1, 28, 28), 10)

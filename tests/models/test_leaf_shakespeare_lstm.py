@@ -4,7 +4,9 @@ import torch
 from fedrun.datasets.base import Spec
 from fedrun.errors import InputError
 from fedrun.models.leaf_shakespeare_lstm import LeafShakespeareLSTM
-from fedrun.parameters import FlatNetwork, count
+from fedrun.parameters import FlatNetwork
+
+from .conftest import count
 
 SHAKESPEARE = Spec((80,), 80, 80)
 

@@ -5,7 +5,6 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from fedrun.errors import InputError
-from fedrun.partitions import dirichlet
 from fedrun.partitions.dirichlet import Dirichlet
 
 
@@ -97,7 +96,7 @@ def test_a_tiny_beta_fills_clients_one_after_the_other(make_dataset):
 
 
 def test_a_hopeless_setting_ends_in_an_error_that_says_what_to_change(make_dataset, monkeypatch):
-    monkeypatch.setattr(dirichlet, "ATTEMPTS", 20)
+    monkeypatch.setattr(Dirichlet, "attempts", 20)
     # Two classes with nearly one-hot proportions cannot feed five clients.
     with pytest.raises(InputError, match="larger beta than 0.001, fewer clients than 5 or a smaller min_samples"):
         Dirichlet(clients=5, beta=0.001, min_samples=10, seed=0).split(make_dataset([*np.arange(100) % 2, 0], 100), 0)

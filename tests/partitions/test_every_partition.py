@@ -127,5 +127,6 @@ def test_another_seed_is_another_partition_and_the_partitions_own_outranks_it(ma
         shares = recipe(clients=10, seed=own, **keys).split(dataset, run).train
         return [shares[client].tolist() for client in range(10)]
 
+    assert recipe.name == scheme
     assert held(None, 0) == held(0, 1) == held(0, 2)
     assert held(None, 0) != held(None, 1)

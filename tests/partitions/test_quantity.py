@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 
 from fedrun.errors import InputError
-from fedrun.partitions import quantity_dirichlet
 from fedrun.partitions.lognormal_sizes import lognormal_sizes
 from fedrun.partitions.quantity_dirichlet import QuantityDirichlet
 from fedrun.partitions.quantity_lognormal import QuantityLognormal
@@ -34,7 +33,7 @@ def test_dirichlet_equals_niid_bench_index_by_index(make_dataset, samples, clien
 
 @pytest.mark.parametrize("beta", [0.001, 1e-300])
 def test_a_hopeless_dirichlet_ends_in_an_error_that_says_what_to_change(make_dataset, monkeypatch, beta):
-    monkeypatch.setattr(quantity_dirichlet, "ATTEMPTS", 20)
+    monkeypatch.setattr(QuantityDirichlet, "attempts", 20)
     with pytest.raises(InputError, match="in 20 draws some client always had fewer than min_samples=10.* larger beta"):
         QuantityDirichlet(clients=10, beta=beta, min_samples=10, seed=0).split(make_dataset([0] * 101, 100), 0)
 

@@ -85,10 +85,9 @@ def test_brackets_in_a_label_are_not_markup():
 
 
 def test_cells():
-    assert mean_and_std([0.5]) == "50.00"
-    assert mean_and_std([0.5, None]) == "-"
-    assert mean_and_std([0.5, float("nan")]) == "nan"
-    assert mean_and_std([0.70, 0.71, 0.75]) == "72.00 ± 2.16"  # sqrt((4 + 1 + 9) / 3) = 2.1602
+    assert mean_and_std("accuracy", [0.5]) == "50.00"
+    assert mean_and_std("accuracy", [0.5, None]) == "-"
+    assert mean_and_std("accuracy", [0.70, 0.71, 0.75]) == "72.00 ± 2.16"  # sqrt((4 + 1 + 9) / 3) = 2.1602
 
 
 def test_a_target_that_only_some_settings_have():

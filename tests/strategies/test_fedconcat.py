@@ -25,6 +25,7 @@ from fedrun.simulation import Simulation
 from fedrun.state import State
 from fedrun.strategies.base import Senders
 
+from ..conftest import first_executor
 from .naive_averaging import NaiveClients, weighted_mean
 from .test_averaging import NETWORKS, data_of, mlp, network_of
 from .test_resume import Interrupts, rows
@@ -87,16 +88,29 @@ def test_everybody_takes_part_in_the_round_that_infers(make_experiment):
     experiment = make_experiment(network=mlp, clients_per_round=2, strategy=fedconcat("random_inputs", clusters=3))
     simulation = Simulation(experiment)
     first = simulation.initial()
-    assert (simulation.expected(first), len(simulation.cohort(first)[0])) == (6, 6)
+    assert len(simulation.cohort(first)[0]) == 6
     second, _ = simulation.advance(first)
     assert second.totals.client_samples == sum((3, 12, 8, 5, 20, 12))
-    assert (simulation.expected(second), len(simulation.cohort(second)[0])) == (2, 2)
+    assert len(simulation.cohort(second)[0]) == 2
     third, _ = simulation.advance(second)
     cohort = select(0, 1, 6, 2)
     trained = {int(second.membership[client].argmax()) for client in cohort}
     for number in range(3):  # a cluster without participants keeps its model
         same = torch.equal(second.models[number].model, third.models[number].model)
         assert same == (number not in trained)
+
+
+def test_progress_is_out_of_those_who_take_part(make_experiment):
+    """Two of six clients per round; everybody in the round that infers, and all six in the rounds of the classifier."""
+    strategy = fedconcat("random_inputs", rounds=1, clusters=3)
+    strategy = replace(strategy, post_training=replace(strategy.post_training, clients_per_round=1.0))
+    simulation = Simulation(make_experiment(network=mlp, rounds=3, clients_per_round=2, strategy=strategy))
+    told: list[list[tuple[int, int]]] = []
+    state = simulation.initial()
+    for _ in range(3):
+        told.append([])
+        state, _ = simulation.advance(state, lambda done, cohort: told[-1].append((done, cohort)))
+    assert [(len(each) > 0, each[-1]) for each in told] == [(True, (6, 6)), (True, (2, 2)), (True, (6, 6))]
 
 
 def test_what_clients_remember_of_the_round_that_infers(make_experiment):
@@ -382,7 +396,9 @@ def test_random_inputs_find_the_clusters():
     setting = ("partition=clusters", "local.epochs=20", "local.lr=0.1", "hardware.threads=1", "strategy=fedconcat_id")
     simulation = Simulation(build_experiment(compose(setting).config))
     state, _ = simulation.advance(simulation.initial())
-    truth = option("strategy/clustering", "label_distributions", clusters=5).before(simulation._place)
+    truth = option("strategy/clustering", "label_distributions", clusters=5).before(
+        first_executor(simulation).workplace
+    )
     together = [(m @ m.T) > 0 for m in (state.membership, truth)]
     assert torch.equal(*together)
 

@@ -10,6 +10,7 @@ from fedrun.executors.base import Task
 from fedrun.experiment import Strategy
 from fedrun.simulation import Simulation
 
+from ..conftest import first_executor
 from .naive_averaging import NaiveClients
 from .naive_strategies import NaiveFedDC
 from .test_averaging import COHORT, NETWORKS, Quadratics, assert_equal_after, data_of, mlp, network_of, start
@@ -63,7 +64,9 @@ def test_without_drift_clients_run_plain_sgd(make_experiment):
     for client in range(6):
         cohort = torch.tensor([client])
         tasks = [Task(cohort, 0, received, simulation.initial().memory) for simulation in (plain, own)]
-        ended = [next(s._executor.visits(task)).model.clone() for s, task in zip((plain, own), tasks, strict=True)]
+        ended = [
+            next(first_executor(s).visits(task)).model.clone() for s, task in zip((plain, own), tasks, strict=True)
+        ]
         assert torch.equal(*ended)
 
 

@@ -18,6 +18,7 @@ from fedrun.experiment import Strategy
 from fedrun.selection import select
 from fedrun.simulation import Simulation
 
+from ..conftest import first_executor
 from ..executors.test_executors import poisoned_experiment
 from .naive_averaging import NaiveClients
 from .naive_fedumf import NaiveFedUmf, NaiveFedUmfFedDC
@@ -171,7 +172,7 @@ def test_an_idle_client_that_diverges_is_forgotten(make_experiment):
     simulation = Simulation(experiment)
     state = simulation.initial()
     task = Task(torch.tensor([3, 2, 0]), 0, experiment.strategy.server.broadcast(state.server), state.memory)
-    memory = simulation._executor.idle(task)
+    memory = first_executor(simulation).idle(task)
     assert set(memory.held) == {0, 3}
     assert all(vectors["idle"].isfinite().all() for vectors in memory.held.values())
 

@@ -153,7 +153,7 @@ def test_the_panel_before_anything_is_known(run_info, clock):
 
 def test_the_panel_names_excluded_clients_and_the_round_of_resumption(run_info, clock):
     progress = Progress(run_info(history=(FIRST,)), clock)
-    progress.take(row(1, 0.2) | {"clients/excluded": 2})
+    progress.take(row(1, 0.2) | {"clients/excluded": 2.0})
     text = "\n".join(rendered(progress))
     assert "2 clients whose update was not finite" in text
     assert "resumed after round 0" in text
