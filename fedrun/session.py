@@ -19,7 +19,7 @@ from fedrun import checkpoint as checkpoints
 from fedrun import results
 from fedrun.checkpoint import Checkpoint, Identity
 from fedrun.config import Composed, build_experiment
-from fedrun.errors import InputError
+from fedrun.errors import InputError, RunError
 from fedrun.executors.base import NOTHING
 from fedrun.executors.choice import best
 from fedrun.experiment import Experiment
@@ -100,7 +100,7 @@ def run(
     with ExitStack() as held:
         with ranks.together():
             if ranks.leads:
-                for context in (opened(folder), writing(folder), logged_to(folder / "run.log")):
+                for context in (opened(folder), writing(folder), logged_to(folder / "run.log", composed.overrides)):
                     held.enter_context(context)
                 if experiment.overwrite:
                     clear(folder)
@@ -141,15 +141,36 @@ def simulated(experiment: Experiment, folder: Path, parallel_jobs: int, ranks: R
 
 
 @contextmanager
-def logged_to(path: Path) -> Iterator[None]:
-    """Append fedrun's log to a file while the block runs."""
+def logged_to(path: Path, overrides: Sequence[str]) -> Iterator[None]:
+    """Append fedrun's log to a file while the block runs: what was asked for before it, after it how it ended, too.
+
+    Args:
+        path: of the file.
+        overrides: what was asked for.
+    """
     with writing(path):
         handler = LogFile(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logger = logging.getLogger("fedrun")
+
+    def note(level: int, text: str, cause: Exception | None = None) -> None:
+        told = None if cause is None else (type(cause), cause, cause.__traceback__)
+        handler.handle(logger.makeRecord("fedrun.session", level, "", 0, text, (), told))  # the screen has it anyhow
+
     logger.addHandler(handler)
+    note(logging.INFO, f"asked for: {' '.join(overrides)}")
     try:
         yield
+        note(logging.INFO, "finished")
+    except (InputError, RunError, OSError) as error:
+        note(logging.ERROR, str(error))
+        raise
+    except Exception as error:
+        note(logging.ERROR, "a defect", error)
+        raise
+    except KeyboardInterrupt:
+        note(logging.INFO, "interrupted")
+        raise
     finally:
         logger.removeHandler(handler)
         with suppress(OSError):

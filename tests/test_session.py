@@ -675,6 +675,21 @@ class Failing(Counting):
         self.fail("close")
 
 
+def test_the_log_has_what_was_asked_for_and_how_it_ended(ran: Folder, tmp_path: Path) -> None:
+    overrides = ("rounds=2", "local.lr=1e30", "local.weight_decay=1e30")
+    with pytest.raises(RunError):
+        ran(*overrides)
+    (log,) = tmp_path.glob("outputs/runs/*/*/*/*/run.log")
+    first, *_, last = log.read_text().splitlines()
+    assert first.split(": ", 2)[1:] == ["asked for", " ".join((*SETTING, *overrides))]
+    assert " ERROR fedrun.session: round 1: no client's upload was finite " in last
+    folder = ran("rounds=1")
+    assert (folder / "run.log").read_text().endswith(" INFO fedrun.session: finished\n")
+    with pytest.raises(KeyboardInterrupt):
+        ran("rounds=3", watched_by=(Interrupting(2, 1),))
+    assert sum(path.read_text().endswith(": interrupted\n") for path in tmp_path.rglob("run.log")) == 1
+
+
 @pytest.mark.parametrize("event", ["on_start", "on_client", "on_row", "on_end", "close"])
 def test_an_observer_that_fails_is_dropped(ran: Folder, caplog: pytest.LogCaptureFixture, event: str) -> None:
     failing, watching = Failing(event), Counting()
