@@ -44,6 +44,5 @@ def test_html_escapes():
 
 
 def test_several_tables():
-    assert written([TABLE, TABLE], "markdown", ["# Top"]).count("## A & B") == 2
-    assert written([TABLE], "markdown", ["# Top"]).startswith("# Top\n\n## A & B\n")
+    assert written([TABLE, TABLE], "markdown").count("## A & B") == 2
     assert written([TABLE], "latex").startswith("% needs \\usepackage{booktabs}\n\n\\begin{table}")
