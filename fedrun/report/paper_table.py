@@ -130,7 +130,7 @@ def at_scale(name: str, scale: Scale, runs: Sequence[Run]) -> list[Table]:
     ours = {
         position: replace(
             measure(position, table, protocol, matched.runs),
-            of_stand_in=protocol.overrides(table[position], scale) != protocol.overrides(table[position], "full"),
+            of_stand_in=protocol.stands_in(table[position], scale),
         )
         for position in configs
     }

@@ -239,6 +239,15 @@ class Protocol:
                 found += extra.overrides
         return tuple(found)
 
+    def stands_in(self, cell: Cell, scale: Scale) -> bool:
+        """Whether the cell's run at this scale is of something else than the paper's, such as other data."""
+        stand_ins = self.stand_ins.get(scale, {})
+        return any(
+            stand_ins[key].get(value) != self.meaning(key, value)
+            for key, value in self.entries(cell).items()
+            if key in stand_ins
+        )
+
     def entries(self, cell: Cell) -> dict[str, str]:
         """The entries of ``coordinates`` that a cell's coordinates belong to, each with its value."""
         own = {name: value for name, value in cell.coordinates.items() if name != "metric"}
