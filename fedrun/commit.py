@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import subprocess
+from functools import cache
 from pathlib import Path
 
 CHECKOUT = Path(__file__).parent.parent
+
+
+@cache
+def loaded_commit() -> str | None:
+    """The commit of the code that this process runs: the one that was checked out when it, or the process that it was
+    forked from, first asked, which is before its first run. Whatever is checked out later is not what computes.
+    """
+    return commit()
 
 
 def commit(checkout: Path = CHECKOUT) -> str | None:

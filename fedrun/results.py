@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from fedrun.assessment import SEEN, UNSEEN
-from fedrun.commit import commit
+from fedrun.commit import loaded_commit
 from fedrun.evaluation import per_holder
 from fedrun.federation import Shares
 from fedrun.metrics.rounds_to_target import first_hit
@@ -60,7 +60,7 @@ def best(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
 def versions() -> dict[str, str]:
     """What computed the results."""
     packages = {name: version(name) for name in PACKAGES}
-    source = {} if (known := commit()) is None else {"commit": known}
+    source = {} if (known := loaded_commit()) is None else {"commit": known}
     return {"python": platform.python_version(), "torch": torch.__version__, **packages, **source}
 
 

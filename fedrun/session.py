@@ -18,6 +18,7 @@ from omegaconf import OmegaConf
 from fedrun import checkpoint as checkpoints
 from fedrun import results
 from fedrun.checkpoint import Checkpoint, Identity
+from fedrun.commit import loaded_commit
 from fedrun.config import Composed, build_experiment
 from fedrun.errors import InputError, RunError
 from fedrun.executors.base import NOTHING
@@ -79,6 +80,7 @@ def run(
             configuration's.
         RunError: the run cannot go on, or ranks were asked to stop (:class:`fedrun.ranks.StoppedError`).
     """
+    loaded_commit()  # now, not when the summary is written: a checkout may move on while a run goes on
     folder, earlier = composed.folder, None
     require_composed(composed, experiment)
     ranks.require_same("the configuration", f"{composed.hash}, seed {experiment.seed}")

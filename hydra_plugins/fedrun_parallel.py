@@ -43,12 +43,14 @@ class Parallel(Launcher):
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """Run the jobs, which are numbered from ``initial_job_idx`` on; what they return, in their order."""
         # Hydra loads this module whenever it starts
+        from fedrun.commit import loaded_commit
         from fedrun.hardware import cores
         from fedrun.job_processes import carried_out
         from fedrun.sweep import failed
 
         for name in NEEDED:
             import_module(name)
+        loaded_commit()  # what the jobs are forked from is what they run
         gc.freeze()  # a collection in a job's process would touch, and so copy, what it shares with this one
         setup_globals()
         sweep = Path(self.config.hydra.sweep.dir)

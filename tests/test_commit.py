@@ -1,11 +1,19 @@
 import subprocess
 
-from fedrun.commit import commit
+import fedrun.commit
+from fedrun.commit import commit, loaded_commit
 
 
 def git(folder, *arguments):
     identity = ("-c", "user.name=n", "-c", "user.email=e@e")
     subprocess.run(["git", *identity, *arguments], cwd=folder, check=True, capture_output=True)
+
+
+def test_a_process_runs_the_commit_that_it_has_loaded(monkeypatch):
+    loaded_commit.cache_clear()
+    monkeypatch.setattr(fedrun.commit, "commit", iter(["one", "two"]).__next__)
+    assert [loaded_commit(), loaded_commit()] == ["one", "one"]
+    loaded_commit.cache_clear()
 
 
 def test_the_commit_of_a_checkout(tmp_path):

@@ -45,10 +45,11 @@ def run(arguments: Sequence[str]) -> int:
         check(options)
         from fedrun.report.runs import find
 
-        found = find(options.runs)
+        asked = experiments(options)
+        found = find(options.runs, asked)
         for problem in found.problems:
             tell(problem)
-        if not found.runs:
+        if not found.runs and asked is None:
             raise InputError("no run that can be reported")
         write(report(options, found.runs), options.to)
     except InputError as error:
@@ -84,6 +85,21 @@ def check(options: argparse.Namespace) -> None:
         raise InputError(f"--target {wrong[0]:g}: allowed: an accuracy above 0, at most 1")
     if modes and options.format in ("csv", "html"):
         raise InputError(f"--format {options.format}: allowed: without {modes[0]}")
+
+
+def experiments(options: argparse.Namespace) -> frozenset[str] | None:
+    """The names of the runs that a table or a figure is made from, at any scale; None where all runs count.
+
+    Raises:
+        InputError: there is no such table or figure.
+    """
+    from fedrun.report import figure
+    from fedrun.report.protocol import SCALES, load, named
+
+    if not (options.table or options.figure):
+        return None
+    runs = load(options.table).runs if options.table else figure.load(options.figure).runs
+    return frozenset(named(runs, scale) for scale in SCALES)
 
 
 def report(options: argparse.Namespace, runs: Sequence[Run]) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -102,11 +102,12 @@ class Found:
     problems: tuple[str, ...]
 
 
-def find(places: Sequence[str]) -> Found:
+def find(places: Sequence[str], names: Set[str] | None = None) -> Found:
     """The runs in and below folders.
 
     Args:
         places: folders, or patterns of them with ``*``, ``?`` or ``**``.
+        names: only runs of these names, such as ``turbosvm/table2/small``, and only their problems; None: all.
     """
     runs: list[Run] = []
     problems: list[str] = []
@@ -123,7 +124,10 @@ def find(places: Sequence[str]) -> Found:
             if any(run.folder == folder for run in runs):
                 continue
             try:
-                run, remark = read(folder)
+                config = read_config(folder / CONFIG)
+                if names is not None and config["name"] not in names:
+                    continue
+                run, remark = read(folder, config)
             except InputError as error:
                 problems.append(f"{error}; the run is left out")
                 continue
@@ -141,13 +145,12 @@ def run_folders(folders: Iterable[Path]) -> list[Path]:
     return sorted(found)
 
 
-def read(folder: Path) -> tuple[Run, str]:
-    """A run, and what has to be said about it (empty where nothing has).
+def read(folder: Path, config: Mapping[str, Any]) -> tuple[Run, str]:
+    """A run with this configuration, and what has to be said about it (empty where nothing has).
 
     Raises:
-        InputError: the folder has no usable configuration or no metrics.
+        InputError: the folder has no usable metrics.
     """
-    config = read_config(folder / CONFIG)
     rows = read_rows(folder / METRICS)
     if not rows:
         raise InputError(f"{folder / METRICS}: holds no evaluated round yet")

@@ -68,6 +68,11 @@ def test_a_papers_table_and_all_of_them(folders, tmp_path, capsys):
     assert run([str(folders.top), "--results", "--keep", "--to", str(path)]) == 0
     heading, mark, rest = written.partition("<!-- turbosvm/table2/smoke -->")
     assert path.read_text() == f"{heading}{kept}\n\n{mark}{rest}"
+    folders.write(0, rows(0.1), complete=False)
+    folders.write(1, rows(0.1), complete=False, config=config)
+    assert run([str(folders.top), "--table", "turbosvm/table2", "--scale", "smoke"]) == 0
+    (problem,) = capsys.readouterr().err.splitlines()  # of the table's own runs
+    assert "seed=1: unfinished (round 0 of 20); " in problem
 
 
 def test_what_cannot_be_replaced_is_written_to(runs, capfd):

@@ -73,7 +73,13 @@ def test_stand_ins_have_no_difference(folders):
 
 def test_fewer_rounds_are_told_and_stand_in_for_nothing(folders):
     """The paper has 84.4 % for FedConcat on Fashion-MNIST with two labels per client."""
-    asked = ["experiment=fedconcat/table1", "scale=small", "dataset=fmnist", "recipe=fedconcat_c2", "strategy=fedconcat"]
+    asked = [
+        "experiment=fedconcat/table1",
+        "scale=small",
+        "dataset=fmnist",
+        "recipe=fedconcat_c2",
+        "strategy=fedconcat",
+    ]
     config = compose([*asked, "rounds=46"]).config
     folders.write(0, rows(0.1, 0.7), dataset="fmnist", strategy="fedconcat", config=config)
     (table,) = paper_tables("fedconcat/table1", "small", found(folders))

@@ -45,6 +45,7 @@ def test_whatever_is_missing_or_damaged_is_said_in_one_line(folders, tmp_path):
     (runs["other summary"] / "summary.json").write_text('{"status": "complete"}')
     empty = tmp_path / "empty"
     empty.mkdir()
+    assert find([str(folders.top / "runs")], {"another"}).runs == ()
     found = find([str(empty), str(tmp_path / "absent"), str(folders.top / "runs")])
     assert [run.folder for run in found.runs] == [runs["bad summary"], runs["other summary"]]
     assert not any(run.complete for run in found.runs)
