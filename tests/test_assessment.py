@@ -9,15 +9,18 @@ import pytest
 import torch
 
 from fedrun.appeal.base import OwnResults, Thresholds
+from fedrun.config import build_experiment, compose
 from fedrun.per_client import ClientResults
 from fedrun.population import Population
 from fedrun.randomness import address, generator
 from fedrun.results import save_clients
 from fedrun.simulation import Simulation
+from fedrun.strategies.base import ServerState
 
 from .appeal.test_thresholds import TESTED, measured, warmup
 from .strategies.naive_averaging import NaiveClients
-from .strategies.test_averaging import NETWORKS, mlp
+from .strategies.test_averaging import NETWORKS, mlp, network_of
+from .strategies.test_maxfl import constant
 from .strategies.test_solo_and_centralized import SOLO
 
 NAN = float("nan")
@@ -199,3 +202,95 @@ def test_training_results_of_personal_models(make_experiment, tmp_path):
     for client, network in enumerate(personal(simulation, state)):
         loss, accuracy = measured(network, simulation, simulation.federation.train[client])
         assert (rows[client]["loss"], rows[client]["accuracy"]) == pytest.approx((loss, accuracy), rel=1e-5)
+
+
+def test_tuned_models_are_judged_by_the_convention_train(make_experiment):
+    made = make_experiment(
+        network=mlp,
+        clients_per_round=2,
+        appeal=constant(1.05),
+        population=replace(TESTED, unseen_clients=0),
+    )
+    simulation = Simulation(replace(made, evaluation=replace(made.evaluation, tuning_steps=3)))
+    losses = []
+    for client in range(6):
+        own = simulation.federation.train[client]
+        inputs, labels = simulation.dataset.inputs[own].float() / 255, simulation.dataset.targets[own]
+        order = generator(address(0, "alone/clients", 0), "batches", 0, client)
+        tuned, _ = NaiveClients(epochs=None, steps=3).train(network_of(simulation, mlp), inputs, labels, order, 0)
+        losses.append(measured(tuned, simulation, own)[0])
+    metrics = simulation.test(simulation.initial())
+    assert metrics["clients/tuned_loss_mean"] == pytest.approx(sum(losses) / 6, rel=1e-5)
+    assert metrics["clients/tuned_gm_appeal"] == pytest.approx(sum(loss < 1.05 for loss in losses) / 6)
+
+
+def test_unseen_clients_have_no_model_of_their_own(make_experiment):
+    # unseen clients have no model of their own: theirs is the global one, which under solo stays the initial one
+    simulation = Simulation(
+        make_experiment(
+            network=mlp,
+            strategy=SOLO,
+            population=TESTED,
+            clients_per_round=1.0,
+        )
+    )
+    state, _ = simulation.advance(simulation.initial())
+    unseen = simulation.federation.unseen
+    losses = [measured(network_of(simulation, mlp), simulation, unseen.test[client])[0] for client in range(2)]
+    assert simulation.test(state)["unseen/loss_mean"] == pytest.approx(sum(losses) / 2, rel=1e-5)
+
+
+def networks(simulation, state):
+    for each in state.models:
+        network = mlp(simulation.dataset.spec)
+        network.load_state_dict(simulation.network.layout.views(each.model.clone()))
+        yield network
+
+
+def ifca():
+    return build_experiment(compose(["strategy=ifca", "strategy.clustering.clusters=2"]).config).strategy
+
+
+def test_clients_of_no_cluster_are_served_by_all_models(make_experiment):
+    # nobody is assigned yet: the sum of the models' logits serves everybody
+    simulation = Simulation(
+        make_experiment(
+            network=mlp,
+            strategy=ifca(),
+            population=replace(TESTED, unseen_clients=0),
+        )
+    )
+    state, own, losses = simulation.initial(), simulation.federation.own_test, []
+    for client in range(6):
+        x, y = simulation.dataset.inputs[own[client]].float() / 255, simulation.dataset.targets[own[client]]
+        with torch.no_grad():
+            losses.append(torch.nn.functional.cross_entropy(sum(n(x) for n in networks(simulation, state)), y).item())
+    assert simulation.test(state)["clients/loss_mean"] == pytest.approx(sum(losses) / 6, rel=1e-5)
+
+
+def test_results_are_kept_of_these_very_models_only(make_experiment):
+    # a round in which only the second model was trained
+    simulation = Simulation(make_experiment(network=mlp, strategy=ifca()))
+    state = simulation.initial()
+    first, second = state.models
+    later = replace(state, models=(first, ServerState(second.model + 1)))
+    before, now = simulation.test(state)["test/loss"], simulation.test(later)["test/loss"]
+    assert now == Simulation(simulation.experiment).test(later)["test/loss"] != before
+
+
+def test_every_round_is_judged_by_samples_of_its_own(make_experiment, monkeypatch):
+    # every round is judged by samples of its own
+    made = make_experiment(network=mlp)
+    simulation = Simulation(replace(made, evaluation=replace(made.evaluation, adaptive=True, batch_size=8)))
+    asked, evaluate = [], simulation.assessment._evaluate_together
+
+    def watched(models, samples):
+        asked.append(samples.tolist())
+        return evaluate(models, samples)
+
+    monkeypatch.setattr(simulation.assessment, "_evaluate_together", watched)
+    state = simulation.initial()
+    for round in (1, 2):
+        simulation.test(replace(state, round=round), float("inf"))
+    order = [torch.randperm(30, generator=generator(0, "screening", round))[:8] + 60 for round in (1, 2)]
+    assert asked == [each.tolist() for each in order] and asked[0] != asked[1]

@@ -155,3 +155,9 @@ def test_unseen_clients_never_take_part(make_experiment):
     metrics = simulation.test(simulation.initial())
     assert {"clients/accuracy_mean", "unseen/accuracy_mean", "clients/loss_mean", "unseen/loss_mean"} <= set(metrics)
     assert not any("appeal" in name or "preferred" in name for name in metrics)
+
+
+def test_numbers_of_samples_are_not_lost_to_rounding(federation):
+    # 0.2 n of 3, 12, 8, 5, 20, 12, 1, 10, of which (1 - 0.8) * 20 and * 10 are floats below 4 and 2
+    assert population(0, 0.8).populate(federation, 0).train.sizes.tolist() == [1, 2, 1, 1, 4, 2, 1, 2]
+    assert int(population(0, 0.0, 0.2).populate(federation, 0).flipped.sum()) == 2  # 1.6

@@ -9,6 +9,7 @@ from math import comb
 import pytest
 import torch
 
+from fedrun import screening
 from fedrun.evaluation import SampleResults
 from fedrun.screening import judgements, lower_tail, needed, screened
 
@@ -102,3 +103,10 @@ def test_far_models_cost_little():
 
 def test_nothing_left_to_reach_takes_one_batch():
     assert screen(Model(100), 100, float("inf"), miss=1e-9).drawn == 10
+
+
+def test_judgements_share_the_probability_of_an_error(monkeypatch):
+    # 8 judgements of 100 samples in batches of 10, so that each may err with 0.08 / 8 = 0.01
+    for tail, drawn in ((0.0101, 100), (0.0099, 10)):
+        monkeypatch.setattr(screening, "lower_tail", lambda *_, tail=tail: tail)
+        assert screen(Model(0), 100, 0.7, miss=0.08).drawn == drawn

@@ -24,6 +24,7 @@ from safetensors.torch import load_file
 from fedrun.config import Composed, build_experiment, compose
 from fedrun.datasets.in_memory import InMemory
 from fedrun.errors import InputError, RunError
+from fedrun.results import best
 from fedrun.run_folder import opened
 from fedrun.session import run
 from fedrun.simulation import Simulation
@@ -745,3 +746,14 @@ def test_wandb_offline_keeps_its_files_in_the_folder(tmp_path: Path, plain: None
     experiment = build_experiment(composed.config)
     run(composed, experiment, [experiment.tracking.observer()])
     assert list((composed.folder / "wandb").glob("offline-run-*/run-*.wandb"))
+
+
+def test_the_time_of_earlier_sessions_counts(ran, tmp_path):
+    folder = interrupted(ran, tmp_path, "rounds=4")
+    altered(lambda content: content.update(seconds=1000.0))(folder / "checkpoint.pt")
+    assert 1000 < summary(ran("rounds=4"))["seconds"] < 1100
+
+
+def test_the_best_round_is_the_first_of_equals():
+    content = [{"round": n, "test/accuracy": a, "test/loss": 1 - a} for n, a in ((0, 0.1), (2, 0.5), (5, 0.5))]
+    assert {name: each["round"] for name, each in best(content).items()} == {"test/accuracy": 2, "test/loss": 2}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
@@ -117,3 +118,16 @@ def test_every_papers_search_holds_validation_data_out(name, scale):
 def test_every_paper_has_a_search():
     papers = {name.partition("/")[0] for name in protocols()}
     assert sorted(f"{paper}/tune" for paper in papers) == TUNES
+
+
+def test_a_seed_that_failed_leaves_no_score():
+    """0.9 of one seed is no mean of two: the rate whose seeds both ran is chosen."""
+    from fedrun.sweep import Outcome
+    from fedrun.tuning import arms, settle, trials
+
+    from .test_tuning import METRIC, STAGES, outcome
+
+    (arm,) = arms([["seed=0"], ["seed=1"]])
+    failed = Outcome((), None, "diverged")
+    settle(trials([arm], STAGES[0], lambda job, key: True), [outcome(0.3), outcome(0.5), outcome(0.9), failed], METRIC)
+    assert arm.chosen == ("local.lr=0.1",) and np.isnan(arm.scores["local.lr=1.0",])

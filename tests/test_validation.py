@@ -8,7 +8,8 @@ import torch
 from fedrun.config import build_experiment, compose
 from fedrun.errors import InputError
 from fedrun.federation import Federation
-from fedrun.population import Population
+from fedrun.population import Population, split
+from fedrun.randomness import numpy_generator
 from fedrun.simulation import Simulation
 from fedrun.validation import Validation
 
@@ -76,3 +77,18 @@ def test_a_run_reports_validation_and_no_test_metrics():
     metrics = simulation.test(state)
     assert 0 < metrics["validation/accuracy"] < 1
     assert {name.partition("/")[0] for name in metrics} == {"validation"}
+
+
+def test_flags_stay_with_their_clients_and_unseen_ones_go():
+    federation = GivenSizes((3, 12, 8, 5, 20, 12, 1, 10)).split(small_images(71, 30), 0)
+    whole = Population(unseen_clients=2, test_share=0.0, flipped_share=0.5, seed=None).populate(federation, 0)
+    made = Validation(share=0.3, of="clients").hold_out(whole, 0)
+    flags = {whole.train.name(k): bool(whole.flipped[k]) for k in range(6)}
+    assert [flags[made.train.name(k)] for k in range(len(made.train))] == made.flipped.tolist()
+    assert (len(made.train), made.unseen) == (4, None)
+
+
+def test_the_draws_of_validation_are_its_own(federation):
+    made = Validation(share=0.25, of="samples").hold_out(federation, 3)
+    train, _ = split(federation.train, 0.25, numpy_generator(3, "validation"))
+    assert torch.equal(made.train.samples, train.samples)

@@ -264,3 +264,9 @@ def test_a_file_of_thresholds_is_read_anew(make_experiment, tmp_path):
         found = Simulation(experiment, cache=tmp_path / "cache").assessment.thresholds
         assert found["clients"].train.tolist() == [loss] * 6
     assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.parametrize("convention", ["test", "train", "mixed"])
+def test_the_convention_that_was_asked_for_counts(tmp_path, convention):
+    assert option("appeal", "constant", loss=1.0, convention=convention).losses == convention
+    assert option("appeal", "file", path=str(tmp_path / "x.csv"), convention=convention).losses == convention

@@ -23,6 +23,7 @@ from fedrun.simulation import Simulation
 from fedrun.strategies.base import MODEL
 
 from ..conftest import first_executor
+from ..strategies.test_averaging import batch_norm
 
 
 def logistic(spec):
@@ -309,3 +310,52 @@ def test_fesem_joins_the_nearest_centre(work):
     assert choice.membership[[1, 4]].tolist() == [[1, 0], [0, 1]]
     everyone = half.chosen(work, turn(0, torch.arange(6), models, none, ClientMemory((LAST,), 1))).membership
     assert everyone.sum(0).tolist() == [3, 3]  # newcomers are dealt out evenly
+
+
+def test_fesems_distances_count_buffers(make_experiment):
+    # only a running variance tells the models apart: 0 or 10; the client's last one has 9
+    work = work_of(Simulation(make_experiment(network=batch_norm)))
+    models = [torch.zeros(work.network.layout.size) for _ in range(2)]
+    models[1][-1] = 10
+    last = torch.zeros(work.network.layout.size)
+    last[-1] = 9
+    memory = ClientMemory((LAST,), 1, {2: {LAST: last}})
+    half = option("strategy/clustering", "fesem", clusters=2)
+    found = half.chosen(work, turn(3, torch.tensor([2]), models, torch.zeros(6, 2, dtype=torch.float64), memory))
+    assert found.membership[2].tolist() == [0, 1]
+
+
+def test_fesem_deals_anew_in_every_round(make_experiment):
+    simulation = Simulation(make_experiment(network=logistic))
+    work, models = work_of(simulation), random_models(simulation, 2)
+    half, empty = option("strategy/clustering", "fesem", clusters=2), torch.zeros(6, 2, dtype=torch.float64)
+    dealt = []
+    for round in (0, 1):
+        order = torch.randperm(6, generator=generator(0, "clusters/first", round))
+        expected = torch.empty(6, dtype=torch.int64)
+        expected[order] = torch.tensor([0, 1, 0, 1, 0, 1])
+        dealt.append(half.chosen(work, turn(round, torch.arange(6), models, empty)).membership.argmax(1).tolist())
+        assert dealt[-1] == expected.tolist()
+    assert dealt[0] != dealt[1]
+
+
+def test_fedsofts_reshuffled_votes(make_experiment):
+    simulation = Simulation(make_experiment(network=logistic))
+    work, models = work_of(simulation), random_models(simulation, 2)
+    half = option("strategy/clustering", "fedsoft", clusters=2, vote="reshuffled")
+    for round in (0, 2):
+        found = half.chosen(work, turn(round, torch.tensor([4]), models, torch.zeros(6, 2, dtype=torch.float64)))
+        draw = generator(0, "clusters/vote", round, 4)
+        each = [work.results(model, 4).losses[torch.randperm(20, generator=draw)] for model in models]
+        votes = (each[0] <= each[1]).double().mean().item()
+        assert found.membership[4].tolist() == pytest.approx([max(votes, 1e-4), max(1 - votes, 1e-4)])
+
+
+def test_a_diverged_client_is_like_one_with_equal_shares(make_experiment):
+    # of a client whose training diverged nothing is known: it is like one with equal shares, so that only 3 differ
+    simulation = Simulation(make_experiment(network=logistic, sizes=(6, 6, 6, 6)))
+    half = option("strategy/clustering", "random_inputs", clusters=4)
+    third, nan = 1 / 3, float("nan")
+    told = torch.tensor([[third] * 3, [nan] * 3, [1, 0, 0], [0, 1, 0]], dtype=torch.float64)
+    found = half.inferred(work_of(simulation), told)
+    assert found.shape == (4, 3) and torch.equal(found[0], found[1])

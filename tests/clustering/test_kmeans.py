@@ -70,3 +70,18 @@ def test_equal_clients_are_one_cluster():
 def test_more_clusters_than_clients_are_refused():
     with pytest.raises(InputError, match=r"clusters=4: there are 3 clients; allowed: 1 to 3"):
         clustered(torch.rand(3, 2), 4, 10, False, 0)
+
+
+def test_the_limit_is_rounded_down():
+    # at most ⌊1.2 * 13 / 2⌋ = ⌊7.8⌋ = 7: of 0..7 the first cluster expels 0
+    points = np.array([[0.0], [1], [2], [3], [4], [5], [6], [7], [20], [21], [22], [23], [24]])
+    labels = limited(points, np.array([[3.5], [22.0]]), np.random.default_rng(0))
+    assert labels.tolist() == [1] + [0] * 7 + [1] * 5
+
+
+def test_expelled_clients_choose_in_their_own_order():
+    # limit 2. The first cluster expels 1 and 2 (2 is the farther one); in their order 1 takes the room at 100, and 2
+    # has to go to 1000
+    points = np.array([[1.0], [2], [0], [0.1], [100], [1000]])
+    labels = limited(points, np.array([[0.0], [100.0], [1000.0]]), np.random.default_rng(0))
+    assert labels.tolist() == [1, 2, 0, 0, 1, 2]

@@ -456,3 +456,11 @@ def test_the_options_of_conf_fit_together():
     with pytest.raises(InputError, match="ScaffoldServer needs 'control'.*SGD does not send"):
         Strategy(client=option("strategy/client", "sgd"), server=option("strategy/server", "scaffold")).check()
     Strategy(client=option("strategy/client", "fedprox"), server=option("strategy/server", "fedadam")).check()
+
+
+def test_an_excluded_upload_was_sent(make_experiment):
+    # it was sent, though it is left out
+    simulation = Simulation(poisoned_experiment(make_experiment, 2, network=mlp, local={"epochs": 2}))
+    totals = simulation.advance(simulation.initial())[0].totals
+    size = simulation.network.layout.size
+    assert (totals.params_up, totals.params_down, totals.excluded) == (4 * size, 4 * size, 1)

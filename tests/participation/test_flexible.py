@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from fedrun.appeal.base import Thresholds
 from fedrun.config import option
 from fedrun.selection import select
 from fedrun.simulation import Simulation
@@ -101,3 +102,24 @@ def test_nobody_comes(make_experiment, caplog, monkeypatch):
         changed.setattr(simulation.network, "load", lambda model: pytest.fail("the same model is evaluated again"))
         assert simulation.advance(after)[0].round == 4
     assert simulation.test(after)["test/loss"] == simulation.test(state)["test/loss"]
+
+
+def test_a_loss_at_the_threshold_is_not_willing(make_experiment):
+    experiment = make_experiment(
+        network=mlp, clients_per_round=3, rounds=8, appeal=constant(), participation=flexible(0.0)
+    )
+    simulation = Simulation(experiment)
+    state = simulation.initial()
+    simulation.assessment.thresholds["clients"].train[:] = simulation.assessment.on_training(state)[0]
+    cohort, metrics = simulation.cohort(state)
+    assert (len(cohort), metrics["clients/willing"]) == (0, 0)
+
+
+def test_willingness_is_by_the_threshold_of_training_losses(make_experiment):
+    experiment = make_experiment(
+        network=mlp, clients_per_round=3, rounds=8, appeal=constant(), participation=flexible(0.0)
+    )
+    simulation = Simulation(experiment)
+    high, low = torch.full((6,), 1e6, dtype=torch.float64), torch.zeros(6, dtype=torch.float64)
+    simulation.assessment.__dict__["thresholds"] = {"clients": Thresholds(high, low, None)}
+    assert simulation.cohort(simulation.initial())[1]["clients/willing"] == 6

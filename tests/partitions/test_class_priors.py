@@ -1,16 +1,20 @@
 """The two schemes whose clients draw by their own class prior: Hsu et al., and FedDyn with FedDC."""
 
 from collections import Counter
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 import pytest
+import torch
 from pydantic import ValidationError
 
-from fedrun.partitions import class_priors
+from fedrun.partitions import class_priors, dirichlet_hsu
 from fedrun.partitions.class_priors import draw_counts, log_dirichlet
 from fedrun.partitions.dirichlet_feddc import DirichletFedDC, poisson_times
 from fedrun.partitions.dirichlet_hsu import DirichletHsu
+
+from ..conftest import small_images
 
 PRIORS = [[Fraction(7, 10), Fraction(2, 10), Fraction(1, 10)], [Fraction(6, 10), Fraction(3, 10), Fraction(1, 10)]]
 
@@ -181,3 +185,14 @@ def test_feddcs_lognormal_sizes_are_exact(make_dataset):
 def test_wrong_keys_are_refused_when_the_recipe_is_made(wrong):
     with pytest.raises(ValidationError):
         DirichletFedDC(**{"clients": 5, "alpha": 0.5, "sigma": 0.0, "seed": None} | wrong)
+
+
+def test_hsus_concentrations_are_of_the_global_shares(monkeypatch):
+    # p = (0.9, 0.1), α = 2
+    given = []
+    monkeypatch.setattr(
+        dirichlet_hsu, "log_dirichlet", lambda c, *more: given.append(c.tolist()) or log_dirichlet(c, *more)
+    )
+    data = replace(small_images(100, 10), targets=torch.tensor([0] * 90 + [1] * 10 + [2] * 10))
+    dirichlet_hsu.DirichletHsu(clients=5, alpha=2.0, seed=0).split(data, 0)
+    assert given == [pytest.approx([1.8, 0.2, 0.0])]

@@ -270,3 +270,31 @@ def test_nothing_to_compare_is_told(folders):
     folders.write(0, rows(0.1), config=compose([*SMOKE, "strategy=krum"]).config)
     with pytest.raises(InputError, match=r"^table turbosvm/table2: its finished runs belong to no cell of this table$"):
         paper_tables("turbosvm/table2", "smoke", found(folders))
+
+
+def test_seeds_of_different_lengths_are_each_read_in_their_own_round(folders):
+    config = compose([*SMALL, "strategy=fedavg"]).config
+    folders.write(0, rows(*[0.5] * 100, 0.6, 0.9), dataset="femnist", config=config)  # 0.6 after round 100
+    folders.write(1, rows(0.1, 0.2), dataset="femnist", config=config)
+    tables = paper_tables("turbosvm/table3", "small", found(folders))
+    assert by_strategy(tables[1])["fedavg"] == ("59.3 ± 1.8", "40.0 ± 20.0", "-19.3")
+    assert "Runs too short for the paper's round are read at their last: 1." in tables[-1].notes
+
+
+def test_of_two_seeds_given_up_the_earlier_one_limits_what_is_known(folders):
+    config = compose([*SMALL, "strategy=fedavg"]).config
+    for seed, cap in enumerate((50, 80)):
+        folders.write(seed, rows(0.1, 0.2), dataset="femnist", config=config, changes={"rounds": cap})
+    (table,) = paper_tables("turbosvm/table2", None, found(folders))
+    assert by_strategy(table)["fedavg"][1] == ">50"
+
+
+def test_speed_ups_are_of_means_of_rounds_that_are_rounded_up(folders):
+    # 0.96 until round n - 1, then 1: 97 % a quarter of a round later, rounded up to n. (10 + 13) / (4 + 5) = 2.56
+    for share, ends in (("1", (10, 13)), ("0.1", (4, 5))):
+        config = compose([*TABLE_1, f"clients_per_round={share}"]).config
+        for seed, last in enumerate(ends):
+            folders.write(seed, rows(*[0.96] * last, 1.0), dataset="mnist", config=config)
+    rounds, speed = paper_tables("fedavg/table1", None, found(folders))
+    assert [by_strategy(rounds)[c][1] for c in ("0.0", "0.1")] == ["11.5 ± 1.5", "4.5 ± 0.5"]
+    assert by_strategy(speed)["0.1"][1] == "2.6"

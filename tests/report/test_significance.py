@@ -66,3 +66,13 @@ def test_large_values_keep_their_digits():
 def test_rounds_are_compared_where_both_reached_the_target(folders):
     result = compare(*pair(folders, {0: 80, 1: 60}, {0: 90, 1: 95}), Quantity("rounds to", "0.7"), "t")
     assert (result.seeds, result.difference, result.reason) == ((0,), 0.0, TOO_FEW)
+
+
+def test_adaptive_runs_tell_nothing_of_targets_they_did_not_look_for(folders):
+    # they looked for 70 % only: of 65 % they know nothing, though they were tested fully in round 2
+    for seed in (0, 1):
+        folders.write(seed, rows(None, None, 0.8), changes={"evaluation": {"adaptive": True}})
+        folders.write(seed, rows(0.1, 0.68), changes={"local.lr": 0.5})
+    one, other = settings(find([str(folders.top)]).runs)[0]
+    result = compare(one, other, Quantity("rounds to", "0.65"), "t")
+    assert (result.seeds, result.difference, result.reason) == ((), None, TOO_FEW)

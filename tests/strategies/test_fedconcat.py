@@ -15,6 +15,7 @@ from torch import nn
 
 from fedrun import results, session
 from fedrun.config import build_experiment, compose, option
+from fedrun.datasets.augmentation import Augmentation
 from fedrun.errors import InputError
 from fedrun.experiment import ClusteredStrategy
 from fedrun.models.parallel_encoders import ParallelEncoders
@@ -25,10 +26,11 @@ from fedrun.simulation import Simulation
 from fedrun.state import State
 from fedrun.strategies.base import Senders
 
-from ..conftest import first_executor
+from ..conftest import first_executor, small_images
 from .naive_averaging import NaiveClients, weighted_mean
 from .test_averaging import NETWORKS, data_of, mlp, network_of
 from .test_resume import Interrupts, rows
+from .test_turbosvm import turbosvm
 
 SGD = option("strategy/client", "sgd")
 FEDAVG = option("strategy/server", "fedavg")
@@ -437,3 +439,55 @@ def test_refused_before_the_first_round(make_experiment):
 def test_what_does_not_go_together(overrides, message):
     with pytest.raises(InputError, match=message):
         build_experiment(compose(overrides).config)
+
+
+def test_the_classifiers_own_rate_and_decay(make_experiment):
+    strategy = fedconcat(rounds=2, clusters=2)
+    stage = replace(strategy.post_training, lr=0.2, weight_decay=0.3)
+    experiment = make_experiment(
+        network=mlp,
+        strategy=replace(strategy, post_training=stage),
+        rounds=4,
+        clients_per_round=6,
+        local={"lr": 0.1, "lr_decay": 0.5, "weight_decay": 0.01},
+    )
+    simulation = Simulation(experiment)
+    state = after(simulation, 3)
+    local = simulation.stage(state).experiment.local
+    assert (local.weight_decay, local.rate(2), local.rate(3)) == (0.3, 0.05, 0.025)
+
+
+@pytest.mark.parametrize(
+    ("share", "rounds", "last"), [(0.35, 5, 2), (0.3, 5, 2), (0.2, 5, 1), (0.9, 5, 4), (0.01, 5, 1), (0.5, 1, 1)]
+)
+def test_the_share_of_rounds_of_the_last_stage(share, rounds, last):
+    # 1.75 and 1.5 are rounded to 2, 4.5 would leave the encoders half a round
+    assert option("strategy/post_training", "classifier", rounds=share).last_rounds(rounds) == last
+
+
+def test_a_schedule_ends_with_the_clusters_rounds(make_experiment):
+    # two encoder rounds of four: C_t = (t + 1) / 2
+    strategy = fedconcat(rounds=2, clusters=1)
+    turbo = turbosvm(schedule="increasing", schedule_rounds=None)
+    simulation = Simulation(
+        make_experiment(network=mlp, strategy=replace(strategy, server=turbo), rounds=4, clients_per_round=6)
+    )
+    state, penalties = simulation.initial(), []
+    for _ in range(2):
+        state, metrics = simulation.advance(state)
+        penalties.append(metrics["server/svm_penalty"])
+    assert penalties == [0.5, 1.0]
+
+
+@pytest.mark.parametrize(("features", "augmented"), [("cached", False), ("recomputed", True), ("auto", True)])
+def test_cached_features_are_not_augmented(make_experiment, features, augmented):
+    dataset = replace(
+        small_images(60, 30), augmentation=Augmentation(pad=1, crop=1.0, flip=0.5, rotation=0.0, fill="reflect")
+    )
+    strategy = fedconcat(rounds=1, clusters=2)
+    strategy = replace(strategy, post_training=replace(strategy.post_training, features=features))
+    simulation = Simulation(
+        make_experiment(network=mlp, dataset=dataset, strategy=strategy, rounds=2, clients_per_round=6)
+    )
+    state = after(simulation, 2)
+    assert (simulation.stage(state).dataset.augmentation is not None) == augmented

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fedrun.config import option
-from fedrun.executors.base import Task
+from fedrun.executors.base import NOTHING, Task
 from fedrun.experiment import Strategy
 from fedrun.simulation import Simulation
 
@@ -75,3 +75,10 @@ def test_a_client_receives_and_sends_two_vectors(make_experiment):
     totals = simulation.advance(simulation.initial())[0].totals
     size = simulation.network.layout.size
     assert (totals.params_down, totals.params_up) == (2 * COHORT * size, 2 * COHORT * size)
+
+
+def test_the_steps_of_a_mean_client_are_rounded_up(make_experiment):
+    # a client of 8.5 samples makes ⌈8.5 / 4⌉ = 3 steps, not ⌈8 / 4⌉
+    simulation = Simulation(make_experiment(network=mlp, sizes=(6, 11), clients_per_round=2))
+    task = Task(torch.tensor([0, 1]), 0, {"model": simulation.initial().server.model}, NOTHING)
+    assert first_executor(simulation).infos(task).mean_steps == 3

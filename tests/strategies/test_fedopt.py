@@ -23,6 +23,7 @@ from .test_averaging import (
     data_of,
     network_of,
     round_of,
+    senders_of,
     start,
     update_of,
 )
@@ -146,3 +147,10 @@ def test_torchs_adagrad_has_no_first_moment():
     overrides = ["strategy=fedadagrad", "strategy.server.variant=torch", "strategy.server.beta1=0.9"]
     with pytest.raises(InputError, match=r"strategy\.server\.beta1=0\.9: torch's Adagrad has no first moment"):
         build_experiment(compose(overrides).config)
+
+
+@pytest.mark.parametrize("name", ["fedadam", "fedadagrad", "fedyogi", "fedams"])
+def test_the_weighting_of_moves(name):
+    for weighting, expected in (("samples", [1, 3]), ("uniform", [1, 1])):
+        half = option("strategy/server", name, weighting=weighting)
+        assert half.weights(start(half, 1.0), senders_of((1, 3))).tolist() == expected

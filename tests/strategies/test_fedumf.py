@@ -34,6 +34,7 @@ from .test_averaging import (
     mlp,
     network_of,
 )
+from .test_fedconcat import after
 from .test_feddc import feddc
 
 
@@ -193,3 +194,22 @@ def test_a_displacement_does_not_survive_an_upload_that_is_not_finite(make_exper
     for _ in range(4):
         state, metrics = simulation.advance(state)
         assert metrics["clients/excluded"] == 0
+
+
+def test_idle_clients_count_their_steps(make_experiment):
+    # two steps of B = 4 by everybody: 3 + 3, 8, 8, 4 + 1, 8, 8 samples in each of three rounds
+    simulation = Simulation(
+        make_experiment(
+            network=mlp, strategy=fedumf(1.0), clients_per_round=3, local={"epochs": None, "steps": 2}, rounds=3
+        )
+    )
+    assert after(simulation, 3).totals.client_samples == 3 * 43
+
+
+def test_fedpers_resting_clients_are_sent_encoders(make_experiment):
+    # FedPer's clients are sent the encoder alone, also those that rest
+    strategy = replace(fedumf(1.0), client=option("strategy/client", "fedper"))
+    simulation = Simulation(make_experiment(network=mlp, strategy=strategy, clients_per_round=4, rounds=2))
+    totals = after(simulation, 2).totals
+    encoder = 16 * 6 + 6
+    assert (totals.params_down, totals.params_up) == (2 * 6 * encoder, 2 * 4 * encoder)

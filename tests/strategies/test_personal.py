@@ -9,14 +9,14 @@ import pytest
 import torch
 from torch import nn
 
-from fedrun.config import build_experiment, compose
+from fedrun.config import build_experiment, compose, option
 from fedrun.errors import RunError
 from fedrun.randomness import generator
 from fedrun.selection import select
 from fedrun.simulation import Simulation
 
 from .naive_averaging import NaiveClients, NaiveFedAvg, weighted_mean
-from .test_averaging import COHORT, assert_equal_after, data_of, mlp, network_of
+from .test_averaging import COHORT, assert_equal_after, data_of, info_of, mlp, network_of
 
 
 def strategy(*overrides: str):
@@ -120,3 +120,20 @@ def test_fedper(make_experiment, setting, executor):
     assert simulation.test(state)["clients/accuracy_mean"] == pytest.approx(accuracy(simulation, own))
     encoder = 16 * 6 + 6
     assert (state.totals.params_up, state.totals.params_down) == (4 * COHORT * encoder, 4 * COHORT * encoder)
+
+
+def test_dittos_own_model_is_trained_at_the_rounds_rate():
+    # v = 3, w = 1, gradient v: 3 - 0.1 (3 + 0.5 * 2) = 2.6; with η_0 = 0.4 it would be 1.4
+    half = option("strategy/client", "ditto", strength=0.5)
+    info = replace(info_of((1,), 0, 1, 0.1), initial_lr=0.4)
+    constants = half.constants({"model": torch.tensor([1.0])}, {"own": torch.tensor([3.0])}, info)
+    half.direction(lambda at, which: at.clone(), torch.tensor([1.0]), constants)
+    assert constants["own"].item() == pytest.approx(2.6)
+
+
+def test_dittos_own_buffers_are_those_of_its_training():
+    half = option("strategy/client", "ditto", strength=0.5)
+    received, memory, info = {"model": torch.tensor([1.0, 7.0])}, {"own": torch.zeros(2)}, info_of((1,), 0, 1, 0.1)
+    constants = half.constants(received, memory, info)
+    sent, kept = half.finish(torch.tensor([2.0, 9.0]), received, memory, constants, info)
+    assert (sent["model"].tolist(), kept["own"].tolist()) == ([2.0, 9.0], [1.0, 9.0])

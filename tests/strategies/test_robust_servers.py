@@ -178,3 +178,17 @@ def test_without_robustness_it_is_the_plain_mean(make_experiment, half):
     experiment = make_experiment(network=mlp, strategy=plain, clients_per_round=COHORT)
     own = final_model(replace(experiment, strategy=Strategy(client=SGD, server=half)), 3)
     torch.testing.assert_close(own, final_model(experiment, 3), rtol=1e-5, atol=1e-6)
+
+
+def test_no_upload_is_lost_to_rounding():
+    # 0.29 * 100 is 28.999999999999996: 29 are left out on either side all the same
+    found, metrics = aggregate(server("trimmed_mean", trim=0.29), 0.0, [-1e3] * 29 + [3.0] * 42 + [1e3] * 29)
+    assert (found, metrics) == (3.0, {"trimmed": 58.0})
+
+
+def test_the_share_that_is_trimmed_is_of_what_arrived():
+    # M = 4 uploads arrived of 5: ⌊0.2 * 4⌋ = 0 are left out
+    rows = torch.tensor([[-9.0], [1.0], [2.0], [6.0]])
+    update = replace(update_of({"model": rows.mean(0)}, (1,) * 4), rows=rows, excluded=(4,))
+    state, _ = server("trimmed_mean", trim=0.2).aggregate(ServerState(torch.tensor([0.0])), update, round_of(0, 5))
+    assert state.model.item() == 0.0

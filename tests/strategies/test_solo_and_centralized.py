@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedrun.config import option
+from fedrun.config import build_experiment, compose, option
 from fedrun.errors import RunError
 from fedrun.experiment import Strategy
+from fedrun.population import Population
 from fedrun.randomness import generator
 from fedrun.simulation import Simulation
 
@@ -136,3 +137,38 @@ def test_a_client_that_rests_keeps_its_own_model(make_experiment):
     for client in cohort - set(simulation.cohort(first)[0].tolist()):
         assert torch.equal(second.memory.held[client]["own"], first.memory.held[client]["own"])
     assert len(cohort) == 3
+
+
+def test_pooled_clients_pool_their_tests(make_experiment):
+    population = Population(unseen_clients=0, test_share=0.4, flipped_share=0.0, seed=None)
+    simulation = Simulation(make_experiment(network=mlp, strategy=CENTRALIZED, population=population))
+    own = simulation.federation.own_test
+    # ⌊0.6 n⌋ of 3, 12, 8, 5, 20, 12 stay: 1, 7, 4, 3, 12, 7; the others, 26, are the test of the one who holds all
+    assert own.sizes.tolist() == [26] and own.name(0) == "all"
+    state, _ = simulation.advance(simulation.initial())
+    metrics = simulation.test(state)
+    results = simulation.assessment.results(state, own.samples)
+    assert metrics["clients/accuracy_mean"] == pytest.approx(
+        (results.predictions == results.targets).double().mean().item()
+    )
+
+
+def test_the_pooled_accuracy_of_personal_models_counts_samples(make_experiment):
+    # 2 + 5 + 4 + 2 + 8 + 5 = 26 test samples; the pooled accuracy counts samples, the clients' mean counts clients
+    population = Population(unseen_clients=0, test_share=0.4, flipped_share=0.0, seed=None)
+    strategy = build_experiment(compose(["strategy=solo"]).config).strategy
+    simulation = Simulation(
+        make_experiment(network=mlp, strategy=strategy, population=population, clients_per_round=1.0)
+    )
+    state, _ = simulation.advance(simulation.initial())
+    own, right = simulation.federation.own_test, []
+    for client in range(6):
+        network = mlp(simulation.dataset.spec)
+        network.load_state_dict(simulation.network.layout.views(state.memory.held[client]["own"]))
+        predicted = network(simulation.dataset.inputs[own[client]].float() / 255).argmax(1)
+        right.append((predicted == simulation.dataset.targets[own[client]]).sum().item())
+    metrics = simulation.test(state)
+    assert metrics["test/accuracy"] == pytest.approx(sum(right) / 26)
+    shares = [count / size for count, size in zip(right, (2, 5, 4, 2, 8, 5), strict=True)]
+    assert metrics["clients/accuracy_mean"] == pytest.approx(sum(shares) / 6)
+    assert metrics["test/accuracy"] != metrics["clients/accuracy_mean"]

@@ -30,6 +30,8 @@ from .naive_turbosvm import (
     selected,
     stacked,
 )
+from .test_averaging import SCAFFOLD, UNIFORM, senders_of
+from .test_fedaws import fedaws
 
 LINEAR = Kernel("linear", 1.0, 1.0, 3)
 
@@ -541,3 +543,16 @@ def test_large_cohorts_are_fitted_pair_by_pair(monkeypatch, kernel, classes, cli
     torch.testing.assert_close(pairs.squared_norms, whole.squared_norms, rtol=1e-9, atol=1e-12)
     assert pairs.early_stops == whole.early_stops
     assert iterations == 50 or whole.early_stops == (iterations == 3 and clients > 1)
+
+
+@pytest.mark.parametrize("make", [fedaws, turbosvm])
+def test_what_a_head_refinement_leaves_to_its_base(make):
+    half = make(base=UNIFORM)
+    state = ServerState(torch.tensor([1.0]), {})
+    assert half.weights(state, senders_of((1, 3))).tolist() == [1, 1]
+    half = replace(half, base=option("strategy/server", "mwfed"))
+    state = ServerState(torch.tensor([1.0]), {"weights": torch.tensor([1.5, 0.5], dtype=torch.float64)})
+    assert half.steps(state, torch.tensor([0, 1]), torch.tensor([4, 4])).tolist() == [6, 2]
+    half = replace(half, base=SCAFFOLD.server)
+    state = ServerState(torch.tensor([1.0]), {"control": torch.tensor([2.0])})
+    assert {key: each.item() for key, each in half.broadcast(state).items()} == {"model": 1.0, "control": 2.0}
