@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedrun.errors import InputError
+from fedrun.report.paper_table import NOT_RUN
 from fedrun.report.protocol import by_number, protocols
 from fedrun.report.results import Section
 from fedrun.report.table import markdown
@@ -27,10 +28,14 @@ def document(sections: Sequence[Section], kept: Sequence[tuple[str, str]] = ()) 
 
     Args:
         sections: made just now.
-        kept: names and texts of sections as :func:`read` has found them; the newer one of the same name counts.
+        kept: names and texts of sections as :func:`read` has found them. Of the same name the newer one counts, unless
+            more of its cells were not run: tables share runs, and one table's may be a few of another's.
     """
-    texts = dict(kept) | {section.name: "\n\n".join(map(markdown, section.tables)) for section in sections}
-    tables = protocols()
+    texts, tables = dict(kept), protocols()
+    for section in sections:
+        text = "\n\n".join(map(markdown, section.tables))
+        if text.count(NOT_RUN) <= texts.get(section.name, text).count(NOT_RUN):
+            texts[section.name] = text
 
     def order(name: str) -> tuple[bool, list[str | int]]:
         return not any(name == table or name.startswith(f"{table}/") for table in tables), by_number(name)

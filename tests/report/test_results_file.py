@@ -39,6 +39,13 @@ def test_newer_sections_take_the_place_of_the_kept_ones(tmp_path):
     assert document([], read(path)) == text
 
 
+def test_a_section_of_which_fewer_cells_were_run_replaces_nothing(tmp_path):
+    path = tmp_path / "RESULTS.md"
+    path.write_text(document([section("fedconcat/table5/small", "1"), section("fedconcat/table14", "not run")]))
+    text = document([section("fedconcat/table5/small", "not run"), section("fedconcat/table14", "2")], read(path))
+    assert headings(text) == ["Of fedconcat/table5/small, 1", "Of fedconcat/table14, 2"]
+
+
 def test_no_file_has_nothing_to_keep(tmp_path):
     assert read(tmp_path / "RESULTS.md") == []
 
