@@ -151,7 +151,8 @@ class Assessment:
 
     def _pooled_metrics(self, state: State) -> Metrics:
         classes = self.federation.dataset.spec.classes
-        if not self._personal(state):
+        joined_later = self.experiment.strategy.afterwards().last_rounds(self.experiment.rounds) > 0
+        if joined_later or not self._personal:  # one model in the end, to be compared with on the same samples
             return pooled_metrics(self.results(state, self.federation.test.samples), classes)
         if self.federation.own_test is not None:
             return pooled_metrics(self._personal_results(state, self.federation.own_test), classes)
@@ -240,7 +241,7 @@ class Assessment:
 
     def _per_client(self, state: State, population: str, shares: Shares) -> tuple[torch.Tensor, torch.Tensor]:
         """Mean loss and accuracy of each client of a population on some samples of its own."""
-        personal = population == SEEN and self._personal(state)
+        personal = population == SEEN and self._personal
         results = self._personal_results(state, shares) if personal else self.results(state, shares.samples)
         return per_holder(results, shares)
 
@@ -262,9 +263,10 @@ class Assessment:
             found["tuned_"] = self._alone(population, start, train, test, brief, round, of_train, pace)
         return found
 
-    def _personal(self, state: State) -> bool:
+    @property
+    def _personal(self) -> bool:
         """Whether clients are served by different models: their own, or, where they test by themselves, clusters'."""
-        clustered = len(state.models) > 1 and self.federation.own_test is not None
+        clustered = self.experiment.strategy.clusters().several and self.federation.own_test is not None
         return clustered or self.experiment.strategy.client.personal is not None
 
     def _serving(self, state: State, client: int) -> list[torch.Tensor]:

@@ -15,7 +15,7 @@ import torch
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic.dataclasses import dataclass
 
-from fedrun.datasets.base import Encoding, Scaled, Spec
+from fedrun.datasets.base import Dataset, Encoding, Scaled, Spec
 from fedrun.datasets.in_memory import InMemory
 from fedrun.errors import InputError
 from fedrun.federation import Federation
@@ -53,6 +53,10 @@ class PostTraining:
         Raises:
             InputError: naming the key and what is allowed.
         """
+
+    def embeds_once(self, dataset: Dataset) -> bool:
+        """Whether every training sample goes through the frozen encoders once, and not in every batch."""
+        raise NotImplementedError
 
     def derived(
         self,
@@ -126,6 +130,11 @@ class Classifier(PostTraining):
                 f"clients; allowed: 1 to {clients}, a share such as 0.1, or null"
             )
 
+    def embeds_once(self, dataset: Dataset) -> bool:
+        # augmented samples have other features in every epoch
+        plain = self.features == "auto" and self.encoder_mode == "eval" and dataset.augmentation is None
+        return self.features == "cached" or plain
+
     def derived(
         self,
         experiment: Experiment,
@@ -146,8 +155,7 @@ class Classifier(PostTraining):
         else:
             encoding = SideBySide(samples.encoding, dataset.inputs.ndim - 1, encoders)
             spec = Spec((width,), dataset.spec.classes)
-            # augmented samples have other features in every epoch
-            if self.features == "cached" or (self.features == "auto" and dataset.augmentation is None):
+            if self.embeds_once(dataset):
                 inputs = features(samples, encoding, width, experiment.evaluation.batch_size, ranks)
                 kept = replace(dataset, spec=spec, encoding=Scaled(1.0), inputs=inputs, augmentation=None)
             else:

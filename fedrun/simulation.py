@@ -281,18 +281,25 @@ class Simulation:
         began = time.perf_counter()
         if state.round == self.experiment.first_rounds and not state.frozen:
             state = self._handed_over(state)
-        return self.stage(state)._round(state, progress, began)
+        after, metrics = self.stage(state)._round(state, progress, began)
+        if state.frozen and not self._embeds_once:
+            seen = after.totals.client_samples - state.totals.client_samples
+            return replace(after, totals=after.totals.embedded(seen * len(state.frozen))), metrics
+        return after, metrics
+
+    @property
+    def _embeds_once(self) -> bool:
+        """Whether training samples pass the frozen encoders once, before the further stage begins."""
+        return self.experiment.strategy.afterwards().embeds_once(self.dataset)
 
     def _handed_over(self, state: State) -> State:
         """The state with which the further stage begins: its own model; the former ones are sent to all clients."""
         frozen = tuple(server.model for server in state.models)
         layout, clients = self.network.layout, self.federation.train
         encoder = layout.size - layout.head_size
-        totals = replace(
-            state.totals,
-            params_down=state.totals.params_down + len(clients) * len(frozen) * encoder,
-            forward_samples=state.totals.forward_samples + len(frozen) * int(clients.sizes.sum()),
-        )
+        totals = replace(state.totals, params_down=state.totals.params_down + len(clients) * len(frozen) * encoder)
+        if self._embeds_once:
+            totals = totals.embedded(len(frozen) * int(clients.sizes.sum()))
         handed = State(state.round, state.models, replace(state.memory, held={}), totals, None, frozen)
         return replace(handed, models=self.stage(handed).initial().models)
 

@@ -29,6 +29,10 @@ class Totals:
     forward_samples: int = 0
     excluded: int = 0
 
+    def embedded(self, samples: int) -> Totals:
+        """With so many more samples processed by forward passes only."""
+        return replace(self, forward_samples=self.forward_samples + samples)
+
 
 @dataclass(frozen=True)
 class State:

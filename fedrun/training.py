@@ -49,8 +49,8 @@ class LocalTraining:
         max_gradient_norm: the gradient (after the strategy's correction) is scaled down to this norm; None: never.
         precision: ``bfloat16``: forward and backward passes of the SGD steps multiply numbers with 8 significant bits,
             faster where the machine has instructions for it; results differ from the third digit on.
-        repair_nonfinite: replace NaN and infinities in the parameters by 1e-5 after every client's training and after
-            every aggregation, as TurboSVM-FL's published code does. It matters only for runs that diverge.
+        repair_nonfinite: replace NaN and infinities in the parameters by 1e-5 after every SGD step and after every
+            aggregation, as TurboSVM-FL's published code does. It matters only for runs that diverge.
     """
 
     lr: Annotated[float, Gt(0)]
@@ -157,12 +157,14 @@ class Trained:
         processed: samples processed.
         loss_sum: sum over processed samples of :meth:`ClientHalf.loss`, float32 scalar on the device.
         correct: number of processed samples that were predicted correctly, int64 scalar on the device.
+        compared: samples processed by forward passes under models to compare with.
     """
 
     steps: int
     processed: int
     loss_sum: torch.Tensor
     correct: torch.Tensor
+    compared: int = 0
 
 
 def sgd_step(
@@ -266,6 +268,7 @@ class Objective:
         self._encoder, self._head = (network.network.get_submodule(name) for name in ("encoder", "head"))
         self._recalled: list[torch.Tensor] = []  # embeddings [n_k, d] of each finished epoch
         self._embedded: list[torch.Tensor] = []  # of the current one, batch by batch
+        self._compared = 0
         self._losses: list[torch.Tensor] = []
         self._sizes: list[int] = []
         self._logits: list[torch.Tensor] = []
@@ -295,8 +298,10 @@ class Objective:
                 embeddings = self._encoder(x)
                 z = self._head(embeddings)
             z, embeddings = z.float(), embeddings.float()
-            contrast = half.contrast(embeddings, self._others(x, embeddings, index), constants)
-            loss = (half.loss(z, y, constants) + contrast).mean()
+            losses = half.loss(z, y, constants)
+            if others := self._others(x, embeddings, index):
+                losses = losses + half.contrast(embeddings, others, constants)
+            loss = losses.mean()
         self._losses.append(loss.detach())
         self._sizes.append(len(y))
         self._logits.append(z.detach())
@@ -304,17 +309,19 @@ class Objective:
         return loss
 
     def _others(self, encoded: torch.Tensor, embeddings: torch.Tensor, index: int) -> Vectors:
-        """The embeddings that those of a batch are compared with."""
-        with self._computing:
-            others = {} if self._frozen is None else dict(self._frozen(encoded))
-        others = {name: each.float() for name, each in others.items()}
+        """The embeddings that those of a batch are compared with; none in the first epoch of a half that recalls."""
+        recalled: dict[str, torch.Tensor] = {}
         if self._half.recalls:
             self._embedded.append(embeddings.detach())
-            if self._recalled:
-                # Right for whole batches; TurboSVM-FL's code takes the same slice for a last, shorter one.
-                first, size = index * len(embeddings), len(embeddings)
-                others[EARLIER] = torch.stack(self._recalled)[:, first : first + size]
-        return others
+            if not self._recalled:
+                return {}
+            # Right for whole batches; TurboSVM-FL's code takes the same slice for a last, shorter one.
+            first, size = index * len(embeddings), len(embeddings)
+            recalled[EARLIER] = torch.stack(self._recalled)[:, first : first + size]
+        with self._computing:
+            others = {} if self._frozen is None else self._frozen(encoded)
+        self._compared += len(others) * len(encoded)
+        return {name: each.float() for name, each in others.items()} | recalled
 
     @property
     def _computing(self) -> AbstractContextManager[object]:
@@ -330,7 +337,7 @@ class Objective:
         """The record, after this many steps."""
         losses = torch.stack(self._losses)
         correct = (torch.cat(self._logits).argmax(1) == torch.cat(self._targets)).sum()
-        return Trained(steps, sum(self._sizes), losses @ losses.new_tensor(self._sizes), correct)
+        return Trained(steps, sum(self._sizes), losses @ losses.new_tensor(self._sizes), correct, self._compared)
 
 
 def train(
@@ -402,9 +409,9 @@ def train(
                 inputs = augment(inputs)
             for index, (x, y) in enumerate(batches(inputs, labels, batch, samples.encoding)):
                 steps += step(x, y, index)
+                if local.repair_nonfinite:
+                    repair(weights)
             objective.end_epoch()
-    if local.repair_nonfinite:
-        repair(weights)
     return objective.trained(steps)
 
 

@@ -9,6 +9,7 @@ from annotated_types import Ge, Gt
 from pydantic.dataclasses import dataclass
 
 from fedrun.appeal.base import Appeal, Convention, Solo, Thresholds
+from fedrun.errors import InputError
 from fedrun.federation import Shares
 from fedrun.recipe import STRICT
 from fedrun.training import LocalTraining
@@ -48,4 +49,11 @@ class WarmUp(Appeal):
                 steps=self.steps,
             )
         )
+        diverged = (~alone.train_loss.isfinite()).nonzero().flatten().tolist()
+        if diverged:
+            key, rate = ("local.lr", local.lr) if self.lr is None else ("appeal.lr", self.lr)
+            raise InputError(
+                f"{key}={rate:g}: the training that sets the thresholds diverged for {len(diverged)} of {len(clients)} "
+                f"clients, first for client {diverged[0]}; allowed: a rate with which it does not (appeal.lr)"
+            )
         return Thresholds(alone.train_loss, alone.test_loss, alone.test_accuracy)

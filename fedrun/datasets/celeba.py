@@ -39,6 +39,7 @@ class Celeba(LeafDataset):
             read; all celebrities are training users then.
         cache_dir: see :class:`LeafDataset`.
         min_samples: see :class:`LeafDataset`.
+        min_samples_after_split: likewise.
     """
 
     name: ClassVar[str] = "celeba"

@@ -32,6 +32,7 @@ class Femnist(LeafDataset):
         data_dir: see :class:`LeafDataset`; the files are in ``<data_dir>/femnist``.
         cache_dir: see :class:`LeafDataset`.
         min_samples: see :class:`LeafDataset`.
+        min_samples_after_split: likewise.
     """
 
     name: ClassVar[str] = "femnist"

@@ -47,6 +47,7 @@ class Sent140(LeafDataset):
             (six columns, latin-1, labels 0 and 4).
         cache_dir: see :class:`LeafDataset`; also for a compact copy of the word vectors.
         min_samples: see :class:`LeafDataset`; 50 in MaxFL.
+        min_samples_after_split: likewise; MaxFL has none.
         vectors: file of word vectors in GloVe's text format.
         dimension: numbers of one word's vector; 200 in MaxFL.
     """

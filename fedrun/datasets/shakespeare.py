@@ -34,6 +34,7 @@ class Shakespeare(LeafDataset):
         data_dir: see :class:`LeafDataset`; the files are in ``<data_dir>/shakespeare``.
         cache_dir: see :class:`LeafDataset`.
         min_samples: see :class:`LeafDataset`.
+        min_samples_after_split: likewise.
         unknown: what to do with a character outside the alphabet: ``refuse`` the data, or ``map`` it to the alphabet's
             last symbol as LEAF's code does, and log how many there were.
         window: how many of the 80 characters the model sees, those nearest to the label. An LSTM's time grows with it.

@@ -368,7 +368,7 @@ class Gathering:
         trained, position, uploads = visit.trained, visit.position, visit.uploads
         if counts:
             self._processed += trained.processed
-            self._compared += trained.processed * len(self._work.client.compares)
+            self._compared += trained.compared
         # A sum is finite exactly if every entry is, short of an overflow, which would be no less of a failure.
         if not all(bool(vector.sum().isfinite()) for vector in (*uploads.values(), *visit.memory.values())):
             return

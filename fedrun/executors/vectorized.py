@@ -124,8 +124,8 @@ class Vectorized(Executor):
             beside = drift(pull, local, rate)
             for index in range(objective.batches):
                 objective.descend(weights, index, rate, beside)
-            if local.repair_nonfinite:
-                repair(weights)
+                if local.repair_nonfinite:
+                    repair(weights)
             return
         decay = None if pull is None else pull.decay
         for first in range(0, objective.batches, together):
@@ -140,15 +140,14 @@ class Vectorized(Executor):
             active = objective.active(first)
             if active is None:
                 sgd_step(weights, move, momentum, rate, local, decay)
-                continue
-            # some clients have finished: their models and momenta stay
-            moved, carried = weights.clone(), None if momentum is None else momentum.clone()
-            sgd_step(moved, move, carried, rate, local, decay)
-            weights.copy_(torch.where(active, moved, weights))
-            if momentum is not None and carried is not None:
-                momentum.copy_(torch.where(active, carried, momentum))
-        if local.repair_nonfinite:
-            repair(weights)
+            else:  # some clients have finished: their models and momenta stay
+                moved, carried = weights.clone(), None if momentum is None else momentum.clone()
+                sgd_step(moved, move, carried, rate, local, decay)
+                weights.copy_(torch.where(active, moved, weights))
+                if momentum is not None and carried is not None:
+                    momentum.copy_(torch.where(active, carried, momentum))
+            if local.repair_nonfinite:
+                repair(weights)
 
     def _batches(
         self, clients: list[int], round: int, steps: list[int]

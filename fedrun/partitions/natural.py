@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from typing import Annotated
 
@@ -16,6 +17,8 @@ from fedrun.federation import Federation, Shares
 from fedrun.partitions.base import Partition
 from fedrun.partitions.dealing import positions_in, starts_of
 from fedrun.recipe import STRICT
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -34,7 +37,8 @@ class Natural(Partition):
         sample_fraction: share of all samples, in (0, 1]: users are drawn, in training and test alike, until they have
             this share together; the others are left out. Users stay whole, also the last one.
         train_fraction: share of the users that become clients, in (0, 1); 0.9 in LEAF and TurboSVM-FL.
-        min_samples: smallest number of samples of a user, in training and test; 1 drops only users without samples.
+        min_samples: smallest number of samples of a user, in training and test, unless the dataset asks for more
+            (:attr:`fedrun.datasets.base.Users.least`); 1 drops only users without samples.
         seed: of the users' split, 0 in TurboSVM-FL for all of its runs; None for the run's seed.
     """
 
@@ -53,14 +57,21 @@ class Natural(Partition):
         seed = seed if self.seed is None else self.seed
         drawn = self._drawn(users, seed)
         training = self._training_users(users, drawn, seed)
-        enough = drawn & (users.offsets.diff().numpy() >= self.min_samples)
-        for group, kept in (("training", training & enough), ("test", ~training & enough)):
+        least = max(self.min_samples, users.least)
+        enough = drawn & (users.offsets.diff().numpy() >= least)
+        for group, there in (("training", drawn & training), ("test", drawn & ~training)):
+            kept = there & enough
             if not kept.any():
                 raise InputError(
                     f"partition=natural: no {group} user is left of {len(users.names)} users with "
-                    f"sample_fraction={self.sample_fraction:g}, train_fraction={self.train_fraction:g} and "
-                    f"min_samples={self.min_samples}; use more users or a smaller min_samples"
+                    f"sample_fraction={self.sample_fraction:g}, train_fraction={self.train_fraction:g} and at least "
+                    f"{least} samples; use more users, or a smaller partition.min_samples or "
+                    "dataset.min_samples_after_split"
                 )
+            log.info(
+                "partition=natural: %d %s users; %d more have fewer than %d samples and are left out",
+                kept.sum(), group, (there & ~enough).sum(), least,
+            )  # fmt: skip
         return Federation(
             dataset, shares_of_users(users, training & enough), shares_of_users(users, ~training & enough)
         )

@@ -158,7 +158,8 @@ class ClientHalf:
         batches_per_step: batches that one step of local training consumes; more than 1 only with :meth:`direction`.
         trains_beside: whether :meth:`direction` also changes constants, as a second model in training does.
         shuffles: whether samples are reshuffled for every epoch.
-        recalls: whether :meth:`contrast` is also given the batch's embeddings of this round's earlier epochs.
+        recalls: whether :meth:`contrast` is also given the batch's embeddings of this round's earlier epochs; in the
+            first, which has none, it is not asked.
         keeps_momentum: whether the optimizer's momentum survives from round to round, in the client's memory.
         personal: name of the vector in a client's memory that makes the client's own model (see :meth:`own_model`), by
             which it is evaluated instead of the global one.

@@ -11,7 +11,6 @@ from typing import ClassVar
 import torch
 from pydantic.dataclasses import dataclass
 
-from fedrun.errors import InputError
 from fedrun.recipe import STRICT
 from fedrun.strategies.base import CohortUpdate, Round
 from fedrun.strategies.head_refinement import HeadRefinement, Refined
@@ -28,13 +27,6 @@ class FedAwS(HeadRefinement):
     """After the base's aggregation, one Adam step on the logit layer against the sum of positive cosines."""
 
     moments: ClassVar[str] = "fedaws"
-
-    def check(self, rounds: int) -> None:
-        super().check(rounds)
-        if isinstance(self.base, FedAwS):
-            raise InputError(
-                "strategy.server.base: FedAwS cannot be its own base; choose one such as fedavg or fedadam"
-            )
 
     def refine(self, embeddings: torch.Tensor, update: CohortUpdate, round: Round) -> Refined:
         moving = embeddings.clone().requires_grad_()

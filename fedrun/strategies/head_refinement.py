@@ -10,6 +10,7 @@ import torch
 from annotated_types import Gt
 from pydantic.dataclasses import dataclass
 
+from fedrun.errors import InputError
 from fedrun.parameters import Layout
 from fedrun.recipe import STRICT
 from fedrun.strategies.adam import Adam
@@ -88,6 +89,14 @@ class HeadRefinement(ServerHalf):
 
     def check(self, rounds: int) -> None:
         self.base.check(rounds)
+        inner = self.base
+        while isinstance(inner, HeadRefinement):
+            if inner.moments == self.moments:
+                name = type(self).__name__
+                raise InputError(
+                    f"strategy.server.base: {name} cannot be its own base; choose one such as fedavg or fedadam"
+                )
+            inner = inner.base
 
     def check_cohort(self, clients: int) -> None:
         self.base.check_cohort(clients)

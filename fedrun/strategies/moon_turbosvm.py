@@ -37,8 +37,6 @@ class MoonTurboSVM(ClientHalf):
         return {MODEL: received[MODEL]}
 
     def contrast(self, embeddings: torch.Tensor, others: Vectors, constants: Vectors) -> torch.Tensor:
-        if EARLIER not in others:
-            return embeddings.new_zeros(len(embeddings))
         cosine = torch.nn.functional.cosine_similarity
         near = cosine(embeddings, others[MODEL], dim=-1)  # [B]
         far = cosine(embeddings, others[EARLIER], dim=-1)  # [e - 1, B]

@@ -68,11 +68,11 @@ class TurboSVM(HeadRefinement):
         return "head"
 
     def check(self, rounds: int) -> None:
-        super().check(rounds)
         if self.base.rows != "none":
             raise InputError(
                 "strategy.server.base: TurboSVM's base must be an averaging strategy such as fedavg or fedadam"
             )
+        super().check(rounds)
         if self.schedule != "constant" and self.schedule_rounds is not None and rounds > self.schedule_rounds:
             raise InputError(
                 f"rounds={rounds}: the SVM's schedule ends after strategy.server.schedule_rounds="

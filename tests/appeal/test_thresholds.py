@@ -75,6 +75,15 @@ def test_a_hundred_steps_alone(make_experiment, network):
             assert found.solo_accuracy[client].item() == pytest.approx(accuracy)
 
 
+@pytest.mark.parametrize(("lr", "key"), [(1e30, r"appeal\.lr=1e\+30"), (None, r"local\.lr=1e\+30")])
+def test_a_warm_up_that_diverges_is_refused(make_experiment, lr, key):
+    """With NaN for a threshold no model would ever appeal to the client."""
+    local = {} if lr else {"lr": 1e30}
+    simulation = Simulation(make_experiment(network=mlp, clients_per_round=2, appeal=warmup(lr=lr), local=local))
+    with pytest.raises(InputError, match=rf"{key}: the training that sets the thresholds diverged for \d of 6 clients"):
+        _ = simulation.assessment.thresholds
+
+
 @pytest.mark.parametrize("convention", ["test", "train", "mixed"])
 def test_what_is_compared(make_experiment, convention):
     """By an ordinary loop; preferred accuracy is not the better of the two."""

@@ -30,7 +30,7 @@ import torch, ijson, numpy
 from fedrun.datasets.femnist import Femnist
 def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # kilobytes on Linux
 before, start = peak(), time.perf_counter()
-dataset = Femnist(data_dir=sys.argv[1], cache_dir=None, min_samples=1).load()
+dataset = Femnist(data_dir=sys.argv[1], cache_dir=None, min_samples=1, min_samples_after_split=1).load()
 seconds, after = time.perf_counter() - start, peak()
 batch = dataset.encoding(dataset.inputs[torch.randint(len(dataset.inputs), (64,))])
 print(json.dumps(dict(seconds=seconds, peak=after, beyond_torch=after - before, samples=len(dataset.inputs))))

@@ -33,7 +33,12 @@ def fill(folder: Path) -> None:
 
 
 def femnist(root: Path, cache_dir: Path | None = None) -> Femnist:
-    return Femnist(data_dir=str(root), cache_dir=None if cache_dir is None else str(cache_dir), min_samples=1)
+    return Femnist(
+        data_dir=str(root),
+        cache_dir=None if cache_dir is None else str(cache_dir),
+        min_samples=1,
+        min_samples_after_split=1,
+    )
 
 
 def images(*greys: int) -> tuple[list[list[float]], list[int]]:
@@ -240,7 +245,7 @@ logging.basicConfig(level=logging.INFO, stream=sys.stdout)
 from fedrun.datasets.femnist import Femnist
 print("ready", flush=True)
 sys.stdin.readline()
-dataset = Femnist(data_dir=sys.argv[1], cache_dir=None, min_samples=1).load()
+dataset = Femnist(data_dir=sys.argv[1], cache_dir=None, min_samples=1, min_samples_after_split=1).load()
 print("sum", int(dataset.inputs.sum()))
 """
 

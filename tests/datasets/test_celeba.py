@@ -17,7 +17,7 @@ from fedrun.errors import InputError
 
 
 def celeba(root: Path, min_samples: int = 1) -> Celeba:
-    return Celeba(data_dir=str(root), cache_dir=None, min_samples=min_samples)
+    return Celeba(data_dir=str(root), cache_dir=None, min_samples=min_samples, min_samples_after_split=1)
 
 
 def photograph(root: Path, name: str, color: tuple[int, int, int] | int, mode: str = "RGB") -> np.ndarray:
@@ -69,7 +69,8 @@ def test_options() -> None:
     config = compose(["dataset=celeba", "strategy=turbosvm"])
     assert config.choices["model"] == "leaf_celeba_cnn"
     assert config.choices["recipe"] == "celeba-turbosvm"
-    assert config.config["dataset"]["min_samples"] == 8
+    dataset = config.config["dataset"]
+    assert (dataset["min_samples"], dataset["min_samples_after_split"]) == (5, 8)
 
 
 @pytest.mark.parametrize(

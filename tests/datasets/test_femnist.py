@@ -13,7 +13,7 @@ from fedrun.errors import InputError
 
 
 def femnist(root: Path) -> Femnist:
-    return Femnist(data_dir=str(root), cache_dir=None, min_samples=1)
+    return Femnist(data_dir=str(root), cache_dir=None, min_samples=1, min_samples_after_split=1)
 
 
 def test_every_grey_level_and_every_pixel_keeps_its_place(tmp_path: Path, write_leaf: Callable[..., Path]) -> None:

@@ -28,7 +28,12 @@ def samples(*greys: int) -> Samples:
 
 
 def femnist(root: Path, min_samples: int = 1, cache_dir: Path | None = None) -> Femnist:
-    return Femnist(data_dir=str(root), cache_dir=None if cache_dir is None else str(cache_dir), min_samples=min_samples)
+    return Femnist(
+        data_dir=str(root),
+        cache_dir=None if cache_dir is None else str(cache_dir),
+        min_samples=min_samples,
+        min_samples_after_split=1,
+    )
 
 
 def test_users_of_a_split_come_from_all_its_files(tmp_path: Path, write_leaf: Callable[..., Path]) -> None:

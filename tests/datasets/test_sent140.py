@@ -20,7 +20,14 @@ def sent140(root: Path, min_samples: int = 1) -> Sent140:
     vectors = root / "vectors.txt"
     if not vectors.exists():
         vectors.write_text(GLOVE, encoding="utf-8")
-    return Sent140(data_dir=str(root), cache_dir=None, min_samples=min_samples, vectors=str(vectors), dimension=2)
+    return Sent140(
+        data_dir=str(root),
+        cache_dir=None,
+        min_samples=min_samples,
+        min_samples_after_split=1,
+        vectors=str(vectors),
+        dimension=2,
+    )
 
 
 def row(label: int, user: str, text: str) -> str:

@@ -15,7 +15,9 @@ LINE = "To be, or not to be: that is the question; Whether 'tis nobler in the mi
 
 
 def shakespeare(root: Path, unknown: Any = "refuse", window: int = 80) -> Shakespeare:
-    return Shakespeare(data_dir=str(root), cache_dir=None, min_samples=1, unknown=unknown, window=window)
+    return Shakespeare(
+        data_dir=str(root), cache_dir=None, min_samples=1, min_samples_after_split=1, unknown=unknown, window=window
+    )
 
 
 def test_the_alphabet_has_the_80_characters_in_order() -> None:

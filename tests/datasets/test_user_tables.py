@@ -44,15 +44,17 @@ def write(path: Path, columns: Columns, features: dict[str, Any] | None = None, 
 
 
 def femnist(root: Path) -> Femnist:
-    return Femnist(data_dir=str(root), cache_dir=None, min_samples=1)
+    return Femnist(data_dir=str(root), cache_dir=None, min_samples=1, min_samples_after_split=1)
 
 
 def shakespeare(root: Path) -> Shakespeare:
-    return Shakespeare(data_dir=str(root), cache_dir=None, min_samples=1, unknown="refuse", window=80)
+    return Shakespeare(
+        data_dir=str(root), cache_dir=None, min_samples=1, min_samples_after_split=1, unknown="refuse", window=80
+    )
 
 
 def celeba(root: Path) -> Celeba:
-    return Celeba(data_dir=str(root), cache_dir=None, min_samples=1)
+    return Celeba(data_dir=str(root), cache_dir=None, min_samples=1, min_samples_after_split=1)
 
 
 WRITERS = {

@@ -21,10 +21,12 @@ from fedrun.executors.base import Executor, Task, Workplace
 from fedrun.executors.in_process import InProcess
 from fedrun.executors.vectorized import Vectorized
 from fedrun.experiment import Experiment, Strategy
+from fedrun.randomness import generator
 from fedrun.simulation import Simulation
 from fedrun.strategies.base import MODEL, ClientHalf, CohortUpdate
 
 from ..conftest import first_executor
+from ..strategies.naive_averaging import NaiveClients
 
 EXECUTORS = {"in_process": InProcess, "vectorized": Vectorized}
 
@@ -410,6 +412,26 @@ def test_repaired_parameters_are_sent(make_experiment, executor):
     alone = work(experiment, executor)([2]).mean[MODEL]
     assert torch.isfinite(alone).all()
     assert (alone == torch.tensor(1e-5)).any()
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.5])
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_parameters_are_repaired_after_every_step(make_experiment, executor, network, momentum):
+    """At a rate of 1e34 a step leaves the numbers, and the next one goes on from 1e-5: beside torch's own SGD."""
+    local = {"lr": 1e34, "momentum": momentum, "epochs": None, "steps": 3, "repair_nonfinite": True}
+    build = NETWORKS[network]
+    experiment = make_experiment(sizes=(4, 8, 12, 16), clients_per_round=4, network=build, local=local)
+    run_cohort = work(experiment, executor)
+    place = run_cohort.executor.workplace
+    inputs, labels = place.samples.gather(place.clients[2])
+    start = build(Spec((1, 4, 4), 3))
+    start.load_state_dict(place.network.layout.views(run_cohort.state.model.clone()))
+    naive, _ = NaiveClients(**local).train(start, inputs.float() / 255, labels, generator(0, "batches", 0, 2), 0)
+    expected = torch.cat([tensor.detach().flatten() for tensor in naive.parameters()])
+    largest = float(expected.abs().max())
+    torch.testing.assert_close(run_cohort([2]).mean[MODEL], expected, rtol=1e-4, atol=1e-6 * largest)
+    assert largest > 1  # not repaired once and for all in the end
 
 
 def test_a_memory_is_a_value():

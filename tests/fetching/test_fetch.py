@@ -67,7 +67,12 @@ def test_an_archive_becomes_what_the_loader_reads(site: Any, tmp_path: Path) -> 
     ]
     (tmp_path / "vectors").write_text("good 3 4\n")
     recipe = Sent140(
-        data_dir=str(tmp_path), cache_dir=None, min_samples=1, vectors=str(tmp_path / "vectors"), dimension=2
+        data_dir=str(tmp_path),
+        cache_dir=None,
+        min_samples=1,
+        min_samples_after_split=1,
+        vectors=str(tmp_path / "vectors"),
+        dimension=2,
     )
     assert recipe.load().inputs.tolist() == [[3.0, 4.0]]
     # A checksum that nobody has published is recorded; there is nothing else left aside.
@@ -95,7 +100,7 @@ def test_parquet_from_the_hub(site: Any, tmp_path: Path) -> None:
         "/1.parquet": parquet(),
     }
     assert command("femnist", "--data-dir", tmp_path, "--url", site.address) == 0
-    dataset = Femnist(data_dir=str(tmp_path), cache_dir=None, min_samples=1).load()
+    dataset = Femnist(data_dir=str(tmp_path), cache_dir=None, min_samples=1, min_samples_after_split=1).load()
     assert dataset.users is not None
     assert (dataset.users.names, dataset.targets.tolist()) == (("f1", "f2"), [3, 3, 61, 61])
 

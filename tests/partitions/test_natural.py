@@ -26,6 +26,21 @@ def test_small_users_are_dropped_in_training_and_test(make_dataset):
     assert federation.test.names == ("user3",) and federation.test[0].tolist() == [6, 7, 8, 9]
 
 
+def test_users_who_are_too_small_for_the_dataset_count_in_the_split(make_dataset):
+    """As in TurboSVM-FL: LEAF's draw is among all users; then those with fewer than 3 samples go, from both sides."""
+    sizes = [1, 2, 3, 4] * 10
+    dataset = make_dataset([0] * sum(sizes), sum(sizes), user_sizes=sizes)
+    dataset = replace(dataset, users=replace(dataset.users, least=3))
+    federation = Natural(sample_fraction=1.0, train_fraction=0.9, min_samples=1, seed=0).split(dataset, 0)
+    chosen = set(random.Random(0).sample(range(40), 36))
+    assert federation.train.names == tuple(f"user{user}" for user in range(40) if user in chosen and sizes[user] >= 3)
+    assert federation.test.names == tuple(
+        f"user{user}" for user in range(40) if user not in chosen and sizes[user] >= 3
+    )
+    stricter = Natural(sample_fraction=1.0, train_fraction=0.9, min_samples=4, seed=0).split(dataset, 0)
+    assert set(stricter.train.sizes.tolist()) == {4}
+
+
 @given(
     sizes=st.lists(st.integers(0, 6), min_size=2, max_size=40),
     seed=st.integers(0, 20),
@@ -74,7 +89,7 @@ def test_refusals(make_dataset):
         InputError, match="no training user is left of 1 users with sample_fraction=1, train_fraction=0.9"
     ):
         natural.split(make_dataset([0, 1], 2, user_sizes=[2]), 0)
-    with pytest.raises(InputError, match="no test user is left of 2 users.* min_samples=2"):
+    with pytest.raises(InputError, match="no test user is left of 2 users.* and at least 2 samples"):
         Natural(sample_fraction=1.0, train_fraction=0.9, min_samples=2, seed=0).split(
             make_dataset([0, 1, 1], 2, user_sizes=[2, 1], training_users=1), 0
         )

@@ -30,6 +30,7 @@ class NaiveClients:
     steps: int | None = None
     max_gradient_norm: float | None = None
     mu: float = 0.0
+    repair_nonfinite: bool = False
 
     def batches(self, count: int, order: torch.Generator) -> list[torch.Tensor]:
         """A permutation per epoch, cut into batches; with ``steps``, as many epochs as needed."""
@@ -71,6 +72,9 @@ class NaiveClients:
             if self.max_gradient_norm is not None:
                 torch.nn.utils.clip_grad_norm_(network.parameters(), self.max_gradient_norm)
             optimizer.step()
+            if self.repair_nonfinite:
+                for parameter in network.parameters():
+                    parameter.data.nan_to_num_(nan=1e-5, posinf=1e-5, neginf=1e-5)
         return network, len(batches)
 
 

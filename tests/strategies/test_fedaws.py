@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -88,4 +90,9 @@ def test_idle_clients_train_for_a_base_that_wants_them(make_experiment):
 def test_it_cannot_be_its_own_base():
     with pytest.raises(InputError, match=r"strategy\.server\.base: FedAwS cannot be its own base"):
         fedaws(fedaws()).check(10)
+    turbosvm = build_experiment(compose(["strategy=turbosvm"]).config).strategy.server
+    between = replace(turbosvm, base=fedaws())
+    with pytest.raises(InputError, match=r"strategy\.server\.base: FedAwS cannot be its own base"):
+        fedaws(between).check(10)  # both would keep Adam's state under one name
+    between.check(10)
     build_experiment(compose(["strategy=fedaws", "strategy/server@strategy.server.base=fedyogi"]).config)

@@ -50,6 +50,23 @@ def after(simulation: Simulation, rounds: int) -> State:
     return state
 
 
+def logits(simulation: Simulation, state: State, samples: torch.Tensor) -> torch.Tensor:
+    """Of the clusters' MLPs together; once they are frozen, of the classifier on their features."""
+    inputs = simulation.dataset.inputs[samples].float() / 255
+
+    def network(model: torch.Tensor) -> nn.Module:
+        built = mlp(simulation.dataset.spec)
+        built.load_state_dict(simulation.network.layout.views(model))
+        return built.eval()
+
+    with torch.no_grad():
+        if not state.frozen:
+            return sum(network(server.model)(inputs) for server in state.models)
+        features = torch.cat([network(model).encoder(inputs) for model in state.frozen], dim=1)
+        head = simulation.stage(state).network.layout.views(state.server.model)
+        return features @ head["head.weight"].T + head["head.bias"]
+
+
 # --- limits ----------------------------------------------------------------------------------------------------------
 
 
@@ -344,6 +361,29 @@ def test_clients_that_test_alone_use_their_clusters_model(make_experiment):
     assert measured["test/accuracy"] == pytest.approx(sum(accuracies) / 6)  # five test samples each
 
 
+@pytest.mark.parametrize("clustering", ["label_distributions", "random_inputs"])
+def test_all_stages_are_tested_on_the_same_samples(make_experiment, clustering):
+    """Clients that test on their own samples do so beside the common test, whose samples differ from theirs."""
+    population = replace(build_experiment(compose().config).population, test_share=0.5)
+    experiment = make_experiment(
+        network=mlp,
+        strategy=fedconcat(clustering, clusters=2, rounds=2, initial="clusters"),
+        clients_per_round=6,
+        population=population,
+        sizes=[10] * 6,
+        rounds=4,
+    )
+    simulation = Simulation(experiment)
+    test = simulation.federation.test.samples
+    assert not torch.isin(test, simulation.federation.own_test.samples).any()
+    state = simulation.initial()
+    for number in range(5):
+        if number:
+            state, _ = simulation.advance(state)
+        right = (logits(simulation, state, test).argmax(1) == simulation.dataset.targets[test]).double().mean().item()
+        assert simulation.test(state)["test/accuracy"] == pytest.approx(right), number
+
+
 # --- costs -----------------------------------------------------------------------------------------------------------
 
 
@@ -359,6 +399,18 @@ def test_costs_follow_the_paper(make_experiment, clustering, reported):
     assert state.totals.params_up == 6 * (2 * size + 3 * wide + reported)
     assert state.totals.params_down == 6 * (2 * size + 2 * (size - head) + 3 * wide)
     assert state.totals.forward_samples == 2 * 60  # two encoders on every training sample, once
+
+
+def test_features_that_are_computed_in_every_batch_count_in_every_batch(make_experiment):
+    stage = {"features": "recomputed", "steps": 2}
+    strategy = fedconcat(rounds=3, clusters=2)
+    strategy = replace(strategy, post_training=replace(strategy.post_training, **stage))
+    simulation = Simulation(make_experiment(network=mlp, strategy=strategy, clients_per_round=6, rounds=5))
+    before, state = after(simulation, 2), after(simulation, 5)
+    assert before.totals.forward_samples == 0
+    processed = state.totals.client_samples - before.totals.client_samples
+    assert processed == 3 * sum(min(size, 8) for size in simulation.federation.train.sizes.tolist())  # batches of 4
+    assert state.totals.forward_samples == 2 * processed
 
 
 # --- kill and resume -------------------------------------------------------------------------------------------------
