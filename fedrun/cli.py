@@ -266,10 +266,8 @@ def _sweep_job(config: DictConfig) -> float:
         kind = "none" if experiment.display == "auto" and together > 1 else experiment.display
         summary = run(composed, experiment, _observers(experiment, kind), together)
         reached = wording.percent(tested(summary["final"], "accuracy"))
-        say(
-            f"{begin}{part_tested(summary['final'])} accuracy {reached} after {wording.rounds(summary['rounds'])}",
-            sys.stdout,
-        )
+        made = wording.counted(summary["rounds"], "round")
+        say(f"{begin}{part_tested(summary['final'])} accuracy {reached} after {made}", sys.stdout)
     except (InputError, RunError) as error:
         failure = str(error)
     except Exception as error:  # a defect in one job, shown in full, must not cost the others

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +13,9 @@ from typing import Any, TextIO
 
 from fedrun.errors import InputError
 from fedrun.tracking.base import Row
+
+LARGEST = int(sys.float_info.max)
+"""Whole number that a float can still hold."""
 
 TARGETED = "test/accuracy"
 """The metric that targets are about."""
@@ -73,7 +77,7 @@ def read_rows(path: Path) -> list[Row]:
             continue
         try:
             row = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             if number == len(lines):  # nothing ends this line: it was cut while being written
                 break
             raise InputError(f"{path}, line {number}: not a JSON object ({error})") from error
@@ -92,6 +96,8 @@ def flaw(row: Any, previous: Row | None) -> str | None:
     for key, value in row.items():
         if value is not None and type(value) not in (int, float):
             return f"{key} is {value!r}; a number or null is expected"
+        if type(value) is int and abs(value) > LARGEST:
+            return f"{key} is a whole number of {len(str(abs(value)))} digits; one that fits a float is expected"
     if previous is not None and row["round"] <= (before := previous["round"] or 0):
         return f"round {row['round']} follows round {before}; rounds must ascend"
     return None

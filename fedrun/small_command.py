@@ -6,10 +6,12 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import NoReturn
 
 from fedrun.deferred import defer
 from fedrun.errors import BAD_INPUT
+from fedrun.stopping import INTERRUPTED
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -23,13 +25,36 @@ def carry_out(command: Callable[[Sequence[str]], int]) -> NoReturn:
     """Carry out this process's command line, and end the process with the status that the command returns.
 
     PyTorch is loaded when it is first used: most of what these commands do needs none. Whoever stops reading the
-    output (``| head``) has seen enough, and the command ends.
+    output (``| head``) has seen enough, and the command ends. Ctrl-C ends it without a word.
     """
+    name = Path(sys.argv[0]).name
     defer("torch")
     try:
-        status = command(sys.argv[1:])
-        sys.stdout.flush()
+        try:
+            status = command(sys.argv[1:])
+        except SystemExit as ended:  # after --help
+            status = int(ended.code or 0)
+        if sys.stdout is not None:  # closed
+            sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        silence()
         status = 0
+    except KeyboardInterrupt:
+        silence()
+        status = INTERRUPTED
+    except UnicodeEncodeError as error:
+        lacking = f"{error.encoding} lacks {error.object[error.start]!r}"
+        print(f"{name}: the output cannot be written ({lacking}); try PYTHONIOENCODING=utf-8", file=sys.stderr)
+        status = BAD_INPUT
+    except OSError as error:
+        if error.filename is not None:  # not the output
+            raise
+        print(f"{name}: the output cannot be written ({error.strerror})", file=sys.stderr)
+        silence()
+        status = BAD_INPUT
     sys.exit(status)
+
+
+def silence() -> None:
+    """Let nothing more be written to the output: Python would try once more as it ends, and complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedrun.errors import BAD_INPUT, InputError
+from fedrun.metrics_file import TARGETED
 from fedrun.small_command import OneLineParser, carry_out
 from fedrun.whole_file import whole
 
@@ -62,29 +63,50 @@ def tell(line: str) -> None:
     print(f"fedrun-report: {line}", file=sys.stderr)
 
 
+MODES = ("curve", "table", "figure", "results")
+"""Options that ask for something else than the tables that compare settings."""
+
+
 def check(options: argparse.Namespace) -> None:
-    """Refuse options that contradict one another.
+    """Refuse options that contradict one another, or that would be ignored; say where a picture goes.
 
     Raises:
         InputError: they do.
     """
-    modes = [f"--{mode}" for mode in ("curve", "table", "figure", "results") if getattr(options, mode)]
+    for name in ("curve", "table", "figure", "baseline", "to"):
+        if getattr(options, name) == "":
+            raise InputError(f"--{name}: is empty; leave it out, or name one")
+    modes = [f"--{mode}" for mode in MODES if getattr(options, mode)]
     if len(modes) > 1:
         raise InputError(f"{' and '.join(modes)}: allowed: one of them")
-    if options.scale and not (options.table or options.figure):
-        raise InputError("--scale: allowed: with --table or --figure")
-    if options.against and not options.curve:
-        raise InputError("--against: allowed: with --curve")
-    if options.curve and not options.to:
-        options.to = f"{options.curve.replace('/', '_')}.png"
-    if options.figure and not options.to:
-        options.to = f"{options.figure.replace('/', '_')}.png"
-    if options.keep and not (options.results and options.to and options.format == "markdown"):
-        raise InputError("--keep: allowed: with --results and --to FILE, in Markdown")
+    refusals = {
+        "--scale: allowed: with --table or --figure": options.scale and not (options.table or options.figure),
+        "--against: allowed: with --curve": options.against and not options.curve,
+        "--keep: allowed: with --results and --to FILE, in Markdown": options.keep
+        and not (options.results and options.to and options.format == "markdown"),
+        "--test: allowed: with --baseline": options.test and not options.baseline,
+        "--baseline: allowed: without --format csv": options.baseline and options.format == "csv",
+    }
+    picture = options.curve or options.figure
+    if modes:
+        formats = ("csv", "html", "latex") if picture else ("csv", "html")
+        accuracy = options.curve == TARGETED
+        refusals |= {
+            f"--format {options.format}: allowed: without {modes[0]}": options.format in formats,
+            f"--metric: allowed: without {modes[0]}": options.metric,
+            f"--baseline: allowed: without {modes[0]}": options.baseline,
+            f"--target: allowed: without {modes[0]}, or with --curve {TARGETED}": options.target and not accuracy,
+        }
+    if refused := [line for line, applies in refusals.items() if applies]:
+        raise InputError(refused[0])
     if wrong := [target for target in options.target if not 0 < target <= 1]:
         raise InputError(f"--target {wrong[0]:g}: allowed: an accuracy above 0, at most 1")
-    if modes and options.format in ("csv", "html"):
-        raise InputError(f"--format {options.format}: allowed: without {modes[0]}")
+    if picture and not options.to:
+        options.to = f"{picture.replace('/', '_')}.png"
+    if picture and not Path(options.to).suffix:
+        raise InputError(f"--to {options.to}: allowed for a picture: a file whose name ends in .png, .pdf or .svg")
+    if options.to and Path(options.to).is_dir():
+        raise InputError(f"--to {options.to}: is a folder; allowed: a file")
 
 
 def experiments(options: argparse.Namespace) -> frozenset[str] | None:
@@ -108,7 +130,7 @@ def report(options: argparse.Namespace, runs: Sequence[Run]) -> str | None:
     Raises:
         InputError: it cannot be had from these runs.
     """
-    from fedrun.report import comparison
+    from fedrun.report import comparison, wording
     from fedrun.report.paper_table import paper_tables
     from fedrun.report.settings import settings
     from fedrun.report.table import written
@@ -139,15 +161,16 @@ def report(options: argparse.Namespace, runs: Sequence[Run]) -> str | None:
         comparison.selected(found, [options.curve])
         draw(found, options.curve, options.against or "rounds", options.target, Path(options.to))
         return None
-    metrics = comparison.selected(found, options.metric)
+    metrics = comparison.selected(found, list(dict.fromkeys(options.metric)))
     if options.format == "csv":
         return comparison.tidy(found, comparison.measured(found, metrics, options.target))
     baseline = comparison.chosen_baseline(found, options.baseline) if options.baseline else None
-    tables = comparison.report(found, metrics, options.target, baseline, options.test)
+    tables = comparison.report(found, metrics, options.target, baseline, options.test or "t")
     if options.format == "html":
         from fedrun.report.html_page import page
 
-        return page(f"{len(runs)} runs in {len(found)} settings", tables, found)
+        title = f"{wording.counted(len(runs), 'run')} in {wording.counted(len(found), 'setting')}"
+        return page(title, tables, found, options.target)
     return written(tables, options.format)
 
 
@@ -159,7 +182,7 @@ def draw(settings: Sequence[Setting], key: str, against: Against, targets: Seque
     """
     from fedrun.report.curves import plot_metric
 
-    seeds = {setting.name: [run.rows for run in setting.runs] for setting in settings}
+    seeds = {setting.name: [run.rows for run in setting.drawn] for setting in settings}
     with drawing(path):
         plot_metric(seeds, path, key, against, targets)
 
@@ -218,7 +241,7 @@ def parser() -> argparse.ArgumentParser:
     add("--metric", action="append", default=[], metavar="KEY", help="report this metric only (may be repeated)")
     add("--target", action="append", default=[], type=float, metavar="A", help="rounds to this accuracy, too")
     add("--baseline", metavar="SETTING", help="a setting's name or strategy to test the others against")
-    add("--test", choices=("t", "wilcoxon"), default="t", help="for that: paired t-test (default) or Wilcoxon's")
+    add("--test", choices=("t", "wilcoxon"), help="for that: paired t-test (default) or Wilcoxon's")
     add("--curve", metavar="KEY", help="draw this metric as a PNG")
     add("--against", choices=("rounds", "params", "samples", "seconds"), help="for that: the other axis")
     add("--table", metavar="PAPER/TABLE", help="a paper's table, ours beside it")

@@ -85,8 +85,10 @@ def outcomes(settings: Sequence[Setting], every: Sequence[Quantity], kinds: Sequ
     """A table of the settings' quantities for each kind of which there are some."""
     adaptive = any(run.adaptive for setting in settings for run in setting.complete)
     found = []
+    ends = sorted({run.made for setting in settings for run in setting.complete})
     for kind in kinds:
         title, note = OUTCOMES[kind]
+        note += f" The runs ended in rounds {ends[0]} to {ends[-1]}." if kind == "final" and len(ends) > 1 else ""
         note += f" {ADAPTIVE[kind]}" if adaptive and kind in ADAPTIVE else ""
         found += _table(title, settings, [one for one in every if one.kind == kind], note)
     return found
@@ -110,8 +112,10 @@ def overview(settings: Sequence[Setting]) -> Table:
         for setting in settings
     )
     partial = any(not run.complete for setting in settings for run in setting.runs)
-    notes = ("Seeds in brackets: not complete; they count in curves only.",) if partial else ()
-    return Table("Settings", ("setting", "dataset", "strategy", "seeds"), rows, notes=notes, labels=4)
+    notes = ("Seeds in brackets: not complete; they count in the curves of settings without a complete seed.",)
+    return Table(
+        "Settings", ("setting", "dataset", "strategy", "seeds"), rows, notes=notes if partial else (), labels=4
+    )
 
 
 def differences(settings: Sequence[Setting]) -> list[Table]:
@@ -155,7 +159,7 @@ def significance(
         for quantity in every
         if quantity.kind == "rounds to" or (quantity.kind == "final" and quantity.key in metrics)
     ]
-    others = [setting for setting in settings if setting is not baseline]
+    others = [setting for setting in settings if setting is not baseline and setting.dataset == baseline.dataset]
 
     def common(setting: Setting) -> int:
         return len({run.seed for run in setting.complete} & {run.seed for run in baseline.complete})
@@ -171,15 +175,19 @@ def significance(
     )
     notes = [
         f"Mean difference over common seeds and p of the two-sided {NAMES[test]}, not corrected for the number of "
-        "comparisons. Rounds are compared on the seeds where both reached the target; how many these are is said where "
-        "others did not."
+        "comparisons. Rounds are compared where both reached the target on all common seeds."
     ]
     reasons = {result.reason for result in results.values() if result.reason}
     if reasons:
         notes.append(f"No p where {' or '.join(sorted(reasons))}.")
-    most = max((len(result.seeds) for result in results.values()), default=0)
+    most = max((result.unequal for result in results.values()), default=0)
     if test == "wilcoxon" and most >= 2:
-        notes.append(f"With {most} seeds this test cannot give a p below {smallest_p(most):.3g}.")
+        notes.append(f"With {most} seeds that differ this test cannot give a p below {smallest_p(most):.3g}.")
+    if elsewhere := [setting.name for setting in settings if setting.dataset != baseline.dataset]:
+        notes.append(f"Not compared, of another dataset: {', '.join(elsewhere)}.")
+    data = baseline.complete[0].data if baseline.complete else None
+    if other := [setting.name for setting in others if data and setting.complete[0].data != data]:
+        notes.append(f"The data of these have another fingerprint than the baseline's: {', '.join(other)}.")
     header = ("setting", *(quantity.heading for quantity in columns))
     return Table(f"Difference from {baseline.name}", header, rows, notes=tuple(notes))
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fedrun.metrics_file import TARGETED, evaluated_rounds
+from fedrun.metrics_file import TARGETED
 from fedrun.report import quantities, wording
 from fedrun.report.curves import AXES, curve, positions
 from fedrun.report.settings import Setting, identity
@@ -27,13 +27,14 @@ POINTS = 400
 """Most points of a curve on the page."""
 
 
-def page(title: str, tables: Sequence[Table], settings: Sequence[Setting]) -> str:
+def page(title: str, tables: Sequence[Table], settings: Sequence[Setting], targets: Sequence[float] = ()) -> str:
     """The page.
 
     Args:
         title: its heading.
         tables: shown as they are.
-        settings: whose curves and federations are shown, unfinished runs included.
+        settings: whose curves and federations are shown, unfinished runs included where no seed is complete.
+        targets: accuracies to be marked besides the runs' own.
     """
     metrics = quantities.metrics(run for setting in settings for run in setting.runs)
     note = "Mean over seeds, and a band of ± one standard deviation (ddof 0). A gap: not every seed has a finite value."
@@ -49,7 +50,7 @@ def page(title: str, tables: Sequence[Table], settings: Sequence[Setting]) -> st
         before="\n".join(map(html, tables[:1])),
         after="\n".join([*map(html, tables[1:]), federations(settings)]),
         curves_note=escape(note),
-        data=embedded(curve_data(settings, metrics)),
+        data=embedded(curve_data(settings, metrics, targets)),
     )
 
 
@@ -58,9 +59,10 @@ def embedded(content: Any) -> str:
     return json.dumps(content, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def curve_data(settings: Sequence[Setting], metrics: Sequence[str]) -> dict[str, Any]:
+def curve_data(settings: Sequence[Setting], metrics: Sequence[str], targets: Sequence[float] = ()) -> dict[str, Any]:
     """What the page's script draws."""
-    targets = [float(target.key) for target in quantities.targets(run for setting in settings for run in setting.runs)]
+    runs = [run for setting in settings for run in setting.runs]
+    marked = [float(target.key) for target in quantities.targets(runs, targets)]
     return {
         "axes": AXES,
         "metrics": [
@@ -69,7 +71,7 @@ def curve_data(settings: Sequence[Setting], metrics: Sequence[str]) -> dict[str,
                 "name": wording.name(key),
                 "share": wording.is_share(key),
                 "loss": wording.is_loss(key),
-                "targets": targets if key == TARGETED else [],
+                "targets": marked if key == TARGETED else [],
             }
             for key in metrics
         ],
@@ -78,27 +80,31 @@ def curve_data(settings: Sequence[Setting], metrics: Sequence[str]) -> dict[str,
 
 
 def setting_data(setting: Setting, metrics: Sequence[str]) -> dict[str, Any]:
-    """The curves of one setting: its rounds, their place on every axis, and every metric's mean and std there."""
-    seeds = [run.rows for run in setting.runs]
-    every = sorted({round for rows in seeds for round in evaluated_rounds(rows)})
-    kept = np.unique(np.linspace(0, len(every) - 1, min(POINTS, len(every))).round().astype(int))
-    rounds = [every[index] for index in kept]
-    curves = {}
-    for key in metrics:
-        if (found := curve(seeds, key)) is not None:
-            at = {int(round): place for place, round in enumerate(found.rounds)}
-            chosen = [at.get(round) for round in rounds]
-            curves[key] = {
-                name: [None if place is None else short(values[place]) for place in chosen]
-                for name, values in (("mean", found.mean), ("std", found.std))
-            }
+    """The curves of one setting: rounds, their place on every axis, and every metric's mean and std at some of them."""
+    seeds = [run.rows for run in setting.drawn]
+    curves = {key: found for key in metrics if (found := curve(seeds, key)) is not None}
+    kept = {key: thinned(len(found.rounds)) for key, found in curves.items()}
+    rounds = sorted({round for key, found in curves.items() for round in found.rounds[kept[key]].tolist()})
+    place = {round: index for index, round in enumerate(rounds)}
     return {
         "name": setting.name,
-        "seeds": [run.seed for run in setting.runs],
+        "seeds": [run.seed for run in setting.drawn],
         "rounds": rounds,
         "x": {against: list(map(short, positions(seeds, rounds, against))) for against in AXES},
-        "metrics": curves,
+        "metrics": {
+            key: {
+                "at": [place[round] for round in found.rounds[kept[key]].tolist()],
+                "mean": list(map(short, found.mean[kept[key]].tolist())),
+                "std": list(map(short, found.std[kept[key]].tolist())),
+            }
+            for key, found in curves.items()
+        },
     }
+
+
+def thinned(points: int) -> np.ndarray:
+    """The numbers of so many points of a curve, or of ``POINTS`` evenly spaced ones among them: int64."""
+    return np.unique(np.linspace(0, points - 1, min(POINTS, points)).round().astype(int))
 
 
 def short(number: float) -> float | None:

@@ -196,8 +196,13 @@ def match(configs: Mapping[int, Leaves], runs: Sequence[Run]) -> Matched:
     deviations: Counter[str] = Counter()
     not_compared: set[str] = set()
     repeated: list[Run] = []
+    elsewhere: list[Run] = []
     for positions, run, different, unknown in sorted(served, key=lambda one: (len(one[2]), len(one[3]))):
-        if run.seed in found[positions[0]]:
+        there = found[positions[0]]
+        if any(other.data != run.data for other in there.values()):
+            elsewhere.append(run)
+            continue
+        if run.seed in there:
             repeated.append(run)
             continue
         deviations.update(different)
@@ -212,6 +217,7 @@ def match(configs: Mapping[int, Leaves], runs: Sequence[Run]) -> Matched:
             OF_NO_CELL: strays,
             "may be of several cells": ambiguous,
             "repeat the cell and seed of others that are nearer to the protocol": repeated,
+            "are on other data than others of their cell": elsewhere,
         },
     )
 
@@ -256,7 +262,7 @@ def measure(position: int, table: Sequence[Cell], protocol: Protocol, runs: Mapp
         hits = [rounds_needed(run, reading) for run in own]
         reached = [hit for hit in hits if hit is not None]
         mean = statistics.fmean(reached) if len(reached) == len(hits) else None
-        censored = [run.cap for run, hit in zip(own, hits, strict=True) if hit is None]
+        censored = [run.made for run, hit in zip(own, hits, strict=True) if hit is None]
         return Ours(describe(hits, min(censored, default=0)), mean)
     return value(cell, reading, own)
 

@@ -77,7 +77,8 @@ class Measured:
     Attributes:
         quantity: what was measured.
         values: one per complete run, None where a run has none; empty where not all of them can tell.
-        cap: most rounds that one of these runs was to make.
+        cap: rounds that each of these runs was to make at most; if some did not reach a target, that they all made
+            without: a run that has reached all its own targets ends before its cap.
     """
 
     quantity: Quantity
@@ -88,7 +89,8 @@ class Measured:
     def of(cls, quantity: Quantity, setting: Setting) -> Measured:
         runs = setting.complete
         values = tuple(map(quantity.of, runs)) if all(map(quantity.known, runs)) else ()
-        return cls(quantity, values, max((run.cap for run in runs), default=0))
+        without = [run.made for run, value in zip(runs, values, strict=False) if value is None]
+        return cls(quantity, values, min(without, default=max((run.cap for run in runs), default=0)))
 
     @property
     def known(self) -> list[float]:

@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 import glob
+import re
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fedrun.errors import InputError
-from fedrun.metrics_file import read_rows
+from fedrun.metrics_file import TARGETED, evaluated_rounds, read_rows
 from fedrun.run_folder import METRICS, SUMMARY, finished
 from fedrun.tracking.base import Row
 
 CONFIG = Path(".hydra") / "config.yaml"
-SUMMARISED = {"dataset", "strategy", "data", "seconds", "versions"}
-"""What a report takes from a summary."""
+SUMMARISED: Mapping[str, type | tuple[type, ...]] = {
+    "dataset": str,
+    "strategy": str,
+    "data": str,
+    "seconds": (int, float),
+    "rounds": int,
+    "versions": dict,
+}
+"""What a report takes from a summary, and of which types it is."""
+
+SECTIONS = ("evaluation", "validation")
+"""Parts of a configuration that a report looks into."""
+
+HASH = re.compile("[0-9a-f]{8}")
+"""The name of the folder above a run's, where it lies as it was made."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +71,14 @@ class Run:
         return int(self.config["rounds"])
 
     @property
+    def made(self) -> int:
+        """Rounds that the run has made, as far as they were evaluated; fewer than its cap if it reached all targets."""
+        return int(self.rows[-1]["round"] or 0)
+
+    @property
     def adaptive(self) -> bool:
         """Whether rounds were tested only as far as its targets took it."""
-        return bool(self.config.get("evaluation", {}).get("adaptive", False))
+        return bool((self.config.get("evaluation") or {}).get("adaptive", False))
 
     @property
     def searches(self) -> bool:
@@ -68,7 +87,9 @@ class Run:
 
     def tells(self, target: float) -> bool:
         """Whether its evaluations would have found that it reached a target, which is a test accuracy."""
-        return not self.searches and (not self.adaptive or target in self.config["targets"])
+        if self.searches or not any(TARGETED in row for row in self.rows):
+            return False
+        return not self.adaptive or target in self.config["targets"]
 
     def check_target(self, target: float, interpolated: bool = False) -> None:
         """Refuse to read off a run what its evaluations did not look for.
@@ -157,17 +178,51 @@ def read(folder: Path, config: Mapping[str, Any]) -> tuple[Run, str]:
     remark = ""
     try:
         summary = finished(folder)
-        damaged = summary is not None and not summary.keys() >= SUMMARISED
+        damaged = summary is not None and not all(
+            isinstance(summary.get(key), kind) for key, kind in SUMMARISED.items()
+        )
     except InputError:
         damaged = True
     if damaged:
         summary, remark = None, f"{SUMMARY} is damaged; the run counts as unfinished"
-    if summary is None and not remark:
+    elif summary is None:
         last = rows[-1]["round"]
-        remark = f"unfinished (round {last} of {config['rounds']}); it is in the curves only"
-    above = [*folder.absolute().parts[:-2], "?", "?"]  # .../dataset/strategy/hash/seed=0
-    named = {"dataset": above[-4], "strategy": above[-3]} if summary is None else summary
-    return Run(folder, config, str(named["dataset"]), str(named["strategy"]), tuple(rows), summary), remark
+        remark = f"unfinished (round {last} of {config['rounds']}); it counts in curves only"
+    elif flaw := lacking(evaluated_rounds(rows), summary["rounds"], (config.get("evaluation") or {}).get("every")):
+        summary, remark = None, f"{METRICS} is damaged: {flaw}; the run counts as unfinished"
+    dataset, strategy = chosen(folder, config) if summary is None else (summary["dataset"], summary["strategy"])
+    return Run(folder, config, dataset, strategy, tuple(rows), summary), remark
+
+
+def lacking(evaluated: Sequence[int], made: int, every: int | None) -> str:
+    """What a complete run's rows lack; empty where they are all there.
+
+    Args:
+        evaluated: the rounds of the rows.
+        made: the rounds that the run has made, by its summary.
+        every: after how many rounds there is a row; None: not known.
+    """
+    if evaluated[-1] != made:
+        return f"its last round is {evaluated[-1]}, but the run has made {made}"
+    missing = sorted(set(range(0, made, every)) - set(evaluated)) if every else []
+    return f"it lacks round {missing[0]}" if missing else ""
+
+
+def chosen(folder: Path, config: Mapping[str, Any]) -> tuple[str, str]:
+    """The names of an unfinished run's dataset and strategy: from where it lies, .../dataset/strategy/hash/seed=0; if
+    it was moved, those of its classes.
+    """
+    above = folder.absolute().parts
+    if len(above) >= 4 and HASH.fullmatch(above[-2]):
+        return above[-4], above[-3]
+
+    def named(*path: str) -> str:
+        node: Any = config
+        for key in (*path, "_target_"):
+            node = node.get(key) if isinstance(node, dict) else None
+        return "?" if node is None else str(node).rpartition(".")[2]
+
+    return named("dataset"), named("strategy", "server")
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -177,15 +232,21 @@ def read_config(path: Path) -> dict[str, Any]:
         InputError: the file cannot be read, or lacks what every configuration has.
     """
     from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
     from yaml import YAMLError
 
     try:
         config = OmegaConf.to_container(OmegaConf.load(path))
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
-    except (YAMLError, UnicodeDecodeError):
-        raise InputError(f"{path}: is not a YAML file") from None
+        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from None
+    except (YAMLError, UnicodeDecodeError, OmegaConfBaseException):
+        raise InputError(f"{path}: is not a YAML file of a configuration") from None
     expected = {"seed": int, "rounds": int, "name": str}
     if not isinstance(config, dict) or not all(type(config.get(key)) is kind for key, kind in expected.items()):
         raise InputError(f"{path}: is not a run's configuration (needs {', '.join(expected)})")
+    if wrong := [key for key in SECTIONS if not isinstance(config.get(key) or {}, dict)]:
+        raise InputError(f"{path}: is not a run's configuration ({wrong[0]} has no keys)")
+    targets = config.get("targets") or []
+    if not isinstance(targets, list) or not all(type(target) in (int, float) for target in targets):
+        raise InputError(f"{path}: is not a run's configuration (targets are no list of numbers)")
     return {str(key): value for key, value in config.items()}

@@ -46,6 +46,11 @@ class Setting:
         """The runs whose final values count."""
         return tuple(run for run in self.runs if run.complete)
 
+    @property
+    def drawn(self) -> tuple[Run, ...]:
+        """The runs of which curves are drawn: a seed that is not complete would cut the curve of the others short."""
+        return self.complete or self.runs
+
 
 def leaves(config: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a configuration that can change a result, seeds apart, under their dotted keys."""
@@ -157,7 +162,10 @@ def _names(settings: Sequence[tuple[Run, Leaves]]) -> list[str]:
         return [name(pair, content, everywhere) for pair, (_, content) in zip(pairs, settings, strict=True)]
 
     short = names(everywhere=True)
-    return short if len(set(short)) == len(short) else names(everywhere=False)
+    if len(set(short)) == len(short):
+        return short
+    long = names(everywhere=False)  # classes of one name from two modules are still alike
+    return [name if long.count(name) == 1 else f"{name} ({long[:n].count(name) + 1})" for n, name in enumerate(long)]
 
 
 def _short(key: str) -> str:

@@ -19,6 +19,7 @@ DIGITS = 13
 """Of the larger of two values that count in their difference; floats have between 15 and 16."""
 
 TOO_FEW = "there are fewer than 2 common seeds with a value in both"
+CENSORED = "some common seed did not reach the target in both"
 
 
 @dataclass(frozen=True)
@@ -27,12 +28,15 @@ class Comparison:
 
     Attributes:
         seeds: common to both and with a value in both.
-        difference: mean over these seeds of the setting's value minus the baseline's; None without a seed.
+        unequal: how many of them differ at all.
+        difference: mean over these seeds of the setting's value minus the baseline's; None without a seed, and of
+            rounds to a target where some common seed did not reach it.
         p: two-sided; None where it cannot be computed.
         reason: why there is no p; empty where there is one.
     """
 
     seeds: tuple[int, ...]
+    unequal: int
     difference: float | None
     p: float | None
     reason: str
@@ -43,20 +47,23 @@ def compare(setting: Setting, baseline: Setting, quantity: Quantity, test: Test)
     ours, theirs = (
         {run.seed: quantity.of(run) for run in one.complete if quantity.known(run)} for one in (setting, baseline)
     )
-    pairs = {
-        seed: (value, other)
-        for seed, value in sorted(ours.items())
-        if value is not None and (other := theirs.get(seed)) is not None
-    }
-    seeds, differences = tuple(pairs), exact_differences(pairs.values())
+    common = {seed: (value, theirs[seed]) for seed, value in sorted(ours.items()) if seed in theirs}
+    pairs = {seed: (one, other) for seed, (one, other) in common.items() if one is not None and other is not None}
+    if quantity.kind == "rounds to" and len(pairs) < len(common):
+        return Comparison(tuple(pairs), 0, None, None, CENSORED)  # the mean of the others would flatter
+    differences = exact_differences(pairs.values())
     mean = math.fsum(differences) / len(differences) if differences else None
+
+    def result(p: float | None, reason: str = "") -> Comparison:
+        return Comparison(tuple(pairs), sum(map(bool, differences)), mean, p, reason)
+
     if len(differences) < 2:
-        return Comparison(seeds, mean, None, TOO_FEW)
+        return result(None, TOO_FEW)
     if not any(differences):
-        return Comparison(seeds, mean, None, "both are equal on every seed")
+        return result(None, "both are equal on every seed")
     if max(differences) == min(differences) and test == "t":
-        return Comparison(seeds, mean, None, "the difference is the same on every seed")
-    return Comparison(seeds, mean, _p(differences, test), "")
+        return result(None, "the difference is the same on every seed")
+    return result(_p(differences, test))
 
 
 def exact_differences(pairs: Iterable[tuple[float, float]]) -> list[float]:
@@ -84,6 +91,6 @@ def _p(differences: list[float], test: Test) -> float:
         return float(stats.wilcoxon(differences).pvalue)
 
 
-def smallest_p(seeds: int) -> float:
-    """The least two-sided p that Wilcoxon's test can give for so many seeds: all differences of one sign."""
-    return float(2.0 ** (1 - seeds))
+def smallest_p(differing: int) -> float:
+    """The least two-sided p that Wilcoxon's test can give where so many seeds differ at all: all in one direction."""
+    return float(2.0 ** (1 - differing))

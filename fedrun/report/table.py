@@ -93,12 +93,16 @@ _TEX = {
 }
 
 
+MINUS = re.compile(r"^-(?=\d)")
+"""A cell's sign, which would be a hyphen in print."""
+
+
 def _tex(text: str) -> str:
     return re.sub("|".join(map(re.escape, _TEX)), lambda found: _TEX[found[0]], text)
 
 
 def _tex_row(cells: Iterable[str]) -> str:
-    return f"    {' & '.join(map(_tex, cells))} \\\\"
+    return f"    {' & '.join(MINUS.sub('$-$', _tex(cell)) for cell in cells)} \\\\"
 
 
 def html(table: Table) -> str:

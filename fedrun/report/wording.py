@@ -65,9 +65,9 @@ def decimal(number: float | None) -> str:
     return f"{number:.4f}" if abs(number) < 10_000 or not math.isfinite(number) else f"{number:.3e}"
 
 
-def rounds(number: int) -> str:
+def counted(number: int, noun: str) -> str:
     """``1 round``, ``30 rounds``."""
-    return f"{number} round" if number == 1 else f"{number} rounds"
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def target(share: float) -> str:

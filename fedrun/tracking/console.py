@@ -100,7 +100,7 @@ class PlainLines(Observer):
 
     def on_start(self, run: RunInfo) -> None:
         self._progress = Progress(run, self._clock)
-        self._print(f"run     {run.title}, {wording.rounds(run.rounds)}")
+        self._print(f"run     {run.title}, {wording.counted(run.rounds, 'round')}")
         self._print(f"folder  {run.folder}")
         if run.recipe is not None:
             self._print(f"recipe  {run.recipe}")

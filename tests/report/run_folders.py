@@ -76,7 +76,7 @@ class Folders:
         for key, value in {"seed": seed, **(changes or {})}.items():
             OmegaConf.update(node, key, value, force_add=True)
         self.written += 1
-        folder = self.top / "runs" / dataset / strategy / str(self.written) / f"seed={seed}"
+        folder = self.top / "runs" / dataset / strategy / f"{self.written:08x}" / f"seed={seed}"
         (folder / ".hydra").mkdir(parents=True)
         OmegaConf.save(node, folder / ".hydra" / "config.yaml")
         (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in content))
@@ -87,6 +87,7 @@ class Folders:
                 "strategy": strategy,
                 "data": data,
                 "seconds": 0.5 * (len(content) - 1),
+                "rounds": content[-1]["round"] if content else 0,
                 "versions": {"fedrun": "0.1.0", "torch": "2.11.0", "commit": "abc123"},
             }
             (folder / "summary.json").write_text(json.dumps(summary))

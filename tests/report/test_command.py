@@ -88,7 +88,7 @@ def test_problems_are_told_and_the_rest_is_reported(runs, folders, capsys):
     out, err = capsys.readouterr()
     assert "0, 1, (2)" in out
     first, second = err.splitlines()
-    assert first.startswith("fedrun-report: ") and first.endswith("unfinished (round 0 of 2); it is in the curves only")
+    assert first.startswith("fedrun-report: ") and first.endswith("unfinished (round 0 of 2); it counts in curves only")
     assert second.startswith(f"fedrun-report: {again}: the same setting and seed as ")
 
 
@@ -100,7 +100,18 @@ REFUSED = [
     (("{runs}", "--curve", "x"), "x: no run has this metric; allowed: test/accuracy, test/loss"),
     (("{runs}", "--curve", "test/loss", "--to", "{empty}/no/c.png"), "{empty}/no/c.png: cannot be written"),
     (("{runs}", "--curve", "test/loss", "--to", "{empty}/c.what"), "{empty}/c.what: "),
-    (("{runs}", "--to", "{empty}"), "{empty}: cannot be written (Is a directory)"),
+    (("{runs}", "--to", "{empty}"), "--to {empty}: is a folder; allowed: a file"),
+    (("{runs}", "--curve", "test/loss", "--to", "{empty}/c"), "--to {empty}/c: allowed for a picture: a file whose "),
+    (("{runs}", "--curve", ""), "--curve: is empty; leave it out, or name one"),
+    (
+        ("{runs}", "--curve", "test/loss", "--target", "0.5"),
+        "--target: allowed: without --curve, or with --curve test/",
+    ),
+    (("{runs}", "--curve", "test/loss", "--format", "latex"), "--format latex: allowed: without --curve"),
+    (("{runs}", "--table", "turbosvm/table2", "--metric", "nope"), "--metric: allowed: without --table"),
+    (("{runs}", "--results", "--baseline", "nope"), "--baseline: allowed: without --results"),
+    (("{runs}", "--baseline", "nope", "--format", "csv"), "--baseline: allowed: without --format csv"),
+    (("{runs}", "--test", "wilcoxon"), "--test: allowed: with --baseline"),
     (("{runs}", "--table", "mine/table1"), "table mine/table1: no such table; allowed: fedavg/table1, "),
     (("{runs}", "--table", "turbosvm/table2"), "table turbosvm/table2: no finished run of it was found; make them "),
     (("{runs}", "--results"), "no finished run of any paper's table; such are made with: "),

@@ -47,9 +47,7 @@ def test_the_tables_of_a_report(two):
         ("turbosvm", "1.0 ± 0.0", "1.0 ± 0.0"),
     )
     # Differences 1, 2, 3 (see test_significance); the two reached 70 % together with seed 2 only, in rounds 1 and 2.
-    assert tables["Difference from fedavg"].rows == (
-        ("turbosvm", "+2.00 (p = 0.0742)", "+0 (p = -)", "-1 (p = -, 1 of 3 seeds)"),
-    )
+    assert tables["Difference from fedavg"].rows == (("turbosvm", "+2.00 (p = 0.0742)", "+0 (p = -)", "-"),)
     assert tables["Costs"].rows[0] == ("fedavg", "20 ± 0", "40 ± 0", "200 ± 0", "1.0 ± 0.0")
     assert tables["Configuration keys that differ"].rows == (("fedavg", "FedAvg"), ("turbosvm", "TurboSVM"))
 
@@ -75,7 +73,7 @@ def test_wilcoxons_limit_is_told(two):
         two, two[0], ["test/accuracy"], comparison.measured(two, ["test/accuracy"], []), "wilcoxon"
     )
     assert table.rows[0][1] == "+2.00 (p = 0.25)"
-    assert table.notes[-1] == "With 3 seeds this test cannot give a p below 0.25."
+    assert table.notes[-1] == "With 3 seeds that differ this test cannot give a p below 0.25."
 
 
 def test_unfinished_runs_alone_leave_an_overview(folders):
@@ -90,6 +88,33 @@ def test_a_setting_without_complete_runs_is_no_row(folders):
     found, _ = settings(find([str(folders.top)]).runs)
     final = comparison.report(found, ["test/accuracy"])[1]
     assert final.rows == (("local.lr=0.2", "50.00"),)
+
+
+def test_a_run_that_ended_early_says_no_more_than_its_rounds(folders):
+    """It reached its target of 70 % in round 1 and ended there; of 90 % it knows that one round was not enough."""
+    folders.write(0, rows(0.1, 0.8))
+    folders.write(0, rows(0.1, 0.2, 0.8), changes={"local.lr": 0.2})
+    found, _ = settings(find([str(folders.top)]).runs)
+    final, _, targets = comparison.report(found, ["test/accuracy"], [0.9])[1:4]
+    assert [row[1:] for row in targets.rows] == [("1.0", ">1"), ("2.0", ">2")]
+    assert final.notes[0].endswith(" The runs ended in rounds 1 to 2.")
+
+
+def test_a_baseline_on_other_data_is_not_compared(folders):
+    for dataset, data in (("digits", "0123"), ("mnist", "4567")):
+        for seed in (0, 1):
+            changes = {"dataset": {"_target_": dataset}}
+            folders.write(seed, rows(0.1, 0.5 + seed / 10), dataset=dataset, data=data, changes=changes)
+    for seed in (0, 1):
+        changes = {"local.lr": 0.2, "dataset": {"_target_": "digits"}}
+        folders.write(seed, rows(0.1, 0.6), changes=changes, data="89ab")
+    found, _ = settings(find([str(folders.top)]).runs)
+    baseline = next(one for one in found if one.dataset == "digits" and one.leaves["local.lr"] == 0.1)
+    every = comparison.measured(found, ["test/accuracy"], [])
+    table = comparison.significance(found, baseline, ["test/accuracy"], every, "t")
+    assert [row[0] for row in table.rows] == ["digits local.lr=0.2"]
+    assert "Not compared, of another dataset: mnist." in table.notes
+    assert "The data of these have another fingerprint than the baseline's: digits local.lr=0.2." in table.notes
 
 
 def test_csv_has_numbers_as_measured(two):

@@ -90,7 +90,7 @@ def test_the_data_of_the_curves(found):
     }
     first, other = data["settings"]
     assert (first["name"], first["seeds"], first["rounds"]) == ("local.kind=-", [0, 1], [0, 1, 2])
-    assert first["metrics"]["test/accuracy"] == {"mean": [0.1, 0.2, 0.5], "std": [0.0, 0.0, 0.1]}
+    assert first["metrics"]["test/accuracy"] == {"at": [0, 1, 2], "mean": [0.1, 0.2, 0.5], "std": [0.0, 0.0, 0.1]}
     # 10 numbers up and 20 down per round, 100 samples, half a second.
     assert first["x"] == {"rounds": [0, 1, 2], "params": [0, 30, 60], "samples": [0, 100, 200], "seconds": [0, 0.5, 1]}
     assert "unseen/accuracy" not in first["metrics"] and "unseen/accuracy" in other["metrics"]
@@ -102,6 +102,29 @@ def test_a_long_run_is_thinned(folders):
     data = setting_data(setting, ["test/accuracy"])
     assert len(data["rounds"]) == POINTS == len(data["metrics"]["test/accuracy"]["mean"]) == len(data["x"]["seconds"])
     assert (data["rounds"][0], data["rounds"][-1]) == (0, 1000)
+
+
+def test_a_metric_of_few_rounds_has_no_gaps_between_them(folders):
+    """Adaptive evaluations record F1 in some rounds only: these are its points, none of which is thinned away."""
+    content = rows(*[0.5] * 1001)
+    for row in content[::50]:
+        row["test/f1"] = 0.4
+    folders.write(0, content)
+    (setting,), _ = settings(find([str(folders.top)]).runs)
+    data = setting_data(setting, ["test/accuracy", "test/f1"])
+    sparse = data["metrics"]["test/f1"]
+    assert [data["rounds"][at] for at in sparse["at"]] == list(range(0, 1001, 50))
+    assert sparse["mean"] == [0.4] * 21
+    assert len(data["metrics"]["test/accuracy"]["mean"]) == POINTS
+
+
+def test_a_seed_that_is_not_complete_does_not_cut_the_curve(folders):
+    for seed in (0, 1):
+        folders.write(seed, rows(0.1, 0.2, 0.6))
+    folders.write(2, rows(0.1), complete=False)
+    (setting,), _ = settings(find([str(folders.top)]).runs)
+    data = setting_data(setting, ["test/accuracy"])
+    assert (data["seeds"], data["rounds"]) == ([0, 1], [0, 1, 2])
 
 
 def test_a_gap_is_null(folders):
@@ -121,16 +144,20 @@ def test_embedded_json_cannot_end_its_element():
         ("ticks(0, 1, 5)", [0, 0.2, 0.4, 0.6, 0.8, 1]),
         ("ticks(3, 17, 3)", [5, 10, 15]),
         ("ticks(2, 2, 5)", [2]),
+        ("ticks(0.1, 0.1 + 1.4e-17, 6)", [0.1]),
+        ("ticks(10, 10.000000000000004, 6)", [10]),  # one step would be lost in rounding, and the loop not end
+        ("logTicks(0.02, 30)", [0.1, 1, 10]),
+        ("logTicks(0.3, 40)", [0.5, 1, 2, 5, 10, 20]),
         (
-            "[0.12345, 71.234, 9999, 24050, 1.2e6, 3e9, -5e12].map(short)",
-            ["0.1235", "71.23", "9999", "24.1k", "1.2M", "3G", "-5T"],
+            "[0.12345, 71.234, 9999, 24050, 999999, 1.2e6, 3e9, -5e12].map(short)",
+            ["0.1235", "71.23", "9999", "24.1k", "1M", "1.2M", "3G", "-5T"],
         ),
         ("scale(0, 10, 100, 200, false)(5)", 150),
         ("scale(1, 100, 0, 100, true)(10)", 50),
         ("pieces([null, 1, 2, null, null, 3, null])", [[1, 2], [3]]),
         (
-            "points({rounds: [0, 2], x: {rounds: [0, 2]}, metrics: {a: {mean: [0.5, null], std: [0.1, null]}}},"
-            "'a', 'rounds', 100)",
+            "points({rounds: [0, 1, 2], x: {rounds: [0, 1, 2]}, metrics: {a: {at: [0, 2], mean: [0.5, null],"
+            "std: [0.1, null]}}}, 'a', 'rounds', 100)",
             [{"x": 0, "mean": 50, "std": 10, "round": 0}, None],
         ),
         ("nearest([{x: 1}, null, {x: 5}], 39, (x) => 10 * x)", {"x": 5}),
@@ -143,7 +170,7 @@ def test_embedded_json_cannot_end_its_element():
     ],
 )
 def test_the_scripts_arithmetic(expression, value):
-    names = "{ticks, short, scale, pieces, points, nearest, draw}"
+    names = "{ticks, logTicks, short, scale, pieces, points, nearest, draw}"
     code = f"const {names} = require({json.dumps(str(FOLDER / 'page.js'))});console.log(JSON.stringify({expression}))"
     ended = subprocess.run([NODE, "-e", code], capture_output=True, text=True, check=True, timeout=30)
     assert json.loads(ended.stdout) == value
@@ -173,6 +200,10 @@ report.hidden = count();
 plot.dispatchEvent(new PointerEvent("pointermove", {clientX: box.right - 5, clientY: box.top + 5}));
 report.values = document.getElementById("values").textContent;
 report.cursor = all("#plot .cursor").length;
+plot.dispatchEvent(new KeyboardEvent("keydown", {key: "ArrowLeft"}));
+report.step = Number(all("#plot .cursor")[0].getAttribute("x1"));
+report.swatches = [...all("#legend line")].map((line) => line.getAttribute("stroke-dasharray"));
+report.label = plot.getAttribute("aria-label");
 const metric = document.getElementById("metric"), against = document.getElementById("against");
 metric.value = "test/loss";
 metric.dispatchEvent(new Event("change"));
@@ -193,4 +224,21 @@ def test_in_a_browser(found, tmp_path):
     assert report["hidden"] == 1
     assert report["values"] == "local.kind=-: 50 ± 10 in round 2"
     assert report["cursor"] == 1
+    assert report["step"] < 848
+    assert report["swatches"] == ["", "7 3"]
+    assert report["label"].startswith("test accuracy (%) against parameters sent, up and down, 1 curves")
     assert report["changed"] == [["seconds of training", "test loss"], "test/loss", "seconds"]
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium found")
+def test_in_a_browser_without_any_metric(folders, tmp_path):
+    """Runs that recorded costs only."""
+    folders.write(0, [{"round": 0, "cost/params_up": 0}, {"round": 1, "cost/params_up": 5}])
+    found, _ = settings(find([str(folders.top)]).runs)
+    text = page("None", report(found, []), found)
+    path = tmp_path / "page.html"
+    told = "<script>document.title = 'whole';</script>"
+    listen = "<script>window.onerror = (text) => { document.body.dataset.error = text; };</script>"
+    path.write_text(text.replace("<body>", f"<body>{listen}").replace("</body>", f"{told}</body>"), encoding="utf-8")
+    seen = browse(path)
+    assert "<title>whole</title>" in seen and "data-error" not in seen

@@ -24,7 +24,7 @@ def test_rounds_beside_the_papers(folders):
     """At scale small, whose data are the paper's."""
     for strategy, curves in {
         "fedavg": ([0.1, 0.5, 0.7], [0.1, 0.2, 0.3, 0.75]),  # rounds 2 and 3
-        "turbosvm": ([0.1, 0.9], [0.1, 0.2]),  # round 1, and never
+        "turbosvm": ([0.1, 0.9], [0.1] + [0.2] * 100),  # round 1, and never
     }.items():
         config = compose([*SMALL, f"strategy={strategy}"]).config
         for seed, accuracies in enumerate(curves):
@@ -152,7 +152,7 @@ def test_speed_ups_and_interpolated_rounds(folders):
 
 def test_a_seed_that_was_given_up_early_says_no_more_than_its_rounds(folders):
     config = compose([*SMALL, "strategy=fedavg"]).config
-    folders.write(0, rows(0.1, 0.2, 0.3), dataset="femnist", config=config, changes={"rounds": 50})
+    folders.write(0, rows(*[0.1] * 51), dataset="femnist", config=config, changes={"rounds": 50})
     folders.write(1, rows(0.1, 0.9), dataset="femnist", config=config)
     (table,) = paper_tables("turbosvm/table2", None, found(folders))
     assert by_strategy(table)["fedavg"] == ("144.4 ± 4.6", ">50", "-")
@@ -284,9 +284,18 @@ def test_seeds_of_different_lengths_are_each_read_in_their_own_round(folders):
 def test_of_two_seeds_given_up_the_earlier_one_limits_what_is_known(folders):
     config = compose([*SMALL, "strategy=fedavg"]).config
     for seed, cap in enumerate((50, 80)):
-        folders.write(seed, rows(0.1, 0.2), dataset="femnist", config=config, changes={"rounds": cap})
+        folders.write(seed, rows(*[0.1] * (cap + 1)), dataset="femnist", config=config, changes={"rounds": cap})
     (table,) = paper_tables("turbosvm/table2", None, found(folders))
     assert by_strategy(table)["fedavg"][1] == ">50"
+
+
+def test_seeds_on_other_data_are_left_out_of_a_cell(folders):
+    config = compose([*SMOKE, "strategy=fedavg"]).config
+    for seed, data in enumerate(("0123", "0123", "4567")):
+        folders.write(seed, rows(0.1, 0.8), config=config, data=data)
+    matched = match({0: leaves(config)}, found(folders))
+    assert [run.seed for run in matched.runs[0]] == [0, 1]
+    assert [run.seed for run in matched.left_out["are on other data than others of their cell"]] == [2]
 
 
 def test_speed_ups_are_of_means_of_rounds_that_are_rounded_up(folders):

@@ -45,7 +45,7 @@ def test_experiments_that_are_no_table(folders):
     for strategy, finals in {"fedavg": (0.6, 0.8), "turbosvm": (0.5, 0.5)}.items():
         config = CONFIG | {"name": "turbosvm/shakespeare/small", "strategy": strategy}
         for seed, final in enumerate(finals):
-            folders.write(seed, rows(0.1, final), strategy=strategy, config=config)
+            folders.write(seed, rows(0.1, final, final), strategy=strategy, config=config)
     folders.write(0, rows(0.1, 0.9))  # by itself: of no experiment
     end, needed = tables(folders)
     assert end.title == "experiment=turbosvm/shakespeare scale=small: after the last round"

@@ -1,4 +1,9 @@
-from fedrun.report.runs import find
+import json
+
+import pytest
+from omegaconf import OmegaConf
+
+from fedrun.report.runs import find, lacking
 
 from .run_folders import rows
 
@@ -11,7 +16,7 @@ def test_complete_and_unfinished_runs_are_found(folders):
         (whole, 0, True, "mnist", "turbosvm"),
         (partial, 1, False, "mnist", "turbosvm"),
     ]
-    assert found.problems == (f"{partial}: unfinished (round 1 of 2); it is in the curves only",)
+    assert found.problems == (f"{partial}: unfinished (round 1 of 2); it counts in curves only",)
     assert found.runs[0].cap == 2
     assert found.runs[1].rows[1]["test/accuracy"] == 0.5
 
@@ -54,7 +59,7 @@ def test_whatever_is_missing_or_damaged_is_said_in_one_line(folders, tmp_path):
         f"{empty}: holds no run (no metrics.jsonl and no summary.json)",
         f"{tmp_path / 'absent'}: no such folder",
         f"{runs['no config']}/.hydra/config.yaml: cannot be read (No such file or directory){left_out}",
-        f"{runs['bad config']}/.hydra/config.yaml: is not a YAML file{left_out}",
+        f"{runs['bad config']}/.hydra/config.yaml: is not a YAML file of a configuration{left_out}",
         f"{runs['other config']}/.hydra/config.yaml: is not a run's configuration (needs seed, rounds, name){left_out}",
         f"{runs['no metrics']}/metrics.jsonl: cannot be read (No such file or directory); expected a run's "
         f"metrics.jsonl{left_out}",
@@ -63,3 +68,63 @@ def test_whatever_is_missing_or_damaged_is_said_in_one_line(folders, tmp_path):
         f"{runs['bad summary']}: summary.json is damaged; the run counts as unfinished",
         f"{runs['other summary']}: summary.json is damaged; the run counts as unfinished",
     ]
+
+
+@pytest.mark.parametrize(
+    ("evaluated", "made", "every", "flaw"),
+    [
+        ([0, 1, 2], 2, 1, ""),
+        ([0, 2, 4, 5], 5, 2, ""),
+        ([0, 1], 2, 1, "its last round is 1, but the run has made 2"),
+        ([0, 2, 5], 5, 2, "it lacks round 4"),
+        ([0, 5], 5, None, ""),
+    ],
+)
+def test_rows_that_a_complete_run_lacks(evaluated, made, every, flaw):
+    assert lacking(evaluated, made, every) == flaw
+
+
+def test_metrics_that_were_cut_do_not_pass_for_a_result(folders):
+    """The summary is whole, but the last rows are gone: the mean over seeds would be of another round."""
+    cut = folders.write(0, rows(0.1, 0.2, 0.9))
+    lines = (cut / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (cut / "metrics.jsonl").write_text("".join(lines[:2]) + lines[2][:20])
+    found = find([str(folders.top)])
+    assert not found.runs[0].complete
+    assert found.problems == (
+        f"{cut}: metrics.jsonl is damaged: its last round is 1, but the run has made 2; the run counts as unfinished",
+    )
+
+
+@pytest.mark.parametrize(
+    ("config", "problem"),
+    [
+        ({"evaluation": None}, ""),
+        ({"targets": ["abc"]}, "is not a run's configuration (targets are no list of numbers)"),
+        ({"evaluation": 3}, "is not a run's configuration (evaluation has no keys)"),
+        ({"broken": "${"}, "is not a YAML file of a configuration"),
+    ],
+)
+def test_a_configuration_of_any_content_is_read_or_refused(folders, config, problem):
+    folder = folders.write(0, rows(0.1, 0.2, 0.3))
+    path = folder / ".hydra" / "config.yaml"
+    whole = OmegaConf.to_container(OmegaConf.load(path))
+    path.write_text(json.dumps({**whole, **config}))
+    found = find([str(folders.top)])
+    assert found.problems == ((f"{path}: {problem}; the run is left out",) if problem else ())
+
+
+@pytest.mark.parametrize("changes", [{"seconds": "abc"}, {"rounds": None}, {"versions": 3}])
+def test_a_summary_of_other_types_is_damaged(folders, changes):
+    folder = folders.write(0, rows(0.1, 0.2, 0.3))
+    summary = json.loads((folder / "summary.json").read_text())
+    (folder / "summary.json").write_text(json.dumps({**summary, **changes}))
+    found = find([str(folders.top)])
+    assert found.problems == (f"{folder}: summary.json is damaged; the run counts as unfinished",)
+
+
+def test_an_unfinished_run_that_was_moved_is_named_by_its_classes(folders, tmp_path):
+    folder = folders.write(0, rows(0.1), complete=False, strategy="turbosvm")
+    moved = folder.rename(tmp_path / "run")
+    (run,) = find([str(moved)]).runs
+    assert (run.dataset, run.strategy) == ("?", "FedAvg")

@@ -5,7 +5,7 @@ import pytest
 from fedrun.report.quantities import Quantity
 from fedrun.report.runs import find
 from fedrun.report.settings import settings
-from fedrun.report.significance import TOO_FEW, compare, exact_differences, smallest_p
+from fedrun.report.significance import CENSORED, TOO_FEW, compare, exact_differences, smallest_p
 
 from .run_folders import rows
 
@@ -63,9 +63,20 @@ def test_large_values_keep_their_digits():
     assert exact_differences([(123456789012.0, 123456789011.0), (0.0, 0.0), (1e-9, 0.0)]) == [1.0, 0.0, 1e-9]
 
 
-def test_rounds_are_compared_where_both_reached_the_target(folders):
-    result = compare(*pair(folders, {0: 80, 1: 60}, {0: 90, 1: 95}), Quantity("rounds to", "0.7"), "t")
-    assert (result.seeds, result.difference, result.reason) == ((0,), 0.0, TOO_FEW)
+def test_rounds_are_compared_where_all_common_seeds_reached_the_target(folders):
+    """One seed alone would say that both are equally fast, though the other never got there."""
+    ours, theirs = pair(folders, {0: 80, 1: 60}, {0: 90, 1: 95})
+    result = compare(ours, theirs, Quantity("rounds to", "0.7"), "t")
+    assert (result.seeds, result.difference, result.p, result.reason) == ((0,), None, None, CENSORED)
+    assert compare(ours, theirs, Quantity("rounds to", "0.6"), "t").difference == 0
+
+
+def test_wilcoxons_least_p_is_of_the_seeds_that_differ(folders):
+    """Differences 0, 1, 2, 3, 4: the zero is dropped, and all of 4 signs are one of 2^4 patterns, two-sided 1/8."""
+    ours, theirs = pair(folders, {seed: 50 + seed for seed in range(5)}, dict.fromkeys(range(5), 50))
+    result = compare(ours, theirs, ACCURACY, "wilcoxon")
+    assert (len(result.seeds), result.unequal) == (5, 4)
+    assert result.p == pytest.approx(1 / 8) == smallest_p(result.unequal)
 
 
 def test_adaptive_runs_tell_nothing_of_targets_they_did_not_look_for(folders):

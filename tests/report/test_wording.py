@@ -101,7 +101,7 @@ def test_known_metrics_in_order():
     ]
 
 
-def test_rounds():
-    assert wording.rounds(1) == "1 round"
-    assert wording.rounds(0) == "0 rounds"
-    assert wording.rounds(30) == "30 rounds"
+def test_counted():
+    assert wording.counted(1, "round") == "1 round"
+    assert wording.counted(0, "round") == "0 rounds"
+    assert wording.counted(30, "round") == "30 rounds"

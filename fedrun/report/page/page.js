@@ -3,11 +3,11 @@
 
 const WIDTH = 860, HEIGHT = 420, LEFT = 64, RIGHT = 12, TOP = 14, BOTTOM = 46;
 const COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#888888"];
-const DASHES = ["", "7 3", "2 3", "9 3 2 3"];  // tell settings apart where the colours come round again
+const DASHES = ["", "7 3", "2 3", "9 3 2 3"];  // tell neighbours apart without colours; 28 settings until both come round
 
 /** Round numbers that divide [low, high] into about `count` parts. */
 function ticks(low, high, count) {
-  if (!(high > low)) return [low];
+  if (!(high - low > 1e-9 * Math.max(Math.abs(high), Math.abs(low)))) return [low];  // all one value, but for rounding
   const rough = (high - low) / count, power = 10 ** Math.floor(Math.log10(rough));
   const step = power * [1, 2, 5, 10].find((factor) => factor * power >= rough);
   const found = [];
@@ -17,20 +17,20 @@ function ticks(low, high, count) {
 
 /** A number as a reader wants it: 1.2M, 0.034, 71.3. */
 function short(number) {
-  const size = Math.abs(number);
+  const rounded = Number(number.toPrecision(Math.abs(number) < 1e4 ? 4 : 3)), size = Math.abs(rounded);
   for (const [unit, letter] of [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e4, "k"]]) {
     const scaled = unit === 1e4 ? 1e3 : unit;
-    if (size >= unit) return Number((number / scaled).toPrecision(3)) + letter;
+    if (size >= unit) return Number((rounded / scaled).toPrecision(3)) + letter;
   }
-  return String(Number(number.toPrecision(4)));
+  return String(rounded);
 }
 
 /** The points of one curve: [{x, mean, std, round}], gaps left out as null. */
 function points(setting, metric, against, factor) {
   const values = setting.metrics[metric];
   if (!values) return [];
-  return setting.rounds.map((round, n) => {
-    const x = setting.x[against][n], mean = values.mean[n];
+  return values.at.map((place, n) => {
+    const x = setting.x[against][place], mean = values.mean[n], round = setting.rounds[place];
     return x === null || mean === null ? null : {x, mean: factor * mean, std: factor * values.std[n], round};
   });
 }
@@ -43,6 +43,16 @@ function pieces(curve) {
     else if (found[found.length - 1].length) found.push([]);
   }
   return found.filter((piece) => piece.length);
+}
+
+/** Where a logarithmic axis is marked: at powers of ten, and at 2 and 5 times those where there are few. */
+function logTicks(low, high) {
+  const found = [];
+  const digits = high / low > 1e3 ? [1] : [1, 2, 5];
+  for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power++) {
+    found.push(...digits.map((digit) => Number((digit * 10 ** power).toPrecision(12))));
+  }
+  return found.filter((tick) => tick >= low && tick <= high);
 }
 
 /** A map from values to pixels. */
@@ -72,7 +82,7 @@ function draw(curves, xLabel, yLabel, targets, isLoss) {
   const at = (px, py) => `${px.toFixed(1)},${py.toFixed(1)}`;
   const parts = [];
   const levels = logarithmic
-    ? ticks(Math.log10(bottom), Math.log10(top), 5).map((power) => 10 ** power)
+    ? logTicks(bottom, top)
     : ticks(bottom, top, 6);
   for (const level of levels) {
     parts.push(`<line class="grid" x1="${LEFT}" x2="${WIDTH - RIGHT}" y1="${y(level)}" y2="${y(level)}"/>`);
@@ -113,6 +123,11 @@ function nearest(curve, pixel, x) {
   return known.reduce((best, point) => Math.abs(x(point.x) - pixel) < Math.abs(x(best.x) - pixel) ? point : best, known[0]);
 }
 
+/** How the n-th setting is drawn. */
+function look(n) {
+  return {colour: COLOURS[n % COLOURS.length], dash: DASHES[n % DASHES.length]};
+}
+
 /** The page: selectors, legend and cursor. What is chosen stands in the address, so that it can be linked to. */
 function start(data) {
   const find = (id) => document.getElementById(id);
@@ -124,23 +139,27 @@ function start(data) {
   offer(metric, data.metrics.map(({key, name}) => [key, name]));
   offer(against, Object.entries(data.axes));
   data.settings.forEach((setting, n) => {
-    const label = document.createElement("label"), box = document.createElement("input"), swatch = document.createElement("i");
+    const label = document.createElement("label"), box = document.createElement("input");
+    const swatch = document.createElementNS("http://www.w3.org/2000/svg", "svg");
     box.type = "checkbox";
     box.checked = true;
     box.addEventListener("change", () => { box.checked ? hidden.delete(n) : hidden.add(n); show(); });
-    swatch.style.background = COLOURS[n % COLOURS.length];
+    const {colour, dash} = look(n);
+    swatch.setAttribute("viewBox", "0 0 28 8");
+    swatch.setAttribute("aria-hidden", "true");
+    swatch.innerHTML = `<line class="line" x1="0" x2="28" y1="4" y2="4" stroke="${colour}" stroke-dasharray="${dash}"/>`;
     label.append(box, swatch, setting.name);
     legend.append(label);
   });
 
   function show() {
+    if (!data.metrics.length) return;
     const {key, name, share, loss, targets} = data.metrics.find((entry) => entry.key === metric.value);
     const factor = share ? 100 : 1;
     const curves = data.settings
       .map((setting, n) => ({
         name: setting.name,
-        colour: COLOURS[n % COLOURS.length],
-        dash: DASHES[Math.floor(n / COLOURS.length) % DASHES.length],
+        ...look(n),
         curve: points(setting, key, against.value, factor),
         n,
       }))
@@ -149,13 +168,26 @@ function start(data) {
     const {svg, x} = draw(curves, data.axes[against.value], label, targets.map((target) => factor * target), loss);
     plot.innerHTML = svg;
     drawn = {curves, x};
+    plot.setAttribute("aria-label", `${label} against ${data.axes[against.value]}, ${curves.length} curves; arrow keys read values`);
     values.textContent = "";
   }
 
-  function cursor(event) {
-    if (drawn.x === null) return;
+  function point(event) {
     const box = plot.getBoundingClientRect();
-    const pixel = (event.clientX - box.left) * WIDTH / box.width;
+    cursor((event.clientX - box.left) * WIDTH / box.width);
+  }
+
+  function step(event) {
+    const way = {ArrowLeft: -1, ArrowRight: 1}[event.key];
+    if (!way) return;
+    event.preventDefault();
+    const before = Number(plot.querySelector(".cursor")?.getAttribute("x1") ?? (way > 0 ? LEFT : WIDTH - RIGHT));
+    cursor(Math.min(Math.max(before + 8 * way, LEFT), WIDTH - RIGHT));
+  }
+
+  /** A line at a pixel of the x axis, and all curves' values there. */
+  function cursor(pixel) {
+    if (drawn.x === null) return;
     plot.querySelector(".cursor")?.remove();
     const line = document.createElementNS("http://www.w3.org/2000/svg", "line");
     for (const [key, value] of Object.entries({class: "cursor", x1: pixel, x2: pixel, y1: TOP, y2: HEIGHT - BOTTOM})) line.setAttribute(key, value);
@@ -176,9 +208,10 @@ function start(data) {
     if ([...select.options].some((option) => option.value === wanted.get(name))) select.value = wanted.get(name);
     select.addEventListener("change", remember);
   }
-  plot.addEventListener("pointermove", cursor);
+  plot.addEventListener("pointermove", point);
+  plot.addEventListener("keydown", step);
   show();
 }
 
 if (typeof document !== "undefined") start(JSON.parse(document.getElementById("data").textContent));
-if (typeof module !== "undefined") module.exports = {ticks, short, points, pieces, scale, draw, nearest};
+if (typeof module !== "undefined") module.exports = {ticks, logTicks, short, points, pieces, scale, draw, nearest};
