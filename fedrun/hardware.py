@@ -9,6 +9,7 @@ import torch
 from annotated_types import Ge, Le
 from pydantic.dataclasses import dataclass
 
+from fedrun.allocator import keep_freed_memory
 from fedrun.errors import InputError
 from fedrun.ranks import ALONE, Ranks
 from fedrun.recipe import STRICT
@@ -65,6 +66,8 @@ class Hardware:
             raise InputError(f"hardware.device={self.device}: PyTorch sees {found} CUDA devices here; try hardware=cpu")
         if device.type == "cuda" and ranks.count > 1:
             device = self._own_gpu(device, ranks)
+        if device.type == "cpu":
+            keep_freed_memory()
         torch.set_num_threads(self.threads or max(1, cores() // (parallel_jobs * ranks.local_count)))
         if device.type == "cuda" and self.deterministic:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")

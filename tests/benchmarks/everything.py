@@ -25,6 +25,7 @@ BENCHMARKS = {
     "evaluation_cost": ["evaluation_cost.py"],
     "appeal_cost": ["appeal_cost.py"],
     "round_memory": ["round_memory.py"],
+    "large_activations": ["large_activations.py"],
     "million_clients": ["million_clients.py"],
     "turbosvm_server": ["turbosvm_server.py"],
     "turbosvm_growth": ["turbosvm_growth.py"],

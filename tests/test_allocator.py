@@ -1,0 +1,34 @@
+"""Blocks that are freed are used again: counted by the pages that the kernel has to lay out anew."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+
+import pytest
+
+FAULTS = """
+import resource, sys, torch
+from fedrun.allocator import keep_freed_memory
+if sys.argv[1] == "kept":
+    assert keep_freed_memory()
+def use():
+    torch.ones(2**24)  # 64 MiB: 16 384 pages of 4 KiB
+for _ in range(10):
+    use()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(20):
+    use()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no such settings")
+def test_large_blocks_are_used_again():
+    def faults(how: str) -> int:
+        ended = subprocess.run([sys.executable, "-c", FAULTS, how], capture_output=True, text=True, check=True)
+        return int(ended.stdout)
+
+    assert faults("given back") >= 20 * 16384
+    assert faults("kept") <= 5 * 16384  # a block that does not fit into what is free is laid out elsewhere
