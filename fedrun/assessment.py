@@ -103,11 +103,23 @@ class Assessment:
         train: Shares,
         test: Shares | None,
         local: LocalTraining,
+        *,
         round: int = -1,
         of_train: bool = True,
         pace: Pace = (),
     ) -> OwnResults:
-        """Results of models that every client has trained by itself from a common one."""
+        """Results of models that every client has trained by itself from a common one.
+
+        Args:
+            purpose: with the round it tells what the order of the samples is drawn from.
+            model: the common one, ``[P]``.
+            train: each client's training samples.
+            test: and its test samples, if there are some.
+            local: how it trains.
+            round: -1: before the first.
+            of_train: whether to measure on the training samples, too.
+            pace: what is known of the executors' speed.
+        """
         experiment = self.experiment
         seed = address(experiment.seed, f"alone/{purpose}", round)
         work = Workplace(self.network, self.samples, clients=train, client=SGD(), local=local, seed=seed)
@@ -258,9 +270,16 @@ class Assessment:
             given, local = experiment.evaluation.tuning_lr, experiment.local
             rate = local.rate(state.round) if given is None else given
             brief = replace(local, lr=rate, lr_decay=1.0, epochs=None, steps=steps)
-            of_train = self._convention == "train"
-            start, round, pace = state.server.model, state.round, state.pace
-            found["tuned_"] = self._alone(population, start, train, test, brief, round, of_train, pace)
+            found["tuned_"] = self._alone(
+                population,
+                state.server.model,
+                train,
+                test,
+                brief,
+                round=state.round,
+                of_train=self._convention == "train",
+                pace=state.pace,
+            )
         return found
 
     @property
