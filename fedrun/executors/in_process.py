@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 
@@ -43,7 +44,7 @@ class InProcess(Executor):
             network, half, local, work.samples, work.clients[client], rate, constants, order, momentum, augment
         )
         model = self.tampered(network.vector, task, client)
-        uploads, kept = self.finished(model, received, own, constants, info)
+        uploads, kept = self.finished(model, received, own, constants, replace(info, start=start))
         if momentum is not None:
             kept = {**kept, MOMENTUM: momentum}
         return Visit(position, start, network.vector, uploads, kept, trained)

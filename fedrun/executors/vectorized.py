@@ -7,6 +7,7 @@ little, a cohort is cut into groups of clients that make similar numbers of step
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -95,7 +96,7 @@ class Vectorized(Executor):
         objective = Objectives(work, constants, *self._batches(clients, task.round, steps), forward)
         self._descend(weights, momentum, objective, constants, work.local.rate(task.round))
         sent = torch.stack([self.tampered(model[k], task, client) for k, client in enumerate(clients)])
-        uploads, kept = self.finished(sent, received, own, constants, info)
+        uploads, kept = self.finished(sent, received, own, constants, replace(info, start=start))
         if momentum is not None and half.keeps_momentum:
             kept = {**kept, MOMENTUM: momentum}
         for k, position in enumerate(positions):

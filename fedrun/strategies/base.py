@@ -69,6 +69,8 @@ class ClientInfo:
             for halves that ask (:attr:`ClientHalf.knows_threshold`).
         mixture: what each of several models counts for the client, float32 ``[..., M]``; None where there is one model.
         head: which entries of a model's vector are the head's; None where the model is not a network.
+        start: where local training started, ``[..., P]``: the broadcast model, moved as :meth:`ClientHalf.start` and an
+            idle displacement have it (FedUmf); None before :meth:`ClientHalf.finish`.
     """
 
     trainable: int
@@ -85,6 +87,7 @@ class ClientInfo:
     threshold: torch.Tensor | None = None
     mixture: torch.Tensor | None = None
     head: slice | None = None
+    start: torch.Tensor | None = None
 
     def of(self, positions: int | list[int]) -> ClientInfo:
         """One client of a stacked cohort, or several."""

@@ -87,7 +87,9 @@ class FedDynServer(ServerHalf):
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         # h_k gains y_k − w if k took part;  w ← mean_S y_k + mean_N h_k; buffers are averaged
         trainable = round.layout.trainable
-        moved, share = update.mean[MODEL][:trainable] - state.model[:trainable], len(update.clients) / round.clients
+        share = len(update.clients) / round.clients
+        told = update.mean.get(DRIFT)  # where moves are not counted from the broadcast model
+        moved = update.mean[MODEL][:trainable] - state.model[:trainable] if told is None else told
         drift = state.slots[DRIFT].add(moved, alpha=share)
         del moved  # before there is another vector
         model = update.mean[MODEL]

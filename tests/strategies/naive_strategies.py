@@ -202,6 +202,10 @@ class NaiveFedDC(NaiveFedDyn):
 
         return added
 
+    def origin(self, client: int) -> Tensors:
+        """From where a client's move is counted: the broadcast model."""
+        return parameters(self.network)
+
     def round(self, index: int, cohort: list[int]) -> None:
         w, local = parameters(self.network), self.clients
         mean_size = sum(len(labels) for _, labels in self.data) / len(self.data)
@@ -210,7 +214,8 @@ class NaiveFedDC(NaiveFedDyn):
         for client in cohort:
             omega, h, g = self.omega(client), self.drifts[client], self.gradients[client]
             networks.append(self.train(client, index, penalty=self.penalty(client))[0])
-            moved = {name: y - w[name] for name, y in parameters(networks[-1]).items()}
+            origin = self.origin(client)
+            moved = {name: y - origin[name] for name, y in parameters(networks[-1]).items()}
             state = {name: g[name] - self.gradient[name] / omega - moved[name] / (mean_steps * local.lr) for name in w}
             changes.append({name: (state[name] - g[name]) * omega for name in w})
             self.gradients[client] = state

@@ -17,6 +17,8 @@ from fedrun.executors.base import Task
 from fedrun.experiment import Strategy
 from fedrun.selection import select
 from fedrun.simulation import Simulation
+from fedrun.strategies.feddc import FedDCClient
+from fedrun.strategies.feddc_from_start import FedDCFromStart
 
 from ..conftest import first_executor
 from ..executors.test_executors import poisoned_experiment
@@ -38,8 +40,9 @@ from .test_fedconcat import after
 from .test_feddc import feddc
 
 
-def fedumf(alpha: float, drift: float | None = None) -> Strategy:
-    client = SGD if drift is None else option("strategy/client", "feddc", alpha=drift)
+def fedumf(alpha: float, drift: float | None = None, origin: str = "broadcast") -> Strategy:
+    kind = FedDCFromStart if origin == "start" else FedDCClient
+    client = SGD if drift is None else kind(alpha=drift)
     return Strategy(client=client, server=option("strategy/server", "fedumf", alpha=alpha))
 
 
@@ -97,14 +100,16 @@ LOCAL = {
     ("network", "executor"), [("mlp", "in_process"), ("mlp", "vectorized"), ("batch_norm", "in_process")]
 )
 @pytest.mark.parametrize("local", LOCAL.values(), ids=LOCAL)
-@pytest.mark.parametrize("drift", [None, 0.3], ids=["sgd", "feddc"])
-def test_networks(make_experiment, network, local, drift, executor):
+@pytest.mark.parametrize(
+    ("drift", "origin"), [(None, "broadcast"), (0.3, "broadcast"), (0.3, "start")], ids=["sgd", "feddc", "from start"]
+)
+def test_networks(make_experiment, network, local, drift, origin, executor):
     """Computing only those who will be selected equals training everybody."""
     build = NETWORKS[network]
     experiment = make_experiment(
         network=build,
         local=local,
-        strategy=fedumf(0.8, drift),
+        strategy=fedumf(0.8, drift, origin),
         clients_per_round=3,
         rounds=5,
         seed=2,
@@ -112,9 +117,10 @@ def test_networks(make_experiment, network, local, drift, executor):
     )
     simulation = Simulation(experiment)
     arguments = (network_of(simulation, build), data_of(simulation), NaiveClients(**local), 2)
-    naive = (
-        NaiveFedUmf(*arguments, fusion=0.8) if drift is None else NaiveFedUmfFedDC(*arguments, fusion=0.8, alpha=drift)
-    )
+    if drift is None:
+        naive = NaiveFedUmf(*arguments, fusion=0.8)
+    else:
+        naive = NaiveFedUmfFedDC(*arguments, fusion=0.8, alpha=drift, from_start=origin == "start")
     assert_equal_after(simulation, naive, rounds=5, cohort=3)
     assert naive.fused >= 4
     cohorts = [set(select(2, t, 6, 3).tolist()) for t in range(5)]
@@ -137,11 +143,15 @@ def test_without_fusion_the_idle_do_nothing(make_experiment):
     assert state.totals.params_down == 3 * simulation.network.layout.size
 
 
+@pytest.mark.parametrize("origin", ["broadcast", "start"])
 @pytest.mark.parametrize(("alpha", "cohort"), [(0.0, COHORT), (0.7, 6)])
-def test_without_idle_displacements_it_is_feddc(make_experiment, alpha, cohort):
+def test_without_idle_displacements_it_is_feddc(make_experiment, alpha, cohort, origin):
     plain = make_experiment(network=batch_norm, strategy=feddc(0.3), clients_per_round=cohort)
-    fused = replace(plain, strategy=fedumf(alpha, 0.3))
-    assert torch.equal(final_model(fused, 4), final_model(plain, 4))
+    fused = replace(plain, strategy=fedumf(alpha, 0.3, origin))
+    if origin == "broadcast":
+        assert torch.equal(final_model(fused, 4), final_model(plain, 4))
+    else:  # the mean of differences is the difference of means but for rounding
+        torch.testing.assert_close(final_model(fused, 4), final_model(plain, 4), rtol=1e-5, atol=1e-6)
 
 
 def test_everybody_computes_and_listens_and_the_cohort_sends(make_experiment):

@@ -1,0 +1,32 @@
+"""FedDC's clients in FedUmf, with the drift counted from where they start."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from pydantic.dataclasses import dataclass
+
+from fedrun.recipe import STRICT
+from fedrun.strategies.base import MODEL, ClientInfo, Vectors
+from fedrun.strategies.feddc import GRADIENT, FedDCClient
+from fedrun.strategies.feddyn import DRIFT
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class FedDCFromStart(FedDCClient):
+    """Drift and gradient state move by y_k - start_k instead of y_k - w.
+
+    They differ for clients that FedUmf lets start ahead of the broadcast model w: y_k - w also has what they moved
+    while they were idle, as if this round's K steps had made all of it. The server cannot tell where a client started,
+    so that the move is sent, too. FedUmf's paper does not say which it is.
+    """
+
+    sends: ClassVar[frozenset[str]] = frozenset({MODEL, GRADIENT, DRIFT})
+
+    def finish(
+        self, model: torch.Tensor, received: Vectors, memory: Vectors, constants: Vectors, client: ClientInfo
+    ) -> tuple[Vectors, Vectors]:
+        assert client.start is not None
+        uploads, kept = super().finish(model, {**received, MODEL: client.start}, memory, constants, client)
+        return {**uploads, DRIFT: kept[DRIFT] - memory[DRIFT]}, kept
