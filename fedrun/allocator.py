@@ -16,8 +16,8 @@ def keep_freed_memory() -> bool:
     """Let this process reuse the large blocks that it frees, instead of giving them back and asking for them anew.
 
     By itself glibc maps every block above 32 MiB, such as the activations of 64 photographs in a convolution, and
-    unmaps it a moment later; then the kernel has to lay out and zero every page of it, batch after batch. What is kept
-    this way is at most what the process once needed at a time.
+    unmaps it a moment later; then the kernel has to lay out and zero every page of it, batch after batch. A run's
+    memory does not fall after its peak, which is somewhat higher, since large blocks leave gaps between them.
 
     Returns:
         Whether it was possible: only glibc (Linux) has this.

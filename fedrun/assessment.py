@@ -164,7 +164,7 @@ class Assessment:
     def _pooled_metrics(self, state: State) -> Metrics:
         classes = self.federation.dataset.spec.classes
         joined_later = self.experiment.strategy.afterwards().last_rounds(self.experiment.rounds) > 0
-        if joined_later or not self._personal:  # one model in the end, to be compared with on the same samples
+        if joined_later or not self._personal:  # those of a further stage are tested together, as its one model will be
             return pooled_metrics(self.results(state, self.federation.test.samples), classes)
         if self.federation.own_test is not None:
             return pooled_metrics(self._personal_results(state, self.federation.own_test), classes)
