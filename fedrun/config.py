@@ -33,6 +33,9 @@ IRRELEVANT = frozenset(
 LARGEST = 1e30
 """The largest number in a configuration: float32 ends at 3.4e38, and PyTorch refuses a factor beyond it."""
 
+LARGEST_INTEGER = 10**12
+"""The largest integer in a configuration, but for seeds: PyTorch counts in 64 bits, and products must fit in."""
+
 CACHING = frozenset({"cache_dir", "download"})
 """Keys, at any level, that say how data get here, not which."""
 
@@ -261,6 +264,8 @@ def build(node: Any, path: str) -> Any:
     """
     if isinstance(node, float) and isfinite(node) and abs(node) > LARGEST:
         raise InputError(f"{path}={shown(node)}: allowed: numbers up to {LARGEST:g}, as float32 ends at 3.4e38")
+    if isinstance(node, int) and abs(node) > LARGEST_INTEGER and not path.endswith("seed"):
+        raise InputError(f"{path}={node}: allowed: whole numbers up to {LARGEST_INTEGER:,}".replace(",", " "))
     if isinstance(node, list):
         return tuple(build(item, f"{path}[{index}]") for index, item in enumerate(node))
     if not isinstance(node, Mapping):

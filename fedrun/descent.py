@@ -36,7 +36,10 @@ class Descent:
             for parent in network.modules()
             if type(parent) is torch.nn.Sequential
             for layer in parent.children()
-            if type(layer) is torch.nn.Linear and layer.weight.numel() >= LARGE and layer.weight.requires_grad
+            if type(layer) is torch.nn.Linear
+            and isinstance(layer.weight, torch.nn.Parameter)  # not made of others before each pass, as in pruned layers
+            and layer.weight.requires_grad
+            and layer.weight.numel() >= LARGE
         ]
         self._parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
         self._edges = [torch.autograd.graph.get_gradient_edge(parameter) for parameter in self._parameters]

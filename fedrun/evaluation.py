@@ -102,10 +102,11 @@ def ensemble(
         logits = torch.zeros(len(encoded), network.layout.classes, device=samples.device)
         for model in models:
             network.load(model)
-            logits += module(encoded).float()
+            with computing(precision, samples.device):
+                logits += module(encoded).float()
         return logits
 
-    with torch.no_grad(), computing(precision, samples.device):
+    with torch.no_grad():
         return _results(summed, samples, indices, batch_size)
 
 

@@ -166,25 +166,26 @@ class FlatNetwork:
             view.copy_(tensor.detach())
             tensor.data = view
         self._parameters = [parameters[slot.name] for slot in self.layout.slots if slot.stop <= self.layout.trainable]
+        self._counters = [buffer for buffer in buffers.values() if not buffer.is_floating_point()]
+        self._initial_counters = [counter.clone() for counter in self._counters]
 
     @cached_property
     def gradient(self) -> torch.Tensor:
-        """Float32 ``[T]``, where :meth:`backward` leaves the gradient; the parameters' ``.grad`` are views into it.
+        """Float32 ``[T]``, where :meth:`backward` leaves the gradient.
 
         There is none until it is asked for: plain SGD does without.
         """
-        gradient = torch.zeros(self.layout.trainable, device=self.vector.device)
-        for parameter, view in zip(self._parameters, self.layout.views(gradient).values(), strict=True):
-            parameter.grad = view
-        return gradient
+        return torch.zeros(self.layout.trainable, device=self.vector.device)
 
     @cached_property
     def _gradients(self) -> list[torch.Tensor]:
         return list(self.layout.views(self.gradient).values())
 
     def load(self, vector: torch.Tensor) -> None:
-        """Make the network the model θ ``[P]``."""
+        """Make the network the model θ ``[P]``; buffers that are no floats, and so not in θ, begin anew."""
         self.vector.copy_(vector)
+        for counter, initial in zip(self._counters, self._initial_counters, strict=True):
+            counter.copy_(initial)
 
     def backward(self, loss: torch.Tensor) -> torch.Tensor:
         """The gradient ``[T]`` of a scalar loss, overwritten by the next call.

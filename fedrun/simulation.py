@@ -14,7 +14,7 @@ import torch
 from fedrun.assessment import SEEN, Assessment
 from fedrun.client_memory import ClientMemory
 from fedrun.errors import InputError, RunError
-from fedrun.executors.base import IDLE, LAST, MOMENTUM, Task, Workplace, processed
+from fedrun.executors.base import IDLE, LAST, MOMENTUM, Executor, Task, Workplace
 from fedrun.executors.choice import Pace, best, chosen, due, settled, undecided
 from fedrun.executors.distributed import Team
 from fedrun.experiment import Experiment
@@ -342,7 +342,7 @@ class Simulation:
         }
         if experiment.strategy.clusters().several:
             metrics |= {"clusters/models": float(len(models)), "clusters/trained": float(len(work.some))}
-        totals = self._totals(state.totals, cohort, work)
+        totals = self._totals(state.totals, cohort, work, crew.executor)
         return replace(
             state,
             round=state.round + 1,
@@ -369,7 +369,7 @@ class Simulation:
         names = steps[0].keys()
         return tuple(models), {name: sum(step[name] for step in steps) / len(steps) for name in names}
 
-    def _totals(self, totals: Totals, cohort: torch.Tensor, work: Work) -> Totals:
+    def _totals(self, totals: Totals, cohort: torch.Tensor, work: Work, executor: Executor) -> Totals:
         """The costs so far, with those of a round."""
         strategy, layout = self.experiment.strategy, self.network.layout
         kept = layout.head_size if strategy.client.keeps_head else 0
@@ -381,12 +381,16 @@ class Simulation:
         up = len(cohort) * (_numbers(work.some[0].mean) - kept)
         if not strategy.client.communicates:
             down = up = 0
-        idle = self._idle_samples(cohort) if resting else 0
+        idle, idle_forward = 0, 0
+        if resting:  # all of them train, though only those are computed that are selected next
+            at_rest = torch.ones(len(self.federation.train), dtype=torch.bool)
+            at_rest[cohort] = False
+            idle, idle_forward = executor.usual_samples[at_rest].sum(0).tolist()
         return Totals(
             params_up=totals.params_up + up,
             params_down=totals.params_down + down,
             client_samples=totals.client_samples + work.client_samples + idle,
-            forward_samples=totals.forward_samples + work.forward_samples,
+            forward_samples=totals.forward_samples + work.forward_samples + idle_forward,
             excluded=totals.excluded + len(work.excluded),
         )
 
@@ -398,8 +402,8 @@ class Simulation:
 
     def _fusion(self, round: int) -> float:
         """α η_t / η_{t−1}: by how much of its idle displacement a newly selected client's start is moved."""
-        share, local = self.experiment.strategy.server.fusion, self.experiment.local
-        return 0.0 if share is None or round == 0 else share * local.rate(round) / local.rate(round - 1)
+        share = self.experiment.strategy.server.fusion
+        return 0.0 if share is None or round == 0 else share * self.experiment.local.lr_decay
 
     def _idle(self, crew: LocalWork, task: Task, memory: ClientMemory) -> ClientMemory:
         """The memory after those clients have trained that are selected in the next round and were not in this one.
@@ -411,14 +415,6 @@ class Simulation:
         if not len(idle):
             return memory
         return crew.team.idle(Task(idle, task.round, task.received, memory))
-
-    def _idle_samples(self, cohort: torch.Tensor) -> int:
-        """Samples that all clients outside of the cohort process, were each to train."""
-        resting = torch.ones(len(self.federation.train), dtype=torch.bool)
-        resting[cohort] = False
-        sizes, count = torch.unique(self.federation.train.sizes[resting], return_counts=True)
-        local = self.experiment.local
-        return sum(processed(size, local) * many for size, many in zip(sizes.tolist(), count.tolist(), strict=True))
 
     def test(self, state: State, target: float | None = None) -> Metrics:
         """``test/*`` (or ``validation/*``) over the pooled samples; where clients test on their own ``clients/*`` and

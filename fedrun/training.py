@@ -129,7 +129,7 @@ def epochs(
             yield order()
         return
     assert local.steps is not None
-    batch = samples if local.batch_size is None else local.batch_size
+    batch = min(samples, local.batch_size or samples)
     left = local.steps
     while left > 0:
         yield order()[: left * batch]
@@ -146,6 +146,22 @@ def steps_of(samples: torch.Tensor, local: LocalTraining, batches_per_step: int 
     assert local.epochs is not None
     batches = torch.ones_like(samples) if local.batch_size is None else -(-samples // local.batch_size)
     return -(-local.epochs * batches // batches_per_step)
+
+
+def processed(samples: int, local: LocalTraining, passes: tuple[int, ...] = (1,)) -> int:
+    """How many samples a client with this many processes in its local training, forward and backward.
+
+    Args:
+        samples: n_k.
+        local: with the client's own number of epochs or steps.
+        passes: how often each batch of a step is processed (see :attr:`ClientHalf.passes`).
+    """
+    batch = min(samples, local.batch_size or samples)
+    per_epoch = -(-samples // batch)
+    count = local.epochs * per_epoch if local.epochs is not None else local.steps or 0
+    missing = per_epoch * batch - samples  # in the last batch of every epoch
+    each, whole = len(passes), count // len(passes) * sum(passes) + sum(passes[: count % len(passes)])
+    return batch * whole - missing * sum(passes[last % each] for last in range(per_epoch - 1, count, per_epoch))
 
 
 @value(frozen=True)
@@ -387,11 +403,11 @@ def train(
         if descent is not None:
             descent.step(objective.loss(x, y, index), rate, None if beside is None else partial(beside, weights))
             return True
-        if half.batches_per_step == 1 and not half.trains_beside:
+        if not half.directs:
             move = objective.gradient(x, y, index)
         else:
             group.append((x, y))
-            if len(group) < half.batches_per_step:
+            if len(group) < len(half.passes):
                 return False
             move = half.direction(gradient_at, weights, constants)
             group.clear()

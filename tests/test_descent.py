@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import prune
 
 from fedrun import descent
 from fedrun.descent import Descent
@@ -94,6 +95,18 @@ def test_a_drift_finds_the_weights_as_they_were(monkeypatch):
     with Descent(network) as steps:
         steps.step(network(torch.tensor([[3.0, 4.0]])).sum(), 0.5, lambda: weight.data.mul_(1 - 0.5 * 0.1))
     torch.testing.assert_close(weight.data, torch.tensor([[1 - 0.5 * (3 + 0.1), -2 - 0.5 * (4 - 0.2)]]))
+
+
+def test_weights_that_are_made_of_others(monkeypatch):
+    """A pruned layer's are, before each pass; the loss is the sum of the outputs, so the gradient is the inputs."""
+    monkeypatch.setattr(descent, "LARGE", 0)
+    layer = nn.Linear(2, 1, bias=False)
+    with torch.no_grad():
+        layer.weight.copy_(torch.tensor([[1.0, -2.0]]))
+    network = nn.Sequential(prune.custom_from_mask(layer, "weight", torch.tensor([[1.0, 0.0]])))
+    with Descent(network) as steps:
+        steps.step(network(torch.tensor([[3.0, 4.0]])).sum(), 0.5)
+    assert layer.weight_orig.tolist() == [[1 - 0.5 * 3, -2]]
 
 
 def test_a_pass_without_a_step_changes_nothing(monkeypatch):

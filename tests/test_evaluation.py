@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from fedrun.datasets.base import Scaled
-from fedrun.evaluation import evaluate
+from fedrun.evaluation import ensemble, evaluate
 from fedrun.parameters import FlatNetwork
 from fedrun.training import Samples
 
@@ -29,3 +29,16 @@ def test_losses_and_predictions_in_either_precision(precision, tolerance):
     assert sure.sum() > 10
     assert torch.equal(found.predictions[sure], logits.argmax(1)[order][sure])
     assert torch.equal(found.targets, targets[order])
+
+
+def test_each_of_several_models_counts_in_either_precision():
+    """Heads of 2, 3 and 5 times the identity on one feature: sums of logits without any rounding, also in bfloat16."""
+    network = nn.Sequential(OrderedDict(encoder=nn.Flatten(), head=nn.Linear(2, 2, bias=False)))
+    flat = FlatNetwork(network)
+    models = [factor * torch.eye(2).flatten() for factor in (2.0, 3.0, 5.0)]
+    inputs, targets = torch.tensor([[1.0, 0.0], [0.0, 0.5], [0.25, 1.0]]), torch.tensor([0, 0, 1])
+    samples = Samples(inputs, targets, Scaled(1.0), torch.device("cpu"))
+    expected = nn.functional.cross_entropy(10 * inputs, targets, reduction="none")
+    for precision in ("float32", "bfloat16"):
+        found = ensemble(flat, models, samples, torch.arange(3), 2, precision)
+        torch.testing.assert_close(found.losses, expected)

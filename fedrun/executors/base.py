@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 
@@ -25,7 +26,7 @@ from fedrun.strategies.base import (
     Vectors,
 )
 from fedrun.strategies.sgd import SGD
-from fedrun.training import LocalTraining, Samples, Trained, full_gradient, steps_of
+from fedrun.training import LocalTraining, Samples, Trained, full_gradient, processed, steps_of
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,7 @@ class Executor(ABC):
     def __init__(self, workplace: Workplace) -> None:
         self.workplace = workplace
         shares, local, device = workplace.clients, workplace.local, workplace.network.vector.device
-        self._batches_per_step = workplace.client.batches_per_step
+        self._batches_per_step = len(workplace.client.passes)
         sizes = shares.sizes.double()[:, None]
         self.usual_steps = steps_of(shares.sizes, local, self._batches_per_step)
         self._samples = sizes.float().to(device)  # [N, 1], and so is the next
@@ -225,19 +226,27 @@ class Executor(ABC):
             [full_gradient(work.network, work.samples, work.clients[client], FORWARD_BATCH) for client in clients]
         )
 
-    def forward_samples(self, task: Task) -> int:
-        """How many samples the cohort processes by forward passes before it trains."""
-        half = self.workplace.client
-        return int(self.workplace.clients.sizes[task.cohort].sum()) if half.measures_initial_loss else 0
+    def _beside(self, samples: int) -> tuple[int, int]:
+        """How many samples a client with this many processes before it trains: forward and backward, forward only."""
+        half, local = self.workplace.client, self.workplace.local
+        tuned = processed(samples, replace(local, epochs=None, steps=half.tunes_first)) if half.tunes_first else 0
+        return tuned + samples * half.measures_initial_gradient, samples * half.measures_initial_loss
 
-    def extra_samples(self, task: Task) -> int:
-        """How many samples the cohort processes forward and backward beside its local training."""
-        work, sizes = self.workplace, self.workplace.clients.sizes[task.cohort]
-        tuned = sum(
-            processed(size, replace(work.local, epochs=None, steps=work.client.tunes_first))
-            for size in (sizes.tolist() if work.client.tunes_first else [])
-        )
-        return tuned + (int(sizes.sum()) if work.client.measures_initial_gradient else 0)
+    @cached_property
+    def usual_samples(self) -> torch.Tensor:
+        """How many samples every client processes in a round of its usual steps: forward and backward, forward only.
+
+        int64 ``[N, 2]``.
+        """
+        half, sizes = self.workplace.client, self.workplace.clients.sizes
+        found: dict[int, tuple[int, int]] = {}
+        for client, size in enumerate(sizes.tolist()):
+            if size not in found:
+                trained = processed(size, self.local(int(self.usual_steps[client]), client), half.passes)
+                compared = trained - min(size, trained) if half.recalls else trained  # not yet in the first epoch
+                extra, forward = self._beside(size)
+                found[size] = trained + extra, len(half.compares) * compared + forward
+        return torch.tensor([found[size] for size in sizes.tolist()])
 
     def finished(
         self, model: torch.Tensor, received: Vectors, memory: Vectors, constants: Vectors, client: ClientInfo
@@ -264,8 +273,10 @@ class Executor(ABC):
             return model
         trainable = work.network.layout.trainable
         draw = generator(work.seed, "attack", task.round, client)
-        changed = model.clone()
+        changed, head = model.clone(), work.network.layout.head
         changed[:trainable] = work.attack.tampered(model[:trainable], task.received[MODEL][:trainable], draw)
+        if work.client.keeps_head:
+            changed[head] = model[head]  # it is not sent
         return changed
 
     def run(
@@ -291,10 +302,11 @@ class Executor(ABC):
 
     def with_costs(self, update: CohortUpdate, task: Task) -> CohortUpdate:
         """A cohort's update, with what it processes beside its local training."""
+        beside = [self._beside(size) for size in self.workplace.clients.sizes[task.cohort].tolist()]
         return replace(
             update,
-            client_samples=update.client_samples + self.extra_samples(task),
-            forward_samples=update.forward_samples + self.forward_samples(task),
+            client_samples=update.client_samples + sum(extra for extra, _ in beside),
+            forward_samples=update.forward_samples + sum(forward for _, forward in beside),
         )
 
     def idle(self, task: Task) -> ClientMemory:
@@ -315,16 +327,6 @@ class Executor(ABC):
 
 NOTHING = ClientMemory((), 0)
 """The memory of clients that remember nothing."""
-
-
-def processed(samples: int, local: LocalTraining) -> int:
-    """How many samples a client with this many processes in its local training."""
-    if local.epochs is not None:
-        return local.epochs * samples
-    assert local.steps is not None
-    batch = samples if local.batch_size is None else local.batch_size
-    whole, rest = divmod(local.steps, -(-samples // batch))
-    return whole * samples + min(rest * batch, samples)
 
 
 class Gathering:

@@ -23,8 +23,8 @@ class Passed:
 
     Attributes:
         layer: its name in the network.
-        inputs: X, ``[C, B, in]``.
-        outputs: ``[C, B, out]``, part of the loss's graph.
+        inputs: X, ``[C, n, in]``; n is B, or more where samples were not flat.
+        outputs: ``[C, n, out]``, part of the loss's graph.
     """
 
     layer: str
@@ -49,6 +49,8 @@ class StackedPerceptron:
             return None
         chain: dict[str, torch.nn.Module] = {}
         for name, module in network.named_modules(remove_duplicate=False):
+            if module._forward_pre_hooks or module._forward_hooks:  # weights that are made of others, say
+                return None
             if type(module) is torch.nn.Sequential:
                 continue
             flat = type(module) is torch.nn.Flatten and (module.start_dim, module.end_dim) == (1, -1)
@@ -73,12 +75,15 @@ class StackedPerceptron:
             if type(layer) is torch.nn.Flatten:
                 x = x.flatten(2)
             elif type(layer) is torch.nn.Linear:
-                weight, bias = tensors[f"{name}.weight"].detach().mT, tensors.get(f"{name}.bias")
-                outputs = torch.bmm(x, weight) if bias is None else torch.baddbmm(bias.detach()[:, None], x, weight)
+                rows, weight = x.flatten(1, -2), tensors[f"{name}.weight"].detach().mT
+                if (bias := tensors.get(f"{name}.bias")) is None:
+                    outputs = torch.bmm(rows, weight)
+                else:
+                    outputs = torch.baddbmm(bias.detach()[:, None], rows, weight)
                 if not passed:
                     outputs.requires_grad_()
-                passed.append(Passed(name, x.detach(), outputs))
-                x = outputs
+                passed.append(Passed(name, rows.detach(), outputs))
+                x = outputs.view(*x.shape[:-1], -1)
             elif isinstance(layer, torch.nn.Dropout):
                 x = drop(x, layer.p) if layer.p else x
             elif isinstance(layer, torch.nn.ReLU):

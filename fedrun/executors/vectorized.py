@@ -55,7 +55,7 @@ class Vectorized(Executor):
         for module in network.network.modules():
             if isinstance(module, UNSUPPORTED):
                 return f"a model with {type(module).__name__} layers"
-        return None
+        return None if stacked else unbatched(workplace)
 
     def visits(self, task: Task, progress: Progress = lambda done: None) -> Iterator[Visit]:
         steps, sizes = self.steps(task).tolist(), self.workplace.clients.sizes[task.cohort].tolist()
@@ -91,7 +91,7 @@ class Vectorized(Executor):
         weights = model[:, :trainable]
         momentum = torch.zeros_like(weights) if work.local.momentum else None
         if momentum is not None and half.keeps_momentum:
-            momentum = own[MOMENTUM].clone()
+            momentum = own[MOMENTUM]
         forward = [generator(work.seed, "forward", task.round, client) for client in clients]
         objective = Objectives(work, constants, *self._batches(clients, task.round, steps), forward)
         self._descend(weights, momentum, objective, constants, work.local.rate(task.round))
@@ -119,7 +119,7 @@ class Vectorized(Executor):
     ) -> None:
         """All steps of a group of clients, in place on parameters and momenta ``[C, T]``."""
         half, local = self.workplace.client, self.workplace.local
-        pull, together = half.pull(constants), half.batches_per_step
+        pull, together = half.pull(constants), len(half.passes)
         plain = momentum is None and local.max_gradient_norm is None and half.takes_the_gradient
         if plain and objective.descends:
             beside = drift(pull, local, rate)
@@ -134,7 +134,7 @@ class Vectorized(Executor):
             def gradient(at: torch.Tensor, which: int, first: int = first) -> torch.Tensor:
                 return objective.gradient(at, first + which)
 
-            move = gradient(weights, 0) if together == 1 else half.direction(gradient, weights, constants)
+            move = half.direction(gradient, weights, constants) if half.directs else gradient(weights, 0)
             if pull is not None:
                 pull.add_to(move, weights)
             half.correct(move, weights, constants)
@@ -182,6 +182,28 @@ class Vectorized(Executor):
         counts = (places >= 0).view(shape).sum(2)
         batches = work.clients.samples[offsets[:, None] + places.clamp_min_(0)].view(shape)
         return batches, counts, None if uniforms is None else uniforms.view(*shape, UNIFORMS)
+
+
+def unbatched(workplace: Workplace) -> str | None:
+    """What a model does that cannot be done for many clients at once, in words; None where one step of two goes well.
+
+    Only trying tells: a model of the user's own may keep account in its forward pass, or draw in it.
+    """
+    network, samples = workplace.network, workplace.samples
+    views, module = network.layout.views, network.network.train()
+    if len(list(module.named_modules(remove_duplicate=False))) > len(list(module.modules())):
+        return "a model with a layer in two places"  # functional_call does not put its own weights back
+    inputs, targets = samples.gather(workplace.clients.samples[[0, 0]].expand(2, 2))
+
+    def loss(parameters: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(torch.func.functional_call(module, views(parameters), (x,)), y)
+
+    models = network.vector[: network.layout.trainable].expand(2, -1)
+    try:
+        torch.vmap(torch.func.grad(loss))(models, samples.encoding(inputs), targets)
+    except RuntimeError as error:
+        return f"a model that torch.vmap cannot compute for many clients at once ({str(error).splitlines()[0]})"
+    return None
 
 
 class Objectives:

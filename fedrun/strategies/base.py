@@ -158,7 +158,8 @@ class ClientHalf:
         knows_threshold: whether :attr:`ClientInfo.threshold` is wanted.
         tunes_first: SGD steps by which the client adapts the broadcast model before it measures its initial loss. Local
             training begins at the broadcast model all the same.
-        batches_per_step: batches that one step of local training consumes; more than 1 only with :meth:`direction`.
+        passes: how often each batch of a step is processed, forward and backward: one batch, once, but with
+            :meth:`direction`.
         trains_beside: whether :meth:`direction` also changes constants, as a second model in training does.
         shuffles: whether samples are reshuffled for every epoch.
         recalls: whether :meth:`contrast` is also given the batch's embeddings of this round's earlier epochs; in the
@@ -181,7 +182,7 @@ class ClientHalf:
     counts_labels: ClassVar[bool] = False
     measures_initial_loss: ClassVar[bool] = False
     knows_threshold: ClassVar[bool] = False
-    batches_per_step: ClassVar[int] = 1
+    passes: ClassVar[tuple[int, ...]] = (1,)
     trains_beside: ClassVar[bool] = False
     shuffles: ClassVar[bool] = True
     recalls: ClassVar[bool] = False
@@ -200,10 +201,14 @@ class ClientHalf:
         return 0
 
     @property
+    def directs(self) -> bool:
+        """Whether steps are taken along :meth:`direction`."""
+        return type(self).direction is not ClientHalf.direction
+
+    @property
     def takes_the_gradient(self) -> bool:
         """Whether a step is taken along the gradient of the loss, neither replaced nor corrected but by a pull."""
-        own_step = self.batches_per_step > 1 or self.trains_beside
-        return not own_step and type(self).correct is ClientHalf.correct
+        return not self.directs and type(self).correct is ClientHalf.correct
 
     def check(self, local: LocalTraining) -> None:
         """Refuse settings of the local training that this half cannot work with.

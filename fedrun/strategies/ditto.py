@@ -18,8 +18,9 @@ class Ditto(ClientHalf):
     """Plain local SGD of the global model w, and on the same batches of the client's own model v_k.
 
     v_k ← v_k − η (g(v_k) + λ (v_k − w)) with w as broadcast; v_k begins as the first w that the client receives, and
-    its steps have neither momentum nor weight decay. Only the global model is sent, and only the own one is tested.
-    Both share the float buffers of the network. Every sample is processed twice, and counts twice.
+    its steps have neither momentum nor weight decay, nor are they clipped or repaired. Only the global model is sent,
+    and only the own one is tested. Both share the float buffers of the network. Every sample is processed twice, and
+    counts twice, in ``train/loss`` and ``train/accuracy``, too, which are means over both models.
 
     Attributes:
         strength: λ ≥ 0; 0: every client for itself.
@@ -29,6 +30,7 @@ class Ditto(ClientHalf):
 
     remembers_models: ClassVar[frozenset[str]] = frozenset({OWN})
     personal: ClassVar[str | None] = OWN
+    passes: ClassVar[tuple[int, ...]] = (2,)
     trains_beside: ClassVar[bool] = True
 
     def constants(self, received: Vectors, memory: Vectors, client: ClientInfo) -> Vectors:

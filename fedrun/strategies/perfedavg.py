@@ -31,7 +31,7 @@ class PerFedAvgFO(ClientHalf):
 
     alpha: Annotated[float, Gt(0)]
 
-    batches_per_step: ClassVar[int] = 2
+    passes: ClassVar[tuple[int, ...]] = (1, 1)
 
     def check(self, local: LocalTraining) -> None:
         if local.batch_size is None:
@@ -54,7 +54,7 @@ class PerFedAvgHF(PerFedAvgFO):
 
     difference: Annotated[float, Gt(0)]
 
-    batches_per_step: ClassVar[int] = 3
+    passes: ClassVar[tuple[int, ...]] = (1, 1, 2)
 
     def direction(self, gradient: Gradient, model: torch.Tensor, constants: Vectors) -> torch.Tensor:
         v = super().direction(gradient, model, constants)

@@ -234,3 +234,19 @@ def test_a_share_of_nobody_is_refused():
     assert len(attack.attackers(13, 0)) == 1  # 0.52 rounds to one
     with pytest.raises(InputError, match=r"^attack\.share=0\.04: of 12 clients that is nobody.* least 0\.0833333$"):
         attack.attackers(12, 0)
+
+
+@pytest.mark.parametrize("executor", ["in_process", "vectorized"])
+def test_what_is_not_sent_is_not_changed(make_experiment, executor):
+    """FedPer's heads: one client, which keeps the very head that it keeps without noise in what it sends."""
+    strategy = Strategy(client=option("strategy/client", "fedper"), server=FEDAVG)
+    honest = make_experiment(
+        network=mlp, sizes=(12,), clients_per_round=1, strategy=strategy, hardware={"executor": executor}
+    )
+    states = []
+    for experiment in (honest, replace(honest, attack=replace(GAUSSIAN, share=1.0))):
+        simulation = Simulation(experiment)
+        states.append(simulation.advance(simulation.initial())[0])
+    heads = [state.memory.held[0]["head"] for state in states]
+    assert torch.equal(*heads)
+    assert not torch.equal(states[0].server.model, states[1].server.model)

@@ -11,6 +11,7 @@ from functools import cache
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import prune
 
 from fedrun.client_memory import ClientMemory
 from fedrun.config import build_experiment, compose, option, options
@@ -317,6 +318,61 @@ def test_vectorized_refuses_layers_by_name_and_falls_back(make_experiment, layer
     assert type(first_executor(simulation)) is InProcess
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert re.search(rf"hardware\.executor=vectorized does not support .* {name} .*; using .*in_process", caplog.text)
+
+
+class Dropping(nn.Module):
+    """It draws in its forward pass, not by way of a layer."""
+
+    def forward(self, x):
+        return nn.functional.dropout(x, 0.5, self.training)
+
+
+class Counting(nn.Module):
+    """It keeps account of its inputs' mean."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(6))
+
+    def forward(self, x):
+        self.mean.mul_(0.9).add_(x.detach().mean(0), alpha=0.1)
+        return x - self.mean
+
+
+def in_two_places():
+    layer = nn.Linear(6, 6)
+    return nn.Sequential(layer, nn.ReLU(), layer)
+
+
+@pytest.mark.parametrize(
+    ("part", "reason"),
+    [
+        (Dropping, r"a model that torch\.vmap cannot compute for many clients at once \(vmap: called random"),
+        (Counting, r"a model that torch\.vmap cannot compute for many clients at once \(.*in-?place"),
+        (in_two_places, "a model with a layer in two places"),
+        (lambda: prune.random_unstructured(nn.Linear(6, 6), "weight", 0.0), None),
+    ],
+    ids=["dropping", "counting", "in two places", "pruned"],
+)
+@pytest.mark.parametrize("asked", ["vectorized", "auto"])
+def test_what_a_model_of_ones_own_does(make_experiment, part, reason, asked, caplog):
+    """What cannot be done side by side is found before a round, told if asked for, and done in turn."""
+
+    def network(spec):
+        encoder = nn.Sequential(nn.Flatten(), nn.Linear(16, 6), part())
+        return nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(6, spec.classes)))
+
+    experiment = make_experiment(network=network, rounds=6)
+    expected, found = (run(experiment, executor, 6) for executor in ("in_process", asked))
+    if reason is None or asked == "auto":
+        assert "does not support" not in caplog.text
+    else:
+        assert re.search(rf"hardware\.executor=vectorized does not support {reason}", caplog.text)
+    if reason is None:
+        assert_same(expected, found)
+    else:
+        for (model, _), (other, _) in zip(expected, found, strict=True):
+            assert torch.equal(model, other)
 
 
 def test_a_head_for_another_number_of_classes_is_refused(make_experiment):

@@ -5,6 +5,7 @@ from collections import OrderedDict
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import prune
 
 from fedrun.executors import vectorized
 from fedrun.executors.stacked import StackedPerceptron
@@ -23,11 +24,17 @@ def shallow():
     return nn.Sequential(OrderedDict(encoder=nn.Flatten(), head=nn.Linear(6, 3, bias=False)))
 
 
+def on_rows():
+    """The first layer reads each of a sample's rows."""
+    encoder = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2, bias=False), nn.Flatten())
+    return nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(4, 3)))
+
+
 def nothing_dropped(x, probability):
     raise AssertionError("there is no dropout")
 
 
-@pytest.mark.parametrize("network", [deep, shallow])
+@pytest.mark.parametrize("network", [deep, shallow, on_rows])
 def test_logits_gradients_and_steps_are_those_of_each_alone(network):
     torch.manual_seed(0)
     flat = FlatNetwork(network())
@@ -73,6 +80,11 @@ def test_a_layer_that_is_used_twice():
 def test_what_changes_activations_in_place_is_left_to_vmap():
     assert StackedPerceptron.of(nn.Sequential(nn.Linear(6, 6), nn.LeakyReLU(inplace=True), nn.Linear(6, 3))) is None
     assert StackedPerceptron.of(nn.Sequential(nn.Linear(6, 6), nn.ReLU(inplace=True), nn.Linear(6, 3))) is not None
+
+
+def test_a_layer_with_hooks_is_left_to_vmap():
+    pruned = prune.l1_unstructured(nn.Linear(6, 6), "weight", 2)
+    assert StackedPerceptron.of(nn.Sequential(pruned, nn.Linear(6, 3))) is None
 
 
 @pytest.mark.parametrize(("room", "together"), [(2**30, 128), (8 * 4 * 51 * 3, 3), (1, 1)])

@@ -223,3 +223,18 @@ def test_fedpers_resting_clients_are_sent_encoders(make_experiment):
     totals = after(simulation, 2).totals
     encoder = 16 * 6 + 6
     assert (totals.params_down, totals.params_up) == (2 * 6 * encoder, 2 * 4 * encoder)
+
+
+@pytest.mark.parametrize("local", [{}, {"epochs": None, "steps": 5}, {"epochs": 2, "batch_size": 3}])
+@pytest.mark.parametrize("client", ["perfedavg", "perfedavg_hf", "ditto", "moon", "moon_turbosvm", "fedprox"])
+def test_the_idle_count_what_they_would_process(make_experiment, client, local):
+    """As much as where nobody is idle, and it all is counted as it happens."""
+    strategy = replace(fedumf(1.0), client=option("strategy/client", client))
+    counted = []
+    for clients_per_round in (1, 6):
+        experiment = make_experiment(
+            network=mlp, strategy=strategy, clients_per_round=clients_per_round, rounds=2, local=local
+        )
+        totals = after(Simulation(experiment), 1).totals
+        counted.append((totals.client_samples, totals.forward_samples))
+    assert counted[0] == counted[1]
