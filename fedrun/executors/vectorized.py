@@ -1,7 +1,7 @@
 """A cohort's clients side by side: one batched forward and backward pass per step (``torch.func``).
 
-Clients of unequal size are padded: batches with repeated samples of weight zero, clients with masked steps. To waste
-little, a cohort is cut into groups of clients that make similar numbers of steps.
+Clients of unequal size are padded: their batches with repeated samples of weight zero. A cohort is cut into groups of
+clients that make similar numbers of steps; in a group those come first that finish first, and then rest.
 """
 
 from __future__ import annotations
@@ -118,35 +118,41 @@ class Vectorized(Executor):
         rate: float,
     ) -> None:
         """All steps of a group of clients, in place on parameters and momenta ``[C, T]``."""
+        together, begin = len(self.workplace.client.passes), 0
+        for end in sorted(set(objective.batches_of)):
+            working = objective.working(begin)
+            carried = None if momentum is None else momentum[-working:]
+            own = of_last(constants, working)
+            self._descend_together(weights[-working:], carried, objective, own, rate, range(begin, end, together))
+            begin = end
+
+    def _descend_together(
+        self,
+        weights: torch.Tensor,
+        momentum: torch.Tensor | None,
+        objective: Objectives,
+        constants: Vectors,
+        rate: float,
+        firsts: range,
+    ) -> None:
+        """Steps that the last clients of a group all make; ``firsts``: the first batch of each."""
         half, local = self.workplace.client, self.workplace.local
-        pull, together = half.pull(constants), len(half.passes)
+        pull = half.pull(constants)
         plain = momentum is None and local.max_gradient_norm is None and half.takes_the_gradient
-        if plain and objective.descends:
-            beside = drift(pull, local, rate)
-            for index in range(objective.batches):
-                objective.descend(weights, index, rate, beside)
-                if local.repair_nonfinite:
-                    repair(weights)
-            return
-        decay = None if pull is None else pull.decay
-        for first in range(0, objective.batches, together):
+        beside = drift(pull, local, rate) if plain else None
+        for first in firsts:
 
             def gradient(at: torch.Tensor, which: int, first: int = first) -> torch.Tensor:
                 return objective.gradient(at, first + which)
 
-            move = half.direction(gradient, weights, constants) if half.directs else gradient(weights, 0)
-            if pull is not None:
-                pull.add_to(move, weights)
-            half.correct(move, weights, constants)
-            active = objective.active(first)
-            if active is None:
-                sgd_step(weights, move, momentum, rate, local, decay)
-            else:  # some clients have finished: their models and momenta stay
-                moved, carried = weights.clone(), None if momentum is None else momentum.clone()
-                sgd_step(moved, move, carried, rate, local, decay)
-                weights.copy_(torch.where(active, moved, weights))
-                if momentum is not None and carried is not None:
-                    momentum.copy_(torch.where(active, carried, momentum))
+            if plain and objective.descends:
+                objective.descend(weights, first, rate, beside)
+            else:
+                move = half.direction(gradient, weights, constants) if half.directs else gradient(weights, 0)
+                if pull is not None:
+                    pull.add_to(move, weights)
+                half.correct(move, weights, constants)
+                sgd_step(weights, move, momentum, rate, local, None if pull is None else pull.decay)
             if local.repair_nonfinite:
                 repair(weights)
 
@@ -184,6 +190,11 @@ class Vectorized(Executor):
         return batches, counts, None if uniforms is None else uniforms.view(*shape, UNIFORMS)
 
 
+def of_last(vectors: Vectors, clients: int) -> dict[str, torch.Tensor]:
+    """Of vectors ``[C, m]`` those of so many last clients; vectors ``[m]``, which are everybody's, as they are."""
+    return {name: vector[-clients:] if vector.ndim > 1 else vector for name, vector in vectors.items()}
+
+
 def unbatched(workplace: Workplace) -> str | None:
     """What a model does that cannot be done for many clients at once, in words; None where one step of two goes well.
 
@@ -213,12 +224,13 @@ class Objectives:
         workplace: with the network, the samples and the client half.
         constants: from :meth:`ClientHalf.constants`, ``[C, m]`` or ``[m]`` each.
         batches: sample numbers int64 ``[C, S, B]``.
-        counts: how many of each batch's samples are real, int64 ``[C, S]``.
+        counts: how many of each batch's samples are real, int64 ``[C, S]``: none after a client's last batch. Clients
+            come in the order of their numbers of batches.
         uniforms: what the samples' augmentation has drawn, float32 ``[C, S, B, 5]``, or None.
         forward: what each client's dropout layers draw from, as :class:`InProcess` seeds it.
 
     Attributes:
-        batches: S.
+        batches_of: the number of each client's batches, ascending, ``[C]``.
         losses: Σ over the samples processed of their losses, float32 ``[C]``.
         correct: how many of them were predicted correctly, int64 ``[C]``.
         processed: how many there were, int64 ``[C]``.
@@ -240,9 +252,9 @@ class Objectives:
         self._uniforms = None if uniforms is None else uniforms.to(device)
         self._forward = forward
         self._sizes = counts.T.tolist()  # [S][C]
+        self.batches_of = (counts > 0).sum(1).tolist()
         self._counts = counts.to(device)
         self._slots = torch.arange(batches.shape[2], device=device)
-        self.batches = batches.shape[1]
         self.losses = torch.zeros(len(batches), device=device)
         self.correct, self.processed = (torch.zeros(len(batches), dtype=torch.int64, device=device) for _ in range(2))
         module, half, self._views = workplace.network.network.train(), workplace.client, workplace.network.layout.views
@@ -267,80 +279,75 @@ class Objectives:
         """Whether :meth:`descend` can be used."""
         return self._perceptron is not None
 
-    def active(self, index: int) -> torch.Tensor | None:
-        """Which clients have a batch of this number, bool ``[C, 1]``; None where all have."""
-        return None if all(self._sizes[index]) else self._counts[:, index, None] > 0
+    def working(self, index: int) -> int:
+        """How many clients, the last ones, have a batch of this number."""
+        return sum(batches > index for batches in self.batches_of)
 
     def gradient(self, at: torch.Tensor, index: int) -> torch.Tensor:
-        """Every client's gradient on its batch of this number, at parameters ``[C, T]``: a fresh ``[C, T]``."""
+        """The gradients of the last c clients on their batches of this number, at parameters ``[c, T]``: a fresh
+        ``[c, T]``.
+        """
         if self._perceptron is not None:
             found = torch.empty_like(at)
             loss, passed = self._total_loss(self._perceptron, at, index)
             self._perceptron.gradient(loss, passed, self._views(found))
             return found
-        x, y, real, weight = self._batch(index)
+        x, y, real, weight = self._batch(index, len(at))
         gradient: torch.Tensor
-        gradient, (loss, logits) = self._each(at, self._constants, x, y, weight)
+        gradient, (loss, logits) = self._each(at, of_last(self._constants, len(at)), x, y, weight)
         self._record(loss, logits, y, real)
         return gradient
 
     def descend(
         self, weights: torch.Tensor, index: int, rate: float, beside: Callable[[torch.Tensor], object] | None
     ) -> None:
-        """SGD's step on the batch of this number, in place on parameters ``[C, T]``, with what it does beside.
-
-        Clients that have no such batch stay where they are: their loss has weight zero.
+        """SGD's step of the last c clients on their batches of this number, in place on parameters ``[c, T]``, with
+        what it does beside.
         """
         assert self._perceptron is not None
-
-        def drift(beside: Callable[[torch.Tensor], object]) -> None:
-            active = self.active(index)
-            moved = weights if active is None else weights.clone()
-            beside(moved)
-            if active is not None:
-                weights.copy_(torch.where(active, moved, weights))
-
         loss, passed = self._total_loss(self._perceptron, weights, index)
-        drifting = None if beside is None else partial(drift, beside)
+        drifting = None if beside is None else partial(beside, weights)
         self._perceptron.descend(loss, passed, self._views(weights), rate, drifting)
 
     def _total_loss(
         self, perceptron: StackedPerceptron, at: torch.Tensor, index: int
     ) -> tuple[torch.Tensor, list[Passed]]:
-        """The sum of the clients' losses, whose gradient for each is its own."""
-        x, y, real, weight = self._batch(index)
-        logits, passed = perceptron.forward(self._views(at), x, self._drop(index))
+        """The sum of the last c clients' losses, whose gradient for each is its own."""
+        x, y, real, weight = self._batch(index, len(at))
+        logits, passed = perceptron.forward(self._views(at), x, self._drop(index, len(at)))
         if self._losses is None:
             losses = torch.nn.functional.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none").view_as(y)
         else:
-            losses = self._losses(logits, y, self._constants)
+            losses = self._losses(logits, y, of_last(self._constants, len(at)))
         each = (losses * weight).sum(1)
         self._record(each.detach(), logits.detach(), y, real)
         return each.sum(), passed
 
-    def _drop(self, index: int) -> Drop:
-        """Dropout on the batches of this number: each client draws for its real samples, as if it trained alone."""
+    def _drop(self, index: int, clients: int) -> Drop:
+        """Dropout on so many last clients' batches: each draws for its real samples, as if it trained alone."""
+        sizes, draws = self._sizes[index][-clients:], self._forward[-clients:]
 
         def drop(x: torch.Tensor, probability: float) -> torch.Tensor:
             mask = torch.zeros_like(x)
-            for own, size, draw in zip(mask, self._sizes[index], self._forward, strict=True):
+            for own, size, draw in zip(mask, sizes, draws, strict=True):
                 own[:size].bernoulli_(1 - probability, generator=draw)
             return x * mask.div_(1 - probability)
 
         return drop
 
-    def _batch(self, index: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Encoded inputs ``[C, B, ...]``, targets, which are real, and their weights: ``[C, B]`` each."""
-        inputs, targets = self._samples.gather(self._batches[:, index])
+    def _batch(self, index: int, clients: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Of the last ones: encoded inputs ``[c, B, ...]``, targets, which are real, weights: ``[c, B]`` each."""
+        inputs, targets = self._samples.gather(self._batches[-clients:, index])
         if self._samples.augmentation is not None and self._uniforms is not None:
-            flat = self._samples.augmentation(inputs.flatten(0, 1), self._uniforms[:, index].flatten(0, 1))
+            flat = self._samples.augmentation(inputs.flatten(0, 1), self._uniforms[-clients:, index].flatten(0, 1))
             inputs = flat.view(inputs.shape)
-        count = self._counts[:, index, None]
+        count = self._counts[-clients:, index, None]
         real = self._slots < count
-        return self._samples.encoding(inputs), targets, real, real / count.clamp_min(1)
+        return self._samples.encoding(inputs), targets, real, real / count
 
     def _record(self, loss: torch.Tensor, logits: torch.Tensor, targets: torch.Tensor, real: torch.Tensor) -> None:
         count = real.sum(1)
-        self.losses += loss * count
-        self.correct += ((logits.argmax(-1) == targets) & real).sum(1)
-        self.processed += count
+        last = slice(-len(count), None)
+        self.losses[last] += loss * count
+        self.correct[last] += ((logits.argmax(-1) == targets) & real).sum(1)
+        self.processed[last] += count

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import weakref
 from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 
@@ -18,7 +19,7 @@ from fedrun.config import build_experiment, compose, option, options
 from fedrun.datasets.base import Dataset, Scaled, Spec
 from fedrun.errors import InputError, RunError
 from fedrun.executors import vectorized
-from fedrun.executors.base import Executor, Task, Workplace
+from fedrun.executors.base import Executor, Task, Visit, Workplace
 from fedrun.executors.in_process import InProcess
 from fedrun.executors.vectorized import Vectorized
 from fedrun.experiment import Experiment, Strategy
@@ -190,6 +191,9 @@ class Work:
     def with_memory(self, cohort) -> tuple[CohortUpdate, ClientMemory]:
         task = Task(torch.tensor(list(cohort)), 0, self.received, self.memory)
         return self.executor.run(self.server, self.state, task, lambda done: None)
+
+    def visits(self, cohort) -> Iterator[Visit]:
+        return self.executor.visits(Task(torch.tensor(list(cohort)), 0, self.received, self.memory))
 
     def progress(self, cohort) -> list[int]:
         seen: list[int] = []
@@ -420,6 +424,26 @@ def test_a_client_that_diverges_is_left_out_and_named(make_experiment, executor,
     if name == "turbosvm":
         torch.testing.assert_close(update.rows, without.rows, rtol=1e-6, atol=1e-7)
     assert (update.loss, update.accuracy) == pytest.approx((without.loss, without.accuracy), rel=1e-6)
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("momentum", [0.0, 0.5])
+def test_a_client_that_has_finished_rests(make_experiment, network, momentum):
+    """Beyond its one step its logits would overflow, while another client goes on."""
+    sent = []
+    for executor in EXECUTORS:
+        experiment = make_experiment(
+            network=NETWORKS[network],
+            sizes=(4, 40),
+            clients_per_round=2,
+            local={"lr": 1e25, "momentum": momentum, "batch_size": 4},
+        )
+        cohort = work(experiment, executor)
+        for visit in cohort.visits([0, 1]):
+            if visit.position == 0:
+                assert visit.trained.loss_sum.isfinite()
+                sent.append(visit.uploads[MODEL].clone())
+    torch.testing.assert_close(*sent, rtol=1e-4, atol=0)
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
