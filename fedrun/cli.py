@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import math
 import os
-import re
 import sys
 import traceback
 from argparse import Namespace
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from fedrun.deferred import defer
-from fedrun.errors import BAD_INPUT, InputError, RunError
+from fedrun.errors import BAD_INPUT, InputError, RunError, foreseen
 from fedrun.ranks import ALONE, START, RankLostError, Ranks, StoppedError, join, launched
 from fedrun.stopping import INTERRUPTED, TERMINATED, TerminatedError, heed_termination
 from fedrun.unread_output import outlive_readers
@@ -201,21 +200,10 @@ def _single_job(config: DictConfig) -> None:
     except (InputError, RunError) as error:
         sys.exit(_ended(ranks, error))
     except Exception as error:
-        if (shortage := _shortage(error)) is not None:
-            sys.exit(_ended(ranks, shortage))
+        if (known := foreseen(error)) is not None:
+            sys.exit(_ended(ranks, known))
         # not foreseen: kept apart from what the composition raises, and shown in full
         raise Defect("please report this, unless the error above is one of your own code") from error
-
-
-def _shortage(error: Exception) -> RunError | None:
-    """What is to be said of a lack of memory; None of any other error."""
-    text = str(error)
-    known = ("can't allocate memory", "out of memory", "Unable to allocate")  # PyTorch on CPUs, on GPUs; NumPy
-    if not isinstance(error, MemoryError) and not any(words in text for words in known):
-        return None
-    wanted = re.search(r"(?:allocate|of) (\d+ bytes|[\d.]+ [KMGT]iB)", text)
-    amount = f" for {wanted[1]} at once" if wanted else ""
-    return RunError(f"not enough memory{amount}: the model, the batch or the group of clients is too large here")
 
 
 def _check_start(experiment: Experiment) -> None:
@@ -271,9 +259,9 @@ def _sweep_job(config: DictConfig) -> float:
     except (InputError, RunError) as error:
         failure = str(error)
     except Exception as error:  # a defect in one job, shown in full, must not cost the others
-        shortage = _shortage(error)
-        failure = str(shortage or f"{type(error).__name__}: {error}")
-        if shortage is None:
+        known = foreseen(error)
+        failure = str(known or f"{type(error).__name__}: {error}")
+        if known is None:
             traceback.print_exc()
     if failure is not None or summary is None:
         failed(hydra.job.num, hydra.runtime.output_dir, overrides, str(failure))

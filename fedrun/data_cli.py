@@ -84,14 +84,14 @@ def bring(name: str, data_dir: Path, url: str | None, source: Path | None) -> No
         InputError: there is no such dataset, or it cannot be had.
     """
     from fedrun.fetching.catalogue import catalogue
-    from fedrun.fetching.fetch import fetch, take
+    from fedrun.fetching.fetch import fetch, interrupted, take
 
     entries = catalogue()
     if name in ("digits", "synthetic", "synthetic_feddyn"):
         raise InputError(f"{name}: needs no files; dataset={name} makes or has them")
     if name not in entries:
         raise InputError(f"{name}: no such dataset; allowed: {', '.join(entries)}, or list, or show")
-    if not entries[name].missing(data_dir):
+    if not entries[name].missing(data_dir) and not interrupted(name, data_dir):
         print(f"{name} is in {data_dir}")
     elif source is None:
         with _progress() as report:

@@ -59,7 +59,7 @@ class Population:
         if self.flipped_share and not number:
             raise InputError(
                 f"population.flipped_share={self.flipped_share:g}: of {count} clients that is nobody; allowed: 0, or "
-                f"at least {1 / count:g}"
+                f"{1 / count:g} for one"
             )
         flipped[draw.choice(count, number, replace=False)] = True
         train, test = split(everyone, self.test_share, draw) if self.test_share else (everyone, None)

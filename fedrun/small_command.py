@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from fedrun.deferred import defer
-from fedrun.errors import BAD_INPUT
+from fedrun.errors import BAD_INPUT, RunError, foreseen
 from fedrun.stopping import INTERRUPTED
 
 
@@ -46,8 +46,11 @@ def carry_out(command: Callable[[Sequence[str]], int]) -> NoReturn:
         lacking = f"{error.encoding} lacks {error.object[error.start]!r}"
         print(f"{name}: the output cannot be written ({lacking}); try PYTHONIOENCODING=utf-8", file=sys.stderr)
         status = BAD_INPUT
-    except OSError as error:
-        if error.filename is not None:  # not the output
+    except (OSError, MemoryError, RuntimeError) as error:
+        if (known := foreseen(error)) is not None:
+            print(f"{name}: {known}", file=sys.stderr)
+            sys.exit(1 if isinstance(known, RunError) else BAD_INPUT)
+        if not isinstance(error, OSError) or error.filename is not None:  # not the output
             raise
         print(f"{name}: the output cannot be written ({error.strerror})", file=sys.stderr)
         silence()

@@ -146,6 +146,7 @@ REFUSED_LATER = [
     ("dataset=mnist dataset.download=false", "data/MNIST/raw lacks train-images-idx3-ubyte[.gz], "),
     ("hardware.device=abacus", "hardware.device=abacus: no such device; allowed: cpu, cuda, cuda:N"),
     ("hardware.device=cuda:999", "hardware.device=cuda:999: PyTorch sees "),
+    (f"dataset=mnist data_dir={'a' * 300}", f"{'a' * 300}/MNIST/raw"),
     ("output_dir=/dev/null/here", "/dev/null: is not a folder that can be written; choose another output_dir"),
 ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import logging
 import os
 import platform
@@ -29,8 +30,8 @@ Populations = Mapping[str, tuple[Shares, Shares | None]]
 def key(experiment: Experiment, dataset: Dataset, populations: Populations) -> str:
     """Sixteen hex digits that change with everything that thresholds depend on.
 
-    That is who the clients are, what they hold and how it is encoded, the initial model and how they train, but no
-    strategy: all strategies of a sweep share them.
+    That is who the clients are, what they hold and how it is encoded, the initial model and how they train, and the
+    code of all that, but no strategy: all strategies of a sweep share them.
 
     Args:
         experiment: of the run.
@@ -40,13 +41,22 @@ def key(experiment: Experiment, dataset: Dataset, populations: Populations) -> s
     of = experiment
     recipes = (of.partition, of.population, of.validation, of.attack, of.seed, of.model, of.local, of.appeal)
     data = (dataset.spec, dataset.fingerprint, dataset.encoding, dataset.augmentation)
-    digest = hashlib.sha256(repr((recipes, data)).encode())
+    code = [source(type(recipe)) for recipe in recipes]
+    digest = hashlib.sha256(repr((recipes, data, code)).encode())
     for name, held in populations.items():
         digest.update(name.encode())
         for shares in held:
             for numbers in () if shares is None else (shares.offsets, shares.samples):
                 digest.update(numbers.numpy().tobytes())
     return digest.hexdigest()[:16]
+
+
+def source(kind: type) -> str:
+    """The text of the module in which a class is; empty where it has none, as for built-in ones."""
+    try:
+        return inspect.getsource(inspect.getmodule(kind) or kind)
+    except (OSError, TypeError):
+        return ""
 
 
 def cached(path: Path, compute: Callable[[], dict[str, Thresholds]], ranks: Ranks = ALONE) -> dict[str, Thresholds]:

@@ -41,12 +41,12 @@ class FromFile(Appeal):
 
     def fingerprint(self) -> str:
         try:
-            return hashlib.sha256(Path(self.path).read_bytes()).hexdigest()[:16]
+            return hashlib.sha256(Path(self.path).expanduser().read_bytes()).hexdigest()[:16]
         except OSError as error:
             raise InputError(f"appeal.path={self.path}: cannot be read ({error})") from None
 
     def thresholds(self, clients: Shares, local: LocalTraining, solo: Solo) -> Thresholds:
-        known = read(Path(self.path))
+        known = read(Path(self.path).expanduser())
         names = [clients.name(client) for client in range(len(clients))]
         if missing := [name for name in names if name not in known]:
             raise InputError(

@@ -35,8 +35,8 @@ class Attack:
         count = round(self.share * clients)
         if self.share and not count:
             raise InputError(
-                f"attack.share={self.share:g}: of {clients} clients that is nobody; allowed: 0 (or attack=none), or at "
-                f"least {1 / clients:g}"
+                f"attack.share={self.share:g}: of {clients} clients that is nobody; allowed: 0 (or attack=none), or "
+                f"{1 / clients:g} for one"
             )
         draw = numpy_generator(seed if self.seed is None else self.seed, "attackers")
         return np.sort(draw.choice(clients, count, replace=False))

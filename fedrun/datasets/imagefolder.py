@@ -14,6 +14,7 @@ from pydantic.dataclasses import dataclass
 from fedrun.datasets.base import Dataset, Spec
 from fedrun.datasets.cache import cache_place
 from fedrun.datasets.colour import ColourImages
+from fedrun.datasets.fingerprint import fingerprint
 from fedrun.datasets.image_files import ClassFiles, cached_images, class_folders, dataset_of, images_in
 from fedrun.errors import InputError
 from fedrun.recipe import STRICT
@@ -66,7 +67,9 @@ class ImageFolder(ColourImages):
             names, train, test = self._published_split(source)
         else:
             names, train, test = self._own_split(source, self.test_share)
-        cached = cached_images(train, test, self.size, source, cache_place(source, self.cache_dir, self.folder))
+        # the folder may be absolute, or outside of data_dir
+        own = f"{source.resolve().name}-{fingerprint([str(source.resolve())])[:8]}"
+        cached = cached_images(train, test, self.size, source, cache_place(source, self.cache_dir, own))
         return dataset_of(cached, self.spec, self.encoding, names, self.augmentation)
 
     def _published_split(self, source: Path) -> Split:

@@ -41,10 +41,12 @@ class InMemory(DatasetRecipe):
         Raises:
             InputError: types, shapes or classes that cannot be used.
         """
-        if classes < 2:
+        if not isinstance(classes, int) or classes < 2:
             raise InputError(f"classes={classes}: allowed: an integer, at least 2")
         train, test = ((np.asarray(inputs), np.asarray(labels)) for inputs, labels in (train, test))
         samples = train[0]
+        if samples.ndim < 2 or 0 in samples.shape[1:]:
+            raise InputError(f"train: samples {list(samples.shape)}; allowed: [n, ...], numbers for each of n samples")
         for where, (inputs, labels) in {"train": train, "test": test}.items():
             if inputs.dtype.name not in DIVISORS or inputs.dtype != samples.dtype:
                 raise InputError(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -59,7 +61,7 @@ class Tabular(DatasetRecipe):
             InputError: the table is missing, damaged or lacks a column, or a value in it cannot be used.
         """
         path = Path(self.file).expanduser()
-        table = read_table(path)
+        table = read_table(path, () if self.client is None else (self.client,))
         if twice := [column for column in table.column_names if table.column_names.count(column) > 1]:
             raise InputError(
                 f"{path} has {table.column_names.count(twice[0])} columns named {twice[0]!r}; allowed: one"
@@ -69,6 +71,8 @@ class Tabular(DatasetRecipe):
             if table.column_names.count(column) != 1:
                 raise InputError(f"{path} has no single column {column!r}; it has {', '.join(table.column_names)}")
         names = [column for column in table.column_names if column not in special]
+        if not names:
+            raise InputError(f"{path} has no feature columns beside {', '.join(special)}; allowed: at least one")
         if len(names) != self.features:
             raise InputError(f"{path} has {len(names)} feature columns; set dataset.features={len(names)}")
         if not table.num_rows:
@@ -134,22 +138,35 @@ class Tabular(DatasetRecipe):
             return np.zeros(table.num_rows, np.int64), ["all"]
         values = table.column(self.client).to_pylist()
         for row, value in enumerate(values, start=1):
-            if not isinstance(value, (str, int)):
+            if not isinstance(value, (str, int)) or value == "":
                 raise InputError(f"{path}: row {row} has {self.client} {value!r}; clients are texts or integers")
-        ordered = sorted(set(values))  # a column has one type
+        ordered = sorted(set(values), key=int if all(map(_is_number, values)) else None)  # a column has one type
         numbers = {value: number for number, value in enumerate(ordered)}
         return np.array([numbers[value] for value in values]), [str(value) for value in ordered]
 
 
 def standardised(inputs: np.ndarray, training: np.ndarray) -> np.ndarray:
     """Features ``[n, d]`` with mean 0 and standard deviation 1 over the training rows (bool ``[n]``)."""
-    deviation = inputs[training].std(0)
-    result: np.ndarray = (inputs - inputs[training].mean(0)) / np.where(deviation > 0, deviation, np.inf)
+    seen = inputs[training]
+    largest = np.abs(seen).max(0)
+    scale = np.where(largest > 0, largest, 1.0)  # squares of what is left are at most 1
+    seen, scaled = seen / scale, inputs / scale
+    varies = seen.max(0) > seen.min(0)  # which a standard deviation above 0 may also be by rounding
+    result: np.ndarray = (scaled - seen.mean(0)) / np.where(varies, seen.std(0), np.inf)
     return result
 
 
-def read_table(path: Path) -> pyarrow.Table:
+def _is_number(name: str | int) -> bool:
+    """Whether a client's name is that of an integer: 7, but not 007, which may be somebody else."""
+    return isinstance(name, int) or (name.removeprefix("-").isdecimal() and str(int(name)) == name)
+
+
+def read_table(path: Path, texts: Sequence[str] = ()) -> pyarrow.Table:
     """A ``.csv`` or ``.parquet`` file in memory.
+
+    Args:
+        path: of the file.
+        texts: columns that a CSV file has as they are written, also where that could be read as numbers.
 
     Raises:
         InputError: the file is missing, damaged or of another kind.
@@ -158,7 +175,11 @@ def read_table(path: Path) -> pyarrow.Table:
     import pyarrow.csv
     import pyarrow.parquet
 
-    readers: dict[str, Any] = {".csv": pyarrow.csv.read_csv, ".parquet": pyarrow.parquet.read_table}
+    as_written = pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(texts, pyarrow.string()))
+    readers: dict[str, Any] = {
+        ".csv": partial(pyarrow.csv.read_csv, convert_options=as_written),
+        ".parquet": pyarrow.parquet.read_table,
+    }
     if path.suffix not in readers:
         raise InputError(f"dataset.file={path}: allowed: a file whose name ends in {' or '.join(readers)}")
     try:

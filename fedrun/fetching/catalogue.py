@@ -132,8 +132,8 @@ def catalogue() -> dict[str, Entry]:
             )
         )
 
-    def idx_files(folder: str) -> tuple[str, ...]:
-        names = (f"{part}-{kind}-ubyte*" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
+    def idx_files(folder: str, *parts: str) -> tuple[str, ...]:
+        names = (f"{part}-{kind}-ubyte*" for part in parts for kind in ("images-idx3", "labels-idx1"))
         return tuple(f"{folder}/raw/{name}" for name in names)
 
     def cifar(kind: type[datasets.CIFAR10]) -> Callable[[str | None], tuple[Download, ...]]:
@@ -150,12 +150,16 @@ def catalogue() -> dict[str, Entry]:
     glove = Download(("https://nlp.stanford.edu/data/glove.twitter.27B.zip",), "glove", unpack="glove.twitter.27B.200d")
     leaf = "BSD 2-clause (LEAF)"
     return {
-        "mnist": Entry("handwritten digits", "CC BY-SA 3.0", 12, idx_files("MNIST"), idx(datasets.MNIST, "MNIST")),
+        "mnist": Entry(
+            "handwritten digits", "CC BY-SA 3.0", 12, idx_files("MNIST", "train", "t10k"), idx(datasets.MNIST, "MNIST")
+        ),
         "fmnist": Entry(
-            "clothes", "MIT", 31, idx_files("FashionMNIST"), idx(datasets.FashionMNIST, "FashionMNIST")
+            "clothes", "MIT", 31, idx_files("FashionMNIST", "train", "t10k"),
+            idx(datasets.FashionMNIST, "FashionMNIST"),
         ),
         "emnist": Entry(
-            "digits and letters", "not stated", 562, ("EMNIST/raw/emnist-byclass-*-ubyte*",), published(emnist),
+            "digits and letters", "not stated", 562,
+            idx_files("EMNIST", "emnist-byclass-train", "emnist-byclass-test"), published(emnist),
             also=("EMNIST/raw/*",),
         ),
         "cifar10": Entry(

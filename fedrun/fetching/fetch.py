@@ -23,12 +23,17 @@ logger = logging.getLogger(__name__)
 ASIDE = ".fedrun-downloads"
 """Folder below ``data_dir`` for what is not whole yet, and for the checksums of what was fetched."""
 
+PLACING = "placing"
+"""File there while a dataset's files are put in place."""
+
 Reporter = Callable[[str], Progress]
 """Gives each file, by its name, something to report its progress to."""
 
 
 def fetch(name: str, entry: Entry, data_dir: Path, base: str | None, report: Reporter) -> None:
     """Download what an entry lacks; files that are in place already are left alone.
+
+    Files are put in place when all are there: a loader would read some of them as if they were the dataset.
 
     Args:
         name: the entry's name.
@@ -43,17 +48,27 @@ def fetch(name: str, entry: Entry, data_dir: Path, base: str | None, report: Rep
     aside = data_dir / ASIDE / name
     with _alone(aside):
         try:
-            for item in entry.downloads(base):
-                if item.unpack is None and (data_dir / item.place).exists():
-                    continue
-                got = aside / item.file
-                if not got.exists():
-                    _download(item, got, data_dir, report(item.file))
-                _place(got, item, data_dir, aside)
+            lacking = [
+                item
+                for item in entry.downloads(base)
+                if item.unpack is not None or not (data_dir / item.place).exists()
+            ]
+            for item in lacking:
+                if not (aside / item.file).exists():
+                    _download(item, aside / item.file, data_dir, report(item.file))
         except Unreachable as error:
             raise InputError(f"{error}; {by_hand(name, entry, data_dir)}") from error
+        (aside / PLACING).touch()
+        for item in lacking:
+            if (aside / item.file).exists():  # it has not been placed by a command that was interrupted
+                _place(aside / item.file, item, data_dir, aside)
         shutil.rmtree(aside, ignore_errors=True)
     _check_complete(name, entry, data_dir)
+
+
+def interrupted(name: str, data_dir: Path) -> bool:
+    """Whether a command was interrupted while it put a dataset's files in place, so that some may be missing."""
+    return (data_dir / ASIDE / name / PLACING).exists()
 
 
 def take(name: str, entry: Entry, data_dir: Path, source: Path, base: str | None) -> None:
@@ -72,7 +87,11 @@ def take(name: str, entry: Entry, data_dir: Path, source: Path, base: str | None
             for path in tables:
                 _copy(path, data_dir / place_of_table(name, path.name), aside)
         else:
-            for item in entry.downloads(base):
+            try:
+                published = entry.downloads(base)
+            except Unreachable:  # only the hub knows the names
+                raise InputError(f"{source} has no files of {name}; {by_hand(name, entry, data_dir)}") from None
+            for item in published:
                 path = source if source.is_file() else source / item.file
                 if not path.is_file():
                     raise InputError(f"{source} lacks {item.file}; {by_hand(name, entry, data_dir)}")

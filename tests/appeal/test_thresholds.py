@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedrun.appeal.cache import key
+from fedrun.appeal import cache
+from fedrun.appeal.cache import key, source
 from fedrun.appeal.file import read
 from fedrun.config import option
 from fedrun.datasets.augmentation import Augmentation
@@ -244,6 +245,17 @@ def test_the_key_changes_with_what_thresholds_depend_on(make_experiment):
     assert len(keys) == 1 + len(changed) + len(others) + 1
     for same in (replace(experiment, rounds=3), replace(experiment, clients_per_round=2)):
         assert key(same, data, clients) == key(experiment, data, clients)
+
+
+def test_the_key_changes_with_the_code(make_experiment, monkeypatch):
+    """A model of the user's own may be another one under the same name."""
+    experiment = make_experiment(network=mlp, appeal=warmup(5))
+    data, clients = experiment.dataset.load(), {"clients": (Shares.of([np.array([0, 1]), np.array([2])]), None)}
+    before = key(experiment, data, clients)
+    assert "class WarmUp" in cache.source(type(experiment.appeal))
+    own = type(experiment.model)
+    monkeypatch.setattr(cache, "source", lambda kind: "other" if kind is own else source(kind))
+    assert key(experiment, data, clients) != before
 
 
 def test_validation_samples_do_not_tell_a_later_runs_thresholds(make_experiment, tmp_path):

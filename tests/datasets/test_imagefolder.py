@@ -187,3 +187,13 @@ def test_a_share_of_a_folder_with_a_split_is_refused(tmp_path: Path) -> None:
         pets(tmp_path, test_share=0.5).load()
     with pytest.raises(InputError, match="none cannot be read: No such file or directory$"):
         pets(tmp_path, folder="none", test_share=0.5).load()
+
+
+def test_the_cache_of_an_absolute_folder_lies_in_the_cache_folder(tmp_path: Path) -> None:
+    """Not in the folder itself, where it would be a class the next time."""
+    folder, cache = write(tmp_path), tmp_path / "cache"
+    before = sorted(folder.rglob("*"))
+    for _ in range(2):
+        assert len(pets(tmp_path, folder=str(folder), cache_dir=str(cache)).load().class_names) == 2
+    assert sorted(folder.rglob("*")) == before
+    assert len(list(cache.iterdir())) == 1

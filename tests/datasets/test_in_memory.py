@@ -57,6 +57,11 @@ def test_an_experiment_on_arrays(default_experiment):
         ),
         ((split(4)[0], split(5)[1]), split(4), r"^train: samples \[4, 1, 8, 8\] with classes \[5\] of int64"),
         ((split(4)[0], split(4)[1] / 2), split(4), r"^train: .* with classes \[4\] of float64"),
+        (
+            (split(4)[1].astype("uint8"), split(4)[1]),
+            split(4),
+            r"^train: samples \[4\]; allowed: \[n, \.\.\.\], numbers",
+        ),
         (split(4), (split(4)[0], split(4)[1] * 0 + 3), r"^test: label 0 is 3; labels are 0 to 2$"),
     ],
 )

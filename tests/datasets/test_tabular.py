@@ -86,7 +86,7 @@ def test_rows_may_belong_to_nobody(tmp_path: Path) -> None:
         (TABLE.replace("x,5,1", "x,,1"), "row 3 has no finite number in column a"),
         (TABLE.replace("x,5,1", "x,inf,1"), "row 3 has no finite number in column a"),
         (TABLE.replace("x,5,1", "x,five,1"), "column a has values of type string"),
-        (TABLE.replace("y,7", ",7").replace("x", "1").replace("y", "2"), "row 4 has client None"),
+        (TABLE.replace("y,7", ",7").replace("x", "1").replace("y", "2"), "row 4 has client ''"),
         (TABLE.replace("10,test", "10,valid"), "row 2 has part 'valid'; allowed: train, test"),
         (TABLE.replace("train", "test"), "has no row 'train'"),
         (TABLE.replace(",b,", ",a,"), "has 2 columns named 'a'; allowed: one"),
@@ -109,7 +109,11 @@ def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
     (tmp_path / "cut.parquet").write_bytes(b"PAR1....")
     refused(tabular(tmp_path / "cut.parquet"), tmp_path, "cut.parquet cannot be read")
     (tmp_path / "latin.csv").write_bytes("client,a,b,label,part\né,1,2,0,train\n".encode("latin-1"))
-    refused(tabular(tmp_path / "latin.csv"), tmp_path, "row 1 has client b'")
+    refused(
+        tabular(tmp_path / "latin.csv"),
+        tmp_path,
+        "latin.csv cannot be read: In CSV column #0: CSV conversion error to string: invalid UTF8",
+    )
 
 
 def refused(recipe: Tabular, place: Path, complaint: str) -> None:
@@ -118,3 +122,29 @@ def refused(recipe: Tabular, place: Path, complaint: str) -> None:
     assert str(place) in str(refusal.value)
     assert complaint in str(refusal.value)
     assert "\n" not in str(refusal.value)
+
+
+def test_features_that_do_not_vary_or_are_huge(tmp_path: Path) -> None:
+    """The mean of a hundred times 0.1 is not 0.1, nor is the square of 1e200 a number."""
+    rows = [f"{index % 2},0.1,{(-1) ** index * 1e200},train" for index in range(100)]
+    path = tmp_path / "table.csv"
+    path.write_text("\n".join(["y,constant,huge,split", *rows, "1,0.2,2e200,test", ""]))
+    recipe = Tabular(file=str(path), label="y", classes=2, client=None, split="split", features=2, standardise=True)
+    inputs = recipe.load().inputs
+    assert inputs[:, 0].tolist() == [0] * 101
+    torch.testing.assert_close(inputs[:, 1], torch.tensor([1.0, -1.0] * 50 + [2.0]))
+
+
+def test_clients_are_named_as_they_are_written(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text("who,y,a\n7,0,1\n007,1,2\n10,0,3\n")
+    recipe = Tabular(file=str(path), label="y", classes=2, client="who", split=None, features=1, standardise=False)
+    users = recipe.load().users
+    assert users is not None
+    assert users.names == ("007", "10", "7")  # as texts, since one of them is no number
+    path.write_text("who,y,a\n7,0,1\n,1,2\n")
+    with pytest.raises(InputError, match=r"row 2 has who ''; clients are texts or integers"):
+        recipe.load()
+    path.write_text("who,y\n7,0\n")
+    with pytest.raises(InputError, match=r"has no feature columns beside y, who; allowed: at least one"):
+        recipe.load()

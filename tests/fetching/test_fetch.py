@@ -178,7 +178,14 @@ WHOLE = {
         for file in ("wnids.txt", "train/n1/images/a.JPEG", "val/val_annotations.txt", "val/images/b.JPEG")
     ),
     "celeba": ("celeba/train/a.json", "celeba/test/a.json", "celeba/img_align_celeba/1.jpg"),
-    "emnist": ("EMNIST/raw/emnist-byclass-train-images-idx3-ubyte.gz", "EMNIST/raw/emnist-letters-mapping.txt"),
+    "emnist": (
+        *(
+            f"EMNIST/raw/emnist-byclass-{part}-{kind}-ubyte.gz"
+            for part in ("train", "test")
+            for kind in ("images-idx3", "labels-idx1")
+        ),
+        "EMNIST/raw/emnist-letters-mapping.txt",
+    ),
 }
 
 
@@ -277,3 +284,38 @@ def _log_as_before() -> Any:
     handlers = root.handlers[:]
     yield
     root.handlers[:] = handlers
+
+
+def test_a_part_of_the_files_is_not_put_in_place(site: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The second of two files fails once; then what was fetched already is not fetched again."""
+    listed = {"default": {"train": [f"{site.address}/0.parquet", f"{site.address}/1.parquet"]}}
+    site.files |= {"/api/datasets/flwrlabs/femnist/parquet": json.dumps(listed).encode(), "/0.parquet": parquet()}
+    fetching = ("femnist", "--data-dir", tmp_path, "--url", site.address)
+    assert command(*fetching) == 2
+    assert "404" in capsys.readouterr().err
+    assert not (tmp_path / "femnist").exists()
+    site.files["/1.parquet"] = parquet()
+    assert command(*fetching) == 0
+    assert len(list((tmp_path / "femnist/train").iterdir())) == 2
+    assert [path for path, _ in site.asked].count("/0.parquet") == 1
+
+
+def test_a_command_that_was_killed_as_it_put_files_in_place(site: Any, tmp_path: Path) -> None:
+    """One file is in its place, the other still aside: together they look like the dataset, and are not."""
+    listed = {"default": {"train": [f"{site.address}/0.parquet", f"{site.address}/1.parquet"]}}
+    site.files["/api/datasets/flwrlabs/femnist/parquet"] = json.dumps(listed).encode()
+    placed, aside = tmp_path / "femnist/train", tmp_path / ASIDE / "femnist"
+    for path in (placed / "train-0000.parquet", aside / "train-0001.parquet"):
+        path.parent.mkdir(parents=True)
+        path.write_bytes(parquet())
+    (aside / "placing").touch()
+    assert command("femnist", "--data-dir", tmp_path, "--url", site.address) == 0
+    assert sorted(path.name for path in placed.iterdir()) == ["train-0000.parquet", "train-0001.parquet"]
+    assert not aside.exists()
+
+
+def test_a_folder_without_a_hubs_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine").mkdir()
+    offline = ("--url", "http://127.0.0.1:9")
+    assert command("femnist", "--data-dir", tmp_path, "--from", tmp_path / "mine", *offline) == 2
+    assert f"{tmp_path / 'mine'} has no files of femnist; " in capsys.readouterr().err
