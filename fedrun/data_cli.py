@@ -62,7 +62,8 @@ def run(arguments: Sequence[str]) -> int:
             )
         match options.what:
             case "show":
-                where = [] if options.data_dir is None else [f'data_dir="{options.data_dir}"']
+                quoted = str(options.data_dir).replace('"', r"\"")
+                where = [] if options.data_dir is None else [f'data_dir="{quoted}"']
                 show([*options.settings, *where], options.to, options.config_dir)
             case "list":
                 list_datasets(data_dir)

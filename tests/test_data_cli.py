@@ -63,6 +63,14 @@ def test_a_reader_who_has_seen_enough() -> None:
         (["mnist", "--from", "/nowhere"], "--from /nowhere: no such file or folder"),
         (["mnist", "--data-dir", "/proc/new"], "/proc/new"),
         (["mnist", "--url", "ftp://host"], "allowed: an http or https address"),
+        (["mnist", "--url", "http://[::1"], "'http://[::1/train-images-idx3-ubyte.gz': allowed: an http or https"),
+        (["mnist", "--url", f"http://{'a' * 64}.org"], "allowed: an http or https address"),
+        (
+            ["mnist", "--url", "http://127.0.0.1:1/ü"],
+            "'http://127.0.0.1:1/\\xfc/train-images-idx3-ubyte.gz': allowed: an",
+        ),
+        (["femnist", "--url", "file:///etc"], "allowed: an http or https address"),
+        (["show", "dataset=femnist", "--data-dir", '/no"where'], "run `fedrun-data femnist --data-dir"),
     ],
 )
 def test_what_cannot_be_used_is_one_line(

@@ -144,6 +144,11 @@ def create(folder: Path, fill: Callable[[Path], None]) -> None:
             finally:
                 shutil.rmtree(partial, ignore_errors=True)
     except OSError as error:
+        if isinstance(error.filename, str) and folder.parent not in (
+            Path(error.filename),
+            *Path(error.filename).parents,
+        ):
+            raise InputError(f"{error.filename} cannot be read: {error.strerror}") from error
         raise InputError(
             f"the cache {folder.parent} cannot be written ({error.strerror}): "
             "set cache_dir to a writable folder with enough space"

@@ -46,8 +46,7 @@ def download(url: str, path: Path, checksum: str | None, progress: Progress) -> 
         Unreachable: no connection, or no such file.
         InputError: the connection was cut again and again, the disk is full, or the checksum is wrong.
     """
-    if urlsplit(url).scheme not in ("http", "https"):
-        raise InputError(f"{url}: allowed: an http or https address")
+    require_address(url)
     partial = path.with_name(path.name + ".partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -69,6 +68,22 @@ def download(url: str, path: Path, checksum: str | None, progress: Progress) -> 
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror}; the same command continues") from error
     return found
+
+
+def require_address(url: str) -> None:
+    """Refuse what no connection can be made to.
+
+    Raises:
+        InputError: it is no address.
+    """
+    try:
+        parts = urlsplit(url)
+        host = (parts.hostname or "").removesuffix(".").split(".")
+        usable = parts.scheme in ("http", "https") and all(0 < len(label) < 64 for label in host)
+    except ValueError:  # a bracket without its other half
+        usable = False
+    if not (usable and url.isascii()):
+        raise InputError(f"{url!a}: allowed: an http or https address")
 
 
 def verified(path: Path, checksum: str | None) -> str:
@@ -94,8 +109,9 @@ def get_json(url: str) -> object:
 
     Raises:
         Unreachable: no connection, or no such document.
-        InputError: it is not JSON.
+        InputError: it is not JSON, or ``url`` is no address.
     """
+    require_address(url)
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as response:
             return json.loads(response.read())
