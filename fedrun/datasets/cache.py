@@ -144,11 +144,9 @@ def create(folder: Path, fill: Callable[[Path], None]) -> None:
             finally:
                 shutil.rmtree(partial, ignore_errors=True)
     except OSError as error:
-        if isinstance(error.filename, str) and folder.parent not in (
-            Path(error.filename),
-            *Path(error.filename).parents,
-        ):
-            raise InputError(f"{error.filename} cannot be read: {error.strerror}") from error
+        where = Path(error.filename) if isinstance(error.filename, (str, os.PathLike)) else folder
+        if where not in folder.parents and folder.parent not in where.parents:
+            raise InputError(f"{where} cannot be read: {error.strerror}") from error  # a source
         raise InputError(
             f"the cache {folder.parent} cannot be written ({error.strerror}): "
             "set cache_dir to a writable folder with enough space"

@@ -288,5 +288,5 @@ def test_the_cache_opens_quickly_with_many_users(tmp_path: Path) -> None:
 
 def test_a_source_that_cannot_be_read_is_not_the_caches_fault(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=rf"^{tmp_path}/elsewhere cannot be read: No such file"):
-        create(tmp_path / "cache" / "key", lambda _: open(tmp_path / "elsewhere"))
+        create(tmp_path / "cache" / "key", lambda _: (tmp_path / "elsewhere").read_bytes())
     assert list((tmp_path / "cache").glob("*.partial")) == []
