@@ -9,7 +9,7 @@ from typing import Any
 
 from hydra.errors import MissingConfigException, OverrideParseException
 
-from fedrun.config import compose, options, told_folder
+from fedrun.config import compose, options, parts, told_folder
 from fedrun.errors import InputError
 
 
@@ -66,11 +66,12 @@ def _why_unknown(key: str, arguments: Sequence[str], folder: Path | None) -> str
     """Why a key or group that was not found does not exist, and what does, given the other arguments."""
     group, _, package = key.partition("@")
     if names := options(group, folder):
-        return (
-            f"is no place for an option of {group}"
-            if package
-            else f"cannot be chosen here; allowed: {', '.join(names)}"
-        )
+        if package:
+            return f"is no place for an option of {group}"
+        whole, _, part = group.rpartition("/")
+        if having := [name for name in options(whole, folder) if part in parts(whole, name, folder)]:
+            return f"is no part of the {whole} that was chosen; allowed with {whole}=OPTION, one of {', '.join(having)}"
+        return f"cannot be chosen here; allowed: {', '.join(names)}"
     parents = key.replace("/", ".").split(".")[:-1]
     node = _composed([each for each in arguments if options(each.partition("=")[0], folder)], folder)
     for parent in parents:

@@ -225,6 +225,15 @@ def _option_files(group: str, config_dir: Path | None = None) -> dict[str, Path]
     }
 
 
+def parts(group: str, name: str, config_dir: Path | None = None) -> frozenset[str]:
+    """The groups below an option of a group in which its defaults list chooses, such as ``client`` and ``server``."""
+    from omegaconf import OmegaConf
+
+    content = OmegaConf.to_container(OmegaConf.load(_option_files(group, config_dir)[name]))
+    defaults = content.get("defaults", []) if isinstance(content, dict) else []
+    return frozenset(str(key) for entry in defaults if isinstance(entry, Mapping) for key in entry)
+
+
 def option(group: str, name: str, **changes: Any) -> Any:
     """The recipe of one option, such as ``option("strategy/client", "fedprox", mu=0.1)``, without composing the rest.
 

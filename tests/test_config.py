@@ -427,6 +427,10 @@ REFUSED = [
     ),
     ("strategy/clients=sgd", "strategy/clients: unknown key; allowed below strategy: client, server"),
     ("strategy@here=fedavg", "strategy@here: is no place for an option of strategy"),
+    (
+        "strategy/clustering=ifca",
+        "strategy/clustering: is no part of the strategy that was chosen; allowed with strategy=OPTION, one of",
+    ),
     ("recipe=none", "recipe=none: no such option; allowed: " + ", ".join(options("recipe")) + "; or ~recipe for none"),
     ("experiment=none", "experiment=none: no such option; allowed: " + ", ".join(options("experiment"))),
     (

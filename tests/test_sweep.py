@@ -120,7 +120,7 @@ def test_a_lack_of_memory_is_one_line(fedrun: Fedrun, tmp_path: Path) -> None:
     ended = fedrun(*command, folder=tmp_path)
     first, *_, last = ended.err.splitlines()
     assert first.startswith(
-        "== 0: failed: not enough memory for 256000000000000 bytes at once: the model, the batch or "
+        "== 0: failed: not enough memory for 256000000000000 bytes at once: the data, the model, the batch "
     )
     assert (ended.status, last, "Traceback" in ended.err) == (1, "fedrun: 1 of 2 jobs failed", False)
 

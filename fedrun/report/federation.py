@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -139,7 +140,9 @@ def plot_labels(federation: Federation, path: Path) -> None:
     scale = figure.colorbar(image, ax=axes, label="samples (white: none)", pad=0.01, aspect=30, format="{x:,.0f}")
     scale.set_ticks([tick for tick in ticks if tick <= most])
     scale.minorticks_off()
-    figure.savefig(path)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph ")  # a class in a script that the font lacks has boxes for a name
+        figure.savefig(path)
 
 
 def plot_sizes(federation: Federation, path: Path) -> None:

@@ -87,3 +87,9 @@ def test_the_picture_of_sizes_is_written(tmp_path, sizes):
     plot_sizes(federation_of([0] * sum(sizes), parts, [[]], classes=2), tmp_path / "sizes.png")
     picture = matplotlib.image.imread(tmp_path / "sizes.png")
     assert picture.shape[0] > 300 and picture.min() < 0.5
+
+
+def test_classes_that_the_font_lacks_are_no_warning(tmp_path, recwarn):
+    plot_labels(federation_of([0, 1], [[0], [1]], [[0]], 2, ("猫", "犬")), tmp_path / "labels.png")
+    assert (tmp_path / "labels.png").exists()
+    assert not recwarn.list
