@@ -274,7 +274,7 @@ def build(node: Any, path: str) -> Any:
     if isinstance(node, float) and isfinite(node) and abs(node) > LARGEST:
         raise InputError(f"{path}={shown(node)}: allowed: numbers up to {LARGEST:g}, as float32 ends at 3.4e38")
     if isinstance(node, int) and abs(node) > LARGEST_INTEGER and not path.endswith("seed"):
-        raise InputError(f"{path}={node}: allowed: whole numbers up to {LARGEST_INTEGER:,}".replace(",", " "))
+        raise InputError(f"{path}={node}: allowed: whole numbers up to {LARGEST_INTEGER:g}")
     if isinstance(node, list):
         return tuple(build(item, f"{path}[{index}]") for index, item in enumerate(node))
     if not isinstance(node, Mapping):

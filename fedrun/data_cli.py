@@ -62,9 +62,11 @@ def run(arguments: Sequence[str]) -> int:
             )
         match options.what:
             case "show":
-                quoted = str(options.data_dir).replace('"', r"\"")
-                where = [] if options.data_dir is None else [f'data_dir="{quoted}"']
-                show([*options.settings, *where], options.to, options.config_dir)
+                settings = list(options.settings)
+                if options.data_dir is not None:
+                    quoted = str(options.data_dir).replace('"', r"\"")
+                    settings.append(f'data_dir="{quoted}"')
+                show(settings, options.to, options.config_dir)
             case "list":
                 list_datasets(data_dir)
             case name:

@@ -402,6 +402,7 @@ class Simulation:
 
     def _fusion(self, round: int) -> float:
         """α η_t / η_{t−1}: by how much of its idle displacement a newly selected client's start is moved."""
+        # the rates' quotient is lr_decay in every round
         share = self.experiment.strategy.server.fusion
         return 0.0 if share is None or round == 0 else share * self.experiment.local.lr_decay
 

@@ -47,14 +47,15 @@ def carry_out(command: Callable[[Sequence[str]], int]) -> NoReturn:
         print(f"{name}: the output cannot be written ({lacking}); try PYTHONIOENCODING=utf-8", file=sys.stderr)
         status = BAD_INPUT
     except (OSError, MemoryError, RuntimeError) as error:
-        if (known := foreseen(error)) is not None:
+        known = foreseen(error)
+        if known is not None:
             print(f"{name}: {known}", file=sys.stderr)
-            sys.exit(1 if isinstance(known, RunError) else BAD_INPUT)
-        if not isinstance(error, OSError) or error.filename is not None:  # not the output
+        elif isinstance(error, OSError) and error.filename is None:
+            print(f"{name}: the output cannot be written ({error.strerror})", file=sys.stderr)
+            silence()
+        else:
             raise
-        print(f"{name}: the output cannot be written ({error.strerror})", file=sys.stderr)
-        silence()
-        status = BAD_INPUT
+        status = 1 if isinstance(known, RunError) else BAD_INPUT
     sys.exit(status)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Integral
 
 import numpy as np
 import torch
@@ -41,7 +42,7 @@ class InMemory(DatasetRecipe):
         Raises:
             InputError: types, shapes or classes that cannot be used.
         """
-        if not isinstance(classes, int) or classes < 2:
+        if not isinstance(classes, Integral) or classes < 2:
             raise InputError(f"classes={classes}: allowed: an integer, at least 2")
         train, test = ((np.asarray(inputs), np.asarray(labels)) for inputs, labels in (train, test))
         samples = train[0]
@@ -64,7 +65,7 @@ class InMemory(DatasetRecipe):
             require_labels(labels, range(classes), where)
             if not np.isfinite(inputs).all():
                 raise InputError(f"{where}: samples with NaN or infinity; allowed: finite numbers")
-        spec = Spec(tuple(samples.shape[1:]), classes)
+        spec = Spec(tuple(samples.shape[1:]), int(classes))
         encoding = Scaled(DIVISORS[samples.dtype.name])
         return cls(in_memory(spec, encoding, tuple(map(str, range(classes))), train, test))
 

@@ -94,7 +94,11 @@ class Vectorized(Executor):
             momentum = own[MOMENTUM]
         forward = [generator(work.seed, "forward", task.round, client) for client in clients]
         objective = Objectives(work, constants, *self._batches(clients, task.round, steps), forward)
-        self._descend(weights, momentum, objective, constants, work.local.rate(task.round))
+        rate, together = work.local.rate(task.round), len(half.passes)
+        for working, begin, end in objective.stretches():
+            carried = None if momentum is None else momentum[-working:]
+            firsts = range(begin, end, together)
+            self._descend(weights[-working:], carried, objective, of_last(constants, working), rate, firsts)
         sent = torch.stack([self.tampered(model[k], task, client) for k, client in enumerate(clients)])
         uploads, kept = self.finished(sent, received, own, constants, replace(info, start=start))
         if momentum is not None and half.keeps_momentum:
@@ -116,26 +120,12 @@ class Vectorized(Executor):
         objective: Objectives,
         constants: Vectors,
         rate: float,
-    ) -> None:
-        """All steps of a group of clients, in place on parameters and momenta ``[C, T]``."""
-        together, begin = len(self.workplace.client.passes), 0
-        for end in sorted(set(objective.batches_of)):
-            working = objective.working(begin)
-            carried = None if momentum is None else momentum[-working:]
-            own = of_last(constants, working)
-            self._descend_together(weights[-working:], carried, objective, own, rate, range(begin, end, together))
-            begin = end
-
-    def _descend_together(
-        self,
-        weights: torch.Tensor,
-        momentum: torch.Tensor | None,
-        objective: Objectives,
-        constants: Vectors,
-        rate: float,
         firsts: range,
     ) -> None:
-        """Steps that the last clients of a group all make; ``firsts``: the first batch of each."""
+        """Steps that the last c clients of a group all make, in place on parameters and momenta ``[c, T]``.
+
+        ``firsts`` are the numbers of each step's first batch.
+        """
         half, local = self.workplace.client, self.workplace.local
         pull = half.pull(constants)
         plain = momentum is None and local.max_gradient_norm is None and half.takes_the_gradient
@@ -230,7 +220,6 @@ class Objectives:
         forward: what each client's dropout layers draw from, as :class:`InProcess` seeds it.
 
     Attributes:
-        batches_of: the number of each client's batches, ascending, ``[C]``.
         losses: Σ over the samples processed of their losses, float32 ``[C]``.
         correct: how many of them were predicted correctly, int64 ``[C]``.
         processed: how many there were, int64 ``[C]``.
@@ -252,7 +241,7 @@ class Objectives:
         self._uniforms = None if uniforms is None else uniforms.to(device)
         self._forward = forward
         self._sizes = counts.T.tolist()  # [S][C]
-        self.batches_of = (counts > 0).sum(1).tolist()
+        self._batches_of = (counts > 0).sum(1).tolist()  # [C], ascending
         self._counts = counts.to(device)
         self._slots = torch.arange(batches.shape[2], device=device)
         self.losses = torch.zeros(len(batches), device=device)
@@ -279,9 +268,14 @@ class Objectives:
         """Whether :meth:`descend` can be used."""
         return self._perceptron is not None
 
-    def working(self, index: int) -> int:
-        """How many clients, the last ones, have a batch of this number."""
-        return sum(batches > index for batches in self.batches_of)
+    def stretches(self) -> Iterator[tuple[int, int, int]]:
+        """From one client's end to the next: how many clients, the last ones, are at work, and the numbers of the first
+        of their batches until then and of the one after the last.
+        """
+        begin = 0
+        for end in sorted(set(self._batches_of)):
+            yield sum(batches > begin for batches in self._batches_of), begin, end
+            begin = end
 
     def gradient(self, at: torch.Tensor, index: int) -> torch.Tensor:
         """The gradients of the last c clients on their batches of this number, at parameters ``[c, T]``: a fresh

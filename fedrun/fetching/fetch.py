@@ -60,8 +60,7 @@ def fetch(name: str, entry: Entry, data_dir: Path, base: str | None, report: Rep
             raise InputError(f"{error}; {by_hand(name, entry, data_dir)}") from error
         (aside / PLACING).touch()
         for item in lacking:
-            if (aside / item.file).exists():  # it has not been placed by a command that was interrupted
-                _place(aside / item.file, item, data_dir, aside)
+            _place(aside / item.file, item, data_dir, aside)
         shutil.rmtree(aside, ignore_errors=True)
     _check_complete(name, entry, data_dir)
 
@@ -80,26 +79,31 @@ def take(name: str, entry: Entry, data_dir: Path, source: Path, base: str | None
     """
     aside = data_dir / ASIDE / name
     with _alone(aside):
+        copies: list[tuple[Path, Path]] = []
+        published: list[tuple[Path, Download]] = []
         if source.is_dir() and not entry.missing(source):
-            for path in entry.files(source):
-                _copy(path, data_dir / path.relative_to(source), aside)
+            copies = [(path, data_dir / path.relative_to(source)) for path in entry.files(source)]
         elif tables := sorted(source.glob("*.parquet")) if source.is_dir() else []:
-            for path in tables:
-                _copy(path, data_dir / place_of_table(name, path.name), aside)
+            copies = [(path, data_dir / place_of_table(name, path.name)) for path in tables]
         else:
             try:
-                published = entry.downloads(base)
+                published = [
+                    (source if source.is_file() else source / each.file, each) for each in entry.downloads(base)
+                ]
             except Unreachable:  # only the hub knows the names
                 raise InputError(f"{source} has no files of {name}; {by_hand(name, entry, data_dir)}") from None
-            for item in published:
-                path = source if source.is_file() else source / item.file
-                if not path.is_file():
-                    raise InputError(f"{source} lacks {item.file}; {by_hand(name, entry, data_dir)}")
-                try:
-                    verified(path, item.checksum)
-                except InputError as error:
-                    raise InputError(f"{path}: {error}") from None
-                _place(path, item, data_dir, aside)
+        for path, item in published:
+            if not path.is_file():
+                raise InputError(f"{source} lacks {item.file}; {by_hand(name, entry, data_dir)}")
+            try:
+                verified(path, item.checksum)
+            except InputError as error:
+                raise InputError(f"{path}: {error}") from None
+        (aside / PLACING).touch()
+        for path, target in copies:
+            _copy(path, target, aside)
+        for path, item in published:
+            _place(path, item, data_dir, aside)
         shutil.rmtree(aside, ignore_errors=True)
     _check_complete(name, entry, data_dir)
 

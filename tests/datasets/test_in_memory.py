@@ -74,3 +74,10 @@ def test_one_class_cannot_be_learned():
     images, labels = split(4)
     with pytest.raises(InputError, match=r"^classes=1: allowed: an integer, at least 2$"):
         fedrun.InMemory.of((images, labels * 0), (images, labels * 0), classes=1)
+
+
+def test_classes_are_an_integer_of_any_type():
+    images, labels = split(4)
+    assert fedrun.InMemory.of((images, labels), (images, labels), classes=np.int64(3)).spec.classes == 3
+    with pytest.raises(InputError, match=r"^classes=3\.0: allowed: an integer, at least 2$"):
+        fedrun.InMemory.of((images, labels), (images, labels), classes=3.0)

@@ -23,6 +23,7 @@ from fedrun.datasets.cache import locked
 from fedrun.datasets.femnist import Femnist
 from fedrun.datasets.sent140 import Sent140
 from fedrun.errors import InputError
+from fedrun.fetching import fetch as fetching
 from fedrun.fetching.catalogue import Download, Entry, catalogue, published
 from fedrun.fetching.fetch import ASIDE, Reporter, fetch
 
@@ -319,3 +320,26 @@ def test_a_folder_without_a_hubs_files(tmp_path: Path, capsys: pytest.CaptureFix
     offline = ("--url", "http://127.0.0.1:9")
     assert command("femnist", "--data-dir", tmp_path, "--from", tmp_path / "mine", *offline) == 2
     assert f"{tmp_path / 'mine'} has no files of femnist; " in capsys.readouterr().err
+
+
+def test_files_that_were_taken_in_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Interrupted after the first of two tables; the same command then takes both."""
+    here, there = tmp_path / "mine", tmp_path / "data"
+    here.mkdir()
+    for number in (0, 1):
+        (here / f"train-{number}.parquet").write_bytes(parquet())
+    whole, copied = fetching.shutil.copyfile, []
+
+    def once(source: Path, target: Path) -> None:
+        if copied:
+            raise KeyboardInterrupt
+        copied.append(source)
+        whole(source, target)
+
+    taking = ("femnist", "--data-dir", there, "--from", here)
+    with monkeypatch.context() as patch:
+        patch.setattr(fetching.shutil, "copyfile", once)
+        assert command(*taking) == 130
+    assert len(list((there / "femnist/train").iterdir())) == 1
+    assert command(*taking) == 0
+    assert len(list((there / "femnist/train").iterdir())) == 2
