@@ -22,23 +22,25 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from fedrun.errors import InputError, RunError
+from fedrun.system.errors import InputError, RunError
 
 if TYPE_CHECKING:
-    from fedrun.config import build_experiment, compose, option
-    from fedrun.datasets.in_memory import InMemory
-    from fedrun.session import run
-    from fedrun.simulation import Simulation
+    from fedrun.config.build import option
+    from fedrun.config.composed import compose
+    from fedrun.data.datasets.in_memory import InMemory
+    from fedrun.experiment.experiment import build_experiment
+    from fedrun.runs.session import run
+    from fedrun.simulation.simulation import Simulation
 
 __all__ = ["InMemory", "InputError", "RunError", "Simulation", "build_experiment", "compose", "option", "run"]
 
 HOME = {
-    "InMemory": "fedrun.datasets.in_memory",
-    "Simulation": "fedrun.simulation",
-    "build_experiment": "fedrun.config",
-    "compose": "fedrun.config",
-    "option": "fedrun.config",
-    "run": "fedrun.session",
+    "InMemory": "fedrun.data.datasets.in_memory",
+    "Simulation": "fedrun.simulation.simulation",
+    "build_experiment": "fedrun.experiment.experiment",
+    "compose": "fedrun.config.composed",
+    "option": "fedrun.config.build",
+    "run": "fedrun.runs.session",
 }
 """Where the names live that are imported when they are first used, so that ``import fedrun`` costs nothing."""
 

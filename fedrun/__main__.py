@@ -1,5 +1,5 @@
 """``python -m fedrun``: the command line where the ``fedrun`` command is not on the path."""
 
-from fedrun.cli import main
+from fedrun.cli.main import main
 
 main()

@@ -8,16 +8,16 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
-from fedrun import session
-from fedrun.config import build_experiment, compose
-from fedrun.datasets.base import Dataset, Scaled, Spec
-from fedrun.datasets.in_memory import InMemory
-from fedrun.executors.base import Executor
-from fedrun.experiment import Experiment
-from fedrun.federation import Federation, Shares
+from fedrun.config.composed import compose
+from fedrun.data.datasets.base import Dataset, Scaled, Spec
+from fedrun.data.datasets.in_memory import InMemory
+from fedrun.data.federation import Federation, Shares
+from fedrun.data.partitions.base import Partition
+from fedrun.execution.executor import Executor
+from fedrun.experiment.experiment import Experiment, build_experiment
 from fedrun.models.base import ModelRecipe
-from fedrun.partitions.base import Partition
-from fedrun.simulation import Simulation
+from fedrun.runs import session
+from fedrun.simulation.simulation import Simulation
 
 SIZES = (3, 12, 8, 5, 20, 12)
 """Training samples of the small federation's clients: unequal, with full, short and single batches."""

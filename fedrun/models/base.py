@@ -7,8 +7,8 @@ from collections import OrderedDict
 
 import torch
 
-from fedrun.datasets.base import Spec
-from fedrun.errors import InputError
+from fedrun.data.datasets.base import Spec
+from fedrun.system.errors import InputError
 
 
 class ModelRecipe(ABC):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-from fedrun.datasets.base import Spec
+from fedrun.data.datasets.base import Spec
 
 
 def conv_relu(channels_in: int, channels_out: int, kernel: int, padding: int) -> list[torch.nn.Module]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from pydantic.dataclasses import dataclass
 
-from fedrun.datasets.base import Spec
+from fedrun.config.config_class import STRICT
+from fedrun.data.datasets.base import Spec
 from fedrun.models.base import ModelRecipe, encoder_and_head, require_image
 from fedrun.models.convolution import LEAST_SIDE_OF_LENET, lenet_encoder
-from fedrun.recipe import STRICT
 
 CHANNELS = (64, 64)
 HIDDEN = (384, 192)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from pydantic.dataclasses import dataclass
 
-from fedrun.datasets.base import Spec
+from fedrun.config.config_class import STRICT
+from fedrun.data.datasets.base import Spec
 from fedrun.models.base import ModelRecipe, encoder_and_head, require_shape
-from fedrun.recipe import STRICT
 
 CHANNELS = 32
 

@@ -8,10 +8,10 @@ import torch
 from annotated_types import Ge, Lt
 from pydantic.dataclasses import dataclass
 
-from fedrun.datasets.base import Spec
+from fedrun.config.config_class import STRICT
+from fedrun.data.datasets.base import Spec
 from fedrun.models.base import ModelRecipe, require_shape
 from fedrun.models.mlp import perceptron
-from fedrun.recipe import STRICT
 
 Width = Annotated[int, Ge(1)]
 

@@ -10,9 +10,9 @@ import torch
 from annotated_types import Ge, Lt
 from pydantic.dataclasses import dataclass
 
-from fedrun.datasets.base import Spec
+from fedrun.config.config_class import STRICT
+from fedrun.data.datasets.base import Spec
 from fedrun.models.base import ModelRecipe, encoder_and_head, require_numbers
-from fedrun.recipe import STRICT
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)

@@ -8,10 +8,10 @@ import torch
 from annotated_types import Ge
 from pydantic.dataclasses import dataclass
 
-from fedrun.datasets.base import Spec
+from fedrun.config.config_class import STRICT
+from fedrun.data.datasets.base import Spec
 from fedrun.models.base import ModelRecipe, encoder_and_head, require_image
 from fedrun.models.convolution import LEAST_SIDE_OF_LENET, lenet_encoder
-from fedrun.recipe import STRICT
 
 CHANNELS = (6, 16)
 HIDDEN = (120, 84)

@@ -8,9 +8,9 @@ from typing import Literal
 import torch
 from pydantic.dataclasses import dataclass
 
-from fedrun.datasets.base import Spec
+from fedrun.config.config_class import STRICT
+from fedrun.data.datasets.base import Spec
 from fedrun.models.base import ModelRecipe, encoder_and_head, require_image
-from fedrun.recipe import STRICT
 
 GROUPS = 2
 

@@ -6,12 +6,13 @@ import csv
 import io
 from collections.abc import Sequence
 
-from fedrun.errors import InputError
-from fedrun.report import quantities, wording
+from fedrun.report import quantities
 from fedrun.report.quantities import Measured, Quantity
 from fedrun.report.settings import Setting, differing, written
 from fedrun.report.significance import NAMES, Comparison, Test, compare, smallest_p
 from fedrun.report.table import Table
+from fedrun.runs.display import wording
+from fedrun.system.errors import InputError
 
 SPREAD = "Mean ± std over seeds (ddof 0)"
 

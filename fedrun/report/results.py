@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from fedrun.errors import InputError
 from fedrun.report import comparison
-from fedrun.report.paper_table import NoRunsError, at_scale, available, made_of
-from fedrun.report.protocol import SCALES, load, named, protocols
+from fedrun.report.papers.paper_table import NoRunsError, at_scale, available, made_of
+from fedrun.report.papers.protocol import SCALES, load, named, protocols
 from fedrun.report.quantities import is_internal, metrics
 from fedrun.report.runs import Run
 from fedrun.report.settings import settings
 from fedrun.report.table import Table
+from fedrun.system.errors import InputError
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedrun.errors import InputError
-from fedrun.metrics_file import TARGETED, evaluated_rounds, read_rows
-from fedrun.run_folder import METRICS, SUMMARY, finished
-from fedrun.tracking.base import Row
+from fedrun.experiment.observer import Row
+from fedrun.runs.folder import METRICS, SUMMARY, finished
+from fedrun.runs.metrics_file import TARGETED, evaluated_rounds, read_rows
+from fedrun.system.errors import InputError
 
 CONFIG = Path(".hydra") / "config.yaml"
 SUMMARISED: Mapping[str, type | tuple[type, ...]] = {

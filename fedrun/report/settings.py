@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-from fedrun.allowed_values import shown
-from fedrun.config import relevant
+from fedrun.config.allowed_values import shown
+from fedrun.config.composed import relevant
 from fedrun.report.runs import Run
 
 Leaves = Mapping[str, Any]

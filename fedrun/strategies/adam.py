@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from fedrun.strategies.base import Vectors
+from fedrun.strategies.vectors import Vectors
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from typing import ClassVar
 
 from pydantic.dataclasses import dataclass
 
-from fedrun.recipe import STRICT
-from fedrun.strategies.base import ClientHalf
+from fedrun.config.config_class import STRICT
+from fedrun.strategies.client import ClientHalf
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)

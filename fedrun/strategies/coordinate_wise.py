@@ -9,8 +9,8 @@ import torch
 from annotated_types import Ge, Lt
 from pydantic.dataclasses import dataclass
 
-from fedrun.recipe import STRICT
-from fedrun.strategies.base import COLUMNS, CohortUpdate, Round, Rows, ServerHalf, ServerState
+from fedrun.config.config_class import STRICT
+from fedrun.strategies.server import COLUMNS, CohortUpdate, Round, Rows, ServerHalf, ServerState
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)

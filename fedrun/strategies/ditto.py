@@ -8,9 +8,10 @@ import torch
 from annotated_types import Ge
 from pydantic.dataclasses import dataclass
 
-from fedrun.recipe import STRICT
-from fedrun.strategies.base import MODEL, ClientHalf, ClientInfo, Gradient, Vectors
+from fedrun.config.config_class import STRICT
+from fedrun.strategies.client import ClientHalf, ClientInfo, Gradient
 from fedrun.strategies.solo import OWN
+from fedrun.strategies.vectors import MODEL, Vectors
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)

@@ -7,9 +7,10 @@ from typing import Literal
 import torch
 from pydantic.dataclasses import dataclass
 
-from fedrun.parameters import Layout
-from fedrun.recipe import STRICT
-from fedrun.strategies.base import MODEL, CohortUpdate, Round, Senders, ServerHalf, ServerState, uniform
+from fedrun.config.config_class import STRICT
+from fedrun.models.flat_network import Layout
+from fedrun.strategies.server import CohortUpdate, Round, Senders, ServerHalf, ServerState, uniform
+from fedrun.strategies.vectors import MODEL
 
 Weighting = Literal["samples", "uniform"]
 

@@ -11,9 +11,9 @@ from typing import ClassVar
 import torch
 from pydantic.dataclasses import dataclass
 
-from fedrun.recipe import STRICT
-from fedrun.strategies.base import CohortUpdate, Round
+from fedrun.config.config_class import STRICT
 from fedrun.strategies.head_refinement import HeadRefinement, Refined
+from fedrun.strategies.server import CohortUpdate, Round
 
 
 def positive_cosines(embeddings: torch.Tensor) -> torch.Tensor:

@@ -8,19 +8,12 @@ import torch
 from annotated_types import Ge
 from pydantic.dataclasses import dataclass
 
-from fedrun.parameters import Layout
-from fedrun.recipe import STRICT
-from fedrun.strategies.base import (
-    MODEL,
-    ClientHalf,
-    ClientInfo,
-    CohortUpdate,
-    Pull,
-    Round,
-    ServerState,
-    Vectors,
-)
+from fedrun.config.config_class import STRICT
+from fedrun.models.flat_network import Layout
+from fedrun.strategies.client import ClientHalf, ClientInfo, Pull
 from fedrun.strategies.feddyn import DRIFT, FedDynServer
+from fedrun.strategies.server import CohortUpdate, Round, ServerState
+from fedrun.strategies.vectors import MODEL, Vectors
 
 GRADIENT = "gradient"
 """The gradient state: G on its way down, ΔG_k on its way up, g_k in a client's memory."""

@@ -7,10 +7,11 @@ from typing import ClassVar
 import torch
 from pydantic.dataclasses import dataclass
 
-from fedrun.recipe import STRICT
-from fedrun.strategies.base import MODEL, ClientInfo, Vectors
+from fedrun.config.config_class import STRICT
+from fedrun.strategies.client import ClientInfo
 from fedrun.strategies.feddc import GRADIENT, FedDCClient
 from fedrun.strategies.feddyn import DRIFT
+from fedrun.strategies.vectors import MODEL, Vectors
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)

@@ -8,21 +8,11 @@ import torch
 from annotated_types import Ge
 from pydantic.dataclasses import dataclass
 
-from fedrun.parameters import Layout
-from fedrun.recipe import STRICT
-from fedrun.strategies.base import (
-    MODEL,
-    ClientHalf,
-    ClientInfo,
-    CohortUpdate,
-    Pull,
-    Round,
-    Senders,
-    ServerHalf,
-    ServerState,
-    Vectors,
-    uniform,
-)
+from fedrun.config.config_class import STRICT
+from fedrun.models.flat_network import Layout
+from fedrun.strategies.client import ClientHalf, ClientInfo, Pull
+from fedrun.strategies.server import CohortUpdate, Round, Senders, ServerHalf, ServerState, uniform
+from fedrun.strategies.vectors import MODEL, Vectors
 
 DRIFT = "drift"
 """h_k in a client's memory; the mean of all N h_k in the server's state."""

@@ -8,23 +8,14 @@ import torch
 from annotated_types import Ge
 from pydantic.dataclasses import dataclass
 
-from fedrun.errors import InputError
-from fedrun.recipe import STRICT
-from fedrun.strategies.base import (
-    MODEL,
-    ClientHalf,
-    ClientInfo,
-    CohortUpdate,
-    Pull,
-    Round,
-    ServerHalf,
-    ServerState,
-    Vectors,
-    displacement,
-)
+from fedrun.config.config_class import STRICT
+from fedrun.strategies.client import ClientHalf, ClientInfo, Pull
+from fedrun.strategies.server import CohortUpdate, Round, ServerHalf, ServerState
+from fedrun.strategies.vectors import MODEL, Vectors, displacement
+from fedrun.system.errors import InputError
 
 if TYPE_CHECKING:
-    from fedrun.training import LocalTraining
+    from fedrun.strategies.local_training import LocalTraining
 
 DIRECTION = "direction"
 """d_k = (x − y_k) / a_k on the parameters; float buffers travel in the same vector as they are."""

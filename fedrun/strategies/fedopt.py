@@ -14,12 +14,13 @@ import torch
 from annotated_types import Ge, Gt, Lt
 from pydantic.dataclasses import dataclass
 
-from fedrun.errors import InputError
-from fedrun.parameters import Layout
-from fedrun.recipe import STRICT
+from fedrun.config.config_class import STRICT
+from fedrun.models.flat_network import Layout
 from fedrun.strategies.adam import Adam
-from fedrun.strategies.base import MODEL, CohortUpdate, Round, Senders, ServerHalf, ServerState, Vectors
 from fedrun.strategies.fedavg import Weighting, client_weights
+from fedrun.strategies.server import CohortUpdate, Round, Senders, ServerHalf, ServerState
+from fedrun.strategies.vectors import MODEL, Vectors
+from fedrun.system.errors import InputError
 
 Slots = dict[str, "torch.Tensor"]
 Variant = Literal["torch", "reddi"]

@@ -7,9 +7,10 @@ from typing import ClassVar
 import torch
 from pydantic.dataclasses import dataclass
 
-from fedrun.parameters import Layout
-from fedrun.recipe import STRICT
-from fedrun.strategies.base import MODEL, ClientHalf, ClientInfo, Vectors
+from fedrun.config.config_class import STRICT
+from fedrun.models.flat_network import Layout
+from fedrun.strategies.client import ClientHalf, ClientInfo
+from fedrun.strategies.vectors import MODEL, Vectors
 
 HEAD = "head"
 """The client's own head, in its memory."""

@@ -7,8 +7,9 @@ from typing import Annotated
 from annotated_types import Ge
 from pydantic.dataclasses import dataclass
 
-from fedrun.recipe import STRICT
-from fedrun.strategies.base import MODEL, ClientHalf, ClientInfo, Pull, Vectors
+from fedrun.config.config_class import STRICT
+from fedrun.strategies.client import ClientHalf, ClientInfo, Pull
+from fedrun.strategies.vectors import MODEL, Vectors
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)

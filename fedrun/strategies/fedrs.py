@@ -8,8 +8,9 @@ import torch
 from annotated_types import Ge, Le
 from pydantic.dataclasses import dataclass
 
-from fedrun.recipe import STRICT
-from fedrun.strategies.base import ClientHalf, ClientInfo, Vectors
+from fedrun.config.config_class import STRICT
+from fedrun.strategies.client import ClientHalf, ClientInfo
+from fedrun.strategies.vectors import Vectors
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)

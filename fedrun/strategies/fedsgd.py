@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from pydantic.dataclasses import dataclass
 
-from fedrun.allowed_values import shown
-from fedrun.errors import InputError
-from fedrun.recipe import STRICT
-from fedrun.strategies.base import ClientHalf
+from fedrun.config.allowed_values import shown
+from fedrun.config.config_class import STRICT
+from fedrun.strategies.client import ClientHalf
+from fedrun.system.errors import InputError
 
 if TYPE_CHECKING:
-    from fedrun.training import LocalTraining
+    from fedrun.strategies.local_training import LocalTraining
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)

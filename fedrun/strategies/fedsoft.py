@@ -8,8 +8,9 @@ import torch
 from annotated_types import Ge
 from pydantic.dataclasses import dataclass
 
-from fedrun.recipe import STRICT
-from fedrun.strategies.base import CENTRES, ClientHalf, ClientInfo, Pull, Vectors
+from fedrun.config.config_class import STRICT
+from fedrun.strategies.client import ClientHalf, ClientInfo, Pull
+from fedrun.strategies.vectors import CENTRES, Vectors
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)

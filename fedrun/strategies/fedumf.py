@@ -7,9 +7,10 @@ from typing import Annotated
 from annotated_types import Ge, Le
 from pydantic.dataclasses import dataclass
 
-from fedrun.recipe import STRICT
-from fedrun.strategies.base import MODEL, CohortUpdate, Round, ServerState
+from fedrun.config.config_class import STRICT
 from fedrun.strategies.feddc import GRADIENT, FedDCServer
+from fedrun.strategies.server import CohortUpdate, Round, ServerState
+from fedrun.strategies.vectors import MODEL
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)

@@ -10,11 +10,12 @@ import torch
 from annotated_types import Gt
 from pydantic.dataclasses import dataclass
 
-from fedrun.errors import InputError
-from fedrun.parameters import Layout
-from fedrun.recipe import STRICT
+from fedrun.config.config_class import STRICT
+from fedrun.models.flat_network import Layout
 from fedrun.strategies.adam import Adam
-from fedrun.strategies.base import CohortUpdate, Round, Rows, Senders, ServerHalf, ServerState, Vectors
+from fedrun.strategies.server import CohortUpdate, Round, Rows, Senders, ServerHalf, ServerState
+from fedrun.strategies.vectors import Vectors
+from fedrun.system.errors import InputError
 
 
 @value(frozen=True)

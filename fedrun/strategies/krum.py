@@ -8,9 +8,9 @@ import torch
 from annotated_types import Ge
 from pydantic.dataclasses import dataclass
 
-from fedrun.errors import InputError, RunError
-from fedrun.recipe import STRICT
-from fedrun.strategies.base import COLUMNS, CohortUpdate, Round, Rows, ServerHalf, ServerState
+from fedrun.config.config_class import STRICT
+from fedrun.strategies.server import COLUMNS, CohortUpdate, Round, Rows, ServerHalf, ServerState
+from fedrun.system.errors import InputError, RunError
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)

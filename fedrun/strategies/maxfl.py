@@ -8,18 +8,10 @@ import torch
 from annotated_types import Ge, Gt
 from pydantic.dataclasses import dataclass
 
-from fedrun.recipe import STRICT
-from fedrun.strategies.base import (
-    MODEL,
-    ClientHalf,
-    ClientInfo,
-    CohortUpdate,
-    Round,
-    Senders,
-    ServerHalf,
-    ServerState,
-    Vectors,
-)
+from fedrun.config.config_class import STRICT
+from fedrun.strategies.client import ClientHalf, ClientInfo
+from fedrun.strategies.server import CohortUpdate, Round, Senders, ServerHalf, ServerState
+from fedrun.strategies.vectors import MODEL, Vectors
 
 NEARNESS = "nearness"
 """q_k, one number: how near the client's loss is to its threshold."""

@@ -8,8 +8,9 @@ import torch
 from annotated_types import Ge, Gt
 from pydantic.dataclasses import dataclass
 
-from fedrun.recipe import STRICT
-from fedrun.strategies.base import MODEL, ClientHalf, ClientInfo, Vectors
+from fedrun.config.config_class import STRICT
+from fedrun.strategies.client import ClientHalf, ClientInfo
+from fedrun.strategies.vectors import MODEL, Vectors
 
 PREVIOUS = "previous"
 """v_k, the client's last local model."""

@@ -13,19 +13,11 @@ import torch
 from annotated_types import Gt
 from pydantic.dataclasses import dataclass
 
-from fedrun.parameters import Layout
-from fedrun.recipe import STRICT
-from fedrun.strategies.base import (
-    MODEL,
-    ClientHalf,
-    ClientInfo,
-    CohortUpdate,
-    Round,
-    Senders,
-    ServerHalf,
-    ServerState,
-    Vectors,
-)
+from fedrun.config.config_class import STRICT
+from fedrun.models.flat_network import Layout
+from fedrun.strategies.client import ClientHalf, ClientInfo
+from fedrun.strategies.server import CohortUpdate, Round, Senders, ServerHalf, ServerState
+from fedrun.strategies.vectors import MODEL, Vectors
 
 EXCESS = "excess"
 """F_k(w) − ρ_k at the broadcast model, one number."""

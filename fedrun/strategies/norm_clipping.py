@@ -8,9 +8,10 @@ import torch
 from annotated_types import Gt
 from pydantic.dataclasses import dataclass
 
-from fedrun.recipe import STRICT
-from fedrun.strategies.base import COLUMNS, MODEL, CohortUpdate, Round, Rows, Senders, ServerHalf, ServerState
+from fedrun.config.config_class import STRICT
 from fedrun.strategies.fedavg import Weighting, client_weights
+from fedrun.strategies.server import COLUMNS, CohortUpdate, Round, Rows, Senders, ServerHalf, ServerState
+from fedrun.strategies.vectors import MODEL
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)

@@ -10,12 +10,13 @@ import torch
 from annotated_types import Gt
 from pydantic.dataclasses import dataclass
 
-from fedrun.errors import InputError
-from fedrun.recipe import STRICT
-from fedrun.strategies.base import ClientHalf, Gradient, Vectors
+from fedrun.config.config_class import STRICT
+from fedrun.strategies.client import ClientHalf, Gradient
+from fedrun.strategies.vectors import Vectors
+from fedrun.system.errors import InputError
 
 if TYPE_CHECKING:
-    from fedrun.training import LocalTraining
+    from fedrun.strategies.local_training import LocalTraining
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)

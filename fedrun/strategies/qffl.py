@@ -8,19 +8,10 @@ import torch
 from annotated_types import Ge
 from pydantic.dataclasses import dataclass
 
-from fedrun.recipe import STRICT
-from fedrun.strategies.base import (
-    MODEL,
-    ClientHalf,
-    ClientInfo,
-    CohortUpdate,
-    Round,
-    Senders,
-    ServerHalf,
-    ServerState,
-    Vectors,
-    displacement,
-)
+from fedrun.config.config_class import STRICT
+from fedrun.strategies.client import ClientHalf, ClientInfo
+from fedrun.strategies.server import CohortUpdate, Round, Senders, ServerHalf, ServerState
+from fedrun.strategies.vectors import MODEL, Vectors, displacement
 
 STEP = "step"
 """Δw_k = L (w − y_k) on the parameters; float buffers travel in the same vector as they are."""

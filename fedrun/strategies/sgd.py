@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic.dataclasses import dataclass
 
-from fedrun.recipe import STRICT
-from fedrun.strategies.base import ClientHalf
+from fedrun.config.config_class import STRICT
+from fedrun.strategies.client import ClientHalf
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)

@@ -7,8 +7,10 @@ from typing import ClassVar
 import torch
 from pydantic.dataclasses import dataclass
 
-from fedrun.recipe import STRICT
-from fedrun.strategies.base import MODEL, ClientHalf, ClientInfo, CohortUpdate, Round, ServerHalf, ServerState, Vectors
+from fedrun.config.config_class import STRICT
+from fedrun.strategies.client import ClientHalf, ClientInfo
+from fedrun.strategies.server import CohortUpdate, Round, ServerHalf, ServerState
+from fedrun.strategies.vectors import MODEL, Vectors
 
 OWN = "own"
 """The client's own model, in its memory."""

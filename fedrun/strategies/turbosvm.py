@@ -14,12 +14,13 @@ import torch
 from annotated_types import Ge, Gt, Le
 from pydantic.dataclasses import dataclass
 
-from fedrun.errors import InputError, RunError
-from fedrun.randomness import generator
-from fedrun.recipe import STRICT
-from fedrun.strategies.base import MODEL, CohortUpdate, Round, Rows
+from fedrun.config.config_class import STRICT
 from fedrun.strategies.head_refinement import HeadRefinement, Refined
+from fedrun.strategies.server import CohortUpdate, Round, Rows
 from fedrun.strategies.svm import FittedSVM, Kernel, KernelName, Multiclass, fit, spread_out_loss
+from fedrun.strategies.vectors import MODEL
+from fedrun.system.errors import InputError, RunError
+from fedrun.system.randomness import generator
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)

@@ -24,10 +24,11 @@ from statistics import median
 from interleaved import CLOCKS
 from random_images import FEMNIST, random_images
 
-from fedrun.config import build_experiment, compose, option
-from fedrun.datasets.in_memory import InMemory
-from fedrun.experiment import Experiment
-from fedrun.simulation import Simulation
+from fedrun.config.build import option
+from fedrun.config.composed import compose
+from fedrun.data.datasets.in_memory import InMemory
+from fedrun.experiment.experiment import Experiment, build_experiment
+from fedrun.simulation.simulation import Simulation
 
 CLIENTS, SAMPLES, TEST_SAMPLES, EVERY = 500, 698, 116_323, 10
 

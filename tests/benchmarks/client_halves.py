@@ -15,14 +15,14 @@ import torch
 from interleaved import CLOCKS, interleave
 from random_images import FEMNIST, plain_sgd, random_images
 
-from fedrun.client_memory import ClientMemory
-from fedrun.config import option
-from fedrun.executors.base import Task, Workplace
-from fedrun.executors.in_process import InProcess
-from fedrun.federation import Shares
-from fedrun.parameters import FlatNetwork
-from fedrun.strategies.base import MODEL
-from fedrun.training import Samples
+from fedrun.config.build import option
+from fedrun.data.federation import Shares
+from fedrun.data.samples import Samples
+from fedrun.execution.context import Task, Workplace
+from fedrun.execution.in_process import InProcess
+from fedrun.models.flat_network import FlatNetwork
+from fedrun.strategies.client_state import ClientMemory
+from fedrun.strategies.vectors import MODEL
 
 BATCH = 64
 BOUNDS = {"fedprox": 1.15, "scaffold": 1.15, "feddyn": 1.15, "feddc": 1.15, "fedrs": 1.05, "fedlc": 1.05, "moon": 1.9}

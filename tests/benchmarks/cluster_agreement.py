@@ -22,12 +22,14 @@ from statistics import mean
 import torch
 from sklearn.metrics import adjusted_rand_score
 
-from fedrun.clustering.base import Sent
-from fedrun.config import build_experiment, compose, option
-from fedrun.executors.base import NOTHING, Task, Workplace
-from fedrun.executors.in_process import InProcess
-from fedrun.simulation import Simulation
-from fedrun.strategies.base import MODEL
+from fedrun.config.build import option
+from fedrun.config.composed import compose
+from fedrun.execution.context import NOTHING, Task, Workplace
+from fedrun.execution.in_process import InProcess
+from fedrun.experiment.experiment import build_experiment
+from fedrun.simulation.simulation import Simulation
+from fedrun.strategies.clustering.base import Sent
+from fedrun.strategies.vectors import MODEL
 
 BY = ("shares", "labels")
 NOISE, DRAWS = 0.001, 10

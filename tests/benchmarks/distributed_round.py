@@ -23,15 +23,16 @@ from floor import bare_round
 from interleaved import Comparison, interleave
 from random_images import plain_sgd, random_images
 
-from fedrun.config import option
-from fedrun.executors.base import NOTHING, Task, Workplace
-from fedrun.executors.distributed import Team
-from fedrun.executors.in_process import InProcess
-from fedrun.federation import Shares
-from fedrun.parameters import FlatNetwork
-from fedrun.ranks import Ranks, join
-from fedrun.strategies.base import MODEL, ServerState
-from fedrun.training import Samples
+from fedrun.config.build import option
+from fedrun.data.federation import Shares
+from fedrun.data.samples import Samples
+from fedrun.execution.context import NOTHING, Task, Workplace
+from fedrun.execution.distributed_cohort import Team
+from fedrun.execution.in_process import InProcess
+from fedrun.execution.ranks import Ranks, join
+from fedrun.models.flat_network import FlatNetwork
+from fedrun.strategies.server import ServerState
+from fedrun.strategies.vectors import MODEL
 
 LR = 0.01
 

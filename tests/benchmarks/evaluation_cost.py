@@ -28,12 +28,16 @@ import torch
 from interleaved import CLOCKS, interleave
 from random_images import plain_sgd, random_images
 
-from fedrun.config import build_experiment, compose, option
-from fedrun.evaluation import Evaluation, SampleResults, evaluate
-from fedrun.parameters import FlatNetwork
-from fedrun.precision import Precision
-from fedrun.screening import screened
-from fedrun.training import Samples, train
+from fedrun.config.build import option
+from fedrun.config.composed import compose
+from fedrun.data.samples import Samples
+from fedrun.evaluation.early_rejection import screened
+from fedrun.experiment.evaluation import Evaluation
+from fedrun.experiment.experiment import build_experiment
+from fedrun.models.flat_network import FlatNetwork
+from fedrun.models.inference import SampleResults, evaluate
+from fedrun.models.precision import Precision
+from fedrun.training.train import train
 
 SAMPLES, TEST, TRAIN, ROUND = 2000, 80_000, 725_000, 8 * 227
 ROUNDS, TARGET = 200, 0.7

@@ -45,7 +45,7 @@ def main() -> int:
     arguments = parser.parse_args()
 
     # naive implementations that some compare with stand beside the tests
-    paths = [HERE.parents[1], HERE.parent / "strategies", *filter(None, [os.environ.get("PYTHONPATH")])]
+    paths = [HERE.parents[1], HERE.parent / "helpers", *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))}
     found: dict[str, object] = {}
     failed = []

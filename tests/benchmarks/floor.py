@@ -24,16 +24,17 @@ import torch
 from interleaved import CLOCKS, interleave
 from random_images import FEMNIST, plain_sgd, random_images
 
-from fedrun.config import option
-from fedrun.datasets.base import Dataset, Spec, Symbols
-from fedrun.executors.base import NOTHING, Task, Workplace
-from fedrun.executors.choice import EXECUTORS
-from fedrun.federation import Shares
-from fedrun.parameters import FlatNetwork
-from fedrun.precision import Precision
-from fedrun.randomness import generator
-from fedrun.strategies.base import MODEL, ServerState
-from fedrun.training import Samples
+from fedrun.config.build import option
+from fedrun.data.datasets.base import Dataset, Spec, Symbols
+from fedrun.data.federation import Shares
+from fedrun.data.samples import Samples
+from fedrun.execution.choice import EXECUTORS
+from fedrun.execution.context import NOTHING, Task, Workplace
+from fedrun.models.flat_network import FlatNetwork
+from fedrun.models.precision import Precision
+from fedrun.strategies.server import ServerState
+from fedrun.strategies.vectors import MODEL
+from fedrun.system.randomness import generator
 
 LR = 0.01  # small: rounding differences grow with the steps
 

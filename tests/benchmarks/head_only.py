@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import torch
 
-from fedrun.parameters import Layout
-from fedrun.strategies.base import MODEL, CohortUpdate, Round
+from fedrun.models.flat_network import Layout
+from fedrun.strategies.server import CohortUpdate, Round
+from fedrun.strategies.vectors import MODEL
 
 
 @dataclass(frozen=True)

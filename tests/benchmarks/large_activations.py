@@ -16,12 +16,13 @@ import torch
 from interleaved import CLOCKS, interleave
 from random_images import plain_sgd, random_images
 
-from fedrun.allocator import keep_freed_memory, tell
-from fedrun.config import option
-from fedrun.datasets.base import Spec
-from fedrun.evaluation import evaluate
-from fedrun.parameters import FlatNetwork
-from fedrun.training import Samples, train
+from fedrun.config.build import option
+from fedrun.data.datasets.base import Spec
+from fedrun.data.samples import Samples
+from fedrun.execution.allocator import keep_freed_memory, tell
+from fedrun.models.flat_network import FlatNetwork
+from fedrun.models.inference import evaluate
+from fedrun.training.train import train
 
 CELEBA = Spec((3, 84, 84), 2)
 CLIENTS, SAMPLES, TESTED, BATCH = 8, 21, 512, 256

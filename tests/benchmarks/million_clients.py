@@ -23,10 +23,11 @@ from pathlib import Path
 
 from random_images import random_images
 
-from fedrun.config import build_experiment, compose
-from fedrun.datasets.base import Spec
-from fedrun.datasets.in_memory import InMemory
-from fedrun.simulation import Simulation
+from fedrun.config.composed import compose
+from fedrun.data.datasets.base import Spec
+from fedrun.data.datasets.in_memory import InMemory
+from fedrun.experiment.experiment import build_experiment
+from fedrun.simulation.simulation import Simulation
 
 SAMPLES, COHORT, TEST = 20, 1000, 1000
 IMAGES = Spec((1, 4, 4), 10)

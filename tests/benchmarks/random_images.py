@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from fedrun.datasets.base import Dataset, Scaled, Spec
-from fedrun.training import LocalTraining
+from fedrun.data.datasets.base import Dataset, Scaled, Spec
+from fedrun.strategies.local_training import LocalTraining
 
 FEMNIST = Spec((1, 28, 28), 62)
 

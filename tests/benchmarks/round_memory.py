@@ -21,10 +21,11 @@ from pathlib import Path
 import torch
 from random_images import random_images
 
-from fedrun.config import build_experiment, compose
-from fedrun.datasets.base import Spec
-from fedrun.datasets.in_memory import InMemory
-from fedrun.simulation import Simulation
+from fedrun.config.composed import compose
+from fedrun.data.datasets.base import Spec
+from fedrun.data.datasets.in_memory import InMemory
+from fedrun.experiment.experiment import build_experiment
+from fedrun.simulation.simulation import Simulation
 
 IMAGES = Spec((1, 16, 16), 10)
 AVERAGING = ("fedavg", "fedprox", "scaffold", "fednova", "fedadam", "fedams", "feddyn", "feddc", "moon", "perfedavg")

@@ -27,13 +27,14 @@ import torch
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 
-from fedrun.config import Composed, build_experiment, compose, conf_dir, options
-from fedrun.datasets.base import Dataset, DatasetRecipe, Scaled, Symbols, Users
-from fedrun.datasets.colour import ColourImages
-from fedrun.datasets.in_memory import InMemory
-from fedrun.experiment import Experiment
-from fedrun.grids import jobs
-from fedrun.simulation import Simulation
+from fedrun.config.composed import Composed, compose
+from fedrun.config.options import conf_dir, options
+from fedrun.data.datasets.base import Dataset, DatasetRecipe, Scaled, Symbols, Users
+from fedrun.data.datasets.colour import ColourImages
+from fedrun.data.datasets.in_memory import InMemory
+from fedrun.experiment.experiment import Experiment, build_experiment
+from fedrun.simulation.simulation import Simulation
+from fedrun.sweeps.grids import jobs
 
 ADAPTIVE = 0.05
 """Of the test samples, those that an adaptive evaluation looks at."""

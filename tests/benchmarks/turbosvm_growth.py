@@ -25,7 +25,8 @@ import torch
 from head_only import head_only
 from sklearn.svm import SVC
 
-from fedrun.config import build_experiment, compose
+from fedrun.config.composed import compose
+from fedrun.experiment.experiment import build_experiment
 from fedrun.strategies import svm
 
 P, T = ParamSpec("P"), TypeVar("T")

@@ -4,7 +4,7 @@
 It reads ``SVC.coef_`` once: scikit-learn computes all hyperplanes anew on each access, so a loop that reads it for each
 pair takes far longer still. Checks first that both select the same support vectors and end at the same embeddings.
 
-    PYTHONPATH=tests/strategies python tests/benchmarks/turbosvm_server.py [--repeats 9] [--threads 2] [--json FILE]
+    PYTHONPATH=tests/helpers python tests/benchmarks/turbosvm_server.py [--repeats 9] [--threads 2] [--json FILE]
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ import torch
 from head_only import head_only
 from naive_turbosvm import NaiveTurboSVM
 
-from fedrun.config import build_experiment, compose
-from fedrun.strategies.base import MODEL
+from fedrun.config.composed import compose
+from fedrun.experiment.experiment import build_experiment
+from fedrun.strategies.vectors import MODEL
 
 CLASSES, DIMENSIONS, CLIENTS = 62, 2048, 8
 

@@ -5,13 +5,13 @@ import torch
 from pydantic import ValidationError
 from torch import nn
 
-from fedrun.datasets.base import Spec
-from fedrun.errors import InputError
+from fedrun.data.datasets.base import Spec
+from fedrun.models.flat_network import layout_of
 from fedrun.models.logistic import Logistic
 from fedrun.models.maxfl_mlp import MaxflMLP, MaxflSent140MLP
 from fedrun.models.mlp import MLP
 from fedrun.models.mnist_2nn import FeddcEmnistFCN, Mnist2NN
-from fedrun.parameters import layout_of
+from fedrun.system.errors import InputError
 
 from .conftest import count
 

@@ -4,15 +4,15 @@ import pytest
 import torch
 from torch import nn
 
-from fedrun.datasets.base import Spec
-from fedrun.errors import InputError
+from fedrun.data.datasets.base import Spec
 from fedrun.models.feddc_cifar_cnn import FeddcCifarCNN
+from fedrun.models.flat_network import layout_of
 from fedrun.models.leaf_celeba_cnn import LeafCelebaCNN
 from fedrun.models.leaf_femnist_cnn import LeafFemnistCNN
 from fedrun.models.mnist_cnn import MnistCNN
 from fedrun.models.niid_simple_cnn import NiidSimpleCNN
 from fedrun.models.niid_vgg9 import NiidVGG9
-from fedrun.parameters import layout_of
+from fedrun.system.errors import InputError
 
 from .conftest import count
 

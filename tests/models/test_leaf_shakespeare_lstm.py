@@ -1,10 +1,10 @@
 import pytest
 import torch
 
-from fedrun.datasets.base import Spec
-from fedrun.errors import InputError
+from fedrun.data.datasets.base import Spec
+from fedrun.models.flat_network import FlatNetwork
 from fedrun.models.leaf_shakespeare_lstm import LeafShakespeareLSTM
-from fedrun.parameters import FlatNetwork
+from fedrun.system.errors import InputError
 
 from .conftest import count
 

@@ -4,10 +4,10 @@ import pytest
 import torch
 from torchvision.models import resnet
 
-from fedrun.datasets.base import Spec
-from fedrun.errors import InputError
+from fedrun.data.datasets.base import Spec
+from fedrun.models.flat_network import FlatNetwork, layout_of
 from fedrun.models.resnet import ResNet
-from fedrun.parameters import FlatNetwork, layout_of
+from fedrun.system.errors import InputError
 
 
 def sizes(depth, classes, stem="3x3", norm="batch"):

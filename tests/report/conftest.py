@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from .run_folders import Folders
+from ..helpers.run_folders import Folders
 
 
 @pytest.fixture

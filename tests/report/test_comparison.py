@@ -3,12 +3,12 @@ import io
 
 import pytest
 
-from fedrun.errors import InputError
 from fedrun.report import comparison
 from fedrun.report.runs import find
 from fedrun.report.settings import settings
+from fedrun.system.errors import InputError
 
-from .run_folders import rows
+from ..helpers.run_folders import rows
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from fedrun.report.html_page import FOLDER, POINTS, embedded, page, setting_data
 from fedrun.report.runs import find
 from fedrun.report.settings import settings
 
-from .run_folders import rows
+from ..helpers.run_folders import rows
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 PICTURE = b"\x89PNG picture"

@@ -1,12 +1,12 @@
 import pytest
 
-from fedrun.errors import InputError
 from fedrun.report import quantities
 from fedrun.report.quantities import Measured, Quantity, spread
 from fedrun.report.runs import find
 from fedrun.report.settings import settings
+from fedrun.system.errors import InputError
 
-from .run_folders import rows
+from ..helpers.run_folders import rows
 
 
 def only_setting(folders):

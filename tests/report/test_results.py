@@ -1,12 +1,12 @@
 import pytest
 
-from fedrun.config import compose
-from fedrun.errors import InputError
-from fedrun.report.paper_table import paper_tables
+from fedrun.config.composed import compose
+from fedrun.report.papers.paper_table import paper_tables
 from fedrun.report.results import sections
 from fedrun.report.runs import find
+from fedrun.system.errors import InputError
 
-from .run_folders import CONFIG, rows
+from ..helpers.run_folders import CONFIG, rows
 
 
 def found(folders):

@@ -5,7 +5,7 @@ from omegaconf import OmegaConf
 
 from fedrun.report.runs import find, lacking
 
-from .run_folders import rows
+from ..helpers.run_folders import rows
 
 
 def test_complete_and_unfinished_runs_are_found(folders):

@@ -1,7 +1,7 @@
 from fedrun.report.runs import find
 from fedrun.report.settings import differing, identity, leaves, settings, written
 
-from .run_folders import CONFIG, rows
+from ..helpers.run_folders import CONFIG, rows
 
 
 def grouped(folders):
@@ -50,7 +50,7 @@ def test_settings_are_named_by_what_differs(folders):
 
 
 def test_keys_that_follow_from_a_choice_are_named_only_where_they_must_be(folders):
-    labels = {"partition._target_": "fedrun.partitions.labels.Labels", "partition.labels_per_client": 2}
+    labels = {"partition._target_": "fedrun.data.partitions.labels.Labels", "partition.labels_per_client": 2}
     folders.write(0, rows(0.1))
     folders.write(0, rows(0.1), changes=labels)
     assert [setting.name for setting in grouped(folders)[0]] == ["partition=IID", "partition=Labels"]

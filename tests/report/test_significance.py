@@ -7,7 +7,7 @@ from fedrun.report.runs import find
 from fedrun.report.settings import settings
 from fedrun.report.significance import CENSORED, TOO_FEW, compare, exact_differences, smallest_p
 
-from .run_folders import rows
+from ..helpers.run_folders import rows
 
 ACCURACY = Quantity("final", "test/accuracy")
 

@@ -9,14 +9,16 @@ import pytest
 import torch
 from torch import nn
 
-from fedrun.config import option
-from fedrun.experiment import Strategy
-from fedrun.parameters import Layout, Slot
-from fedrun.selection import select
-from fedrun.simulation import Simulation
-from fedrun.strategies.base import MODEL, ClientHalf, ClientInfo, CohortUpdate, Round, Senders, ServerHalf, ServerState
+from fedrun.config.build import option
+from fedrun.experiment.strategy import Strategy
+from fedrun.models.flat_network import Layout, Slot
+from fedrun.simulation.selection import select
+from fedrun.simulation.simulation import Simulation
+from fedrun.strategies.client import ClientHalf, ClientInfo
+from fedrun.strategies.server import CohortUpdate, Round, Senders, ServerHalf, ServerState
+from fedrun.strategies.vectors import MODEL
 
-from .naive_averaging import NaiveClients, NaiveFedAdam, NaiveFedAvg, NaiveScaffold, NaiveServer
+from ..helpers.naive_averaging import NaiveClients, NaiveFedAdam, NaiveFedAvg, NaiveScaffold, NaiveServer
 
 SGD = option("strategy/client", "sgd")
 FEDAVG = option("strategy/server", "fedavg")

@@ -9,14 +9,16 @@ import pytest
 import torch
 from torch import nn
 
-from fedrun.config import build_experiment, compose, option
-from fedrun.executors.distributed import nothing
-from fedrun.local_work import Work
-from fedrun.randomness import generator
-from fedrun.selection import select
-from fedrun.simulation import Simulation
+from fedrun.config.build import option
+from fedrun.config.composed import compose
+from fedrun.execution.distributed_cohort import nothing
+from fedrun.experiment.experiment import build_experiment
+from fedrun.simulation.round_runner import Work
+from fedrun.simulation.selection import select
+from fedrun.simulation.simulation import Simulation
+from fedrun.system.randomness import generator
 
-from .naive_averaging import NaiveClients, weighted_mean
+from ..helpers.naive_averaging import NaiveClients, weighted_mean
 from .test_averaging import COHORT, NETWORKS, data_of, mlp
 
 RATE = 0.1

@@ -7,16 +7,18 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedrun.config import build_experiment, compose, option
-from fedrun.errors import InputError
-from fedrun.experiment import Strategy
-from fedrun.simulation import Simulation
-from fedrun.strategies.base import ServerHalf
+from fedrun.config.build import option
+from fedrun.config.composed import compose
+from fedrun.experiment.experiment import build_experiment
+from fedrun.experiment.strategy import Strategy
+from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.fedaws import FedAwS, positive_cosines
 from fedrun.strategies.head_refinement import HeadRefinement
+from fedrun.strategies.server import ServerHalf
+from fedrun.system.errors import InputError
 
-from .naive_averaging import NaiveClients
-from .naive_strategies import NaiveFedAwS
+from ..helpers.naive_averaging import NaiveClients
+from ..helpers.naive_strategies import NaiveFedAwS
 from .test_averaging import COHORT, FEDAVG, NETWORKS, SGD, assert_equal_after, batch_norm, data_of, mlp, network_of
 
 

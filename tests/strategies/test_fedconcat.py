@@ -13,21 +13,23 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from fedrun import results, session
-from fedrun.config import build_experiment, compose, option
-from fedrun.datasets.augmentation import Augmentation
-from fedrun.errors import InputError
-from fedrun.experiment import ClusteredStrategy
+from fedrun.config.build import option
+from fedrun.config.composed import compose
+from fedrun.data.datasets.augmentation import Augmentation
+from fedrun.experiment.experiment import build_experiment
+from fedrun.experiment.state import State
+from fedrun.experiment.strategy import ClusteredStrategy
 from fedrun.models.parallel_encoders import ParallelEncoders
-from fedrun.randomness import address, generator
-from fedrun.selection import select
-from fedrun.session import run
-from fedrun.simulation import Simulation
-from fedrun.state import State
-from fedrun.strategies.base import Senders
+from fedrun.runs import results, session
+from fedrun.runs.session import run
+from fedrun.simulation.selection import select
+from fedrun.simulation.simulation import Simulation
+from fedrun.strategies.server import Senders
+from fedrun.system.errors import InputError
+from fedrun.system.randomness import address, generator
 
 from ..conftest import first_executor, small_images
-from .naive_averaging import NaiveClients, weighted_mean
+from ..helpers.naive_averaging import NaiveClients, weighted_mean
 from .test_averaging import NETWORKS, data_of, mlp, network_of
 from .test_resume import Interrupts, rows
 from .test_turbosvm import turbosvm
@@ -331,8 +333,8 @@ def test_logits_are_the_sum_of_the_clusters(make_experiment, tmp_path):
 
 
 def test_two_heads_side_by_side_add_up():
-    from fedrun.parameters import Layout, Slot
-    from fedrun.post_training import joined_heads
+    from fedrun.experiment.post_training import joined_heads
+    from fedrun.models.flat_network import Layout, Slot
 
     layout = Layout((Slot("head.weight", (2, 1), 0, 2), Slot("head.bias", (2,), 2, 4)), 4, 4, slice(0, 4), 2, 1)
     # on the feature 1 of each encoder the clusters' logits are (1, 2) and (3, -1)

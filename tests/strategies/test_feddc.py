@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedrun.config import option
-from fedrun.executors.base import NOTHING, Task
-from fedrun.experiment import Strategy
-from fedrun.simulation import Simulation
+from fedrun.config.build import option
+from fedrun.execution.context import NOTHING, Task
+from fedrun.experiment.strategy import Strategy
+from fedrun.simulation.simulation import Simulation
 
 from ..conftest import first_executor
-from .naive_averaging import NaiveClients
-from .naive_strategies import NaiveFedDC
+from ..helpers.naive_averaging import NaiveClients
+from ..helpers.naive_strategies import NaiveFedDC
 from .test_averaging import COHORT, NETWORKS, Quadratics, assert_equal_after, data_of, mlp, network_of, start
 
 SERVER = option("strategy/server", "feddc")

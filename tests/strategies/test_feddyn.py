@@ -7,25 +7,17 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedrun.config import build_experiment, compose, option
-from fedrun.errors import InputError
-from fedrun.executors.base import Gathering
-from fedrun.experiment import Strategy
-from fedrun.simulation import Simulation
+from fedrun.config.build import option
+from fedrun.config.composed import compose
+from fedrun.execution.aggregator import Gathering
+from fedrun.experiment.experiment import build_experiment
+from fedrun.experiment.strategy import Strategy
+from fedrun.simulation.simulation import Simulation
+from fedrun.system.errors import InputError
 
-from .naive_averaging import NaiveClients
-from .naive_strategies import NaiveFedDyn
-from .test_averaging import (
-    COHORT,
-    NETWORKS,
-    UNIFORM,
-    Quadratics,
-    assert_equal_after,
-    data_of,
-    mlp,
-    network_of,
-    start,
-)
+from ..helpers.naive_averaging import NaiveClients
+from ..helpers.naive_strategies import NaiveFedDyn
+from .test_averaging import COHORT, NETWORKS, UNIFORM, Quadratics, assert_equal_after, data_of, mlp, network_of, start
 
 SERVER = option("strategy/server", "feddyn")
 

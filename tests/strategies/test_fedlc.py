@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedrun.config import option
-from fedrun.experiment import Strategy
-from fedrun.simulation import Simulation
+from fedrun.config.build import option
+from fedrun.experiment.strategy import Strategy
+from fedrun.simulation.simulation import Simulation
 
-from .naive_averaging import NaiveClients
-from .naive_strategies import NaiveFedLC
+from ..helpers.naive_averaging import NaiveClients
+from ..helpers.naive_strategies import NaiveFedLC
 from .test_averaging import COHORT, FEDAVG, NETWORKS, assert_equal_after, data_of, final_model, info_of, mlp, network_of
 
 

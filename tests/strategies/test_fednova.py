@@ -7,13 +7,15 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedrun.config import build_experiment, compose, option
-from fedrun.errors import InputError
-from fedrun.experiment import Strategy
-from fedrun.simulation import Simulation
+from fedrun.config.build import option
+from fedrun.config.composed import compose
+from fedrun.experiment.experiment import build_experiment
+from fedrun.experiment.strategy import Strategy
+from fedrun.simulation.simulation import Simulation
+from fedrun.system.errors import InputError
 
-from .naive_averaging import NaiveClients
-from .naive_strategies import NaiveFedNova
+from ..helpers.naive_averaging import NaiveClients
+from ..helpers.naive_strategies import NaiveFedNova
 from .test_averaging import (
     COHORT,
     NETWORKS,

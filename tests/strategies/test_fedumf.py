@@ -8,22 +8,22 @@ from dataclasses import replace
 
 import pytest
 import torch
+from SPLIT_fedrun.simulation import simulation as simulation_module
 from torch import nn
 
-from fedrun import simulation as simulation_module
-from fedrun.config import option
-from fedrun.datasets.base import Dataset, Scaled, Spec
-from fedrun.executors.base import Task
-from fedrun.experiment import Strategy
-from fedrun.selection import select
-from fedrun.simulation import Simulation
+from fedrun.config.build import option
+from fedrun.data.datasets.base import Dataset, Scaled, Spec
+from fedrun.execution.context import Task
+from fedrun.experiment.strategy import Strategy
+from fedrun.simulation.selection import select
+from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.feddc import FedDCClient
 from fedrun.strategies.feddc_from_start import FedDCFromStart
 
 from ..conftest import first_executor
-from ..executors.test_executors import poisoned_experiment
-from .naive_averaging import NaiveClients
-from .naive_fedumf import NaiveFedUmf, NaiveFedUmfFedDC
+from ..execution.test_executors import poisoned_experiment
+from ..helpers.naive_averaging import NaiveClients
+from ..helpers.naive_fedumf import NaiveFedUmf, NaiveFedUmfFedDC
 from .test_averaging import (
     COHORT,
     NETWORKS,

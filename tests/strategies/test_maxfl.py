@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedrun.config import option
-from fedrun.experiment import Strategy
-from fedrun.simulation import Simulation
+from fedrun.config.build import option
+from fedrun.experiment.strategy import Strategy
+from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.maxfl import nearness
 
-from .naive_appeal import NaiveMaxFL
-from .naive_averaging import NaiveClients
+from ..helpers.naive_appeal import NaiveMaxFL
+from ..helpers.naive_averaging import NaiveClients
 from .test_averaging import (
     COHORT,
     NETWORKS,

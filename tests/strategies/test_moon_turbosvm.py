@@ -7,12 +7,12 @@ import math
 import pytest
 import torch
 
-from fedrun.config import option
-from fedrun.experiment import Strategy
-from fedrun.simulation import Simulation
+from fedrun.config.build import option
+from fedrun.experiment.strategy import Strategy
+from fedrun.simulation.simulation import Simulation
 
-from .naive_averaging import NaiveClients, NaiveFedAvg
-from .naive_local_training import NaiveMoonTurboSVM
+from ..helpers.naive_averaging import NaiveClients, NaiveFedAvg
+from ..helpers.naive_local_training import NaiveMoonTurboSVM
 from .test_averaging import COHORT, FEDAVG, NETWORKS, assert_equal_after, data_of, final_model, mlp, network_of
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedrun.config import build_experiment, compose, option
-from fedrun.errors import InputError
-from fedrun.experiment import Strategy
-from fedrun.simulation import Simulation
+from fedrun.config.build import option
+from fedrun.config.composed import compose
+from fedrun.experiment.experiment import build_experiment
+from fedrun.experiment.strategy import Strategy
+from fedrun.simulation.simulation import Simulation
+from fedrun.system.errors import InputError
 
-from .naive_averaging import NaiveClients
-from .naive_local_training import NaivePerFedAvg
+from ..helpers.naive_averaging import NaiveClients
+from ..helpers.naive_local_training import NaivePerFedAvg
 from .test_averaging import COHORT, NETWORKS, UNIFORM, assert_equal_after, data_of, mlp, network_of
 
 

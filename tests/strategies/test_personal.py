@@ -9,13 +9,15 @@ import pytest
 import torch
 from torch import nn
 
-from fedrun.config import build_experiment, compose, option
-from fedrun.errors import RunError
-from fedrun.randomness import generator
-from fedrun.selection import select
-from fedrun.simulation import Simulation
+from fedrun.config.build import option
+from fedrun.config.composed import compose
+from fedrun.experiment.experiment import build_experiment
+from fedrun.simulation.selection import select
+from fedrun.simulation.simulation import Simulation
+from fedrun.system.errors import RunError
+from fedrun.system.randomness import generator
 
-from .naive_averaging import NaiveClients, NaiveFedAvg, weighted_mean
+from ..helpers.naive_averaging import NaiveClients, NaiveFedAvg, weighted_mean
 from .test_averaging import COHORT, assert_equal_after, data_of, info_of, mlp, network_of
 
 

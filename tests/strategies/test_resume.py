@@ -10,10 +10,12 @@ from typing import Any
 import pyarrow.parquet
 import pytest
 
-from fedrun import session
-from fedrun.config import build_experiment, compose, options
-from fedrun.session import run
-from fedrun.tracking.base import Observer, Row
+from fedrun.config.composed import compose
+from fedrun.config.options import options
+from fedrun.experiment.experiment import build_experiment
+from fedrun.experiment.observer import Observer, Row
+from fedrun.runs import session
+from fedrun.runs.session import run
 
 SETTING = (
     "rounds=5",

@@ -8,15 +8,15 @@ from statistics import median
 import pytest
 import torch
 
-from fedrun.config import option
-from fedrun.errors import InputError, RunError
-from fedrun.experiment import Strategy
-from fedrun.simulation import Simulation
-from fedrun.strategies.base import ServerHalf, ServerState
+from fedrun.config.build import option
+from fedrun.experiment.strategy import Strategy
+from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.krum import krum_scores
+from fedrun.strategies.server import ServerHalf, ServerState
+from fedrun.system.errors import InputError, RunError
 
-from .naive_averaging import NaiveClients, Tensors
-from .naive_strategies import NaiveAggregation
+from ..helpers.naive_averaging import NaiveClients, Tensors
+from ..helpers.naive_strategies import NaiveAggregation
 from .test_averaging import (
     NETWORKS,
     SGD,

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedrun.config import option
-from fedrun.experiment import Strategy
-from fedrun.simulation import Simulation
+from fedrun.config.build import option
+from fedrun.experiment.strategy import Strategy
+from fedrun.simulation.simulation import Simulation
 
-from .naive_averaging import NaiveClients
-from .naive_local_training import NaiveScaffoldI
+from ..helpers.naive_averaging import NaiveClients
+from ..helpers.naive_local_training import NaiveScaffoldI
 from .test_averaging import COHORT, NETWORKS, SCAFFOLD, assert_equal_after, data_of, info_of, mlp, network_of
 
 OPTION_I = replace(SCAFFOLD, client=option("strategy/client", "scaffold", option="I"))

@@ -7,14 +7,16 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedrun.config import build_experiment, compose, option
-from fedrun.errors import RunError
-from fedrun.experiment import Strategy
-from fedrun.population import Population
-from fedrun.randomness import generator
-from fedrun.simulation import Simulation
+from fedrun.config.build import option
+from fedrun.config.composed import compose
+from fedrun.data.population import Population
+from fedrun.experiment.experiment import build_experiment
+from fedrun.experiment.strategy import Strategy
+from fedrun.simulation.simulation import Simulation
+from fedrun.system.errors import RunError
+from fedrun.system.randomness import generator
 
-from ..executors.test_executors import poisoned_experiment
+from ..execution.test_executors import poisoned_experiment
 from .test_averaging import FEDAVG, NETWORKS, SGD, data_of, final_model, mlp, network_of
 
 SOLO = Strategy(client=option("strategy/client", "solo"), server=option("strategy/server", "solo"))

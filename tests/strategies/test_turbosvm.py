@@ -12,15 +12,18 @@ import torch
 from sklearn.svm import SVC
 from torch import nn
 
-from fedrun.config import build_experiment, compose, option
-from fedrun.errors import InputError, RunError
-from fedrun.parameters import Layout, layout_of
+from fedrun.config.build import option
+from fedrun.config.composed import compose
+from fedrun.experiment.experiment import build_experiment
+from fedrun.models.flat_network import Layout, layout_of
 from fedrun.strategies import svm
-from fedrun.strategies.base import MODEL, CohortUpdate, Round, ServerState
+from fedrun.strategies.server import CohortUpdate, Round, ServerState
 from fedrun.strategies.svm import Kernel, fit, spread_out_loss
 from fedrun.strategies.turbosvm import TurboSVM
+from fedrun.strategies.vectors import MODEL
+from fedrun.system.errors import InputError, RunError
 
-from .naive_turbosvm import (
+from ..helpers.naive_turbosvm import (
     NaiveTurboSVM,
     aggregate,
     fitted,

@@ -1,0 +1,163 @@
+"""The ``fedrun-data`` command: fetch datasets, list them, look at a federation.
+
+Exit status: 0 done; 2 the input cannot be used (one line says why); 130 interrupted (what was fetched is kept).
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedrun.cli.entrypoint import OneLineParser, carry_out
+from fedrun.system.errors import BAD_INPUT, InputError
+
+if TYPE_CHECKING:
+    from fedrun.data.download.fetch import Reporter
+
+INTERRUPTED = 130
+
+EPILOG = """examples:
+  fedrun-data list                                     what is there, what is missing
+  fedrun-data femnist                                  fetch it into data/
+  fedrun-data cifar10 --from ~/Downloads               take it from files that are here already
+  fedrun-data show dataset=digits partition=dirichlet  who holds what: numbers and two pictures
+"""
+
+
+def main() -> None:
+    """The ``fedrun-data`` command."""
+    carry_out(run)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Carry out a command line; the exit status."""
+    parser = OneLineParser(
+        prog="fedrun-data",
+        description="Fetches datasets and shows federations.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("what", help="a dataset to fetch, or list, or show")
+    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help="for show: as for fedrun")
+    parser.add_argument("--data-dir", type=Path, help="folder in which datasets lie (data)")
+    parser.add_argument("--url", help="base address to fetch from instead of the publisher's")
+    parser.add_argument("--from", type=Path, dest="source", help="folder or archive to take the files from")
+    parser.add_argument("--config-dir", type=Path, help="for show: folder of further options, as for fedrun")
+    parser.add_argument("--to", type=Path, default=Path(), help="for show: folder for the pictures (.)")
+    options = parser.parse_intermixed_args(arguments)
+    logging.basicConfig(handlers=[logging.StreamHandler(sys.stdout)], format="%(message)s", force=True)
+    logging.getLogger("fedrun").setLevel(logging.INFO)
+    try:
+        data_dir = (options.data_dir or Path("data")).expanduser()
+        if options.source is not None and options.what in ("list", "show"):
+            raise InputError(f"--from {options.source}: is for fetching a dataset")
+        if options.what != "show" and options.settings:
+            raise InputError(
+                f"{options.settings[0]}: settings are for fedrun-data show; --data-dir says where data lie"
+            )
+        match options.what:
+            case "show":
+                settings = list(options.settings)
+                if options.data_dir is not None:
+                    quoted = str(options.data_dir).replace('"', r"\"")
+                    settings.append(f'data_dir="{quoted}"')
+                show(settings, options.to, options.config_dir)
+            case "list":
+                list_datasets(data_dir)
+            case name:
+                bring(name, data_dir, options.url, options.source)
+    except InputError as error:
+        print(f"fedrun-data: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except KeyboardInterrupt:
+        print("fedrun-data: interrupted; the same command continues", file=sys.stderr)
+        return INTERRUPTED
+    return 0
+
+
+def bring(name: str, data_dir: Path, url: str | None, source: Path | None) -> None:
+    """Fetch a dataset, or take it from files that the user has.
+
+    Raises:
+        InputError: there is no such dataset, or it cannot be had.
+    """
+    from fedrun.data.download.catalogue import catalogue
+    from fedrun.data.download.fetch import fetch, interrupted, take
+
+    entries = catalogue()
+    if name in ("digits", "synthetic", "synthetic_feddyn"):
+        raise InputError(f"{name}: needs no files; dataset={name} makes or has them")
+    if name not in entries:
+        raise InputError(f"{name}: no such dataset; allowed: {', '.join(entries)}, or list, or show")
+    if not entries[name].missing(data_dir) and not interrupted(name, data_dir):
+        print(f"{name} is in {data_dir}")
+    elif source is None:
+        with _progress() as report:
+            fetch(name, entries[name], data_dir, url, report)
+    elif not (source := source.expanduser()).exists():
+        raise InputError(f"--from {source}: no such file or folder")
+    else:
+        take(name, entries[name], data_dir, source, url)
+
+
+def list_datasets(data_dir: Path) -> None:
+    """Print every dataset that can be fetched, whether it is there, and otherwise what it lacks."""
+    from fedrun.data.download.catalogue import catalogue
+
+    for name, entry in catalogue().items():
+        missing = entry.missing(data_dir)
+        size = "" if entry.megabytes is None else f"{entry.megabytes} MB, "
+        print(f"{name:<13}{'missing' if missing else 'there':<9}{entry.what}; {size}licence: {entry.licence}")
+        if missing:
+            print(f"{'':<13}lacks {', '.join(str(data_dir / pattern) for pattern in missing)}")
+
+
+def show(settings: Sequence[str], folder: Path, config_dir: Path | None = None) -> None:
+    """Print a composed federation's numbers and write its pictures.
+
+    Args:
+        settings: as for fedrun, such as ``dataset=mnist``.
+        folder: where ``labels.png`` and ``samples.png`` go.
+        config_dir: folder of further options.
+
+    Raises:
+        InputError: the configuration or the data cannot be used, or the pictures cannot be written.
+    """
+    from fedrun.config.composed import compose
+    from fedrun.experiment.experiment import build_experiment
+    from fedrun.runs.display.federation import plot_labels, plot_sizes, summarise
+    from fedrun.simulation.prepare import prepared
+
+    federation = prepared(build_experiment(compose(settings, config_dir).config))
+    print(summarise(federation))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, plot in (("labels.png", plot_labels), ("samples.png", plot_sizes)):
+            plot(federation, folder / name)
+            print(folder / name)
+    except OSError as error:
+        raise InputError(f"{folder}: the pictures cannot be written: {error.strerror}; choose another --to") from error
+
+
+@contextmanager
+def _progress() -> Iterator[Reporter]:
+    """A bar for each file, in a terminal; otherwise nothing but the messages."""
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    from fedrun.data.download.download import Progress as Told
+
+    with Progress(
+        TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(),
+        disable=not sys.stdout.isatty(),
+    ) as bars:  # fmt: skip
+
+        def report(file: str) -> Told:
+            task = bars.add_task(file, total=None)
+            return lambda have, whole: bars.update(task, completed=have, total=whole)
+
+        yield report

@@ -1,0 +1,64 @@
+"""What fedrun-data and fedrun-report share as commands."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from fedrun.system.errors import BAD_INPUT, RunError, foreseen
+from fedrun.system.lazy_import import defer
+from fedrun.system.signals import INTERRUPTED
+
+
+class OneLineParser(argparse.ArgumentParser):
+    """A parser whose complaints are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(BAD_INPUT, f"{self.prog}: {message}; {self.prog} --help shows what is allowed\n")
+
+
+def carry_out(command: Callable[[Sequence[str]], int]) -> NoReturn:
+    """Carry out this process's command line, and end the process with the status that the command returns.
+
+    PyTorch is loaded when it is first used: most of what these commands do needs none. Whoever stops reading the
+    output (``| head``) has seen enough, and the command ends. Ctrl-C ends it without a word.
+    """
+    name = Path(sys.argv[0]).name
+    defer("torch")
+    try:
+        try:
+            status = command(sys.argv[1:])
+        except SystemExit as ended:  # after --help
+            status = int(ended.code or 0)
+        if sys.stdout is not None:  # closed
+            sys.stdout.flush()
+    except BrokenPipeError:
+        silence()
+        status = 0
+    except KeyboardInterrupt:
+        silence()
+        status = INTERRUPTED
+    except UnicodeEncodeError as error:
+        lacking = f"{error.encoding} lacks {error.object[error.start]!r}"
+        print(f"{name}: the output cannot be written ({lacking}); try PYTHONIOENCODING=utf-8", file=sys.stderr)
+        status = BAD_INPUT
+    except (OSError, MemoryError, RuntimeError) as error:
+        known = foreseen(error)
+        if known is not None:
+            print(f"{name}: {known}", file=sys.stderr)
+        elif isinstance(error, OSError) and error.filename is None:
+            print(f"{name}: the output cannot be written ({error.strerror})", file=sys.stderr)
+            silence()
+        else:
+            raise
+        status = 1 if isinstance(known, RunError) else BAD_INPUT
+    sys.exit(status)
+
+
+def silence() -> None:
+    """Let nothing more be written to the output: Python would try once more as it ends, and complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,257 @@
+"""``fedrun-report``: tables, curves and a page from any set of run folders, and the papers' tables beside ours.
+
+Exit status: 0 done; 2 nothing can be reported, or the command line cannot be used (one line says why).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedrun.cli.entrypoint import OneLineParser, carry_out
+from fedrun.runs.metrics_file import TARGETED
+from fedrun.system.atomic_file import whole
+from fedrun.system.errors import BAD_INPUT, InputError
+
+if TYPE_CHECKING:
+    from fedrun.report.runs import Run
+    from fedrun.report.settings import Setting
+    from fedrun.runs.display.curves import Against
+
+EXAMPLES = """\
+examples:
+  fedrun-report outputs/runs                                   tables in Markdown
+  fedrun-report outputs/runs --baseline fedavg                 and p-values against FedAvg, paired over seeds
+  fedrun-report outputs/runs --format html --to report.html    one page with curves to explore
+  fedrun-report outputs/runs --curve test/accuracy --against params --to curve.png
+  fedrun-report outputs --table turbosvm/table2                a paper's table, ours beside it
+  fedrun-report outputs --figure turbosvm/figure2              a paper's figure, of ours
+  fedrun-report outputs --results --keep --to RESULTS.md       all tables and experiments that have runs, into that file
+"""
+
+
+def main() -> None:
+    """The ``fedrun-report`` command."""
+    carry_out(run)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Carry out a command line; the exit status."""
+    options = parser().parse_args(arguments)
+    try:
+        check(options)
+        from fedrun.report.runs import find
+
+        asked = experiments(options)
+        found = find(options.runs, asked)
+        for problem in found.problems:
+            tell(problem)
+        if not found.runs and asked is None:
+            raise InputError("no run that can be reported")
+        write(report(options, found.runs), options.to)
+    except InputError as error:
+        tell(str(error))
+        return BAD_INPUT
+    return 0
+
+
+def tell(line: str) -> None:
+    print(f"fedrun-report: {line}", file=sys.stderr)
+
+
+MODES = ("curve", "table", "figure", "results")
+"""Options that ask for something else than the tables that compare settings."""
+
+
+def check(options: argparse.Namespace) -> None:
+    """Refuse options that contradict one another, or that would be ignored; say where a picture goes.
+
+    Raises:
+        InputError: they do.
+    """
+    for name in ("curve", "table", "figure", "baseline", "to"):
+        if getattr(options, name) == "":
+            raise InputError(f"--{name}: is empty; leave it out, or name one")
+    modes = [f"--{mode}" for mode in MODES if getattr(options, mode)]
+    if len(modes) > 1:
+        raise InputError(f"{' and '.join(modes)}: allowed: one of them")
+    refusals = {
+        "--scale: allowed: with --table or --figure": options.scale and not (options.table or options.figure),
+        "--against: allowed: with --curve": options.against and not options.curve,
+        "--keep: allowed: with --results and --to FILE, in Markdown": options.keep
+        and not (options.results and options.to and options.format == "markdown"),
+        "--test: allowed: with --baseline": options.test and not options.baseline,
+        "--baseline: allowed: without --format csv": options.baseline and options.format == "csv",
+    }
+    picture = options.curve or options.figure
+    if modes:
+        formats = ("csv", "html", "latex") if picture else ("csv", "html")
+        accuracy = options.curve == TARGETED
+        refusals |= {
+            f"--format {options.format}: allowed: without {modes[0]}": options.format in formats,
+            f"--metric: allowed: without {modes[0]}": options.metric,
+            f"--baseline: allowed: without {modes[0]}": options.baseline,
+            f"--target: allowed: without {modes[0]}, or with --curve {TARGETED}": options.target and not accuracy,
+        }
+    if refused := [line for line, applies in refusals.items() if applies]:
+        raise InputError(refused[0])
+    if wrong := [target for target in options.target if not 0 < target <= 1]:
+        raise InputError(f"--target {wrong[0]:g}: allowed: an accuracy above 0, at most 1")
+    if picture and not options.to:
+        options.to = f"{picture.replace('/', '_')}.png"
+    if picture and not Path(options.to).suffix:
+        raise InputError(f"--to {options.to}: allowed for a picture: a file whose name ends in .png, .pdf or .svg")
+    if options.to and Path(options.to).is_dir():
+        raise InputError(f"--to {options.to}: is a folder; allowed: a file")
+
+
+def experiments(options: argparse.Namespace) -> frozenset[str] | None:
+    """The names of the runs that a table or a figure is made from, at any scale; None where all runs count.
+
+    Raises:
+        InputError: there is no such table or figure.
+    """
+    from fedrun.report.papers import figure
+    from fedrun.report.papers.protocol import SCALES, load, named
+
+    if not (options.table or options.figure):
+        return None
+    runs = load(options.table).runs if options.table else figure.load(options.figure).runs
+    return frozenset(named(runs, scale) for scale in SCALES)
+
+
+def report(options: argparse.Namespace, runs: Sequence[Run]) -> str | None:
+    """What was asked for, as text; None where it was a picture, which is written already.
+
+    Raises:
+        InputError: it cannot be had from these runs.
+    """
+    from fedrun.report import comparison
+    from fedrun.report.papers.paper_table import paper_tables
+    from fedrun.report.settings import settings
+    from fedrun.report.table import written
+    from fedrun.runs.display import wording
+
+    if options.table:
+        return written(paper_tables(options.table, options.scale, runs), options.format)
+    if options.figure:
+        from fedrun.report.papers.figure import draw_figure
+
+        with drawing(Path(options.to)) as path:
+            unknown = draw_figure(options.figure, options.scale, runs, path)
+        if unknown:
+            tell(f"figure {options.figure}: {unknown}")
+        return None
+    if options.results:
+        from fedrun.report.papers.results_file import document, read
+        from fedrun.report.results import sections
+
+        kept = read(Path(options.to)) if options.keep else []
+        made = sections(runs)
+        if options.format == "latex":
+            return written([table for section in made for table in section.tables], "latex")
+        return document(made, kept)
+    found, problems = settings(runs)
+    for problem in problems:
+        tell(problem)
+    if options.curve:
+        comparison.selected(found, [options.curve])
+        draw(found, options.curve, options.against or "rounds", options.target, Path(options.to))
+        return None
+    metrics = comparison.selected(found, list(dict.fromkeys(options.metric)))
+    if options.format == "csv":
+        return comparison.tidy(found, comparison.measured(found, metrics, options.target))
+    baseline = comparison.chosen_baseline(found, options.baseline) if options.baseline else None
+    tables = comparison.report(found, metrics, options.target, baseline, options.test or "t")
+    if options.format == "html":
+        from fedrun.report.html_page import page
+
+        title = f"{wording.counted(len(runs), 'run')} in {wording.counted(len(found), 'setting')}"
+        return page(title, tables, found, options.target)
+    return written(tables, options.format)
+
+
+def draw(settings: Sequence[Setting], key: str, against: Against, targets: Sequence[float], path: Path) -> None:
+    """Write the curve of a metric as a PNG.
+
+    Raises:
+        InputError: there is nothing to draw, or the file cannot be written.
+    """
+    from fedrun.runs.display.curves import plot_metric
+
+    seeds = {setting.name: [run.rows for run in setting.drawn] for setting in settings}
+    with drawing(path):
+        plot_metric(seeds, path, key, against, targets)
+
+
+@contextmanager
+def drawing(path: Path) -> Iterator[Path]:
+    """Say which picture was written, or in one line why it was not.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    try:
+        yield path
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error.strerror or error})") from None
+    except ValueError as error:  # matplotlib's word for a format it does not know
+        raise InputError(f"{path}: {error}") from None
+    print(path)
+
+
+def write(text: str | None, to: str | None) -> None:
+    """Print a text, or write it to a file.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    if text is None:
+        return
+    if to is None:
+        print(text)
+        return
+    path, content = Path(to), f"{text}\n".encode()
+    try:
+        if path.is_symlink() or (path.exists() and not path.is_file()):  # such as /dev/stdout: no file to replace
+            path.write_bytes(content)
+        else:
+            with whole(path) as file:
+                file.write(content)
+    except OSError as error:
+        raise InputError(f"{to}: cannot be written ({error.strerror})") from None
+    print(to)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = OneLineParser(
+        prog="fedrun-report",
+        description="Reports on any set of run folders, and compares with the papers' tables.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("runs", nargs="*", default=["outputs"], metavar="RUNS", help="folders, or patterns of them (default: outputs)")
+    add("--format", choices=("markdown", "latex", "csv", "html"), default="markdown", help="default: markdown")
+    add("--to", metavar="FILE", help="write there instead of to the screen")
+    add("--metric", action="append", default=[], metavar="KEY", help="report this metric only (may be repeated)")
+    add("--target", action="append", default=[], type=float, metavar="A", help="rounds to this accuracy, too")
+    add("--baseline", metavar="SETTING", help="a setting's name or strategy to test the others against")
+    add("--test", choices=("t", "wilcoxon"), help="for that: paired t-test (default) or Wilcoxon's")
+    add("--curve", metavar="KEY", help="draw this metric as a PNG")
+    add("--against", choices=("rounds", "params", "samples", "seconds"), help="for that: the other axis")
+    add("--table", metavar="PAPER/TABLE", help="a paper's table, ours beside it")
+    add("--figure", metavar="PAPER/FIGURE", help="draw a paper's figure from our runs, as a PNG")
+    add("--scale", choices=("full", "small", "smoke"), help="for that: which runs (default: the largest there are)")
+    add("--results", action="store_true", help="every paper's table that has runs, and other experiments")
+    add("--keep", action="store_true", help="for that: keep FILE's sections of which there are no runs here")
+    return parser
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+"""Build validated objects from composed configurations, and say in one line what is wrong."""
+
+from __future__ import annotations
+
+import importlib
+import traceback
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from math import isfinite
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+from pydantic import ValidationError
+
+from fedrun.config.allowed_values import describe, shown
+from fedrun.config.options import option_files, options
+from fedrun.system.errors import InputError
+
+if TYPE_CHECKING:
+    pass
+
+LARGEST = 1e30
+"""The largest number in a configuration: float32 ends at 3.4e38, and PyTorch refuses a factor beyond it."""
+
+LARGEST_INTEGER = 10**12
+"""The largest integer in a configuration, but for seeds: PyTorch counts in 64 bits, and products must fit in."""
+
+
+def option(group: str, name: str, **changes: Any) -> Any:
+    """The recipe of one option, such as ``option("strategy/client", "fedprox", mu=0.1)``, without composing the rest.
+
+    Only options whose YAML file has neither a defaults list nor interpolations can be built on their own.
+
+    Raises:
+        InputError: there is no such option, or the changes do not fit it.
+    """
+    from omegaconf import OmegaConf
+
+    files = option_files(group)
+    if name not in files:
+        raise InputError(f"{group}={name}: no such option; allowed: {', '.join(sorted(files)) or 'no such group'}")
+    node = OmegaConf.to_container(OmegaConf.load(files[name]), resolve=True)
+    assert isinstance(node, dict)
+    return build({**node, **changes}, group.replace("/", "."))
+
+
+def build(node: Any, path: str) -> Any:
+    """The object of a config node: a recipe where it names one in ``_target_``, tuples for lists, scalars as they are.
+
+    Args:
+        node: plain containers and scalars.
+        path: the node's key, for messages.
+    """
+    if isinstance(node, float) and isfinite(node) and abs(node) > LARGEST:
+        raise InputError(f"{path}={shown(node)}: allowed: numbers up to {LARGEST:g}, as float32 ends at 3.4e38")
+    if isinstance(node, int) and abs(node) > LARGEST_INTEGER and not path.endswith("seed"):
+        raise InputError(f"{path}={node}: allowed: whole numbers up to {LARGEST_INTEGER:g}")
+    if isinstance(node, list):
+        return tuple(build(item, f"{path}[{index}]") for index, item in enumerate(node))
+    if not isinstance(node, Mapping):
+        return node
+    arguments = dict(node)
+    target = arguments.pop("_target_", None)
+    if target is None:
+        raise InputError(
+            f"{path}: has no _target_, so it does not say what to build; choose one of the group's options"
+        )
+    return construct(_locate(target, path), arguments, path)
+
+
+def _locate(target: Any, path: str) -> type:
+    """The class that ``_target_`` names."""
+    module, _, name = str(target).rpartition(".")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"{path}._target_={target}: {error}; allowed: the dotted path of a recipe class; a package of your own "
+            "must be installed, or its folder in PYTHONPATH"
+        ) from None
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InputError(f"{path}._target_={target}: {error}; allowed: the dotted path of a recipe class") from None
+    except Exception as error:  # whatever a module of the user's own raises
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        at = "" if isinstance(error, SyntaxError) else f" ({where.filename}, line {where.lineno})"
+        raise InputError(
+            f"{path}._target_={target}: its module cannot be imported: {type(error).__name__}: {error}{at}"
+        ) from error
+    if not (isinstance(found, type) and is_dataclass(found)):
+        raise InputError(
+            f"{path}._target_={target}: not a recipe; allowed: the dotted path of a recipe class, a pydantic dataclass"
+        )
+    return found
+
+
+def construct(recipe: type, arguments: Mapping[str, Any], path: str) -> object:
+    """A recipe from its arguments, nested ones first; a refusal becomes one line."""
+    annotations = get_type_hints(recipe, include_extras=True)
+    names = [field.name for field in fields(recipe)]
+    for key in arguments:
+        if key not in names:
+            raise InputError(f"{_join(path, key)}: unknown key; allowed{_below(path)}: {', '.join(names) or 'nothing'}")
+    for name in names:
+        if name not in arguments:
+            raise InputError(
+                f"{_join(path, name)}: is missing; allowed: {_allowed(annotations[name], _join(path, name))}"
+            )
+    built = {key: build(value, _join(path, key)) for key, value in arguments.items()}
+    try:
+        return recipe(**built)
+    except ValidationError as refusal:
+        first = refusal.errors()[0]
+        key = str(first["loc"][0])
+        where = _join(path, key)
+        why = ""
+        if first["type"] == "is_instance_of" and is_dataclass(built[key]):
+            why = f"; {type(built[key]).__name__} does not extend {first['ctx']['class']}"
+        raise InputError(f"{where}={shown(built[key])}: allowed: {_allowed(annotations[key], where)}{why}") from None
+
+
+def _allowed(annotation: Any, path: str) -> str:
+    """What a key allows, in words: the options where it is a config group, the keys below it where it has some."""
+    if names := options(group := path.replace(".", "/")):
+        return f"{group}=OPTION, one of {', '.join(names)}"
+    if is_dataclass(annotation):
+        return f"{path}.KEY=VALUE with a KEY of {', '.join(field.name for field in fields(annotation))}"
+    return describe(annotation)
+
+
+def _below(path: str) -> str:
+    return f" below {path}" if path else ""
+
+
+def _join(path: str, key: str) -> str:
+    return f"{path}.{key}" if path else key

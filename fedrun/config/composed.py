@@ -1,0 +1,157 @@
+"""Compose a configuration, and name the folder of its run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedrun.config.options import conf_dir, further_folder, option_names
+from fedrun.system.errors import InputError
+
+if TYPE_CHECKING:
+    from hydra.conf import HydraConf
+    from omegaconf import DictConfig
+
+Plain = dict[str, Any]
+"""A composed configuration as plain dicts, lists and scalars."""
+
+IRRELEVANT = frozenset(
+    {"hardware", "tracking", "display", "output_dir", "overwrite", "checkpoint_seconds", "seed", "name"}
+)
+"""Top-level keys that cannot change a result (hardware, beyond rounding), or that name the run's folder themselves."""
+
+CACHING = frozenset({"cache_dir", "download"})
+"""Keys, at any level, that say how data get here, not which."""
+
+
+@dataclass(frozen=True)
+class Composed:
+    """A composed configuration.
+
+    Attributes:
+        config: the values, interpolations resolved.
+        choices: the chosen option of each group, such as ``{"dataset": "digits", "strategy": "fedavg"}``.
+        overrides: what the user asked for, such as ``("dataset=femnist", "seed=1")``.
+        recipe: the recipe that it contains, asked for or found for the pair of dataset and strategy; None without one.
+    """
+
+    config: Plain
+    choices: Mapping[str, str]
+    overrides: tuple[str, ...]
+    recipe: str | None = None
+
+    @classmethod
+    def of(cls, config: DictConfig, hydra: DictConfig | HydraConf) -> Composed:
+        """What Hydra composed.
+
+        Args:
+            config: the job's own part.
+            hydra: Hydra's part, with the choices and the overrides.
+
+        Raises:
+            InputError: a value is missing or refers to nothing, or there is no such recipe.
+        """
+        from omegaconf import OmegaConf
+        from omegaconf.errors import OmegaConfBaseException
+
+        try:
+            plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+        except OmegaConfBaseException as error:
+            raise InputError(f"{error.full_key}: {str(error).splitlines()[0]}; see fedrun --cfg job") from None
+        assert isinstance(plain, dict)
+        composed = cls(
+            {str(key): value for key, value in plain.items()},
+            dict(hydra.runtime.choices),
+            tuple(hydra.overrides.task),
+        )
+        folders = [Path(source.path) for source in hydra.runtime.config_sources if source.schema == "file"]
+        composed.check_chosen("study", folders)
+        composed.check_chosen("recipe", folders)
+        composed.check_scale()
+        found = composed.choices.get("recipe") in option_names("recipe", folders)
+        return replace(composed, recipe=composed.choices["recipe"]) if found else composed
+
+    def check_chosen(self, group: str, folders: Iterable[Path]) -> None:
+        """Refuse an option of an optional group that was asked for and is in none of the folders.
+
+        Hydra does not: most pairs of a dataset and a strategy have no recipe.
+        """
+        if not any(override.lstrip("+").startswith(f"{group}=") for override in self.overrides):
+            return
+        files = option_names(group, folders)
+        if (name := self.choices[group]) not in files and name is not None:
+            allowed = ", ".join(sorted(files))
+            raise InputError(f"{group}={name}: no such option; allowed: {allowed}; or ~{group} for none")
+
+    def check_scale(self) -> None:
+        """Refuse a scale that nothing reads: without an experiment that has scales, the run would be a full one."""
+        if self.choices.get("scale", "full") != "full" and not any(key.startswith("scale/") for key in self.choices):
+            experiment = self.choices.get("experiment")
+            where = f"experiment={experiment} has no scales" if experiment else "is for experiments"
+            raise InputError(f"scale={self.choices['scale']}: {where}; allowed: scale=full")
+
+    @property
+    def hash(self) -> str:
+        """Eight hex digits that change with everything that can change a result, but for the seed."""
+        text = json.dumps(relevant(self.config), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+    @property
+    def group(self) -> str:
+        """The run's folder below the output folder, without the seed."""
+        return "/".join([self.config["name"], self.choices["dataset"], self.choices["strategy"], self.hash])
+
+    @property
+    def folder(self) -> Path:
+        """The run's folder."""
+        return Path(self.config["output_dir"]) / self.group / f"seed={self.config['seed']}"
+
+    @property
+    def title(self) -> str:
+        return f"{self.choices['strategy']} · {self.choices['dataset']} · seed {self.config['seed']}"
+
+
+def relevant(config: Mapping[str, Any]) -> Plain:
+    """The part of a composed configuration that can change a result, but for the seed."""
+    return {key: _uncached(value) for key, value in config.items() if key not in IRRELEVANT | CACHING}
+
+
+def _uncached(node: Any) -> Any:
+    if isinstance(node, Mapping):
+        return {key: _uncached(value) for key, value in node.items() if key not in CACHING}
+    return [_uncached(item) for item in node] if isinstance(node, list) else node
+
+
+def compose(overrides: Sequence[str] = (), config_dir: str | Path | None = None) -> Composed:
+    """Compose a configuration as the command line does, for use as a library.
+
+    Example:
+        >>> experiment = build_experiment(compose(["strategy=turbosvm", "rounds=5"]).config)
+
+    Args:
+        overrides: as on the command line.
+        config_dir: folder of further options, laid out like ``conf/``, as ``--config-dir`` names one.
+
+    Raises:
+        InputError: an override cannot be used, or there is no such folder.
+    """
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_dir
+    from hydra.errors import HydraException
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    folder = None if config_dir is None else further_folder(config_dir)
+    searched = [] if folder is None else [f"hydra.searchpath=['file://{folder}']"]
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        try:
+            config = hydra_compose("config", [*searched, *overrides], return_hydra_config=True)
+        except (HydraException, OmegaConfBaseException, ValueError) as error:
+            from fedrun.config.composition_errors import explain
+
+            raise InputError(explain(error, overrides, folder)) from error
+    return Composed.of(OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"]), config.hydra)

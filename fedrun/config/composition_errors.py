@@ -1,0 +1,94 @@
+"""One clear line for what Hydra and OmegaConf say over many."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra.errors import MissingConfigException, OverrideParseException
+
+from fedrun.config.composed import compose
+from fedrun.config.options import options, parts, told_folder
+from fedrun.system.errors import InputError
+
+
+def explain(error: Exception, arguments: Sequence[str], config_dir: Path | None = None) -> str:
+    """What is wrong with the command line ``arguments``, where, and what is allowed, in one line.
+
+    ``config_dir`` is the folder of further options; None: the one that the running command was told of.
+    """
+    folder, text = config_dir or told_folder(), " ".join(str(error).split())
+    if not text and isinstance(error.__cause__, Exception):  # Hydra wraps OmegaConf's errors in empty ones
+        return explain(error.__cause__, arguments, folder)
+    match error:
+        case InputError():
+            return text
+        case MissingConfigException(missing_cfg_file=str(missing), options=[*names]):
+            group, _, option = missing.rpartition("/")
+            if missing == "hydra/sweeper/optuna":
+                return f"{group}={option}: is not installed; pip install 'fedrun[optuna]'"
+            own = [] if group.startswith("hydra/") else options(group, folder)  # beside Hydra's own options
+            return f"{group}={option or repr('')}: no such option; allowed: {', '.join(own or names)}"
+        case OverrideParseException():
+            return (
+                f"{error.override}: cannot be read; allowed: KEY=VALUE, GROUP=OPTION; a list is KEY=[A,B], and a value "
+                "with other special characters stands in quotes"
+            )
+        case OSError(filename=str(filename)):
+            return f"{filename}: {error.strerror}; choose another output_dir"
+    if unknown := re.search(r"Could not override '(?P<key>[^']+)'", text):
+        return f"{unknown['key']}: {_why_unknown(unknown['key'], arguments, folder)}"
+    if several := re.search(r"Ambiguous value for argument '(?P<argument>[^']+)'", text):
+        return f"{several['argument']}: several values are a sweep, fedrun -m ...; a list is written KEY=[A,B]"
+    if repeated := re.search(
+        r"(?:Multiple values for )?(?P<group>\S+)(?:\. To override| appears more than once)", text
+    ):
+        group = repeated["group"]
+        added = next((argument for argument in arguments if argument.startswith("+")), f"{group}=OPTION")
+        chosen = added.lstrip("+").partition("=")[0]
+        if group.startswith(f"{chosen}/"):  # what the option that was added has in its own defaults
+            group = chosen
+        return f"{group}: is there already; choose one option as {group}=OPTION, without +"
+    if wrong := next((argument for argument in arguments if _names_no_option(argument, folder)), None):
+        group = wrong.lstrip("~").partition("=")[0]
+        return f"{wrong}: names no option; allowed: {group}=OPTION, one of {', '.join(options(group, folder))}"
+    return text
+
+
+def _names_no_option(argument: str, folder: Path | None) -> bool:
+    """Whether an argument leaves a group out, or sets it to something other than one option's name."""
+    group, _, option = argument.lstrip("~").partition("=")
+    return bool(names := options(group, folder)) and (argument.startswith("~") or option not in names)
+
+
+def _why_unknown(key: str, arguments: Sequence[str], folder: Path | None) -> str:
+    """Why a key or group that was not found does not exist, and what does, given the other arguments."""
+    group, _, package = key.partition("@")
+    if names := options(group, folder):
+        if package:
+            return f"is no place for an option of {group}"
+        whole, _, part = group.rpartition("/")
+        if having := [name for name in options(whole, folder) if part in parts(whole, name, folder)]:
+            return f"is no part of the {whole} that was chosen; allowed with {whole}=OPTION, one of {', '.join(having)}"
+        return f"cannot be chosen here; allowed: {', '.join(names)}"
+    parents = key.replace("/", ".").split(".")[:-1]
+    node = _composed([each for each in arguments if options(each.partition("=")[0], folder)], folder)
+    for parent in parents:
+        node = node.get(parent) if isinstance(node, dict) else None
+    if not isinstance(node, dict):
+        return "unknown key; fedrun --cfg job shows all keys"
+    where = f" below {'.'.join(parents)}" if parents else ""
+    return f"unknown key; allowed{where}: " + (", ".join(name for name in node if name != "_target_") or "nothing")
+
+
+def _composed(choices: Sequence[str], folder: Path | None) -> Any:
+    """The configuration with these options, or nothing where they cannot be composed either."""
+    from hydra.core.global_hydra import GlobalHydra
+
+    GlobalHydra.instance().clear()  # the failed attempt may have left its own behind
+    try:
+        return compose(choices, folder).config
+    except InputError:
+        return None

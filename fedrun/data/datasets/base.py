@@ -1,0 +1,134 @@
+"""What a dataset is: one tensor of samples in their compact type, one of targets, and who they came from."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from fedrun.data.datasets.augmentation import Augmentation
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What a dataset looks like to a model; known before any file is read.
+
+    Attributes:
+        input_shape: shape of one sample: ``(channels, height, width)`` of an image, ``(length,)`` of a text.
+        classes: number of classes.
+        vocabulary: number of different symbols of a text; None where inputs are numbers.
+    """
+
+    input_shape: tuple[int, ...]
+    classes: int
+    vocabulary: int | None = None
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """Stored numbers to network inputs: ``(stored / divisor - mean) / std``, float32.
+
+    ``mean`` and ``std`` are one value per channel (images ``[..., channels, height, width]``) or one value for all.
+    """
+
+    divisor: float
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (1.0,)
+
+    def __call__(self, stored: torch.Tensor) -> torch.Tensor:
+        """Encode a batch ``[..., *input_shape]`` of any numeric type as float32 of the same shape."""
+        # stored / (divisor std) - mean / std: every further pass over a batch would count in small networks
+        if (self.divisor, self.mean, self.std) == (1.0, (0.0,), (1.0,)):
+            return stored.to(torch.float32)
+        inputs = stored.to(torch.float32, copy=True)
+        inputs.mul_(_per_channel([1 / (self.divisor * std) for std in self.std], inputs))
+        if not any(self.mean):
+            return inputs
+        return inputs.sub_(_per_channel([mean / std for mean, std in zip(self.mean, self.std, strict=True)], inputs))
+
+
+def _per_channel(values: list[float], images: torch.Tensor) -> torch.Tensor | float:
+    """One value per channel in a shape that fits images ``[..., channels, height, width]``, or the one for all."""
+    return values[0] if len(values) == 1 else torch.tensor(values, device=images.device).view(-1, 1, 1)
+
+
+@dataclass(frozen=True)
+class Symbols:
+    """Stored symbol numbers to the int64 indices that an embedding reads."""
+
+    def __call__(self, stored: torch.Tensor) -> torch.Tensor:
+        """Encode a batch ``[..., length]`` of symbol numbers as int64 of the same shape."""
+        return stored.to(torch.int64)
+
+
+Encoding = Callable[["torch.Tensor"], "torch.Tensor"]
+"""Turns a stored batch into what a network reads, such as :class:`Scaled` and :class:`Symbols`."""
+
+
+@dataclass(frozen=True)
+class Users:
+    """Who produced the samples, for datasets that come from people.
+
+    User ``u`` produced samples ``offsets[u]`` to ``offsets[u + 1]``; the users before number ``training`` are the
+    publisher's training users, the others its test users (none of them where the publisher made no split).
+
+    Attributes:
+        names: one name per user.
+        offsets: int64 ``[len(names) + 1]``, ascending, from 0 to the number of samples.
+        training: how many of the users, counted from the first, are training users.
+        least: users with fewer samples count in a split by user, and are left out after it.
+    """
+
+    names: tuple[str, ...]
+    offsets: torch.Tensor
+    training: int
+    least: int = 1
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A dataset in memory or mapped from a cache file.
+
+    The first ``train_size`` samples are the publisher's training split, the others its test split.
+
+    Attributes:
+        spec: shape and classes.
+        encoding: turns a batch of ``inputs`` into what a network reads.
+        inputs: ``[n, *spec.input_shape]`` in a compact numeric type, uint8 for images and texts, float32 for features;
+            gathered and encoded batch by batch.
+        targets: int64 ``[n]``, in ``0 .. spec.classes - 1``.
+        train_size: number of training samples.
+        users: who produced the samples, or None.
+        class_names: one label per class, for plots.
+        fingerprint: changes when the data change; recorded with every result.
+        augmentation: how training images are changed at random, or None.
+    """
+
+    spec: Spec
+    encoding: Encoding
+    inputs: torch.Tensor
+    targets: torch.Tensor
+    train_size: int
+    users: Users | None
+    class_names: tuple[str, ...]
+    fingerprint: str
+    augmentation: Augmentation | None = None
+
+
+class DatasetRecipe(ABC):
+    """A dataset option of the configuration."""
+
+    @property
+    @abstractmethod
+    def spec(self) -> Spec:
+        """Shape and classes, without reading a file."""
+
+    @abstractmethod
+    def load(self) -> Dataset:
+        """Read the data.
+
+        Raises:
+            InputError: the data are missing, damaged or not in the expected format.
+        """

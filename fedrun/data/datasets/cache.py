@@ -1,0 +1,319 @@
+"""The compact copy of a dataset: made once from its source files, memory-mapped from then on.
+
+A cache is a folder of three files. ``inputs.bin`` has the samples, one after another, and ``targets.bin`` one byte for
+each of their classes; ``meta.json`` says whose they are. Where they belong to nobody, as images in folders do, a piece
+of a class's files takes the place of a user below. A cache appears under its final name only when it is complete.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import logging
+import math
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, Any, Literal, get_args
+
+import numpy as np
+import torch
+
+from fedrun.data.datasets.fingerprint import fingerprint
+from fedrun.system.errors import InputError
+
+logger = logging.getLogger(__name__)
+
+CACHE = ".fedrun-cache"
+"""Folder beside data in which loaders keep what they have made of them."""
+
+FORMAT = 2
+"""Part of a cache's key, see :func:`cache_key`; to be raised when what is written here changes."""
+
+Numbers = Literal["uint8", "float32"]
+"""The types in which samples are stored."""
+
+
+@dataclass(frozen=True)
+class Index:
+    """Who has how many of a cache's samples; a user's samples follow those of the user before.
+
+    Attributes:
+        names: one name per user, the training users first.
+        sizes: number of samples of each user.
+        training: how many of the users are training users.
+        shape: shape of one sample.
+        dtype: type of its numbers.
+    """
+
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+    training: int
+    shape: tuple[int, ...]
+    dtype: Numbers = "uint8"
+
+    @property
+    def offsets(self) -> np.ndarray:
+        """int64 ``[users + 1]``: user u has samples ``offsets[u]`` to ``offsets[u + 1]``."""
+        return np.concatenate([np.zeros(1, np.int64), np.cumsum(self.sizes, dtype=np.int64)])
+
+    @property
+    def sample_bytes(self) -> int:
+        """Size of one sample in the file."""
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+
+@dataclass(frozen=True)
+class Cached:
+    """A cache in use.
+
+    Attributes:
+        index: who has which samples.
+        inputs: ``[n, *index.shape]`` of the index's type, mapped from the file: pages are read when used, never written
+            back.
+        targets: int64 ``[n]``.
+        remarks: what the reader has to say about the data, one line each.
+        fingerprint: a function of the content alone.
+    """
+
+    index: Index
+    inputs: torch.Tensor
+    targets: torch.Tensor
+    remarks: tuple[str, ...]
+    fingerprint: str
+
+
+def cache_place(source: Path, cache_dir: str | None, name: str) -> Path:
+    """The folder of a dataset's caches: beside the source, or below ``cache_dir`` under the dataset's name."""
+    return source / CACHE if cache_dir is None else Path(cache_dir).expanduser() / name
+
+
+def cache_key(what: str, files: Iterable[Path]) -> str:
+    """The name of a cache's folder: it changes when a source file's name, size or time of change does.
+
+    Args:
+        what: describes how samples are stored, where there is more than one way.
+        files: the source files; each is named by its folder's name and its own.
+
+    Raises:
+        InputError: a file cannot be examined.
+    """
+    parts: list[str | int] = [FORMAT, what]
+    for path in files:
+        try:
+            status = path.stat()
+        except OSError as error:
+            raise InputError(f"{path} cannot be read: {error.strerror}") from error
+        parts += [path.parent.name, path.name, status.st_size, status.st_mtime_ns]
+    return fingerprint(parts)
+
+
+def create(folder: Path, fill: Callable[[Path], None]) -> None:
+    """Make a cache unless it is there already. Where several processes want the same one, the first makes it.
+
+    Args:
+        folder: the cache's final name.
+        fill: writes the cache's files to the folder it is given, a temporary one that is renamed when it is done.
+
+    Raises:
+        InputError: the place cannot be written or is full. Nothing half-written remains.
+    """
+    try:
+        if folder.is_dir():
+            return
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with locked(folder.parent) as alone:
+            if folder.is_dir():
+                return
+            if alone:  # what processes that were killed have left
+                for left in folder.parent.glob(f"{folder.name}.*.partial"):
+                    shutil.rmtree(left, ignore_errors=True)
+            partial = folder.with_name(f"{folder.name}.{secrets.token_hex(8)}.partial")
+            partial.mkdir()
+            try:
+                fill(partial)
+                _sync_folder(partial)
+                _rename(partial, folder)
+                _sync_folder(folder.parent)
+            finally:
+                shutil.rmtree(partial, ignore_errors=True)
+    except OSError as error:
+        where = Path(error.filename) if isinstance(error.filename, (str, os.PathLike)) else folder
+        if where not in folder.parents and folder.parent not in where.parents:
+            raise InputError(f"{where} cannot be read: {error.strerror}") from error  # a source
+        raise InputError(
+            f"the cache {folder.parent} cannot be written ({error.strerror}): "
+            "set cache_dir to a writable folder with enough space"
+        ) from error
+
+
+def write_cache(
+    folder: Path,
+    index: Index,
+    pieces: Iterable[tuple[int, np.ndarray, np.ndarray]],
+    remarks: Callable[[], tuple[str, ...]],
+) -> None:
+    """Write the three files of a cache, one piece of one user in memory at a time.
+
+    Args:
+        folder: an empty folder.
+        index: whose samples will come, and how many.
+        pieces: the samples of each user of the index, in one piece or several, users in any order: number, samples
+            ``[m, *index.shape]`` of the index's type, classes uint8 ``[m]``.
+        remarks: asked after the last piece.
+
+    Raises:
+        InputError: a user's pieces do not add up to its size, as happens when a source changes between two readings.
+        OSError: the folder cannot be written or has too little space.
+    """
+    offsets = index.offsets
+    needed, free = int(offsets[-1]) * (index.sample_bytes + 1), shutil.disk_usage(folder).free
+    if needed > free:  # said now rather than after minutes of reading
+        raise OSError(errno.ENOSPC, f"{needed / 1e6:.0f} MB needed, {free / 1e6:.0f} MB free")
+    written = np.zeros(len(index.names), np.int64)
+    unfinished: dict[int, tuple[hashlib.blake2b, hashlib.blake2b]] = {}
+    digests = [b""] * len(index.names)
+    with open(folder / "inputs.bin", "wb") as inputs_file, open(folder / "targets.bin", "wb") as targets_file:
+        for user, inputs, targets in pieces:
+            if written[user] + len(targets) > index.sizes[user]:
+                raise _changed(index, user, f"at least {written[user] + len(targets)}")
+            place = int(offsets[user] + written[user])
+            hashes = unfinished.pop(user, None) or (_hash(), _hash())
+            for file, hashed, array, width, dtype in (
+                (inputs_file, hashes[0], inputs, index.sample_bytes, index.dtype),
+                (targets_file, hashes[1], targets, 1, "uint8"),
+            ):
+                content = np.ascontiguousarray(array, dtype=dtype).data.cast("B")
+                if len(content) != len(targets) * width:
+                    raise ValueError(f"{len(content)} bytes for {len(targets)} samples of {width}")
+                file.seek(place * width)
+                file.write(content)
+                hashed.update(content)
+            written[user] += len(targets)
+            if written[user] == index.sizes[user]:  # not all hashes at once: there may be 660 000 users
+                digests[user] = hashes[0].digest() + hashes[1].digest()
+            else:
+                unfinished[user] = hashes
+        _sync(inputs_file)
+        _sync(targets_file)
+    for user in np.flatnonzero(written != index.sizes)[:1]:
+        raise _changed(index, user, str(written[user]))
+    content_fingerprint = fingerprint([*index.shape, index.dtype, index.training, *index.names, *index.sizes, *digests])
+    with open(folder / "meta.json", "w", encoding="utf-8") as meta_file:
+        json.dump({**asdict(index), "remarks": remarks(), "fingerprint": content_fingerprint}, meta_file)
+        _sync(meta_file)
+
+
+def _changed(index: Index, user: int, found: str) -> InputError:
+    return InputError(
+        f"user {index.names[user]!r} had {index.sizes[user]} samples and now has {found}: the files changed while they "
+        "were read; run again"
+    )
+
+
+def _hash() -> hashlib.blake2b:
+    return hashlib.blake2b(digest_size=16)
+
+
+def open_cache(folder: Path) -> Cached:
+    """Map a cache into memory.
+
+    Raises:
+        InputError: a file of the cache is missing, cut short or altered; it names the file and the folder to delete.
+    """
+    index, remarks, content_fingerprint = _read_meta(folder)
+    samples = sum(index.sizes)
+    return Cached(
+        index=index,
+        inputs=_mapped(folder / "inputs.bin", samples * index.sample_bytes)
+        .view(getattr(torch, index.dtype))
+        .view(samples, *index.shape),
+        targets=_mapped(folder / "targets.bin", samples).to(torch.int64),
+        remarks=remarks,
+        fingerprint=content_fingerprint,
+    )
+
+
+def _read_meta(folder: Path) -> tuple[Index, tuple[str, ...], str]:
+    path = folder / "meta.json"
+    try:
+        meta = json.loads(path.read_bytes())
+        index = Index(
+            names=tuple(map(str, meta["names"])),
+            sizes=tuple(map(int, meta["sizes"])),
+            training=int(meta["training"]),
+            shape=tuple(map(int, meta["shape"])),
+            dtype=meta["dtype"],
+        )
+        remarks, content_fingerprint = tuple(map(str, meta["remarks"])), str(meta["fingerprint"])
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise _damaged(path, "cannot be read") from error
+    if len(index.names) != len(index.sizes) or not 0 < index.training <= len(index.names) or min(index.sizes) < 1:
+        raise _damaged(path, "contradicts itself")
+    if index.dtype not in get_args(Numbers):
+        raise _damaged(path, f"has samples of type {index.dtype!r}")
+    return index, remarks, content_fingerprint
+
+
+def _mapped(path: Path, size: int) -> torch.Tensor:
+    """uint8 ``[size]``, a private mapping of a file: reading costs no copy, and nothing reaches the file."""
+    try:
+        found = path.stat().st_size
+    except OSError as error:
+        raise _damaged(path, "cannot be read") from error
+    if found != size:
+        raise _damaged(path, f"has {found} bytes instead of {size}")
+    try:
+        return torch.from_file(str(path), shared=False, size=size, dtype=torch.uint8)
+    except RuntimeError as error:
+        raise _damaged(path, "cannot be mapped into memory") from error
+
+
+def _damaged(path: Path, reason: str) -> InputError:
+    return InputError(f"{path} {reason}: the cache is damaged; delete the folder {path.parent} and run again")
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[bool]:
+    """Hold a folder's lock, which ends with the process; false where the file system has no locks."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            logger.info("waiting for another process that writes to %s", folder)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except OSError:
+            yield False
+            return
+        yield True
+    finally:
+        os.close(descriptor)
+
+
+def _rename(partial: Path, folder: Path) -> None:
+    """Give a complete cache its name, unless another process was faster: then there is nothing left to do."""
+    try:
+        partial.rename(folder)
+    except OSError:
+        if not folder.is_dir():
+            raise
+
+
+def _sync(file: IO[Any]) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,173 @@
+"""CelebA: is the face smiling, by celebrity (LEAF), from LEAF's JSON, Parquet files or CelebA's own lists."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from pydantic.dataclasses import dataclass
+
+from fedrun.config.config_class import STRICT
+from fedrun.data.datasets.base import Encoding, Scaled, Spec
+from fedrun.data.datasets.leaf import SPLITS, UNSPLIT, Decoder, LeafDataset, LeafJson, Source, integer_labels
+from fedrun.data.datasets.pictures import embedded_picture, picture
+from fedrun.data.datasets.user_tables import ParquetTable
+from fedrun.system.errors import InputError
+
+SIDE = 84
+IMAGES = "img_align_celeba"
+IDENTITIES, ATTRIBUTES = "identity_CelebA.txt", "list_attr_celeba.txt"
+LEAST = 5
+"""LEAF leaves out celebrities of whom there are fewer photographs."""
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class Celeba(LeafDataset):
+    """LEAF's CelebA: 9343 celebrities, 200 288 photographs, 2 classes.
+
+    The aligned photographs of 178x218 pixels are squeezed to 84x84 (bicubic), as in LEAF and TurboSVM-FL, and stored
+    as uint8 RGB.
+
+    Attributes:
+        data_dir: see :class:`LeafDataset`; LEAF's JSON in ``<data_dir>/celeba`` has names of the photographs, which are
+            in ``<data_dir>/celeba/img_align_celeba``. Parquet files (image, celeb_id, Smiling) have them inside. Where
+            there is neither, CelebA's own ``identity_CelebA.txt`` and ``list_attr_celeba.txt`` beside that folder are
+            read; all celebrities are training users then.
+        cache_dir: see :class:`LeafDataset`.
+        min_samples: see :class:`LeafDataset`.
+        min_samples_after_split: likewise.
+    """
+
+    name: ClassVar[str] = "celeba"
+    class_names: ClassVar[tuple[str, ...]] = ("not smiling", "smiling")
+
+    @property
+    def spec(self) -> Spec:
+        return Spec(input_shape=(3, SIDE, SIDE), classes=len(self.class_names))
+
+    @property
+    def encoding(self) -> Encoding:
+        return Scaled(divisor=255.0)
+
+    def decoder(self) -> Decoder:
+        return Photographs(self.folder / IMAGES)
+
+    def sources(self) -> tuple[Source, ...]:
+        table = ParquetTable(self.decoder(), user="celeb_id", x="image", y="Smiling", class_names=self.class_names)
+        return (LeafJson(self.decoder()), table)
+
+    def _source(self) -> tuple[Source, dict[str, list[Path]]]:
+        if (self.folder / IDENTITIES).exists() and not any(
+            (self.folder / name).is_dir() for name in (*SPLITS, UNSPLIT)
+        ):
+            return CelebaLists(self.decoder()), {"train": [self.folder / IDENTITIES, self.folder / ATTRIBUTES]}
+        return super()._source()
+
+    def _remedy(self) -> str:
+        return f"{super()._remedy()}, or put CelebA's own {IDENTITIES}, {ATTRIBUTES} and {IMAGES} there"
+
+
+class CelebaLists:
+    """CelebA's own text files: who is on each photograph, and its attributes, 1 or -1.
+
+    ``identity_CelebA.txt`` has a photograph and a number of a celebrity in each line; ``list_attr_celeba.txt`` has the
+    number of photographs, the names of the attributes, and then a photograph and its attributes in each line.
+    """
+
+    suffix: ClassVar[str] = ".txt"
+
+    def __init__(self, decoder: Decoder) -> None:
+        self.decoder = decoder
+
+    def sizes(self, paths: list[Path]) -> dict[str, int]:
+        return {name: len(labels) for name, labels in self._celebrities(paths[0].parent).items()}
+
+    def pieces(self, path: Path) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+        if path.name != IDENTITIES:  # read with the other
+            return
+        for name, labels in self._celebrities(path.parent).items():
+            try:
+                yield name, *self.decoder.decode(list(labels), list(labels.values()))
+            except InputError as error:
+                raise InputError(f"{path}: celebrity {name}: {error}") from error
+
+    def _celebrities(self, folder: Path) -> dict[str, dict[str, int]]:
+        """Every celebrity's photographs, and whether each is smiling."""
+        identities, attributes = folder / IDENTITIES, folder / ATTRIBUTES
+        smiling = self._smiling(attributes)
+        found: dict[str, dict[str, int]] = {}
+        for number, line in enumerate(read_lines(identities), start=1):
+            match line.split():
+                case [photograph, celebrity] if photograph in smiling:
+                    found.setdefault(celebrity, {})[photograph] = smiling.pop(photograph)
+                case [photograph, _]:
+                    raise InputError(
+                        f"{identities}: line {number}: {photograph} is not in {attributes}, or comes twice"
+                    )
+                case _:
+                    raise InputError(f"{identities}: line {number} must be a photograph and a celebrity's number")
+        kept = {name: labels for name, labels in found.items() if len(labels) >= LEAST}
+        if not kept:
+            raise InputError(f"{identities} has nobody with {LEAST} photographs or more")
+        return kept
+
+    def _smiling(self, path: Path) -> dict[str, int]:
+        """Whether the face on each photograph is smiling: 1 or 0."""
+        lines = read_lines(path)
+        attributes = lines[1].split() if len(lines) > 1 else []
+        if "Smiling" not in attributes:
+            raise InputError(f"{path}: line 2 must name the attributes, Smiling among them")
+        column, found = 1 + attributes.index("Smiling"), dict[str, int]()
+        for number, line in enumerate(lines[2:], start=3):
+            values = line.split()
+            if len(values) != 1 + len(attributes) or values[column] not in ("1", "-1"):
+                raise InputError(
+                    f"{path}: line {number} must be a photograph and {len(attributes)} attributes, each 1 or -1"
+                )
+            found[values[0]] = int(values[column] == "1")
+        return found
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a text file.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{path} cannot be read as text in UTF-8: {reason}") from error
+
+
+class Photographs:
+    """Decodes names of files in a folder, or pictures as Parquet files of the hub have them, to ``[n, 3, 84, 84]``."""
+
+    how = f"bicubic {SIDE}"
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def decode(self, x: list[Any], y: list[Any]) -> tuple[np.ndarray, np.ndarray]:
+        targets = integer_labels(y, 2)
+        with ThreadPoolExecutor() as threads:  # decoding leaves Python's lock to others
+            return np.stack(list(threads.map(self._photograph, x))), targets
+
+    def remarks(self) -> tuple[str, ...]:
+        return ()
+
+    def _photograph(self, item: Any) -> np.ndarray:
+        """uint8 ``[3, 84, 84]``."""
+        if isinstance(item, dict):
+            return embedded_picture(item, "RGB", SIDE, squeeze="bicubic")
+        if not isinstance(item, str) or not item or Path(item).name != item:
+            raise InputError(f"{reprlib.repr(item)} is not the name of a photograph")
+        try:
+            return picture(self._folder / item, "RGB", SIDE, squeeze="bicubic")
+        except InputError as error:
+            raise InputError(f"photograph {self._folder / item} {error}") from error

@@ -1,0 +1,108 @@
+"""FEMNIST: handwritten digits and letters by writer (LEAF)."""
+
+from __future__ import annotations
+
+import string
+from typing import Any, ClassVar
+
+import numpy as np
+from pydantic.dataclasses import dataclass
+
+from fedrun.config.config_class import STRICT
+from fedrun.data.datasets.base import Encoding, Scaled, Spec
+from fedrun.data.datasets.leaf import Decoder, LeafDataset, LeafJson, Source, integer_labels
+from fedrun.data.datasets.pictures import embedded_picture
+from fedrun.data.datasets.user_tables import ParquetTable
+from fedrun.system.errors import InputError
+
+SIDE = 28
+PIXELS = SIDE * SIDE
+CLASS_NAMES = tuple(string.digits + string.ascii_uppercase + string.ascii_lowercase)
+NOTICED_ROUNDING = 1e-3
+"""Of the range 0 to 1. Pixels that are grey levels, even if written with three digits, are nearer than that to one."""
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class Femnist(LeafDataset):
+    """LEAF's FEMNIST: 3550 writers, 805 263 images of 28x28 grey pixels, 62 classes (0-9, A-Z, a-z).
+
+    Paper is 1 and ink is 0, as LEAF has it. LEAF's pixels are grey/255, so they are stored exactly as uint8 grey.
+
+    Attributes:
+        data_dir: see :class:`LeafDataset`; the files are in ``<data_dir>/femnist``.
+        cache_dir: see :class:`LeafDataset`.
+        min_samples: see :class:`LeafDataset`.
+        min_samples_after_split: likewise.
+    """
+
+    name: ClassVar[str] = "femnist"
+    class_names: ClassVar[tuple[str, ...]] = CLASS_NAMES
+
+    @property
+    def spec(self) -> Spec:
+        return Spec(input_shape=(1, SIDE, SIDE), classes=len(CLASS_NAMES))
+
+    @property
+    def encoding(self) -> Encoding:
+        return Scaled(divisor=255.0)
+
+    def decoder(self) -> Decoder:
+        return GreyImages()
+
+    def sources(self) -> tuple[Source, ...]:
+        """LEAF's JSON, or Parquet files with the columns of the hub's flwrlabs/femnist."""
+        table = ParquetTable(GreyPictures(), user="writer_id", x="image", y="character", class_names=CLASS_NAMES)
+        return (LeafJson(self.decoder()), table)
+
+
+class GreyImages:
+    """Decodes lists of 784 numbers from 0 to 1, row by row, to uint8 ``[n, 1, 28, 28]``: ``round(255 x)``."""
+
+    how = "grey"
+
+    def __init__(self) -> None:
+        self._worst_rounding = 0.0
+
+    def decode(self, x: list[Any], y: list[Any]) -> tuple[np.ndarray, np.ndarray]:
+        targets = integer_labels(y, len(CLASS_NAMES))
+        pixels = _numbers(x)
+        if not (pixels.min() >= 0 and pixels.max() <= 1):
+            image, pixel = np.argwhere(~((pixels >= 0) & (pixels <= 1)))[0]
+            raise InputError(f"pixel {pixel} of image {image} is {pixels[image, pixel]}; pixels are from 0 to 1")
+        grey = pixels * 255.0
+        stored = np.rint(grey)
+        self._worst_rounding = max(self._worst_rounding, float(np.abs(grey - stored).max()) / 255.0)
+        return stored.astype(np.uint8).reshape(-1, 1, SIDE, SIDE), targets
+
+    def remarks(self) -> tuple[str, ...]:
+        if self._worst_rounding <= NOTICED_ROUNDING:
+            return ()
+        return (f"pixels were rounded to the nearest of 256 grey levels, by up to {self._worst_rounding:.4f}",)
+
+
+class GreyPictures:
+    """Decodes pictures of 28x28 pixels to uint8 ``[n, 1, 28, 28]``."""
+
+    how = "grey"
+
+    def decode(self, x: list[Any], y: list[Any]) -> tuple[np.ndarray, np.ndarray]:
+        targets = integer_labels(y, len(CLASS_NAMES))
+        return np.stack([embedded_picture(item, "L", SIDE, squeeze=None) for item in x]), targets
+
+    def remarks(self) -> tuple[str, ...]:
+        return ()
+
+
+def _numbers(x: list[Any]) -> np.ndarray:
+    """float64 ``[n, 784]``."""
+    try:
+        pixels = np.array(x)  # without a dtype, so that texts are not taken for numbers
+    except ValueError:  # rows of different lengths
+        pixels = np.empty(0)
+    if pixels.shape == (len(x), PIXELS) and pixels.dtype.kind in "fiu":
+        return pixels.astype(np.float64, copy=False)
+    for image, row in enumerate(x):
+        if not isinstance(row, list) or len(row) != PIXELS:
+            found = f"{len(row)} pixels" if isinstance(row, list) else "no list of pixels"
+            raise InputError(f"image {image} has {found}; an image has {PIXELS}")
+    raise InputError("a pixel is not a number; pixels are numbers from 0 to 1")

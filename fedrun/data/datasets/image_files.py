@@ -1,0 +1,171 @@
+"""Folders of image files, decoded once into a cache that later runs map into memory.
+
+The cache is :mod:`fedrun.data.datasets.cache`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fedrun.data.datasets.augmentation import Augmentation
+from fedrun.data.datasets.base import Dataset, Encoding, Spec
+from fedrun.data.datasets.cache import Cached, Index, cache_key, create, open_cache, write_cache
+from fedrun.data.datasets.pictures import picture
+from fedrun.system.errors import InputError
+
+logger = logging.getLogger(__name__)
+
+SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
+"""Names of image files end in one of these, in capitals or not."""
+
+PIECE = 1024
+"""Images of one class that are decoded before they are written; more would cost memory and gain nothing."""
+
+
+@dataclass(frozen=True)
+class ClassFiles:
+    """The images of one class in one split.
+
+    Attributes:
+        name: such as ``train/cat``, for the cache's index.
+        label: number of the class, 0 to 255.
+        files: at least one image.
+    """
+
+    name: str
+    label: int
+    files: tuple[Path, ...]
+
+
+def class_folders(folder: Path) -> dict[str, Path]:
+    """The folders in a folder by name, in the order of their names, without hidden ones.
+
+    Raises:
+        InputError: the folder cannot be read or has none.
+    """
+    found = {path.name: path for path in visible(folder) if path.is_dir()}
+    if not found:
+        raise InputError(f"{folder} has no folders; it needs one folder of images per class")
+    return found
+
+
+def images_in(folder: Path) -> tuple[Path, ...]:
+    """The image files in a folder, in the order of their names, without hidden ones.
+
+    What else is there is left out, with a warning in the log.
+
+    Raises:
+        InputError: the folder cannot be read or has no image.
+    """
+    entries = visible(folder)
+    images = tuple(path for path in entries if path.suffix.lower() in SUFFIXES)
+    if not images:
+        raise InputError(f"{folder} has no images; their names end in {', '.join(sorted(SUFFIXES))}")
+    if others := len(entries) - len(images):
+        logger.warning("%s: %d entries whose names are not those of images are left out", folder, others)
+    return images
+
+
+def visible(folder: Path) -> list[Path]:
+    """What is in a folder, in the order of the names, without hidden entries.
+
+    Raises:
+        InputError: the folder cannot be read, or a name in it is not text in UTF-8.
+    """
+    try:
+        names = sorted(name for name in os.listdir(folder) if not name.startswith("."))
+    except OSError as error:
+        raise InputError(f"{folder} cannot be read: {error.strerror}") from error
+    for name in names:
+        if not name.isprintable():  # undecodable bytes are not; they could be neither shown nor recorded
+            raise InputError(f"{folder} has an entry named {name!a}; names must be printable text in UTF-8")
+    return [folder / name for name in names]
+
+
+def cached_images(
+    train: Sequence[ClassFiles], test: Sequence[ClassFiles], size: int, source: Path, place: Path
+) -> Cached:
+    """The images of two splits, class by class in the order given, training first.
+
+    Args:
+        train: of each training class.
+        test: of each test class.
+        size: images become ``3 x size x size``, see :func:`squeezed`.
+        source: the folder that the files are in; the cache depends on the files' paths below it.
+        place: folder of the caches.
+
+    Raises:
+        InputError: an image cannot be decoded, or the cache is damaged or cannot be written.
+    """
+    groups = [*train, *test]
+    files = [path for group in groups for path in group.files]
+
+    def key() -> str:
+        layout = [(group.name, group.label, len(group.files)) for group in groups]
+        return cache_key(f"images {size} {layout}", files)
+
+    def fill(folder: Path) -> None:
+        pieces = [
+            (group, start, group.files[start : start + PIECE])
+            for group in groups
+            for start in range(0, len(group.files), PIECE)
+        ]
+        index = Index(
+            names=tuple(f"{group.name}[{start}]" for group, start, _ in pieces),
+            sizes=tuple(len(part) for _, _, part in pieces),
+            training=sum(-(-len(group.files) // PIECE) for group in train),
+            shape=(3, size, size),
+        )
+
+        def decoded() -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+            logger.info("reading %d images in %s (once)", len(files), source)
+            for number, (group, _, part) in enumerate(pieces):
+                images = np.stack([squeezed(path, size) for path in part])
+                yield number, images, np.full(len(part), group.label, dtype=np.uint8)
+
+        write_cache(folder, index, decoded(), tuple)
+        if key() != folder_key:
+            raise InputError(f"the images in {source} changed while they were read; run again")
+
+    folder_key = key()
+    create(place / folder_key, fill)
+    return open_cache(place / folder_key)
+
+
+def dataset_of(
+    cached: Cached,
+    spec: Spec,
+    encoding: Encoding,
+    class_names: tuple[str, ...],
+    augmentation: Augmentation | None,
+) -> Dataset:
+    """The dataset of two splits of images that belong to nobody."""
+    return Dataset(
+        spec=spec,
+        encoding=encoding,
+        inputs=cached.inputs,
+        targets=cached.targets,
+        train_size=int(cached.index.offsets[cached.index.training]),
+        users=None,
+        class_names=class_names,
+        fingerprint=cached.fingerprint,
+        augmentation=augmentation,
+    )
+
+
+def squeezed(path: Path, size: int) -> np.ndarray:
+    """One image as uint8 ``[3, size, size]``: converted to RGB and, unless it has that size, squeezed to it (bilinear).
+
+    Raises:
+        InputError: the file is not an image that can be decoded whole.
+    """
+    try:
+        return picture(path, "RGB", size, "bilinear")
+    except InputError as error:
+        raise InputError(f"{path} {error}") from error

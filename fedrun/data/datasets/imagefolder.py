@@ -1,0 +1,117 @@
+"""A user's own images: one folder per class."""
+
+from __future__ import annotations
+
+import math
+import operator
+from itertools import compress
+from pathlib import Path
+from typing import Annotated
+
+from annotated_types import Ge, Gt, Le, Lt
+from pydantic.dataclasses import dataclass
+
+from fedrun.config.config_class import STRICT
+from fedrun.data.datasets.base import Dataset, Spec
+from fedrun.data.datasets.cache import cache_place
+from fedrun.data.datasets.colour import ColourImages
+from fedrun.data.datasets.fingerprint import fingerprint
+from fedrun.data.datasets.image_files import ClassFiles, cached_images, class_folders, dataset_of, images_in
+from fedrun.system.errors import InputError
+
+Split = tuple[tuple[str, ...], list[ClassFiles], list[ClassFiles]]
+"""Names of the classes, training images, test images."""
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class ImageFolder(ColourImages):
+    """Images in ``train/<class>/`` and ``test/<class>/``, or in ``<class>/`` with a share of each for the test.
+
+    Classes are numbered in the order of their folders' names, samples ordered by class and then by file name. Images
+    are decoded once, into a cache.
+
+    Attributes:
+        data_dir: folder in which ``folder`` is.
+        cache_dir: folder for the decoded images; None puts them beside the source, in ``<folder>/.fedrun-cache``.
+        folder: name of the folder with the images.
+        classes: number of class folders; the model must know it before the folder is read.
+        size: images become 3 x size x size pixels; those of another size are squeezed to it.
+        test_share: None where there are ``train`` and ``test``. Otherwise the share f of each class that is for the
+            test: its n-th image (from 0, by file name) is a test image if ⌊(n + 1) f⌋ > ⌊n f⌋. Nothing is drawn, so
+            the split is the same for every seed.
+        mean: see :class:`ColourImages`.
+        std: see :class:`ColourImages`.
+        augmentation: see :class:`ColourImages`.
+    """
+
+    data_dir: str
+    cache_dir: str | None
+    folder: str
+    classes: Annotated[int, Ge(2), Le(256)]
+    size: Annotated[int, Ge(1), Le(1024)]
+    test_share: Annotated[float, Gt(0), Lt(1)] | None
+
+    @property
+    def spec(self) -> Spec:
+        return Spec(input_shape=(3, self.size, self.size), classes=self.classes)
+
+    def load(self) -> Dataset:
+        """Map the cache, after making it from the image files if they have none yet.
+
+        Raises:
+            InputError: folders are missing, not as many as ``classes`` or without images; an image cannot be decoded;
+                the cache is damaged or cannot be written.
+        """
+        source = Path(self.data_dir).expanduser() / self.folder
+        if self.test_share is None:
+            names, train, test = self._published_split(source)
+        else:
+            names, train, test = self._own_split(source, self.test_share)
+        # the folder may be absolute, or outside of data_dir
+        own = f"{source.resolve().name}-{fingerprint([str(source.resolve())])[:8]}"
+        cached = cached_images(train, test, self.size, source, cache_place(source, self.cache_dir, own))
+        return dataset_of(cached, self.spec, self.encoding, names, self.augmentation)
+
+    def _published_split(self, source: Path) -> Split:
+        for split in ("train", "test"):
+            if not (source / split).is_dir():
+                raise InputError(
+                    f"{source / split} is not a folder that can be read; {source} needs train and test with one folder "
+                    "of images per class each, or one folder per class and dataset.test_share=0.2, say"
+                )
+        folders, test_folders = class_folders(source / "train"), class_folders(source / "test")
+        names = self._checked(folders, source / "train")
+        if unknown := [name for name in test_folders if name not in folders]:
+            raise InputError(f"{source / 'test'} has the class {unknown[0]!r}, which is not in {source / 'train'}")
+        train, test = (
+            [ClassFiles(f"{split}/{name}", names.index(name), images_in(path)) for name, path in found.items()]
+            for split, found in (("train", folders), ("test", test_folders))
+        )
+        return names, train, test
+
+    def _own_split(self, source: Path, share: float) -> Split:
+        folders = class_folders(source)
+        if folders.keys() == {"train", "test"}:
+            raise InputError(f"{source} has its own train and test; set dataset.test_share=null")
+        names = self._checked(folders, source)
+        train, test = [], []
+        for label, (name, path) in enumerate(folders.items()):
+            files = images_in(path)
+            chosen = [math.floor((n + 1) * share) > math.floor(n * share) for n in range(len(files))]
+            train.append(ClassFiles(f"train/{name}", label, tuple(compress(files, map(operator.not_, chosen)))))
+            if any(chosen):
+                test.append(ClassFiles(f"test/{name}", label, tuple(compress(files, chosen))))
+        if not test:
+            raise InputError(f"dataset.test_share={share} leaves no test image of {source}")
+        return names, train, test
+
+    def _checked(self, folders: dict[str, Path], parent: Path) -> tuple[str, ...]:
+        """The names of the classes, if they are as many as the model expects."""
+        if len(folders) < 2:
+            raise InputError(f"{parent} has {len(folders)} class folders; allowed: at least 2")
+        if len(folders) != self.classes:
+            raise InputError(
+                f"dataset.classes={self.classes}, but {parent} has {len(folders)} class folders; "
+                f"set dataset.classes={len(folders)}"
+            )
+        return tuple(folders)

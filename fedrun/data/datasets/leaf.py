@@ -1,0 +1,382 @@
+"""LEAF's datasets (Caldas et al. 2018, arXiv 1812.01097): samples by user, in ``train/*.json`` and ``test/*.json``.
+
+A JSON file is ``{"users": [name], "num_samples": [n], "user_data": {name: {"x": [...], "y": [...]}}}``. FEMNIST's are
+gigabytes of text, so files are streamed: one user is in memory at a time, and what the user's samples become goes to a
+cache (:mod:`fedrun.data.datasets.cache`) that later runs map into memory.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import reprlib
+from abc import abstractmethod
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Annotated, Any, ClassVar, Protocol
+
+import numpy as np
+import torch
+from annotated_types import Ge
+from pydantic.dataclasses import dataclass
+
+from fedrun.config.config_class import STRICT
+from fedrun.data.datasets.base import Dataset, DatasetRecipe, Encoding, Users
+from fedrun.data.datasets.cache import Cached, Index, Numbers, cache_key, cache_place, create, open_cache, write_cache
+from fedrun.data.datasets.fingerprint import fingerprint
+from fedrun.system.errors import InputError
+
+logger = logging.getLogger(__name__)
+
+SPLITS = ("train", "test")
+UNSPLIT = "all_data"
+"""The folder in which LEAF's scripts leave all users, before they draw samples of them and split them."""
+
+
+class Decoder(Protocol):
+    """Turns a source's samples, some of one user at a time, into the arrays that a cache holds."""
+
+    @property
+    def how(self) -> str:
+        """What else than the files decides about the arrays; part of the cache's key."""
+
+    def decode(self, x: list[Any], y: list[Any]) -> tuple[np.ndarray, np.ndarray]:
+        """A user's samples, ``[n, *input_shape]`` of the cache's type, and classes, uint8 ``[n]``.
+
+        Args:
+            x: n samples as the source has them; n > 0.
+            y: their n labels.
+
+        Raises:
+            InputError: says what is wrong with which sample; the file and the user are added by the caller.
+        """
+
+    def remarks(self) -> tuple[str, ...]:
+        """What there is to say about all the samples decoded so far, one line each."""
+
+
+class Source(Protocol):
+    """A file format that a dataset of users can be read from."""
+
+    suffix: ClassVar[str]
+
+    @property
+    def decoder(self) -> Decoder:
+        """Turns what the files hold into arrays; it has seen no samples yet."""
+
+    def sizes(self, paths: list[Path]) -> dict[str, int]:
+        """The users in all files of one split and their numbers of samples, at least 1.
+
+        Raises:
+            InputError: the files are malformed or have no users.
+        """
+
+    def pieces(self, path: Path) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+        """Each user of one file in one or several pieces: name, samples ``[n, ...]`` and classes uint8 ``[n]``.
+
+        Raises:
+            InputError: the file is malformed.
+        """
+
+
+class LeafJson:
+    """LEAF's JSON, streamed. A user may be in one file of a split only."""
+
+    suffix: ClassVar[str] = ".json"
+
+    def __init__(self, decoder: Decoder) -> None:
+        self.decoder = decoder
+
+    def sizes(self, paths: list[Path]) -> dict[str, int]:
+        return read_sizes(paths)
+
+    def pieces(self, path: Path) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+        return read_users(path, self.decoder)
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class LeafDataset(DatasetRecipe):
+    """What LEAF's datasets share.
+
+    The users of a split are ordered by their number of samples and then by name: ascending in training, descending in
+    the test split. So the order does not depend on how users are spread over files, and whatever ``min_samples`` is,
+    the users that stay are one contiguous stretch of the cache, which is used without a copy.
+
+    Attributes:
+        data_dir: folder in which ``<name>/train`` and ``<name>/test`` hold the files, all of one of the formats in
+            :meth:`sources`. Without ``test`` all users are training users; without ``train``, too, the files are those
+            in ``<name>/all_data``. A user may be in both splits (LEAF's split by sample).
+        cache_dir: folder for the compact copy of the data that the first run makes; null puts it beside the data, in
+            ``<data_dir>/<name>/.fedrun-cache``.
+        min_samples: users with fewer samples in ``train`` or ``test`` are left out of it, before any further split
+            (LEAF's ``-k``).
+        min_samples_after_split: users with fewer samples are left out of a partition by user after its split (64, for
+            CelebA 8 in TurboSVM-FL's code).
+    """
+
+    data_dir: str
+    cache_dir: str | None
+    min_samples: Annotated[int, Ge(1)]
+    min_samples_after_split: Annotated[int, Ge(1)]
+
+    name: ClassVar[str]
+    class_names: ClassVar[tuple[str, ...]]
+    numbers: ClassVar[Numbers] = "uint8"
+
+    @property
+    @abstractmethod
+    def encoding(self) -> Encoding:
+        """Turns stored samples into what a network reads."""
+
+    @abstractmethod
+    def decoder(self) -> Decoder:
+        """A decoder of LEAF's JSON that has seen no samples yet."""
+
+    @property
+    def stored_shape(self) -> tuple[int, ...]:
+        """A sample's shape in the cache."""
+        return self.spec.input_shape
+
+    def sources(self) -> tuple[Source, ...]:
+        """The formats that the files may have."""
+        return (LeafJson(self.decoder()),)
+
+    @property
+    def folder(self) -> Path:
+        """Where ``train`` and ``test`` are."""
+        return Path(self.data_dir).expanduser() / self.name
+
+    @property
+    def place(self) -> Path:
+        """The folder of caches."""
+        return cache_place(self.folder, self.cache_dir, self.name)
+
+    def load(self) -> Dataset:
+        """Map the cache, after making it from the source files if they have none yet.
+
+        Raises:
+            InputError: files are missing, malformed or contradict themselves; the cache is damaged or cannot be
+                written; no user has ``min_samples`` samples.
+        """
+        source, files = self._source()
+        key = cache_key(source.decoder.how, [path for paths in files.values() for path in paths])
+        place = self.place
+        create(place / key, lambda folder: self._read(source, files, key, folder))
+        cached = open_cache(place / key)
+        for remark in cached.remarks:
+            logger.warning("%s: %s", self.name, remark)
+        return self._dataset(cached)
+
+    def _source(self) -> tuple[Source, dict[str, list[Path]]]:
+        """The format that the files have, and the files of each split that there is, sorted by name."""
+        folders = {split: self.folder / split for split in SPLITS if os.path.isdir(self.folder / split)}
+        if not folders and os.path.isdir(self.folder / UNSPLIT):
+            folders = {"train": self.folder / UNSPLIT}
+        if "train" not in folders:
+            raise InputError(f"{self.folder / 'train'} is not a folder that can be read: {self._remedy()}")
+        formats = {source.suffix: source for source in self.sources()}
+        files = {
+            split: sorted(path for path in folder.iterdir() if path.suffix in formats and path.name[0] != ".")
+            for split, folder in folders.items()
+        }
+        for split, paths in files.items():
+            if not paths:
+                raise InputError(f"{folders[split]} has no {' or '.join(formats)} files: {self._remedy()}")
+        found = sorted({path.suffix for paths in files.values() for path in paths})
+        if len(found) > 1:
+            raise InputError(f"{self.folder} has {' and '.join(found)} files; keep those of one format")
+        return formats[found[0]], files
+
+    def _remedy(self) -> str:
+        return (
+            f"run `fedrun-data {self.name} --data-dir {self.data_dir}`, or `git clone "
+            f"https://github.com/TalwalkarLab/leaf && cd leaf/data/{self.name} && ./preprocess.sh "
+            "-s niid --sf 1.0 -k 0 -t user --tf 0.9 --smplseed 0 --spltseed 0`, "
+            f"then copy leaf/data/{self.name}/data/train and data/test into {self.folder}"
+        )
+
+    def _read(self, source: Source, files: Mapping[str, list[Path]], key: str, folder: Path) -> None:
+        """Read all source files into a new cache."""
+        sizes = {split: source.sizes(paths) for split, paths in files.items()}
+        index = ordered(sizes["train"], sizes.get("test", {}), self.stored_shape, self.numbers)
+        number = {
+            split: {name: first + u for u, name in enumerate(names)}
+            for split, first, names in (
+                ("train", 0, index.names[: index.training]),
+                ("test", index.training, index.names[index.training :]),
+            )
+        }
+
+        def pieces() -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+            for split, paths in files.items():
+                for count, path in enumerate(paths, start=1):
+                    logger.info("%s: reading %s (file %d of %d, once)", self.name, path, count, len(paths))
+                    for name, inputs, targets in source.pieces(path):
+                        if name not in number[split]:
+                            raise InputError(f"{path}: user {name!r} has come while the file was read; run again")
+                        yield number[split][name], inputs, targets
+
+        write_cache(folder, index, pieces(), source.decoder.remarks)
+        if cache_key(source.decoder.how, [path for paths in files.values() for path in paths]) != key:
+            raise InputError(f"the files in {self.folder} changed while they were read; run again")
+
+    def _dataset(self, cached: Cached) -> Dataset:
+        """The dataset of the users that have enough samples."""
+        index = cached.index
+        first = bisect_left(index.sizes, self.min_samples, hi=index.training)
+        end = bisect_right(index.sizes, -self.min_samples, lo=index.training, key=lambda size: -size)
+        training, test = index.training - first, end - index.training
+        for split, kept, present in (
+            ("training", training, index.training),
+            ("test", test, len(index.names) - index.training),
+        ):
+            if present and not kept:
+                raise InputError(f"dataset.min_samples={self.min_samples} leaves no {split} user of {self.folder}")
+            logger.info(
+                "%s: %d %s users; %d more have fewer than %d samples and are left out",
+                self.name, kept, split, present - kept, self.min_samples,
+            )  # fmt: skip
+        offsets = torch.from_numpy(index.offsets[first : end + 1])
+        begin, stop = int(offsets[0]), int(offsets[-1])
+        offsets = offsets - begin
+        return Dataset(
+            spec=self.spec,
+            encoding=self.encoding,
+            inputs=cached.inputs[begin:stop],
+            targets=cached.targets[begin:stop],
+            train_size=int(offsets[training]),
+            users=Users(index.names[first:end], offsets, training, self.min_samples_after_split),
+            class_names=self.class_names,
+            fingerprint=fingerprint([cached.fingerprint, first, end]),
+        )
+
+
+def ordered(
+    train: Mapping[str, int], test: Mapping[str, int], shape: tuple[int, ...], numbers: Numbers = "uint8"
+) -> Index:
+    """The order of the users in the cache, see :class:`LeafDataset`, from their numbers of samples."""
+    users = sorted(train.items(), key=lambda user: (user[1], user[0]))
+    users += sorted(test.items(), key=lambda user: (-user[1], user[0]))
+    return Index(
+        names=tuple(name for name, _ in users),
+        sizes=tuple(size for _, size in users),
+        training=len(train),
+        shape=shape,
+        dtype=numbers,
+    )
+
+
+def read_sizes(paths: list[Path]) -> dict[str, int]:
+    """The users of one split and their numbers of samples, from ``users`` and ``num_samples`` of its files.
+
+    Raises:
+        InputError: the lists are malformed or empty, or name a user twice.
+    """
+    sizes: dict[str, int] = {}
+    for path in paths:
+        for name, size in _listed(path).items():
+            if name in sizes:
+                raise InputError(f"{path}: user {name!r} is also in another file of {path.parent}")
+            sizes[name] = size
+    if not sizes:
+        raise InputError(f"the files in {paths[0].parent} have no users")
+    return sizes
+
+
+def read_users(path: Path, decoder: Decoder) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    """Each user of one file once: name, samples ``[n, ...]`` of the cache's type and classes uint8 ``[n]``.
+
+    The file is streamed.
+
+    Raises:
+        InputError: the file is malformed, or its ``users``, ``num_samples`` and ``user_data`` contradict one another.
+    """
+    import ijson
+
+    waiting = _listed(path)
+    known = set(waiting)
+    with _reading(path) as file:
+        for name, data in ijson.kvitems(file, "user_data", use_float=True):
+            x, y = _samples(path, name, data)
+            if name not in known:
+                if not y:
+                    continue  # LEAF's split by sample leaves such entries behind for users with a single sample
+                raise InputError(f"{path}: user_data has user {name!r}, who is not in users")
+            if name not in waiting:
+                raise InputError(f"{path}: user_data has user {name!r} twice")
+            size = waiting.pop(name)
+            if len(y) != size:
+                raise InputError(f"{path}: user {name!r} has {len(y)} samples, but num_samples says {size}")
+            try:
+                yield name, *decoder.decode(x, y)
+            except InputError as error:
+                raise InputError(f"{path}: user {name!r}: {error}") from error
+    if waiting:
+        raise InputError(f"{path}: user {next(iter(waiting))!r} has no data in user_data")
+
+
+def integer_labels(y: list[Any], classes: int) -> np.ndarray:
+    """Labels as uint8 ``[n]``.
+
+    Raises:
+        InputError: a label is not an integer in ``0 .. classes - 1``.
+    """
+    for sample, label in enumerate(y):
+        if type(label) is not int or not 0 <= label < classes:
+            raise InputError(f"label {sample} is {reprlib.repr(label)}; labels are integers from 0 to {classes - 1}")
+    return np.array(y, dtype=np.uint8)
+
+
+def _listed(path: Path) -> dict[str, int]:
+    """``users`` and ``num_samples`` of one file; LEAF writes them first, so little of the file is read."""
+    import ijson
+
+    lists: dict[str, list[Any]] = {}
+    for key, kind, wanted in (("users", str, "a list of names"), ("num_samples", int, "a list of integers")):
+        with _reading(path) as file:
+            found = next(ijson.items(file, key, use_float=True), None)
+        if not isinstance(found, list) or not all(type(entry) is kind for entry in found):
+            raise InputError(f"{path}: {key} must be {wanted}")
+        lists[key] = found
+    users, sizes = lists["users"], lists["num_samples"]
+    if len(users) != len(sizes):
+        raise InputError(f"{path}: {len(users)} users, but num_samples has {len(sizes)} entries")
+    listed: dict[str, int] = {}
+    for name, size in zip(users, sizes, strict=True):
+        if name in listed:
+            raise InputError(f"{path}: user {name!r} is twice in users")
+        if size < 1:
+            raise InputError(f"{path}: user {name!r} has {size} samples; a user has at least one")
+        listed[name] = size
+    return listed
+
+
+def _samples(path: Path, name: str, data: object) -> tuple[list[Any], list[Any]]:
+    """The lists x and y of one entry of ``user_data``."""
+    x, y = (data.get("x"), data.get("y")) if isinstance(data, dict) else (None, None)
+    if not isinstance(x, list) or not isinstance(y, list):
+        raise InputError(f"{path}: user {name!r} must have two lists, x and y")
+    if len(x) != len(y):
+        raise InputError(f"{path}: user {name!r} has {len(x)} samples but {len(y)} labels")
+    return x, y
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file; an error of the file system or of the JSON parser becomes one line that names the file."""
+    import ijson
+
+    try:
+        with open(path, "rb") as file:
+            yield file
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+    except (ijson.JSONError, UnicodeDecodeError) as error:
+        text = str(error)
+        if "premature EOF" in text or "Incomplete" in text:
+            raise InputError(f"{path} is cut short: it ends in the middle of the JSON text") from error
+        found = re.search(r"error: ([^\n\\]+)", text)
+        raise InputError(f"{path} is not valid JSON in UTF-8: {found[1] if found else text.splitlines()[0]}") from error

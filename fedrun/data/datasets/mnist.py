@@ -1,0 +1,240 @@
+"""MNIST, Fashion-MNIST and EMNIST, in the files and folders that torchvision uses."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+from annotated_types import Ge, Gt, Le
+from pydantic.dataclasses import dataclass
+
+from fedrun.config.config_class import STRICT
+from fedrun.data.datasets.base import Dataset, Scaled, Spec
+from fedrun.data.datasets.idx import find_idx, read_idx
+from fedrun.data.datasets.in_memory import in_memory, require_labels
+from fedrun.data.datasets.torchvision_files import TorchvisionFiles
+from fedrun.system.errors import InputError
+
+SIDE = 28
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class IdxImages(TorchvisionFiles):
+    """What these datasets share: four IDX files of 28x28 grey images and their labels.
+
+    Attributes:
+        data_dir: folder in which ``<name>/raw`` holds the four files, each as published (``.gz``) or unpacked. They are
+            read into memory and never unpacked in place.
+        download: see :class:`TorchvisionFiles`.
+        mean: subtracted from grey/255; 0 leaves it as it is; None: the mean of all training pixels.
+        std: divides the result; 1 leaves it as it is; None: the standard deviation of all training pixels.
+    """
+
+    mean: Annotated[float, Ge(0), Le(1)] | None
+    std: Annotated[float, Gt(0), Le(1)] | None
+
+    @property
+    def splits(self) -> tuple[str, str]:
+        """How the names of the training and of the test files begin."""
+        return "train", "t10k"
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """One name per class."""
+        return self.class_names
+
+    @property
+    def spec(self) -> Spec:
+        return Spec(input_shape=(1, SIDE, SIDE), classes=len(self.labels))
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.data_dir).expanduser() / self.name / "raw"
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return tuple(f"{name}[.gz]" for split in self.splits for name in (images_name(split), labels_name(split)))
+
+    def find(self, file: str) -> Path | None:
+        return find_idx(self.folder, file.removesuffix("[.gz]"))
+
+    def load(self) -> Dataset:
+        """Read the four files; inputs are uint8 ``[n, 1, 28, 28]``.
+
+        Raises:
+            InputError: a file is missing (and could not be downloaded) or damaged.
+        """
+        spec = self.spec
+        self.require_files()
+        train, test = map(self._split, self.splits)
+        mean, std = moments(train[0]) if None in (self.mean, self.std) else (0.0, 1.0)
+        encoding = Scaled(
+            divisor=255.0,
+            mean=(mean if self.mean is None else self.mean,),
+            std=(std if self.std is None else self.std,),
+        )
+        return in_memory(spec, encoding, self.labels, train, test)
+
+    def decoded(self, images: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Images ``[n, 28, 28]`` and labels ``[n]`` as the files have them, to upright images and classes from 0."""
+        return images, labels
+
+    @property
+    def published_labels(self) -> range:
+        """The labels that the files have."""
+        return range(len(self.class_names))
+
+    def _split(self, split: str) -> tuple[np.ndarray, np.ndarray]:
+        """Images uint8 ``[n, 1, 28, 28]`` and classes uint8 ``[n]`` of one split."""
+        images_path, labels_path = self.path(images_name(split)), self.path(labels_name(split))
+        images, labels = read_idx(images_path, dimensions=3), read_idx(labels_path, dimensions=1)
+        if images.shape[1:] != (SIDE, SIDE):
+            raise InputError(f"{images_path} has images of {images.shape[1]}x{images.shape[2]} pixels instead of 28x28")
+        if not len(images):
+            raise InputError(f"{images_path} has no images")
+        if len(images) != len(labels):
+            raise InputError(f"{labels_path} has {len(labels)} labels for {len(images)} images")
+        require_labels(labels, self.published_labels, labels_path)
+        images, labels = self.decoded(images, labels)
+        return images[:, None], labels
+
+
+def images_name(split: str) -> str:
+    return f"{split}-images-idx3-ubyte"
+
+
+def labels_name(split: str) -> str:
+    return f"{split}-labels-idx1-ubyte"
+
+
+def moments(images: np.ndarray) -> tuple[float, float]:
+    """Mean and standard deviation of all pixels of uint8 images, as shares of 255 (exact but for the last rounding)."""
+    counts = np.bincount(images.reshape(-1), minlength=256)
+    greys = np.arange(256) / 255
+    mean = float(counts @ greys / counts.sum())
+    return mean, float(np.sqrt(counts @ (greys - mean) ** 2 / counts.sum()))
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class MirroredImages(IdxImages):
+    """What MNIST and Fashion-MNIST share: torchvision fetches each file by itself, from one of several mirrors."""
+
+    @property
+    def by_hand(self) -> str:
+        kind = self.torchvision_class
+        command = f"from torchvision.datasets import {kind}; {kind}({self.data_dir!r}, download=True)"
+        mirrors = " or ".join(self.torchvisions().mirrors)
+        return f'run `python -c "{command}"`, or copy the .gz files there from {mirrors}'
+
+    def fetched(self, aside: Path) -> Iterable[Path]:
+        raw = Path(self.torchvisions()(str(aside), download=True).raw_folder)
+        return [raw / file.replace("[.gz]", ".gz") for file in self.files]
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class Mnist(MirroredImages):
+    """MNIST: handwritten digits, 60 000 to train and 10 000 to test (LeCun, Cortes, Burges)."""
+
+    name: ClassVar[str] = "MNIST"
+    option: ClassVar[str] = "mnist"
+    torchvision_class: ClassVar[str] = "MNIST"
+    class_names: ClassVar[tuple[str, ...]] = tuple("0123456789")
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class FashionMnist(MirroredImages):
+    """Fashion-MNIST: clothes in MNIST's format, 60 000 to train and 10 000 to test (Xiao, Rasul, Vollgraf 2017)."""
+
+    name: ClassVar[str] = "FashionMNIST"
+    option: ClassVar[str] = "fmnist"
+    torchvision_class: ClassVar[str] = "FashionMNIST"
+    class_names: ClassVar[tuple[str, ...]] = (
+        "T-shirt/top",
+        "Trouser",
+        "Pullover",
+        "Dress",
+        "Coat",
+        "Sandal",
+        "Shirt",
+        "Sneaker",
+        "Bag",
+        "Ankle boot",
+    )
+
+
+Split = Literal["byclass", "balanced", "letters", "digits"]
+EMNIST_CLASSES: dict[str, str] = {
+    "byclass": string.digits + string.ascii_uppercase + string.ascii_lowercase,
+    "balanced": string.digits + string.ascii_uppercase + "abdefghnqrt",
+    "letters": string.ascii_lowercase,
+    "digits": string.digits,
+}
+"""The characters of each split, by class. Where upper and lower case look alike, they share a class."""
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class Emnist(IdxImages):
+    """EMNIST: handwritten characters made from NIST's forms as MNIST was (Cohen, Afshar, Tapson, van Schaik, 2017).
+
+    Training and test samples, classes: ``byclass`` 697 932 + 116 323, 62; ``balanced`` 112 800 + 18 800, 47;
+    ``letters`` 124 800 + 20 800, 26; ``digits`` 240 000 + 40 000, 10. The files have images transposed and letters
+    numbered from 1; here images are upright and classes are numbered from 0.
+
+    Attributes:
+        data_dir: see :class:`IdxImages`; the files are in ``<data_dir>/EMNIST/raw``.
+        download: see :class:`TorchvisionFiles`.
+        mean: see :class:`IdxImages`.
+        std: see :class:`IdxImages`.
+        split: which of the publisher's selections.
+        first_classes: keep the samples of the first classes only; None: all. FedDC's and FedUmf's "EMNIST-L" is the
+            first 10 of ``letters``: 48 000 + 8 000 samples.
+    """
+
+    split: Split
+    first_classes: Annotated[int, Ge(2)] | None
+
+    name: ClassVar[str] = "EMNIST"
+    option: ClassVar[str] = "emnist"
+    torchvision_class: ClassVar[str] = "EMNIST"
+
+    @property
+    def splits(self) -> tuple[str, str]:
+        return f"emnist-{self.split}-train", f"emnist-{self.split}-test"
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        characters = EMNIST_CLASSES[self.split]
+        if self.first_classes is not None and self.first_classes > len(characters):
+            raise InputError(
+                f"dataset.first_classes={self.first_classes}: dataset.split={self.split} has {len(characters)} classes"
+            )
+        return tuple(characters[: self.first_classes])
+
+    @property
+    def published_labels(self) -> range:
+        count = len(EMNIST_CLASSES[self.split])
+        return range(1, count + 1) if self.split == "letters" else range(count)
+
+    def decoded(self, images: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        classes = labels - np.uint8(self.published_labels[0])
+        upright = images.transpose(0, 2, 1)
+        if self.first_classes is None:
+            return upright, classes
+        kept = classes < self.first_classes
+        if not kept.any():
+            raise InputError(f"dataset.first_classes={self.first_classes} leaves no sample of {self.folder}")
+        return upright[kept], classes[kept]
+
+    @property
+    def by_hand(self) -> str:
+        return f"copy the .gz files there from the archive {self.torchvisions().url}"
+
+    def fetched(self, aside: Path) -> Iterable[Path]:
+        from torchvision.datasets.utils import download_and_extract_archive
+
+        theirs = self.torchvisions()
+        download_and_extract_archive(theirs.url, str(aside), md5=theirs.md5)
+        return sorted((aside / "gzip").glob("*-ubyte.gz"))

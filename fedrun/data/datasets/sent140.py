@@ -1,0 +1,174 @@
+"""Sentiment140: is a tweet positive, by its author (Go et al., 2009; LEAF)."""
+
+from __future__ import annotations
+
+import csv
+import html
+import re
+import reprlib
+from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+from annotated_types import Ge
+from pydantic.dataclasses import dataclass
+
+from fedrun.config.config_class import STRICT
+from fedrun.data.datasets.base import Encoding, Scaled, Spec
+from fedrun.data.datasets.cache import Numbers, cache_key
+from fedrun.data.datasets.leaf import Decoder, LeafDataset, LeafJson, Source, integer_labels
+from fedrun.data.datasets.user_tables import ROWS, grouped
+from fedrun.data.datasets.word_vectors import WordVectors, word_vectors
+from fedrun.system.errors import InputError
+
+COLUMNS = ("label", "id", "date", "query", "user", "text")
+USER, TEXT = 3, 4
+"""Places in a sample, which is a row without its label."""
+LABELS = {"0": 0, "4": 1}
+TOKEN = re.compile(
+    r"(?P<url>https?://\S+|www\.\S+)|(?P<user>@\w+)|#(?P<hashtag>\w+)|(?P<number>[+-]?\d[\d.,:]*)"
+    r"|\w+(?:'\w+)*|[^\w\s]"
+)
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class Sent140(LeafDataset):
+    """Tweets as the mean of their words' vectors, and as label whether they are positive.
+
+    Words are found as in the text that GloVe's Twitter vectors were made from: lower case; addresses, names, numbers
+    and the mark of hashtags are ``<url>``, ``<user>``, ``<number>`` and ``<hashtag>``. Words without a vector are left
+    out; a tweet without any other is a zero vector.
+
+    Attributes:
+        data_dir: see :class:`LeafDataset`; the files in ``<data_dir>/sent140`` are LEAF's JSON, or the publisher's CSV
+            (six columns, latin-1, labels 0 and 4).
+        cache_dir: see :class:`LeafDataset`; also for a compact copy of the word vectors.
+        min_samples: see :class:`LeafDataset`; 50 in MaxFL.
+        min_samples_after_split: likewise; MaxFL has none.
+        vectors: file of word vectors in GloVe's text format.
+        dimension: numbers of one word's vector; 200 in MaxFL.
+    """
+
+    vectors: str
+    dimension: Annotated[int, Ge(1)]
+
+    name: ClassVar[str] = "sent140"
+    class_names: ClassVar[tuple[str, ...]] = ("negative", "positive")
+    numbers: ClassVar[Numbers] = "float32"
+
+    @property
+    def spec(self) -> Spec:
+        return Spec(input_shape=(self.dimension,), classes=len(self.class_names))
+
+    @property
+    def encoding(self) -> Encoding:
+        return Scaled(divisor=1.0)
+
+    def decoder(self) -> Decoder:
+        # A folder of their own: the lock of the caches' folder is held while the word vectors are read.
+        return MeanVectors(Path(self.vectors).expanduser(), self.dimension, self.place / "words")
+
+    def sources(self) -> tuple[Source, ...]:
+        return (LeafJson(self.decoder()), TweetTable(self.decoder()))
+
+
+class MeanVectors:
+    """Decodes tweets, each a list ``[id, date, query, user, text, ...]``, to float32 ``[n, dimension]``."""
+
+    def __init__(self, path: Path, dimension: int, place: Path) -> None:
+        if not path.is_file():
+            raise InputError(
+                f"dataset.vectors={path}: no such file; fedrun-data glove fetches GloVe's Twitter vectors, or unpack "
+                "https://nlp.stanford.edu/data/glove.twitter.27B.zip yourself"
+            )
+        self.how = cache_key(f"mean {dimension}", [path])
+        self._path, self._dimension, self._place = path, dimension, place
+        self._vocabulary: WordVectors | None = None  # a cached dataset needs none
+        self._samples = self._without = 0
+
+    def decode(self, x: list[Any], y: list[Any]) -> tuple[np.ndarray, np.ndarray]:
+        targets = integer_labels(y, 2)
+        if self._vocabulary is None:
+            self._vocabulary = word_vectors(self._path, self._dimension, self._place)
+        means = np.empty((len(x), self._dimension), np.float32)
+        for sample, tweet in enumerate(x):
+            if not isinstance(tweet, list) or len(tweet) <= TEXT or not isinstance(tweet[TEXT], str):
+                raise InputError(f"sample {sample} is {reprlib.repr(tweet)}; a tweet is [id, date, query, user, text]")
+            means[sample], found = self._vocabulary.mean(tokens(tweet[TEXT]))
+            self._without += found == 0
+        self._samples += len(x)
+        return means, targets
+
+    def remarks(self) -> tuple[str, ...]:
+        if not self._without:
+            return ()
+        return (f"{self._without} of {self._samples} tweets have no word in {self._path.name} and became zero vectors",)
+
+
+class TweetTable:
+    """The publisher's CSV, streamed: six columns without a header, in latin-1."""
+
+    suffix: ClassVar[str] = ".csv"
+
+    def __init__(self, decoder: Decoder) -> None:
+        self.decoder = decoder
+
+    def sizes(self, paths: list[Path]) -> dict[str, int]:
+        sizes = Counter(row[1 + USER] for path in paths for row in _rows(path))
+        if not sizes:
+            raise InputError(f"the files in {paths[0].parent} have no users")
+        return dict(sizes)
+
+    def pieces(self, path: Path) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+        rows = _rows(path)
+        while piece := list(islice(rows, ROWS)):
+            users, labels = (row[1 + USER] for row in piece), [LABELS[row[0]] for row in piece]
+            yield from grouped(path, users, [row[1:] for row in piece], labels, self.decoder)
+
+
+def tokens(text: str) -> list[str]:
+    """The words of a tweet, see :class:`Sent140`."""
+    found: list[str] = []
+    for match in TOKEN.finditer(html.unescape(text)):
+        match match.lastgroup:
+            case None:
+                found.append(match[0].lower())
+            case "hashtag":
+                found += ["<hashtag>", match["hashtag"].lower()]
+            case kind:
+                found.append(f"<{kind}>")
+    return found
+
+
+def _rows(path: Path) -> Iterator[list[str]]:
+    """The rows of a file, checked."""
+    try:
+        with open(path, encoding="latin-1", newline="") as file:
+            rows = csv.reader(file)
+            for row in rows:
+                if len(row) != len(COLUMNS):
+                    raise InputError(
+                        f"{path}: line {rows.line_num} has {len(row)} columns; the {len(COLUMNS)} columns are "
+                        f"{', '.join(COLUMNS)}"
+                    )
+                if row[0] not in LABELS:
+                    raise InputError(f"{path}: line {rows.line_num} has label {row[0]!r}; labels are 0 and 4")
+                yield row
+        _check_end(path)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+    except csv.Error as error:
+        raise InputError(f"{path} is not CSV: {error}") from error
+
+
+def _check_end(path: Path) -> None:
+    """Refuse a file that was cut short inside its last text, which is still a row: a quoted file ends with a quote."""
+    with open(path, "rb") as file:
+        quoted = file.read(1) == b'"'
+        file.seek(0, 2)
+        file.seek(-min(file.tell(), 4), 2)
+        if quoted and not file.read().rstrip(b"\r\n").endswith(b'"'):
+            raise InputError(f"{path} is cut short: it ends in the middle of a text")

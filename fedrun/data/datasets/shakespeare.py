@@ -1,0 +1,118 @@
+"""Shakespeare: the next character of a speech, by role (LEAF)."""
+
+from __future__ import annotations
+
+import reprlib
+import string
+from dataclasses import replace
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+from annotated_types import Ge, Le
+from pydantic.dataclasses import dataclass
+
+from fedrun.config.config_class import STRICT
+from fedrun.data.datasets.base import Dataset, Encoding, Spec, Symbols
+from fedrun.data.datasets.leaf import Decoder, LeafDataset, LeafJson, Source
+from fedrun.data.datasets.user_tables import ParquetTable
+from fedrun.system.errors import InputError
+
+LENGTH = 80
+ALPHABET = (
+    " !\"&'(),-." + string.digits + ":;>?" + string.ascii_uppercase + "[]" + string.ascii_lowercase + "{}"
+)  # the order of the TurboSVM-FL code; LEAF's has a newline first and no "{"
+SUBSTITUTE = len(ALPHABET) - 1
+"""The number that LEAF's one-hot code gives to an unknown character: -1, the last one."""
+UNKNOWN = 255
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class Shakespeare(LeafDataset):
+    """LEAF's Shakespeare: 80 characters of a role's speeches and, as label, the character that follows them.
+
+    Attributes:
+        data_dir: see :class:`LeafDataset`; the files are in ``<data_dir>/shakespeare``.
+        cache_dir: see :class:`LeafDataset`.
+        min_samples: see :class:`LeafDataset`.
+        min_samples_after_split: likewise.
+        unknown: what to do with a character outside the alphabet: ``refuse`` the data, or ``map`` it to the alphabet's
+            last symbol as LEAF's code does, and log how many there were.
+        window: how many of the 80 characters the model sees, those nearest to the label. An LSTM's time grows with it.
+    """
+
+    unknown: Literal["refuse", "map"]
+    window: Annotated[int, Ge(1), Le(LENGTH)]
+
+    name: ClassVar[str] = "shakespeare"
+    class_names: ClassVar[tuple[str, ...]] = tuple(ALPHABET)
+
+    @property
+    def spec(self) -> Spec:
+        return Spec(input_shape=(self.window,), classes=len(ALPHABET), vocabulary=len(ALPHABET))
+
+    @property
+    def stored_shape(self) -> tuple[int, ...]:
+        return (LENGTH,)
+
+    @property
+    def encoding(self) -> Encoding:
+        return Symbols()
+
+    def load(self) -> Dataset:
+        dataset = super().load()
+        return replace(dataset, inputs=dataset.inputs[:, LENGTH - self.window :])
+
+    def decoder(self) -> Decoder:
+        return Characters(substitute=self.unknown == "map")
+
+    def sources(self) -> tuple[Source, ...]:
+        """LEAF's JSON, or Parquet files with the columns of the hub's flwrlabs/shakespeare."""
+        table = ParquetTable(self.decoder(), user="character_id", x="x", y="y", class_names=self.class_names)
+        return (LeafJson(self.decoder()), table)
+
+
+class Characters:
+    """Decodes strings of 80 characters, and labels of one, to symbol numbers: uint8 ``[n, 80]``, ``[n]``."""
+
+    def __init__(self, substitute: bool) -> None:
+        self.how = "map" if substitute else "refuse"
+        self._substitute = substitute
+        self._substituted = 0
+
+    def decode(self, x: list[Any], y: list[Any]) -> tuple[np.ndarray, np.ndarray]:
+        return self._numbers(x, LENGTH, "string"), self._numbers(y, 1, "label")[:, 0]
+
+    def remarks(self) -> tuple[str, ...]:
+        if not self._substituted:
+            return ()
+        return (f"{self._substituted} characters outside the alphabet were read as {ALPHABET[SUBSTITUTE]!r}",)
+
+    def _numbers(self, texts: list[Any], length: int, what: str) -> np.ndarray:
+        """uint8 ``[n, length]``."""
+        for sample, text in enumerate(texts):
+            if not isinstance(text, str) or len(text) != length:
+                found = f"{len(text)} characters" if isinstance(text, str) else reprlib.repr(text)
+                raise InputError(f"{what} {sample} has {found}; a {what} is {length} character{'s' * (length > 1)}")
+        codes = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), dtype="<u4")
+        numbers: np.ndarray = _NUMBERS[np.minimum(codes, len(_NUMBERS) - 1)].reshape(-1, length)
+        unknown = numbers == UNKNOWN
+        if unknown.any():
+            if not self._substitute:
+                sample, position = (int(place) for place in np.argwhere(unknown)[0])
+                raise InputError(
+                    f"{what} {sample} has {texts[sample][position]!r} at position {position}, which is not in the "
+                    f"alphabet of 80; dataset.unknown=map reads such characters as {ALPHABET[SUBSTITUTE]!r}"
+                )
+            numbers[unknown] = SUBSTITUTE
+            self._substituted += int(unknown.sum())
+        return numbers
+
+
+def _numbers_by_code() -> np.ndarray:
+    """uint8 ``[128]``: the number of each ASCII character, or UNKNOWN; the last (DEL) stands for all beyond."""
+    numbers = np.full(128, UNKNOWN, dtype=np.uint8)
+    numbers[[ord(character) for character in ALPHABET]] = np.arange(len(ALPHABET))
+    return numbers
+
+
+_NUMBERS = _numbers_by_code()

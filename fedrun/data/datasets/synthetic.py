@@ -1,0 +1,109 @@
+"""Synthetic(alpha, beta): clients with linear classifiers and data of their own (Li et al., 2020, FedProx)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import numpy as np
+import torch
+from annotated_types import Ge, Le
+from pydantic.dataclasses import dataclass
+
+from fedrun.config.config_class import STRICT
+from fedrun.data.datasets.base import Dataset, DatasetRecipe, Scaled, Spec, Users
+from fedrun.data.datasets.fingerprint import fingerprint
+from fedrun.system.errors import InputError
+from fedrun.system.randomness import numpy_generator
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class Synthetic(DatasetRecipe):
+    """Client k draws ``x ~ N(v_k, diag(j^-1.2))`` and labels it ``argmax(W_k x + b_k)``.
+
+    The entries of ``W_k`` and ``b_k`` are ``N(u_k, 1)`` with ``u_k ~ N(0, alpha)``, and the entries of ``v_k`` are
+    ``N(B_k, 1)`` with ``B_k ~ N(0, beta)``. Every draw has its own address: more clients, other sizes or another switch
+    leave the rest as it was.
+
+    Every client is a training user and, under the same name, a test user, as in LEAF's split by sample.
+
+    Attributes:
+        clients: number of clients.
+        features: numbers in one sample.
+        classes: number of classes.
+        alpha: how far the clients' classifiers lie apart: the standard deviation of u_k, as in the published code (the
+            paper has the variance; equal for 0 and 1).
+        beta: how far the clients' data lie apart: the standard deviation of B_k.
+        own_classifiers: false gives all clients one classifier with entries ``N(0, 1)``; alpha is then unused.
+        own_data: false centres all data at 0; beta is then unused.
+        size_log_mean: a client has ``floor(LogNormal(size_log_mean, size_log_std)) + size_base`` samples.
+        size_log_std: see above; 0 for equal sizes.
+        size_base: see above.
+        test: ``held_out`` keeps the last tenth of every client's samples for the test (Li et al.); ``training`` tests
+            on the training samples (FedDyn and FedDC).
+        seed: of all draws; it is not the run's seed, so that every run of a comparison has the same data.
+    """
+
+    clients: Annotated[int, Ge(1)]
+    features: Annotated[int, Ge(1)]
+    classes: Annotated[int, Ge(2)]
+    alpha: Annotated[float, Ge(0)]
+    beta: Annotated[float, Ge(0)]
+    own_classifiers: bool
+    own_data: bool
+    size_log_mean: Annotated[float, Le(15)]
+    size_log_std: Annotated[float, Ge(0), Le(5)]
+    size_base: Annotated[int, Ge(0)]
+    test: Literal["held_out", "training"]
+    seed: Annotated[int, Ge(0)]
+
+    @property
+    def spec(self) -> Spec:
+        return Spec(input_shape=(self.features,), classes=self.classes)
+
+    def load(self) -> Dataset:
+        """Draw the data; inputs are float32 ``[n, features]``.
+
+        Raises:
+            InputError: the sizes leave a client without training or test samples.
+        """
+        drawn = [self._client(client) for client in range(self.clients)]
+        held_out = self.test == "held_out"
+        train_sizes = [int(0.9 * len(y)) if held_out else len(y) for _, y in drawn]
+        if min(train_sizes) < 1:
+            client = int(np.argmin(train_sizes))
+            raise InputError(
+                f"dataset.size_log_mean={self.size_log_mean:g} and dataset.size_base={self.size_base} leave client "
+                f"{client} with {len(drawn[client][1])} samples; make one of them larger"
+            )
+        parts = [(x[:size], y[:size]) for (x, y), size in zip(drawn, train_sizes, strict=True)]
+        parts += [(x[size:], y[size:]) if held_out else (x, y) for (x, y), size in zip(drawn, train_sizes, strict=True)]
+        inputs = np.concatenate([x for x, _ in parts])
+        targets = np.concatenate([y for _, y in parts])
+        offsets = np.cumsum([0, *(len(y) for _, y in parts)])
+        names = tuple(str(client) for client in range(self.clients))
+        return Dataset(
+            spec=self.spec,
+            encoding=Scaled(divisor=1.0),
+            inputs=torch.from_numpy(inputs),
+            targets=torch.from_numpy(targets),
+            train_size=sum(train_sizes),
+            users=Users(names + names, torch.from_numpy(offsets), self.clients),
+            class_names=tuple(str(label) for label in range(self.classes)),
+            fingerprint=fingerprint([self.clients, offsets, inputs, targets]),
+        )
+
+    def _client(self, client: int) -> tuple[np.ndarray, np.ndarray]:
+        """One client's samples, float32 ``[n_k, features]``, and classes, int64 ``[n_k]``."""
+        size, centres = numpy_generator(self.seed, "size", client), numpy_generator(self.seed, "centres", client)
+        count = int(size.lognormal(self.size_log_mean, self.size_log_std)) + self.size_base
+        u, b = centres.normal(0.0, [self.alpha, self.beta])
+        v = centres.normal(b, 1.0, self.features) if self.own_data else np.zeros(self.features)
+
+        whose = (client,) if self.own_classifiers else ()
+        classifier = numpy_generator(self.seed, "classifier", *whose)
+        entries = classifier.normal(u if self.own_classifiers else 0.0, 1.0, (self.classes, self.features + 1))
+        weights, bias = entries[:, :-1], entries[:, -1]
+
+        deviations = np.arange(1, self.features + 1) ** -0.6  # the square roots of j^-1.2
+        samples = numpy_generator(self.seed, "samples", client).normal(v, deviations, (count, self.features))
+        return samples.astype(np.float32), np.argmax(samples @ weights.T + bias, axis=1)

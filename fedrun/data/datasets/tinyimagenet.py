@@ -1,0 +1,110 @@
+"""Tiny ImageNet, in the folders of its published archive."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from pydantic.dataclasses import dataclass
+
+from fedrun.config.config_class import STRICT
+from fedrun.data.datasets.base import Dataset, Spec
+from fedrun.data.datasets.cache import cache_place
+from fedrun.data.datasets.colour import ColourImages
+from fedrun.data.datasets.image_files import ClassFiles, cached_images, class_folders, dataset_of, images_in
+from fedrun.system.errors import InputError
+
+CLASSES = 200
+ADDRESS = "http://cs231n.stanford.edu/tiny-imagenet-200.zip"
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class TinyImageNet(ColourImages):
+    """Tiny ImageNet: 100 000 training images of 200 kinds of things; its 10 000 validation images are the test set.
+
+    The images are JPEG of 64x64 pixels, a few of them grey. A class is a WordNet number such as n01443537; classes are
+    numbered in that order, and samples ordered by class and then by file name.
+
+    Attributes:
+        data_dir: folder in which the published archive has been unpacked as ``tiny-imagenet-200``.
+        cache_dir: folder for the decoded images; None puts them beside the source, in
+            ``tiny-imagenet-200/.fedrun-cache``.
+        size: 64 keeps the pixels; 32 halves the sides (bilinear with antialiasing), as FedConcat has it.
+        mean: see :class:`ColourImages`.
+        std: see :class:`ColourImages`.
+        augmentation: see :class:`ColourImages`.
+    """
+
+    name: ClassVar[str] = "tiny-imagenet-200"
+
+    data_dir: str
+    cache_dir: str | None
+    size: Literal[32, 64]
+
+    @property
+    def spec(self) -> Spec:
+        return Spec(input_shape=(3, self.size, self.size), classes=CLASSES)
+
+    def load(self) -> Dataset:
+        """Map the cache, after making it from the image files if they have none yet.
+
+        Raises:
+            InputError: folders or images are missing, malformed or contradict the annotations; the cache is damaged or
+                cannot be written.
+        """
+        source = Path(self.data_dir).expanduser() / self.name
+        for folder in (source / "train", source / "val" / "images"):
+            if not folder.is_dir():
+                raise InputError(
+                    f"{folder} is not a folder that can be read: run `fedrun-data tinyimagenet --data-dir "
+                    f"{self.data_dir}`, or unpack {ADDRESS} in {source.parent}"
+                )
+        folders = class_folders(source / "train")
+        if len(folders) != CLASSES:
+            raise InputError(f"{source / 'train'} has {len(folders)} class folders instead of {CLASSES}")
+        labels = {name: label for label, name in enumerate(folders)}
+        train = [
+            ClassFiles(f"train/{name}", labels[name], images_in(path / "images")) for name, path in folders.items()
+        ]
+        test = [
+            ClassFiles(f"val/{name}", labels[name], files)
+            for name, files in validation_images(source / "val", labels).items()
+        ]
+        cached = cached_images(train, test, self.size, source, cache_place(source, self.cache_dir, self.name))
+        return dataset_of(cached, self.spec, self.encoding, tuple(folders), self.augmentation)
+
+
+def validation_images(folder: Path, classes: dict[str, int]) -> dict[str, tuple[Path, ...]]:
+    """The validation images of each class that has any, by ``val_annotations.txt``, in the order of classes and names.
+
+    A line of that file is an image's name, its class and a box, separated by tabs.
+
+    Raises:
+        InputError: the file is malformed, leaves an image out, or names an unknown class or an image that is not there
+            or was named before.
+    """
+    path = folder / "val_annotations.txt"
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not text in UTF-8: {error.reason} at byte {error.start}") from error
+    images = {image.name: image for image in images_in(folder / "images")}
+    found: dict[str, list[Path]] = {name: [] for name in classes}
+    for number, line in enumerate(lines, start=1):
+        name, *rest = line.split("\t")
+        if not rest:
+            raise InputError(f"{path}: line {number} must be an image's name, its class and a box, separated by tabs")
+        if rest[0] not in found:
+            raise InputError(
+                f"{path}: line {number} has the class {rest[0]!r}, which is not in {folder.parent / 'train'}"
+            )
+        if name not in images:
+            raise InputError(
+                f"{path}: line {number} names {name!r}, which is not in {folder / 'images'} or is named twice"
+            )
+        found[rest[0]].append(images.pop(name))
+    if images:
+        raise InputError(f"{path} does not say the class of {next(iter(images))!r} in {folder / 'images'}")
+    return {name: tuple(sorted(files)) for name, files in found.items() if files}

@@ -1,0 +1,114 @@
+"""Datasets whose files lie where torchvision puts them, and can be fetched with its downloader."""
+
+from __future__ import annotations
+
+import http.client
+import logging
+import os
+import tempfile
+from abc import abstractmethod
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic.dataclasses import dataclass
+
+from fedrun.config.config_class import STRICT
+from fedrun.data.datasets.base import DatasetRecipe
+from fedrun.system.errors import InputError
+
+if TYPE_CHECKING:
+    import torchvision
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class TorchvisionFiles(DatasetRecipe):
+    """What these datasets share. Files are only read, so the folder can be read-only.
+
+    Attributes:
+        data_dir: folder in which the dataset has its own folder.
+        download: fetch missing files with torchvision's downloader.
+    """
+
+    data_dir: str
+    download: bool
+
+    name: ClassVar[str]
+    option: ClassVar[str]
+    """What ``dataset=`` and ``fedrun-data`` call it."""
+    torchvision_class: ClassVar[str]
+    """The name of torchvision's class for the same data."""
+    class_names: ClassVar[tuple[str, ...]]
+
+    @classmethod
+    def torchvisions(cls) -> type[torchvision.datasets.VisionDataset]:
+        """torchvision's class for the same data, which knows the files' addresses and checksums."""
+        import torchvision
+
+        found: type[torchvision.datasets.VisionDataset] = getattr(torchvision.datasets, cls.torchvision_class)
+        return found
+
+    @property
+    @abstractmethod
+    def folder(self) -> Path:
+        """Where the files are."""
+
+    @property
+    @abstractmethod
+    def files(self) -> tuple[str, ...]:
+        """Names of the files wanted, as messages show them."""
+
+    @abstractmethod
+    def find(self, file: str) -> Path | None:
+        """One of these files, in whichever form it is there."""
+
+    @property
+    @abstractmethod
+    def by_hand(self) -> str:
+        """How the files are had without fedrun, as the end of a sentence."""
+
+    @property
+    def remedy(self) -> str:
+        """How the files are had where they are not downloaded when a run begins, as the end of a sentence."""
+        return f"run `fedrun-data {self.option} --data-dir {self.data_dir}`, or {self.by_hand}"
+
+    @abstractmethod
+    def fetched(self, aside: Path) -> Iterable[Path]:
+        """Download and unpack into an empty folder; the files that belong into :attr:`folder`."""
+
+    def require_files(self) -> None:
+        """Download the files if they are missing and may be downloaded.
+
+        Raises:
+            InputError: files are missing, or the download failed.
+        """
+        if self.download and self._missing():
+            self._fetch()
+        if missing := self._missing():
+            raise InputError(f"{self.folder} lacks {', '.join(missing)}: set dataset.download=true, {self.remedy}")
+
+    def path(self, file: str) -> Path:
+        """One of the files, all of which were there a moment ago."""
+        path = self.find(file)
+        if path is None:
+            raise InputError(f"{self.folder / file} has vanished")
+        return path
+
+    def _missing(self) -> list[str]:
+        return [file for file in self.files if self.find(file) is None]
+
+    def _fetch(self) -> None:
+        """Download aside first: what is in the folder is complete, also for a parallel run."""
+        logger.info("downloading %s to %s", self.name, self.folder)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(prefix="download-", dir=self.folder) as aside:
+                for path in self.fetched(Path(aside)):
+                    os.replace(path, self.folder / path.name)
+        except (RuntimeError, OSError, EOFError, http.client.HTTPException) as error:
+            reason = " ".join(str(error).split())
+            raise InputError(
+                f"{self.name} could not be downloaded to {self.folder} ({reason}): {self.remedy}"
+            ) from error

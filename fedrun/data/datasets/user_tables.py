@@ -1,0 +1,133 @@
+"""Tables with one sample in a row and a column that names the user, such as the Parquet files of the Hugging Face hub.
+
+Rows come in any order. They are streamed, a few thousand at a time, so a user's samples arrive in several pieces.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from fedrun.data.datasets.leaf import Decoder
+from fedrun.system.errors import InputError
+
+if TYPE_CHECKING:
+    import pyarrow.parquet
+
+ROWS = 4096
+"""Most rows in memory at a time."""
+
+
+class ParquetTable:
+    """Parquet files with a column of users, one of samples and one of labels.
+
+    Columns whose type is Hugging Face's ``ClassLabel`` hold numbers of names that stand in the file; they are
+    translated to the dataset's own numbers. Boolean labels become 0 and 1.
+    """
+
+    suffix: ClassVar[str] = ".parquet"
+
+    def __init__(self, decoder: Decoder, *, user: str, x: str, y: str, class_names: Sequence[str]) -> None:
+        """
+        Args:
+            decoder: receives the values of the columns x and y as Python objects.
+            user: the column of users, texts or integers.
+            x: the column of samples.
+            y: the column of labels.
+            class_names: the dataset's names of its classes.
+        """
+        self.decoder = decoder
+        self._user, self._x, self._y = user, x, y
+        self._class_names = class_names
+
+    def sizes(self, paths: list[Path]) -> dict[str, int]:
+        sizes: Counter[str] = Counter()
+        for path in paths:
+            with _reading(path) as file:
+                for (users,) in _batches(path, file, [self._user]):
+                    sizes.update(_names(path, self._user, users))
+        if not sizes:
+            raise InputError(f"the files in {paths[0].parent} have no users")
+        return dict(sizes)
+
+    def pieces(self, path: Path) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+        with _reading(path) as file:
+            number = self._class_numbers(path, file)
+            for users, x, y in _batches(path, file, [self._user, self._x, self._y]):
+                labels = y if number is None else [number.get(label, label) for label in y]
+                yield from grouped(path, _names(path, self._user, users), x, labels, self.decoder)
+
+    def _class_numbers(self, path: Path, file: pyarrow.parquet.ParquetFile) -> dict[Any, int] | None:
+        """The dataset's number for each label in the file; None where they are the same."""
+        if str(file.schema_arrow.field(self._y).type) == "bool":
+            return {False: 0, True: 1}
+        metadata = (file.schema_arrow.metadata or {}).get(b"huggingface")
+        try:
+            names = json.loads(metadata)["info"]["features"][self._y]["names"] if metadata else None
+        except (ValueError, KeyError, TypeError):
+            names = None
+        if names is None:
+            return None
+        ours = {name: number for number, name in enumerate(self._class_names)}
+        if unknown := [name for name in names if name not in ours]:
+            raise InputError(f"{path}: column {self._y} has a class {unknown[0]!r}, which this dataset does not have")
+        return {number: ours[name] for number, name in enumerate(names)}
+
+
+def grouped(
+    path: Path, users: Iterable[str], x: Sequence[Any], y: Sequence[Any], decoder: Decoder
+) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    """Rows by user, decoded, in the order in which users and rows come.
+
+    Args:
+        path: for error messages.
+        users: each row's user.
+        x: each row's sample.
+        y: each row's label.
+        decoder: turns one user's samples and labels into arrays.
+    """
+    rows: dict[str, list[int]] = {}
+    for row, user in enumerate(users):
+        rows.setdefault(user, []).append(row)
+    for user, chosen in rows.items():
+        try:
+            yield user, *decoder.decode([x[row] for row in chosen], [y[row] for row in chosen])
+        except InputError as error:
+            raise InputError(f"{path}: user {user!r}: {error}") from error
+
+
+def _names(path: Path, column: str, users: list[Any]) -> list[str]:
+    """Users as texts."""
+    for user in users:
+        if not isinstance(user, (str, int)):
+            raise InputError(f"{path}: column {column} has {user!r}; users are texts or integers")
+    return [str(user) for user in users]
+
+
+def _batches(path: Path, file: pyarrow.parquet.ParquetFile, columns: list[str]) -> Iterator[list[list[Any]]]:
+    """The columns of some rows after another, as Python objects."""
+    for column in columns:
+        if column not in file.schema_arrow.names:
+            raise InputError(f"{path} has no column {column}; it has {', '.join(file.schema_arrow.names)}")
+    for batch in file.iter_batches(batch_size=ROWS, columns=columns):
+        yield [batch.column(column).to_pylist() for column in columns]
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[pyarrow.parquet.ParquetFile]:
+    """Open a file; an error of the file system or of pyarrow becomes one line that names the file."""
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            yield file
+    except (OSError, pyarrow.ArrowException, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
+        raise InputError(f"{path} is not a Parquet file that can be read: {reason}") from error

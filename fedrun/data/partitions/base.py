@@ -1,0 +1,24 @@
+"""What a partition is: a way to share a dataset's training samples out over clients."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from fedrun.data.datasets.base import Dataset
+from fedrun.data.federation import Federation
+
+
+class Partition(ABC):
+    """A partition option of the configuration."""
+
+    @abstractmethod
+    def split(self, dataset: Dataset, seed: int) -> Federation:
+        """Share the samples out over clients.
+
+        Args:
+            dataset: the samples.
+            seed: the run's seed, used where the partition has no seed of its own.
+
+        Raises:
+            InputError: this dataset cannot be shared out in this way.
+        """

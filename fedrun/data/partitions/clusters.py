@@ -1,0 +1,67 @@
+"""Clusters of clients: iid within a cluster, no label in common between two."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+import numpy as np
+from annotated_types import Ge
+from pydantic.dataclasses import dataclass
+
+from fedrun.config.config_class import STRICT
+from fedrun.data.datasets.base import Dataset
+from fedrun.data.federation import Federation
+from fedrun.data.partitions.dealing import deal, even_sizes, piles_of_classes, shuffle_piles
+from fedrun.data.partitions.publisher_split import PublisherSplit, pooled_federation
+from fedrun.system.errors import InputError
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class Clusters(PublisherSplit):
+    """Each cluster of clients has its own labels; its samples are shared out iid (MaxFL: Cho et al., TMLR 2024).
+
+    Cluster g has the L labels g L .. g L + L - 1; samples of labels beyond the last cluster's are not used. Clients are
+    assigned to clusters at random, equally many to each, within one. Drawn from the addressed generator
+    ``(seed, "partition")``.
+
+    Attributes:
+        clients: see :class:`PublisherSplit`; at least one per cluster.
+        clusters: number of clusters; 5 in the paper.
+        labels_per_cluster: L, number of labels of each cluster; 2 in the paper. Together the clusters may have at most
+            as many labels as the dataset has classes.
+        seed: see :class:`PublisherSplit`.
+    """
+
+    clusters: Annotated[int, Ge(1)]
+    labels_per_cluster: Annotated[int, Ge(1)]
+
+    name: ClassVar[str] = "clusters"
+
+    def split(self, dataset: Dataset, seed: int) -> Federation:
+        targets = self.training_targets(dataset)
+        labels, classes = self.clusters * self.labels_per_cluster, dataset.spec.classes
+        if labels > classes:
+            raise InputError(
+                f"partition=clusters: clusters={self.clusters} with labels_per_cluster={self.labels_per_cluster} needs "
+                f"{labels} classes, the dataset has {classes}"
+            )
+        if self.clients < self.clusters:
+            raise InputError(
+                f"partition=clusters: clusters={self.clusters} needs at least as many clients, not {self.clients}"
+            )
+        rng = self.generator(seed)
+        samples, class_sizes = piles_of_classes(targets, classes)
+        sizes = class_sizes[:labels].reshape(self.clusters, self.labels_per_cluster).sum(1)
+        samples = samples[: sizes.sum()]
+        shuffle_piles(samples, sizes, rng)
+        cluster_of = rng.permutation(np.arange(self.clients) % self.clusters)
+        counts = np.zeros((self.clusters, self.clients), dtype=np.int64)
+        for cluster, size in enumerate(sizes.tolist()):
+            members = cluster_of == cluster
+            if size < members.sum():
+                raise InputError(
+                    f"partition=clusters: cluster {cluster} has {size} samples for {members.sum()} clients; "
+                    "use fewer clients"
+                )
+            counts[cluster, members] = even_sizes(size, members.sum())
+        return pooled_federation(dataset, deal(samples, counts))

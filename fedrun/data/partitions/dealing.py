@@ -1,0 +1,71 @@
+"""Dealing piles of samples (one pile per class, say) out to clients, without a loop over clients."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import torch
+
+from fedrun.data.federation import Shares
+
+
+def even_sizes(total: int, parts: int) -> np.ndarray:
+    """Sizes of ``parts`` parts of ``total``, int64 ``[parts]``: equal, the first ``total mod parts`` one larger."""
+    least, larger = divmod(total, parts)
+    return least + (np.arange(parts) < larger).astype(np.int64)
+
+
+def starts_of(sizes: np.ndarray) -> np.ndarray:
+    """Where parts of these sizes begin and, last, where the last one ends: int64 ``[len(sizes) + 1]``."""
+    return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(sizes, dtype=np.int64)])
+
+
+def positions_in(starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """The numbers ``starts[i] .. starts[i] + sizes[i] - 1`` of all ranges i in turn: int64 ``[sum(sizes)]``."""
+    offsets = starts_of(sizes)
+    positions = np.repeat(starts - offsets[:-1], sizes)
+    positions += np.arange(offsets[-1])
+    return positions
+
+
+def piles_of_classes(targets: np.ndarray, classes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Samples sorted by class.
+
+    Args:
+        targets: int64 ``[n]``.
+        classes: C.
+
+    Returns:
+        The samples ``[n]``, class after class, each class's in ascending order, and the classes' sizes ``[C]``.
+    """
+    # NumPy sorts 8- and 16-bit integers by radix, in linear time.
+    narrow = targets.astype(np.min_scalar_type(classes - 1))
+    return np.argsort(narrow, kind="stable"), np.bincount(targets, minlength=classes)
+
+
+def shuffle_piles(samples: np.ndarray, sizes: np.ndarray, rng: np.random.RandomState | np.random.Generator) -> None:
+    """Shuffle each pile of ``samples`` in place, in the piles' order."""
+    for start, stop in pairwise(starts_of(sizes).tolist()):
+        rng.shuffle(samples[start:stop])
+
+
+def deal(samples: np.ndarray, counts: np.ndarray) -> Shares:
+    """Give every client its part of every pile.
+
+    Args:
+        samples: the piles, one after the other, ``[n]``.
+        counts: how many of each pile each client gets, int64 ``[piles, N]``; a row's sum is its pile's size. The first
+            client gets the first samples of a pile.
+
+    Returns:
+        The clients' shares, each in the order of the piles.
+    """
+    starts = starts_of(counts.ravel())[:-1].reshape(counts.shape)
+    positions = positions_in(starts.T.ravel(), counts.T.ravel())
+    return consecutive(samples[positions], counts.sum(0))
+
+
+def consecutive(samples: np.ndarray, sizes: np.ndarray) -> Shares:
+    """The shares of clients that hold ``samples`` (int64 ``[n]``) in consecutive parts of these sizes ``[N]``."""
+    return Shares(torch.from_numpy(samples), torch.from_numpy(starts_of(sizes)))

@@ -1,0 +1,60 @@
+"""Label skew: every client has its own class prior, and clients take turns at random."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+import numpy as np
+from annotated_types import Ge
+from pydantic.dataclasses import dataclass
+
+from fedrun.config.config_class import STRICT
+from fedrun.data.datasets.base import Dataset
+from fedrun.data.federation import Federation
+from fedrun.data.partitions.class_priors import draw_counts, log_dirichlet
+from fedrun.data.partitions.dealing import deal, piles_of_classes, shuffle_piles
+from fedrun.data.partitions.lognormal_sizes import lognormal_sizes
+from fedrun.data.partitions.publisher_split import PublisherSplit, pooled_federation
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class DirichletFedDC(PublisherSplit):
+    """Client k draws by prior_k ~ Dir(α 1_C) until it is full (FedDyn: Acar et al., 2021; FedDC: Gao et al., 2022).
+
+    Every draw is made by a client chosen uniformly among those not yet full, and takes an unused sample of a class
+    chosen by the client's prior. The published code repeats a draw whose class is used up; here the prior is
+    renormalised over the other classes, which is the same law. Late draws therefore deviate from the priors. Drawn
+    from the addressed generator ``(seed, "partition")``.
+
+    Attributes:
+        clients: see :class:`PublisherSplit`.
+        alpha: α, at least 1e-6, the concentration; small values give about one class per client; 0.6 and 0.3 in the
+            papers.
+        sigma: σ of the clients' lognormal sizes, as in ``partition=quantity_lognormal``; 0: equal sizes.
+        seed: see :class:`PublisherSplit`.
+    """
+
+    alpha: Annotated[float, Ge(1e-6)]
+    sigma: Annotated[float, Ge(0)]
+
+    name: ClassVar[str] = "dirichlet_feddc"
+
+    def split(self, dataset: Dataset, seed: int) -> Federation:
+        targets = self.training_targets(dataset)
+        rng = self.generator(seed)
+        samples, class_sizes = piles_of_classes(targets, dataset.spec.classes)
+        shuffle_piles(samples, class_sizes, rng)
+        sizes = lognormal_sizes(len(targets), self.clients, self.sigma, rng, self.name)
+        log_priors = log_dirichlet(np.full(len(class_sizes), self.alpha), self.clients, rng)
+        counts = draw_counts(sizes, *poisson_times(sizes, rng), log_priors, class_sizes, rng)
+        return pooled_federation(dataset, deal(samples, counts))
+
+
+def poisson_times(sizes: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Between which times clients that take turns at random have their turns: begins and durations, float64 ``[N]``.
+
+    Each client's turns come at the events of a Poisson process of rate 1 that ends when it is full. The next event of N
+    such processes belongs to each of those still running with the same probability. Given the time of a process's event
+    s + 1, which is gamma distributed, the s events before it are uniform.
+    """
+    return np.zeros(len(sizes)), rng.standard_gamma(sizes + 1.0)

@@ -1,0 +1,46 @@
+"""Label skew: every client has its own class distribution around the global one."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+import numpy as np
+from annotated_types import Ge
+from pydantic.dataclasses import dataclass
+
+from fedrun.config.config_class import STRICT
+from fedrun.data.datasets.base import Dataset
+from fedrun.data.federation import Federation
+from fedrun.data.partitions.class_priors import draw_counts, log_dirichlet
+from fedrun.data.partitions.dealing import deal, even_sizes, piles_of_classes, shuffle_piles
+from fedrun.data.partitions.publisher_split import PublisherSplit, pooled_federation
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class DirichletHsu(PublisherSplit):
+    """Client k draws q_k ~ Dir(α p), then its n/N samples by q_k (Hsu, Qi, Brown, 2019, arXiv 1909.06335).
+
+    p is the distribution of the classes among the training samples. One client after the other draws without
+    replacement; q_k is renormalised over the classes that are not yet empty, so the last clients take what is left.
+    Where N does not divide n, the first clients have one sample more. Drawn from the addressed generator
+    ``(seed, "partition")``.
+
+    Attributes:
+        clients: see :class:`PublisherSplit`.
+        alpha: α, at least 1e-6, the concentration; small values give about one class per client, large ones give p.
+        seed: see :class:`PublisherSplit`.
+    """
+
+    alpha: Annotated[float, Ge(1e-6)]
+
+    name: ClassVar[str] = "dirichlet_hsu"
+
+    def split(self, dataset: Dataset, seed: int) -> Federation:
+        targets = self.training_targets(dataset)
+        rng = self.generator(seed)
+        samples, class_sizes = piles_of_classes(targets, dataset.spec.classes)
+        shuffle_piles(samples, class_sizes, rng)
+        log_priors = log_dirichlet(self.alpha * class_sizes / len(targets), self.clients, rng)
+        sizes, begins = even_sizes(len(targets), self.clients), np.arange(float(self.clients))
+        counts = draw_counts(sizes, begins, np.ones(self.clients), log_priors, class_sizes, rng)
+        return pooled_federation(dataset, deal(samples, counts))

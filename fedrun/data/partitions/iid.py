@@ -1,0 +1,29 @@
+"""Samples dealt at random."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pydantic.dataclasses import dataclass
+
+from fedrun.config.config_class import STRICT
+from fedrun.data.datasets.base import Dataset
+from fedrun.data.federation import Federation
+from fedrun.data.partitions.dealing import consecutive, even_sizes
+from fedrun.data.partitions.publisher_split import PublisherSplit, pooled_federation
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class IID(PublisherSplit):
+    """A random permutation of the training samples, cut into equal parts (McMahan et al., 2017).
+
+    Where the sizes cannot be equal, the first clients have one sample more. Drawn from the addressed generator
+    ``(seed, "partition")``.
+    """
+
+    name: ClassVar[str] = "iid"
+
+    def split(self, dataset: Dataset, seed: int) -> Federation:
+        total = len(self.training_targets(dataset))
+        rng = self.generator(seed)
+        return pooled_federation(dataset, consecutive(rng.permutation(total), even_sizes(total, self.clients)))

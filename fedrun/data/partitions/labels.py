@@ -1,0 +1,73 @@
+"""Label skew: every client has samples of k classes only."""
+
+from __future__ import annotations
+
+import random
+from typing import Annotated, ClassVar
+
+import numpy as np
+from annotated_types import Ge
+from pydantic.dataclasses import dataclass
+
+from fedrun.config.config_class import STRICT
+from fedrun.data.datasets.base import Dataset
+from fedrun.data.federation import Federation
+from fedrun.data.partitions.dealing import deal, even_sizes, piles_of_classes, shuffle_piles
+from fedrun.data.partitions.publisher_split import PublisherSplit, pooled_federation
+from fedrun.system.errors import InputError
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class Labels(PublisherSplit):
+    """#C = k: every client owns k classes; a class is shared out evenly over its owners (NIID-Bench; FedConcat).
+
+    Client i owns class i mod C and k - 1 others at random. ``random.Random(seed)`` is asked for classes and NumPy's
+    legacy ``RandomState(seed)`` for the order of a class's samples, both in NIID-Bench's order, so that its partitions
+    are reproduced index by index. Sizes differ, because some classes have more owners than others.
+
+    Attributes:
+        clients: see :class:`PublisherSplit`.
+        labels_per_client: k, from 1 to the dataset's number of classes C.
+        seed: see :class:`PublisherSplit`; taken modulo 2³² for NumPy's generator.
+    """
+
+    labels_per_client: Annotated[int, Ge(1)]
+
+    name: ClassVar[str] = "labels"
+
+    def split(self, dataset: Dataset, seed: int) -> Federation:
+        classes = dataset.spec.classes
+        targets = self.training_targets(dataset)
+        if self.labels_per_client > classes:
+            raise InputError(
+                f"partition=labels: labels_per_client={self.labels_per_client} is more than the dataset's "
+                f"{classes} classes"
+            )
+        samples, class_sizes = piles_of_classes(targets, classes)
+        shuffle_piles(samples, class_sizes, self.legacy_generator(seed))
+        counts = np.zeros((classes, self.clients), dtype=np.int64)
+        for label, owned in enumerate(self.owners(classes, random.Random(self.own_seed(seed)))):
+            if owned.any():
+                counts[label, owned] = even_sizes(class_sizes[label], owned.sum())
+            elif class_sizes[label]:
+                raise InputError(
+                    f"partition=labels: with clients={self.clients} and labels_per_client={self.labels_per_client} "
+                    f"nobody owns class {dataset.class_names[label]}, and its samples would be lost; with "
+                    f"at least {classes} clients, as many as classes, every class has an owner"
+                )
+        if empty := int((counts.sum(0) == 0).sum()):
+            raise InputError(
+                f"partition=labels: {empty} of clients={self.clients} have no sample, because their classes have fewer "
+                "samples than owners; use fewer clients or a larger labels_per_client"
+            )
+        return pooled_federation(dataset, deal(samples, counts))
+
+    def owners(self, classes: int, rng: random.Random) -> np.ndarray:
+        """Which clients own each class, bool ``[C, N]``."""
+        owned = np.zeros((classes, self.clients), dtype=bool)
+        for client in range(self.clients):
+            own = {client % classes}
+            while len(own) < self.labels_per_client:
+                own.add(rng.randint(0, classes - 1))
+            owned[list(own), client] = True
+        return owned

@@ -1,0 +1,75 @@
+"""Partitions of a publisher's training split: its test split stays whole, as one pooled test set."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+import numpy as np
+import torch
+from annotated_types import Ge
+from pydantic.dataclasses import dataclass
+
+from fedrun.config.config_class import STRICT
+from fedrun.data.datasets.base import Dataset
+from fedrun.data.federation import Federation, Shares
+from fedrun.data.partitions.base import Partition
+from fedrun.system.errors import InputError
+from fedrun.system.randomness import numpy_generator
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class PublisherSplit(Partition):
+    """What partitions of a publisher's training split have in common.
+
+    Attributes:
+        clients: N, number of clients.
+        seed: of all that is drawn; None for the run's seed.
+    """
+
+    clients: Annotated[int, Ge(1)]
+    seed: Annotated[int, Ge(0)] | None
+
+    name: ClassVar[str]
+    """What ``partition=`` calls it."""
+
+    def own_seed(self, seed: int) -> int:
+        """The partition's own seed or, where it has none, the run's, which is given."""
+        return seed if self.seed is None else self.seed
+
+    def generator(self, seed: int) -> np.random.Generator:
+        """The addressed generator ``(seed, "partition")``, where the seed is :meth:`own_seed`."""
+        return numpy_generator(self.own_seed(seed), "partition")
+
+    def legacy_generator(self, seed: int) -> np.random.RandomState:
+        """NumPy's ``RandomState``, which NIID-Bench draws from, of :meth:`own_seed` modulo 2³²."""
+        return np.random.RandomState(self.own_seed(seed) % 2**32)
+
+    def training_targets(self, dataset: Dataset, per_client: int = 1, key: str | None = None) -> np.ndarray:
+        """The targets of the training samples, int64 ``[train_size]``.
+
+        Args:
+            dataset: the samples.
+            per_client: number of samples that the partition needs at least for each client.
+            key: the setting that says so; None where there is none.
+
+        Raises:
+            InputError: the dataset has no test split, or too few training samples.
+        """
+        size, needed = dataset.train_size, self.clients * per_client
+        if size >= len(dataset.targets):
+            raise InputError(
+                f"partition={self.name} needs a dataset with a test split, but all {size} samples of this one are "
+                "training samples; allowed here: partition=natural, which holds out users"
+            )
+        if needed > size:
+            settings = f"clients={self.clients}" + ("" if key is None else f" with {key}={per_client}")
+            raise InputError(
+                f"partition={self.name}: {settings} needs at least {needed} training samples, the dataset has {size}"
+            )
+        return dataset.targets[:size].numpy()
+
+
+def pooled_federation(dataset: Dataset, train: Shares) -> Federation:
+    """The federation whose clients are ``train`` and whose test set is the test split, held by one holder ``test``."""
+    samples = torch.arange(dataset.train_size, len(dataset.targets))
+    return Federation(dataset, train, Shares(samples, torch.tensor([0, len(samples)]), ("test",)))

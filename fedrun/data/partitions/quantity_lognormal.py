@@ -1,0 +1,40 @@
+"""Quantity skew: iid samples, lognormal sizes."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from annotated_types import Ge
+from pydantic.dataclasses import dataclass
+
+from fedrun.config.config_class import STRICT
+from fedrun.data.datasets.base import Dataset
+from fedrun.data.federation import Federation
+from fedrun.data.partitions.dealing import consecutive
+from fedrun.data.partitions.lognormal_sizes import lognormal_sizes
+from fedrun.data.partitions.publisher_split import PublisherSplit, pooled_federation
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class QuantityLognormal(PublisherSplit):
+    """A permutation cut into parts of lognormal sizes (``unbalanced_sgm`` of FedDyn and FedDC; FedUmf).
+
+    s_k ~ LogNormal(log floor(n/N), σ), scaled to sum to n and rounded down; the first client gets what rounding left
+    over, fewer than N samples. Drawn from the addressed generator ``(seed, "partition")``.
+
+    Attributes:
+        clients: see :class:`PublisherSplit`.
+        sigma: σ of the sizes' logarithms; 0.3 in FedDC and FedUmf; 0: equal sizes, within one.
+        seed: see :class:`PublisherSplit`.
+    """
+
+    sigma: Annotated[float, Ge(0)]
+
+    name: ClassVar[str] = "quantity_lognormal"
+
+    def split(self, dataset: Dataset, seed: int) -> Federation:
+        total = len(self.training_targets(dataset))
+        rng = self.generator(seed)
+        samples = rng.permutation(total)
+        sizes = lognormal_sizes(total, self.clients, self.sigma, rng, self.name)
+        return pooled_federation(dataset, consecutive(samples, sizes))

@@ -1,0 +1,114 @@
+"""What becomes of a partition's clients: who is never seen in training, who tests on what, whose labels differ."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated
+
+import numpy as np
+import torch
+from annotated_types import Ge, Le, Lt
+from pydantic.dataclasses import dataclass
+
+from fedrun.config.config_class import STRICT
+from fedrun.data.federation import Clients, Federation, Shares
+from fedrun.system.errors import InputError
+from fedrun.system.randomness import numpy_generator
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class Population:
+    """Turns a partition's clients into seen and unseen ones with test samples of their own (MaxFL: Cho et al., 2024).
+
+    Attributes:
+        unseen_clients: how many of the partition's clients, drawn uniformly, never take part in training. They are
+            drawn by the same scheme as the others, and keep the name they have in the partition.
+        test_share: share of every client's samples, in [0, 1), that it keeps for its own test: of n_k samples in random
+            order ⌊(1 − test_share) n_k⌋ (at least one) are for training. 0: clients have no test samples of their own.
+        flipped_share: share of the clients, seen and unseen, whose labels y are C − 1 − y in training and test.
+        seed: of these draws; None for the run's seed.
+    """
+
+    unseen_clients: Annotated[int, Ge(0)]
+    test_share: Annotated[float, Ge(0), Lt(1)]
+    flipped_share: Annotated[float, Ge(0), Le(1)]
+    seed: Annotated[int, Ge(0)] | None
+
+    def populate(self, federation: Federation, seed: int) -> Federation:
+        """The federation with this population.
+
+        Args:
+            federation: as the partition made it.
+            seed: the run's seed.
+
+        Raises:
+            InputError: there are too few clients.
+        """
+        draw = numpy_generator(seed if self.seed is None else self.seed, "population")
+        everyone = federation.train
+        count = len(everyone)
+        if self.unseen_clients >= count:
+            raise InputError(
+                f"population.unseen_clients={self.unseen_clients}: the partition has {count} clients, and at least one "
+                f"must be left to train; allowed: 0 to {count - 1}"
+            )
+        unseen = np.zeros(count, dtype=bool)
+        unseen[draw.choice(count, self.unseen_clients, replace=False)] = True
+        flipped = np.zeros(count, dtype=bool)
+        number = round(self.flipped_share * count)
+        if self.flipped_share and not number:
+            raise InputError(
+                f"population.flipped_share={self.flipped_share:g}: of {count} clients that is nobody; allowed: 0, or "
+                f"{1 / count:g} for one"
+            )
+        flipped[draw.choice(count, number, replace=False)] = True
+        train, test = split(everyone, self.test_share, draw) if self.test_share else (everyone, None)
+        if test is not None and not len(test.samples):
+            raise InputError(
+                f"population.test_share={self.test_share:g}: no client has enough samples to give one up; "
+                "allowed: 0, or more"
+            )
+        if not unseen.any() and not flipped.any() and test is None:
+            return federation
+
+        def among(chosen: np.ndarray) -> Clients:
+            if chosen.all():
+                return Clients(train, test, torch.from_numpy(flipped))
+            own = None if test is None else test.chosen(chosen)
+            return Clients(train.chosen(chosen), own, torch.from_numpy(flipped[chosen]))
+
+        seen = among(~unseen)
+        dataset = federation.dataset
+        if flipped.any():
+            dataset = replace(dataset, targets=flip(dataset.targets, everyone.chosen(flipped), dataset.spec.classes))
+        return replace(
+            federation,
+            dataset=dataset,
+            train=seen.train,
+            own_test=seen.test,
+            flipped=seen.flipped,
+            unseen=among(unseen) if unseen.any() else None,
+        )
+
+
+def split(shares: Shares, test_share: float, draw: np.random.Generator) -> tuple[Shares, Shares]:
+    """Every holder's samples, in random order, cut into a training and a test part."""
+    sizes = shares.sizes.numpy()
+    holder = np.repeat(np.arange(len(shares)), sizes)
+    order = np.lexsort((draw.random(len(holder)), holder))  # by holder, within it at random
+    rank = np.arange(len(holder)) - np.repeat(shares.offsets[:-1].numpy(), sizes)
+    kept = np.maximum(1, np.floor((1 - test_share) * sizes + 1e-9).astype(np.int64))  # 0.6 * 5 is 3
+    training = torch.from_numpy(rank < kept[holder])
+    shuffled = shares.samples[torch.from_numpy(order)]
+
+    def part(chosen: torch.Tensor, held: np.ndarray) -> Shares:
+        return Shares(shuffled[chosen], torch.from_numpy(np.concatenate([[0], np.cumsum(held)])), shares.names)
+
+    return part(training, np.minimum(kept, sizes)), part(~training, np.maximum(sizes - kept, 0))
+
+
+def flip(targets: torch.Tensor, shares: Shares, classes: int) -> torch.Tensor:
+    """The targets with those of the shares' samples reversed, y → C − 1 − y: a new int64 ``[n]``."""
+    changed = targets.clone()
+    changed[shares.samples] = classes - 1 - changed[shares.samples]
+    return changed

@@ -1,0 +1,78 @@
+"""Samples held out of training, by which settings are chosen before any test sample is looked at."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Literal
+
+import numpy as np
+import torch
+from annotated_types import Ge, Lt
+from pydantic.dataclasses import dataclass
+
+from fedrun.config.config_class import STRICT
+from fedrun.data.federation import Federation, Shares
+from fedrun.data.population import split
+from fedrun.system.errors import InputError
+from fedrun.system.randomness import numpy_generator
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class Validation:
+    """Puts a part of the training data in the place of all test data.
+
+    Attributes:
+        share: of the training data, in [0, 1). Above 0 the model is evaluated on these samples (``validation/*``) and
+            on no others: neither the test set (``test/*``) nor clients' own test samples nor unseen clients are used.
+        of: ``samples``: every client gives up a share of its own, at random, and keeps at least one;
+            ``clients``: a share of the clients is held out whole, as where the test is on other users.
+    """
+
+    share: Annotated[float, Ge(0), Lt(1)]
+    of: Literal["samples", "clients"]
+
+    def hold_out(self, federation: Federation, seed: int) -> Federation:
+        """The federation with validation samples in the place of test samples; the same where none are asked for.
+
+        Args:
+            federation: with its population.
+            seed: the run's seed; the draws are its own, so that who holds what does not depend on them.
+
+        Raises:
+            InputError: too few clients or samples are left on one of the two sides.
+        """
+        if not self.share:
+            return federation
+        draw = numpy_generator(seed, "validation")
+        return self._clients(federation, draw) if self.of == "clients" else self._samples(federation, draw)
+
+    def _samples(self, federation: Federation, draw: np.random.Generator) -> Federation:
+        train, held = split(federation.train, self.share, draw)
+        count = len(held.samples)
+        if not count:
+            raise InputError(
+                f"validation.share={self.share}: no client has enough samples to give one up; allowed: more"
+            )
+        pooled = Shares(held.samples, torch.tensor([0, count]), ("validation",))
+        own = None if federation.own_test is None else held
+        return replace(federation, train=train, test=pooled, own_test=own, unseen=None, tested="validation")
+
+    def _clients(self, federation: Federation, draw: np.random.Generator) -> Federation:
+        if federation.own_test is not None:
+            raise InputError("validation.of=clients: where clients test on their own samples, allowed: samples")
+        count = len(federation.train)
+        number = max(1, round(self.share * count))
+        if number >= count:
+            raise InputError(
+                f"validation.share={self.share}: of {count} clients none would be left to train; allowed: less"
+            )
+        held = np.zeros(count, dtype=bool)
+        held[draw.choice(count, number, replace=False)] = True
+        return replace(
+            federation,
+            train=federation.train.chosen(~held),
+            test=federation.train.chosen(held),
+            flipped=None if federation.flipped is None else federation.flipped[torch.from_numpy(~held)],
+            unseen=None,
+            tested="validation",
+        )

@@ -1,0 +1,118 @@
+"""Fold the uploads of a cohort, one after the other, into one update."""
+
+from __future__ import annotations
+
+import torch
+
+from fedrun.execution.context import LAST, Task, Visit, Workplace
+from fedrun.strategies.server import CohortUpdate, Senders, ServerHalf, ServerState
+from fedrun.strategies.vectors import MODEL, Vectors
+
+
+class Gathering:
+    """Folds the clients' uploads, one after the other, into a :class:`CohortUpdate`.
+
+    Only running means and the rows the server half asks for are kept, never a model per client. A client whose upload
+    or new memory is not finite is left out with both.
+
+    Attributes:
+        memory: what the accepted clients will remember.
+    """
+
+    def __init__(self, workplace: Workplace, server: ServerHalf, state: ServerState, task: Task) -> None:
+        self._work = workplace
+        self._server = server
+        self._state = state
+        self._keep = task.memory.keep
+        self._cohort = task.cohort
+        self._samples = workplace.clients.sizes[task.cohort]
+        self._weights: list[float] | None = None  # of the whole cohort, where they do not depend on reports
+        self._total = 0.0
+        self._means: dict[str, torch.Tensor] = {}
+        self._rows: torch.Tensor | None = None  # [C, r], by position
+        self._reports: dict[int, dict[str, float]] = {}
+        self._steps: dict[int, int] = {}
+        self._processed = 0
+        self._compared = 0
+        self._seen = 0
+        self._loss = 0.0
+        self._correct = 0
+        self.memory: dict[int, Vectors] = {}
+
+    def add(self, visit: Visit, share: float = 1.0, counts: bool = True) -> None:
+        """Fold in one client.
+
+        Args:
+            visit: its training.
+            share: a factor of its weight.
+            counts: whether its costs, losses and memory are recorded here; False where another gathering does it.
+        """
+        trained, position, uploads = visit.trained, visit.position, visit.uploads
+        if counts:
+            self._processed += trained.processed
+            self._compared += trained.compared
+        # A sum is finite exactly if every entry is, short of an overflow, which would be no less of a failure.
+        if not all(bool(vector.sum().isfinite()) for vector in (*uploads.values(), *visit.memory.values())):
+            return
+        reports = {name: float(vector) for name, vector in uploads.items() if vector.numel() == 1}
+        weight = share * self._weight(position, reports)
+        self._total += weight
+        for name, vector in uploads.items():
+            if name in self._means:
+                # mean + (weight / total) (vector − mean): an entry that no client moved stays exactly where it was;
+                # Σ w x / Σ w is off by a rounding error, which a server's Adam would blow up to a step of its own.
+                self._means[name].lerp_(vector, weight / self._total if self._total else 0.0)
+            else:
+                self._means[name] = vector.clone()
+        rows = self._server.rows
+        if rows != "none":
+            model = uploads[MODEL]
+            row = model[self._work.network.layout.head] if rows == "head" else model
+            if self._rows is None:
+                self._rows = row.new_empty(len(self._cohort), len(row))
+            self._rows[position] = row
+        self._reports[position] = reports
+        self._steps[position] = trained.steps
+        if not counts:
+            return
+        kept = {**visit.memory, LAST: uploads[MODEL]} if self._work.keeps_last else visit.memory
+        self.memory[int(self._cohort[position])] = self._keep(kept)  # also of nothing: an idle displacement goes
+        self._seen += trained.processed
+        self._loss += float(trained.loss_sum)
+        self._correct += int(trained.correct)
+
+    def _weight(self, position: int, reports: dict[str, float]) -> float:
+        if not reports:
+            if self._weights is None:
+                everyone = Senders(clients=self._cohort, samples=self._samples)
+                self._weights = self._server.weights(self._state, everyone).tolist()
+            return self._weights[position]
+        one = slice(position, position + 1)
+        stacked = {name: torch.tensor([value], dtype=torch.float64) for name, value in reports.items()}
+        sender = Senders(clients=self._cohort[one], samples=self._samples[one], reports=stacked)
+        return float(self._server.weights(self._state, sender))
+
+    def result(self) -> CohortUpdate:
+        """The cohort's update, over the clients that were accepted, in the order of selection."""
+        order = sorted(self._steps)
+        accepted = torch.tensor(order, dtype=torch.int64)
+        left_out = sorted(set(range(len(self._cohort))) - set(order))
+        names = self._reports[order[0]] if order else ()
+        return CohortUpdate(
+            clients=self._cohort[accepted],
+            samples=self._samples[accepted],
+            reports={
+                name: torch.tensor([self._reports[position][name] for position in order], dtype=torch.float64)
+                for name in names
+            },
+            steps=torch.tensor([self._steps[position] for position in order], dtype=torch.int64),
+            mean=self._means,
+            total_weight=self._total,
+            rows=self._rows[accepted] if self._rows is not None and left_out else self._rows,
+            excluded=tuple(int(self._cohort[position]) for position in left_out),
+            loss=self._loss / self._seen if self._seen else float("nan"),
+            accuracy=self._correct / self._seen if self._seen else float("nan"),
+            client_samples=self._processed,
+            forward_samples=self._compared,
+            accepted_samples=self._seen,
+        )

@@ -1,0 +1,314 @@
+"""The processes that carry out a run together (``torchrun``), as one of them sees them.
+
+Every process ("rank") builds the same simulation and goes through the same rounds. What it has to tell the others is
+said here, in the same order by all: small things as objects, long vectors as sums. Rank 0 leads: it alone writes and
+prints.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+from fedrun.system.errors import InputError, RunError
+
+if TYPE_CHECKING:
+    import torch
+    from torch.distributed.distributed_c10d import ProcessGroup, Store
+
+T = TypeVar("T")
+
+START = "torchrun --nproc-per-node 2 -m fedrun ... hardware=distributed"
+
+JOINING = timedelta(minutes=5)
+"""How long ranks wait for one another in the beginning."""
+
+SILENCE = timedelta(hours=1)
+"""How long a rank may keep the others waiting; one that dies is noticed at once, by its broken connections."""
+
+LAST_WORD = 10.0
+"""Seconds for which a rank waits for the leader to say why the run ends: torchrun stops all when one has ended."""
+
+HEARING = 2.0
+"""Seconds for which the leader then stays, as the place where the others hear of it may be in its process."""
+
+PATIENCE = 20.0
+"""Seconds that a round may still take once a rank is asked to stop: torchrun kills what is left after 30."""
+
+LOST = "another rank was lost (its process, its machine or the connection to it)"
+
+
+class RankLostError(RunError):
+    """A rank has died, or cannot be reached."""
+
+
+class StoppedError(RunError):
+    """A run was asked to stop, and has done so between two rounds, with a checkpoint.
+
+    Attributes:
+        status: with which the process is to exit, as a shell has it for a process that a signal has ended.
+    """
+
+    def __init__(self, number: int, round: int) -> None:
+        name = signal.Signals(number).name
+        super().__init__(f"stopped by {name} after round {round}; the same command (without overwrite=true) continues")
+        self.status = 128 + number
+
+
+class Ranks:
+    """The ranks of a run. Without arguments: this process alone.
+
+    Attributes:
+        number: of this rank, 0 for the leader.
+        count: how many there are.
+        local: number of this rank among those on its machine.
+        local_count: how many ranks its machine has.
+        broken: whether a rank was lost; nothing can be told any more.
+        asked: the number of the signal by which this rank is asked to stop; 0: it is not.
+    """
+
+    def __init__(
+        self, number: int = 0, count: int = 1, local: int = 0, local_count: int = 1, store: Store | None = None
+    ) -> None:
+        self.number = number
+        self.count = count
+        self.local = local
+        self.local_count = local_count
+        self.broken = False
+        self.asked = 0
+        self._store = store
+        self._devices: ProcessGroup | None = None
+
+    @property
+    def leads(self) -> bool:
+        return self.number == 0
+
+    def part(self, count: int) -> slice:
+        """Which of so many things in a row are this rank's; it has as many as any other, or one less."""
+        return slice(count * self.number // self.count, count * (self.number + 1) // self.count)
+
+    def gathered(self, value: T) -> list[T]:
+        """Every rank's value, in the order of ranks."""
+        if self.count == 1:
+            return [value]
+        from torch import distributed
+
+        values: list[Any] = [None] * self.count
+        with self._talking():
+            distributed.all_gather_object(values, value)
+        return values
+
+    def told(self, value: T) -> T:
+        """The leader's value; the others' own does not matter."""
+        if self.count == 1:
+            return value
+        from torch import distributed
+
+        said: list[Any] = [value if self.leads else None]
+        with self._talking():
+            distributed.broadcast_object_list(said, 0)
+        own: T = said[0]
+        return own
+
+    def dealt(self, values: Sequence[T] | None) -> T:
+        """One value for each rank from the leader, who alone has to give them."""
+        from torch import distributed
+
+        own: list[Any] = [None]
+        with self._talking():
+            distributed.scatter_object_list(own, None if values is None else list(values), 0)
+        return own[0]  # type: ignore[no-any-return]  # what the leader put in is of this type
+
+    def collected(self, value: T) -> list[T]:
+        """Every rank's value for the leader; nothing for the others."""
+        from torch import distributed
+
+        values: list[Any] | None = [None] * self.count if self.leads else None
+        with self._talking():
+            distributed.gather_object(value, values, 0)
+        return values or []
+
+    def add_up(self, vector: torch.Tensor) -> None:
+        """Replace a vector by its sum over all ranks, the same to the last bit for each of them."""
+        if self.count == 1:
+            return
+        from torch import distributed
+
+        with self._talking():
+            if vector.is_cuda and self._devices is None:
+                self._devices = distributed.new_group(backend="nccl", timeout=SILENCE)
+            distributed.all_reduce(vector, group=self._devices if vector.is_cuda else None)
+
+    def after_round(self, due: bool) -> tuple[bool, int]:
+        """What is to happen between two rounds.
+
+        Args:
+            due: whether a checkpoint is; the leader's word counts.
+
+        Returns:
+            That word; and the signal by which any of the ranks is asked to stop, so that all stop here, or 0.
+        """
+        wishes = self.gathered((due, self.asked))
+        asked = max(number for _, number in wishes)
+        if asked:
+            signal.setitimer(signal.ITIMER_REAL, 0)  # patience was for the round
+        return wishes[0][0], asked
+
+    def heed_signals(self) -> None:
+        """From now on let SIGTERM and SIGINT ask this rank to stop, instead of ending it.
+
+        A rank that stopped by itself could not write what the others' clients remember; so all stop after the round. A
+        round that goes on for too long ends with :class:`RankLostError` nevertheless: the signal may also mean that
+        another rank has died, for torchrun then stops those that are left.
+        """
+
+        def asked(number: int, _: object) -> None:
+            if not self.asked:
+                self.asked = number
+                signal.setitimer(signal.ITIMER_REAL, PATIENCE)
+
+        signal.signal(signal.SIGALRM, _overdue)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, asked)
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """What cannot be used by one rank ends the block with that rank's :class:`InputError` for all."""
+        refusal = None
+        try:
+            yield
+        except InputError as error:
+            if self.count == 1:
+                raise
+            refusal = str(error)
+        refusals = self.gathered(refusal)
+        found = [(rank, each) for rank, each in enumerate(refusals) if each is not None]
+        if found:
+            rank, line = found[0]
+            raise InputError(f"rank {rank}: {line}" if rank else line)
+
+    def require_same(self, what: str, value: object) -> None:
+        """Refuse ranks that are about different things.
+
+        Raises:
+            InputError: the value is not the same everywhere.
+        """
+        values = self.gathered(value)
+        if different := [rank for rank, each in enumerate(values) if each != values[0]]:
+            raise InputError(
+                f"rank {different[0]} has {what} {values[different[0]]}, rank 0 has {values[0]}; all ranks need the "
+                "same command and the same data"
+            )
+
+    @contextmanager
+    def _talking(self) -> Iterator[None]:
+        """Turn what the connections raise into one line: the lost rank's own words, if it had some."""
+        try:
+            yield
+        except RuntimeError as error:  # gloo's, NCCL's and the store's errors are of this kind
+            self.broken = True
+            raise RankLostError(self._reason()) from error
+
+    def _reason(self) -> str:
+        assert self._store is not None
+        with suppress(RuntimeError):
+            for rank in range(self.count):
+                if self._store.check([f"ended/{rank}"]):
+                    return f"rank {rank}: {self._store.get(f'ended/{rank}').decode()}"
+        return f"{LOST}; the newest checkpoint is kept, and the same command continues the run"
+
+    def leave(self, reason: str | None = None, lost: bool = False) -> bool:
+        """Part from the others; to be called when the leader has said why the run ends.
+
+        Args:
+            reason: why, in one line; None after a complete run.
+            lost: whether that is because another rank was lost.
+
+        Returns:
+            Whether this rank must say it, because there is no leader any more who would.
+        """
+        if self._store is None:
+            return False
+        from torch import distributed
+
+        signal.setitimer(signal.ITIMER_REAL, 0)  # nothing is overdue any more
+        with suppress(RuntimeError):
+            if self.leads:
+                self._store.set("over", "")
+            elif reason is not None and not lost:
+                self._store.set(f"ended/{self.number}", reason)
+        with suppress(RuntimeError):
+            distributed.destroy_process_group()
+        if reason is None:
+            return False
+        if self.leads:
+            self._said([f"heard/{rank}" for rank in range(1, self.count)], HEARING)
+            return False
+        if not self._said(["over"], LAST_WORD):
+            return True
+        with suppress(RuntimeError):
+            self._store.set(f"heard/{self.number}", "")
+        return False
+
+    def _said(self, keys: list[str], seconds: float) -> bool:
+        """Whether all of this comes to stand in the store within some time."""
+        assert self._store is not None
+        until = time.monotonic() + seconds
+        with suppress(RuntimeError):
+            while not self._store.check(keys):
+                if time.monotonic() > until:
+                    return False
+                time.sleep(0.05)
+            return True
+        return False
+
+
+ALONE = Ranks()
+"""A run in one process."""
+
+
+def launched() -> bool:
+    """Whether torchrun (or whoever sets the same environment variables) has started this process as one of several."""
+    return all(name in os.environ for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"))
+
+
+def join() -> Ranks:
+    """Meet the other ranks.
+
+    Raises:
+        RunError: they cannot be reached.
+    """
+    import torch
+
+    torch.distributed.is_available()  # loads a deferred torch: an import of its submodule would load that twice
+    from torch.distributed.distributed_c10d import PrefixStore, init_process_group
+    from torch.distributed.rendezvous import rendezvous
+
+    try:
+        store, number, count = next(rendezvous("env://", timeout=JOINING))
+        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        store = PrefixStore(f"fedrun/{attempt}", store)
+        init_process_group("gloo", store=store, rank=number, world_size=count, timeout=SILENCE)
+    except (RuntimeError, ValueError) as error:
+        where = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
+        raise RunError(
+            f"rank {os.environ.get('RANK')} on {socket.gethostname()} cannot meet the others at {where}: "
+            f"{str(error).splitlines()[0]}"
+        ) from error
+    local, local_count = int(os.environ.get("LOCAL_RANK", "0")), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    ranks = Ranks(number, count, local, local_count, store)
+    ranks.heed_signals()
+    return ranks
+
+
+def _overdue(*_: object) -> NoReturn:
+    raise RankLostError(
+        f"stopped within a round, by a signal or because {LOST}; the newest checkpoint is kept, and the same command "
+        "continues the run"
+    )

@@ -1,0 +1,351 @@
+"""A cohort's clients side by side: one batched forward and backward pass per step (``torch.func``).
+
+Clients of unequal size are padded: their batches with repeated samples of weight zero. A cohort is cut into groups of
+clients that make similar numbers of steps; in a group those come first that finish first, and then rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+
+import torch
+
+from fedrun.data.datasets.augmentation import UNIFORMS, draws
+from fedrun.execution.context import IDLE, MOMENTUM, Progress, Task, Visit, Workplace
+from fedrun.execution.executor import Executor
+from fedrun.execution.stacked import Drop, Passed, StackedPerceptron
+from fedrun.models.parallel_encoders import OutsideEncoder
+from fedrun.models.precision import computing
+from fedrun.strategies.client import ClientHalf, ClientInfo
+from fedrun.strategies.vectors import MODEL, Vectors
+from fedrun.system.randomness import generator
+from fedrun.training.batches import epochs
+from fedrun.training.objective import Trained
+from fedrun.training.sgd import drift, repair, sgd_step
+
+GROUP = 128
+"""Most clients trained side by side; more would cost memory and gain little."""
+
+VECTORS = 8
+"""Vectors of the model's size per client: start, model, what is sent, gradient, step, and what a strategy adds."""
+
+CPU_BYTES = 2**30
+"""Of main memory for a group's vectors; on a GPU it is a quarter of its memory."""
+
+UNSUPPORTED = (
+    torch.nn.modules.batchnorm._BatchNorm,
+    torch.nn.RNNBase,
+    torch.nn.modules.dropout._DropoutNd,
+    OutsideEncoder,  # it may have such layers
+)
+
+
+class Vectorized(Executor):
+    """Trains groups of clients as one batched computation, with the results of :class:`InProcess` up to rounding."""
+
+    @classmethod
+    def refusal(cls, workplace: Workplace) -> str | None:
+        half = workplace.client
+        if half.compares or half.recalls:
+            return f"strategy.client={type(half).__name__}, which compares embeddings under several models"
+        if half.trains_beside:
+            return f"strategy.client={type(half).__name__}, which trains a second model beside the first"
+        network = workplace.network
+        stacked = workplace.local.precision == "float32" and StackedPerceptron.of(network.network) is not None
+        if stacked and network.vector.device.type == "cpu":
+            return None  # a GPU's dropout draws in an order of its own, which would have to be followed
+        for module in network.network.modules():
+            if isinstance(module, UNSUPPORTED):
+                return f"a model with {type(module).__name__} layers"
+        return None if stacked else unbatched(workplace)
+
+    def visits(self, task: Task, progress: Progress = lambda done: None) -> Iterator[Visit]:
+        steps, sizes = self.steps(task).tolist(), self.workplace.clients.sizes[task.cohort].tolist()
+        alike = sorted(range(len(sizes)), key=lambda position: (steps[position], sizes[position]))
+        infos = self.infos(task)
+        together = self._together()
+        for first in range(0, len(alike), together):
+            positions = alike[first : first + together]
+            yield from self._train(positions, task, infos.of(positions), [steps[position] for position in positions])
+            progress(first + len(positions))
+
+    def _together(self) -> int:
+        """How many clients are trained side by side: a function of the model and the machine alone."""
+        vector = self.workplace.network.vector
+        room = CPU_BYTES
+        if vector.device.type == "cuda":
+            room = torch.cuda.get_device_properties(vector.device).total_memory // 4
+        return max(1, min(GROUP, room // (VECTORS * vector.numel() * vector.element_size())))
+
+    def _train(self, positions: list[int], task: Task, info: ClientInfo, steps: list[int]) -> Iterator[Visit]:
+        """Train one group of clients."""
+        work = self.workplace
+        half, received, trainable = work.client, task.received, work.network.layout.trainable
+        clients = task.cohort[positions].tolist()
+        work.network.load(received[MODEL])  # from which what is not trained is taken
+        memories = [task.memory.of(client, work.network.vector.device) for client in clients]
+        own = {name: torch.stack([each[name] for each in memories]) for name in task.memory.names}
+        constants = half.constants(received, own, info)
+        start = half.start(received, own, info).expand(len(clients), -1).clone()
+        if task.fusion:
+            start[:, :trainable].add_(own[IDLE], alpha=task.fusion)
+        model = start.clone()
+        weights = model[:, :trainable]
+        momentum = torch.zeros_like(weights) if work.local.momentum else None
+        if momentum is not None and half.keeps_momentum:
+            momentum = own[MOMENTUM]
+        forward = [generator(work.seed, "forward", task.round, client) for client in clients]
+        objective = Objectives(work, constants, *self._batches(clients, task.round, steps), forward)
+        rate, together = work.local.rate(task.round), len(half.passes)
+        for working, begin, end in objective.stretches():
+            carried = None if momentum is None else momentum[-working:]
+            firsts = range(begin, end, together)
+            self._descend(weights[-working:], carried, objective, of_last(constants, working), rate, firsts)
+        sent = torch.stack([self.tampered(model[k], task, client) for k, client in enumerate(clients)])
+        uploads, kept = self.finished(sent, received, own, constants, replace(info, start=start))
+        if momentum is not None and half.keeps_momentum:
+            kept = {**kept, MOMENTUM: momentum}
+        for k, position in enumerate(positions):
+            yield Visit(
+                position,
+                start[k],
+                model[k],
+                {name: vectors[k] for name, vectors in uploads.items()},
+                {name: vectors[k] for name, vectors in kept.items()},
+                Trained(steps[k], int(objective.processed[k]), objective.losses[k], objective.correct[k]),
+            )
+
+    def _descend(
+        self,
+        weights: torch.Tensor,
+        momentum: torch.Tensor | None,
+        objective: Objectives,
+        constants: Vectors,
+        rate: float,
+        firsts: range,
+    ) -> None:
+        """Steps that the last c clients of a group all make, in place on parameters and momenta ``[c, T]``.
+
+        ``firsts`` are the numbers of each step's first batch.
+        """
+        half, local = self.workplace.client, self.workplace.local
+        pull = half.pull(constants)
+        plain = momentum is None and local.max_gradient_norm is None and half.takes_the_gradient
+        beside = drift(pull, local, rate) if plain else None
+        for first in firsts:
+
+            def gradient(at: torch.Tensor, which: int, first: int = first) -> torch.Tensor:
+                return objective.gradient(at, first + which)
+
+            if plain and objective.descends:
+                objective.descend(weights, first, rate, beside)
+            else:
+                move = half.direction(gradient, weights, constants) if half.directs else gradient(weights, 0)
+                if pull is not None:
+                    pull.add_to(move, weights)
+                half.correct(move, weights, constants)
+                sgd_step(weights, move, momentum, rate, local, None if pull is None else pull.decay)
+            if local.repair_nonfinite:
+                repair(weights)
+
+    def _batches(
+        self, clients: list[int], round: int, steps: list[int]
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+        """Every client's batches, in the order in which :class:`InProcess` visits them.
+
+        Returns:
+            Sample numbers int64 ``[C, S, B]``, padded with the client's first sample; the number of real samples in
+            each batch, int64 ``[C, S]``, 0 after a client's last step; and what their augmentation has drawn, float32
+            ``[C, S, B, 5]``, if there is one.
+        """
+        work = self.workplace
+        sizes, offsets = work.clients.sizes[clients].tolist(), work.clients.offsets[clients]
+        ways = [self.local(count, client) for client, count in zip(clients, steps, strict=True)]
+        full = [size if local.batch_size is None else local.batch_size for size, local in zip(sizes, ways, strict=True)]
+        width = max(map(min, sizes, full))
+        per_epoch = [-(-size // batch) for size, batch in zip(sizes, full, strict=True)]
+        longest = max(local.steps or (local.epochs or 0) * many for local, many in zip(ways, per_epoch, strict=True))
+        places = torch.full((len(clients), longest * width), -1)  # among the client's samples
+        augmented = work.samples.augmentation is not None
+        uniforms = torch.zeros(*places.shape, UNIFORMS) if augmented else None
+        for k, (client, local) in enumerate(zip(clients, ways, strict=True)):
+            draw = draws(work.seed, round, client) if augmented else None
+            order = generator(work.seed, "batches", round, client)
+            for epoch, visits in enumerate(epochs(sizes[k], local, order, work.client.shuffles)):
+                first = epoch * per_epoch[k] * width  # all batches but an epoch's last one are full
+                places[k, first : first + len(visits)] = visits
+                if draw is not None and uniforms is not None:
+                    uniforms[k, first : first + len(visits)] = draw(len(visits))
+        shape = (len(clients), longest, width)
+        counts = (places >= 0).view(shape).sum(2)
+        batches = work.clients.samples[offsets[:, None] + places.clamp_min_(0)].view(shape)
+        return batches, counts, None if uniforms is None else uniforms.view(*shape, UNIFORMS)
+
+
+def of_last(vectors: Vectors, clients: int) -> dict[str, torch.Tensor]:
+    """Of vectors ``[C, m]`` those of so many last clients; vectors ``[m]``, which are everybody's, as they are."""
+    return {name: vector[-clients:] if vector.ndim > 1 else vector for name, vector in vectors.items()}
+
+
+def unbatched(workplace: Workplace) -> str | None:
+    """What a model does that cannot be done for many clients at once, in words; None where one step of two goes well.
+
+    Only trying tells: a model of the user's own may keep account in its forward pass, or draw in it.
+    """
+    network, samples = workplace.network, workplace.samples
+    views, module = network.layout.views, network.network.train()
+    if len(list(module.named_modules(remove_duplicate=False))) > len(list(module.modules())):
+        return "a model with a layer in two places"  # functional_call does not put its own weights back
+    inputs, targets = samples.gather(workplace.clients.samples[[0, 0]].expand(2, 2))
+
+    def loss(parameters: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(torch.func.functional_call(module, views(parameters), (x,)), y)
+
+    models = network.vector[: network.layout.trainable].expand(2, -1)
+    try:
+        torch.vmap(torch.func.grad(loss))(models, samples.encoding(inputs), targets)
+    except RuntimeError as error:
+        return f"a model that torch.vmap cannot compute for many clients at once ({str(error).splitlines()[0]})"
+    return None
+
+
+class Objectives:
+    """What a group of clients minimises, side by side: gradients, and a record of what was processed.
+
+    Args:
+        workplace: with the network, the samples and the client half.
+        constants: from :meth:`ClientHalf.constants`, ``[C, m]`` or ``[m]`` each.
+        batches: sample numbers int64 ``[C, S, B]``.
+        counts: how many of each batch's samples are real, int64 ``[C, S]``: none after a client's last batch. Clients
+            come in the order of their numbers of batches.
+        uniforms: what the samples' augmentation has drawn, float32 ``[C, S, B, 5]``, or None.
+        forward: what each client's dropout layers draw from, as :class:`InProcess` seeds it.
+
+    Attributes:
+        losses: Σ over the samples processed of their losses, float32 ``[C]``.
+        correct: how many of them were predicted correctly, int64 ``[C]``.
+        processed: how many there were, int64 ``[C]``.
+    """
+
+    def __init__(
+        self,
+        workplace: Workplace,
+        constants: Vectors,
+        batches: torch.Tensor,
+        counts: torch.Tensor,
+        uniforms: torch.Tensor | None,
+        forward: Sequence[torch.Generator],
+    ) -> None:
+        device = workplace.network.vector.device
+        self._samples = workplace.samples
+        self._constants = constants
+        self._batches = batches
+        self._uniforms = None if uniforms is None else uniforms.to(device)
+        self._forward = forward
+        self._sizes = counts.T.tolist()  # [S][C]
+        self._batches_of = (counts > 0).sum(1).tolist()  # [C], ascending
+        self._counts = counts.to(device)
+        self._slots = torch.arange(batches.shape[2], device=device)
+        self.losses = torch.zeros(len(batches), device=device)
+        self.correct, self.processed = (torch.zeros(len(batches), dtype=torch.int64, device=device) for _ in range(2))
+        module, half, self._views = workplace.network.network.train(), workplace.client, workplace.network.layout.views
+        own = {name: 0 if vector.ndim > 1 else None for name, vector in constants.items()}
+        precision = workplace.local.precision
+        self._perceptron = StackedPerceptron.of(module) if precision == "float32" else None
+        # one fused call where the loss is plain
+        self._losses = None if type(half).loss is ClientHalf.loss else torch.vmap(half.loss, in_dims=(0, 0, own))
+
+        def client_loss(
+            parameters: torch.Tensor, fixed: Vectors, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor
+        ) -> tuple[torch.Tensor, torch.Tensor]:
+            with computing(precision, device):
+                logits = torch.func.functional_call(module, self._views(parameters), (x,))
+            logits = logits.float()
+            return (half.loss(logits, y, fixed) * weight).sum(), logits
+
+        self._each = torch.vmap(torch.func.grad_and_value(client_loss, has_aux=True), in_dims=(0, own, 0, 0, 0))
+
+    @property
+    def descends(self) -> bool:
+        """Whether :meth:`descend` can be used."""
+        return self._perceptron is not None
+
+    def stretches(self) -> Iterator[tuple[int, int, int]]:
+        """From one client's end to the next: how many clients, the last ones, are at work, and the numbers of the first
+        of their batches until then and of the one after the last.
+        """
+        begin = 0
+        for end in sorted(set(self._batches_of)):
+            yield sum(batches > begin for batches in self._batches_of), begin, end
+            begin = end
+
+    def gradient(self, at: torch.Tensor, index: int) -> torch.Tensor:
+        """The gradients of the last c clients on their batches of this number, at parameters ``[c, T]``: a fresh
+        ``[c, T]``.
+        """
+        if self._perceptron is not None:
+            found = torch.empty_like(at)
+            loss, passed = self._total_loss(self._perceptron, at, index)
+            self._perceptron.gradient(loss, passed, self._views(found))
+            return found
+        x, y, real, weight = self._batch(index, len(at))
+        gradient: torch.Tensor
+        gradient, (loss, logits) = self._each(at, of_last(self._constants, len(at)), x, y, weight)
+        self._record(loss, logits, y, real)
+        return gradient
+
+    def descend(
+        self, weights: torch.Tensor, index: int, rate: float, beside: Callable[[torch.Tensor], object] | None
+    ) -> None:
+        """SGD's step of the last c clients on their batches of this number, in place on parameters ``[c, T]``, with
+        what it does beside.
+        """
+        assert self._perceptron is not None
+        loss, passed = self._total_loss(self._perceptron, weights, index)
+        drifting = None if beside is None else partial(beside, weights)
+        self._perceptron.descend(loss, passed, self._views(weights), rate, drifting)
+
+    def _total_loss(
+        self, perceptron: StackedPerceptron, at: torch.Tensor, index: int
+    ) -> tuple[torch.Tensor, list[Passed]]:
+        """The sum of the last c clients' losses, whose gradient for each is its own."""
+        x, y, real, weight = self._batch(index, len(at))
+        logits, passed = perceptron.forward(self._views(at), x, self._drop(index, len(at)))
+        if self._losses is None:
+            losses = torch.nn.functional.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none").view_as(y)
+        else:
+            losses = self._losses(logits, y, of_last(self._constants, len(at)))
+        each = (losses * weight).sum(1)
+        self._record(each.detach(), logits.detach(), y, real)
+        return each.sum(), passed
+
+    def _drop(self, index: int, clients: int) -> Drop:
+        """Dropout on so many last clients' batches: each draws for its real samples, as if it trained alone."""
+        sizes, draws = self._sizes[index][-clients:], self._forward[-clients:]
+
+        def drop(x: torch.Tensor, probability: float) -> torch.Tensor:
+            mask = torch.zeros_like(x)
+            for own, size, draw in zip(mask, sizes, draws, strict=True):
+                own[:size].bernoulli_(1 - probability, generator=draw)
+            return x * mask.div_(1 - probability)
+
+        return drop
+
+    def _batch(self, index: int, clients: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Of the last ones: encoded inputs ``[c, B, ...]``, targets, which are real, weights: ``[c, B]`` each."""
+        inputs, targets = self._samples.gather(self._batches[-clients:, index])
+        if self._samples.augmentation is not None and self._uniforms is not None:
+            flat = self._samples.augmentation(inputs.flatten(0, 1), self._uniforms[-clients:, index].flatten(0, 1))
+            inputs = flat.view(inputs.shape)
+        count = self._counts[-clients:, index, None]
+        real = self._slots < count
+        return self._samples.encoding(inputs), targets, real, real / count
+
+    def _record(self, loss: torch.Tensor, logits: torch.Tensor, targets: torch.Tensor, real: torch.Tensor) -> None:
+        count = real.sum(1)
+        last = slice(-len(count), None)
+        self.losses[last] += loss * count
+        self.correct[last] += ((logits.argmax(-1) == targets) & real).sum(1)
+        self.processed[last] += count

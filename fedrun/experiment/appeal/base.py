@@ -1,0 +1,96 @@
+"""Global model appeal: a client prefers the global model if its loss is below the client's own threshold ρ_k.
+
+MaxFL: Cho, Jhunjhunwala, Li, Smith, Joshi, TMLR 2024, arXiv 2205.14840.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass as value
+from typing import ClassVar, Literal
+
+import torch
+from pydantic.dataclasses import dataclass
+
+from fedrun.config.config_class import STRICT
+from fedrun.data.federation import Shares
+from fedrun.strategies.local_training import LocalTraining
+
+Convention = Literal["auto", "test", "train", "mixed"]
+"""Which losses are compared in GM-Appeal: the clients' ``test`` losses on both sides, their ``train`` losses, or
+(``mixed``) the global model's test loss with the threshold of the training loss; ``auto``: ``test`` where clients have
+test samples of their own, otherwise ``train``."""
+
+
+@value(frozen=True)
+class OwnResults:
+    """How each client's own model does on its own samples: float64 ``[clients]``, NaN for a client without samples.
+
+    Attributes:
+        train_loss: F_k, mean loss over its training samples.
+        test_loss: f_k, mean loss over its test samples.
+        test_accuracy: share of its test samples predicted correctly.
+    """
+
+    train_loss: torch.Tensor
+    test_loss: torch.Tensor
+    test_accuracy: torch.Tensor
+
+
+@value(frozen=True)
+class Thresholds:
+    """Every client's ρ_k, float64 ``[clients]``.
+
+    Attributes:
+        train: to compare training losses with.
+        test: to compare test losses with, under the evaluation's convention.
+        solo_accuracy: test accuracy of the model that a client uses instead of a global one that does not appeal to it;
+            None where there is no such model.
+    """
+
+    train: torch.Tensor
+    test: torch.Tensor
+    solo_accuracy: torch.Tensor | None
+
+
+Solo = Callable[[LocalTraining], OwnResults]
+"""Trains every client alone from the initial model in this way, and measures."""
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class Appeal:
+    """No thresholds, and hence no appeal; the options that have some extend this class.
+
+    Attributes:
+        known: whether there are thresholds.
+        trained: whether clients train for their thresholds, so that it is worth keeping them for other runs.
+    """
+
+    known: ClassVar[bool] = False
+    trained: ClassVar[bool] = False
+
+    @property
+    def losses(self) -> Convention:
+        """Which losses are compared."""
+        return "auto"
+
+    def fingerprint(self) -> str:
+        """Changes with the content of what thresholds are read from; empty where they follow from the configuration.
+
+        Raises:
+            InputError: it cannot be read.
+        """
+        return ""
+
+    def thresholds(self, clients: Shares, local: LocalTraining, solo: Solo) -> Thresholds:
+        """The thresholds of some clients.
+
+        Args:
+            clients: who they are, with their training samples.
+            local: how clients train in the federation.
+            solo: trains and measures models of their own, where thresholds are made from such.
+
+        Raises:
+            InputError: they cannot be had.
+        """
+        raise NotImplementedError

@@ -1,0 +1,37 @@
+"""One threshold for everybody."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+import torch
+from annotated_types import Gt
+from pydantic.dataclasses import dataclass
+
+from fedrun.config.config_class import STRICT
+from fedrun.data.federation import Shares
+from fedrun.experiment.appeal.base import Appeal, Convention, Solo, Thresholds
+from fedrun.strategies.local_training import LocalTraining
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class Constant(Appeal):
+    """ρ_k is the same number for every client; nobody has a model of its own to prefer.
+
+    Attributes:
+        loss: ρ, the mean cross-entropy below which the global model appeals, in nats.
+        convention: see :data:`fedrun.experiment.appeal.base.Convention`.
+    """
+
+    known: ClassVar[bool] = True
+
+    loss: Annotated[float, Gt(0)]
+    convention: Convention
+
+    @property
+    def losses(self) -> Convention:
+        return self.convention
+
+    def thresholds(self, clients: Shares, local: LocalTraining, solo: Solo) -> Thresholds:
+        everyone = torch.full((len(clients),), self.loss, dtype=torch.float64)
+        return Thresholds(everyone, everyone, None)

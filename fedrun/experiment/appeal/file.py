@@ -1,0 +1,85 @@
+"""Thresholds that the user knows."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import math
+from pathlib import Path
+from typing import ClassVar
+
+import torch
+from pydantic.dataclasses import dataclass
+
+from fedrun.config.config_class import STRICT
+from fedrun.data.federation import Shares
+from fedrun.experiment.appeal.base import Appeal, Convention, Solo, Thresholds
+from fedrun.strategies.local_training import LocalTraining
+from fedrun.system.errors import InputError
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class FromFile(Appeal):
+    """ρ_k is read from a CSV file with the columns ``client`` and ``threshold``.
+
+    Clients are named as in ``clients.parquet``: by their number in the partition, or by their user's name. Lines of
+    clients that are not in the federation are ignored.
+
+    Attributes:
+        path: of the file.
+        convention: see :data:`fedrun.experiment.appeal.base.Convention`.
+    """
+
+    known: ClassVar[bool] = True
+
+    path: str
+    convention: Convention
+
+    @property
+    def losses(self) -> Convention:
+        return self.convention
+
+    def fingerprint(self) -> str:
+        try:
+            return hashlib.sha256(Path(self.path).expanduser().read_bytes()).hexdigest()[:16]
+        except OSError as error:
+            raise InputError(f"appeal.path={self.path}: cannot be read ({error})") from None
+
+    def thresholds(self, clients: Shares, local: LocalTraining, solo: Solo) -> Thresholds:
+        known = read(Path(self.path).expanduser())
+        names = [clients.name(client) for client in range(len(clients))]
+        if missing := [name for name in names if name not in known]:
+            raise InputError(
+                f"appeal.path={self.path}: no threshold for client {missing[0]!r}"
+                f"{f' and {len(missing) - 1} others' if len(missing) > 1 else ''}; every client needs a line"
+            )
+        rho = torch.tensor([known[name] for name in names], dtype=torch.float64)
+        return Thresholds(rho, rho, None)
+
+
+def read(path: Path) -> dict[str, float]:
+    """The thresholds by client name.
+
+    Raises:
+        InputError: the file cannot be read, or a line of it is wrong.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            rows = csv.DictReader(file)
+            if not {"client", "threshold"} <= set(rows.fieldnames or ()):
+                raise InputError(f"appeal.path={path}: its first line must name the columns client and threshold")
+            found: dict[str, float] = {}
+            for row in rows:
+                client, text = row["client"], row["threshold"]
+                try:
+                    threshold = float(text)
+                except (TypeError, ValueError):
+                    threshold = math.nan
+                if not math.isfinite(threshold):
+                    raise InputError(f"{path}, line {rows.line_num}: threshold {text!r}: allowed: a finite number")
+                if client in found:
+                    raise InputError(f"{path}, line {rows.line_num}: client {client!r} has a threshold already")
+                found[client] = threshold
+            return found
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"appeal.path={path}: cannot be read ({error}); a CSV file in UTF-8 is expected") from None

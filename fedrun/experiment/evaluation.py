@@ -1,0 +1,53 @@
+"""When and how models are evaluated."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Gt, Le
+from pydantic.dataclasses import dataclass
+
+from fedrun.config.config_class import STRICT
+from fedrun.models.precision import Precision
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class Evaluation:
+    """When and how the global model is evaluated.
+
+    Attributes:
+        every: evaluate after every this many rounds (and before the first, and after the last).
+        batch_size: samples per forward pass; it changes speed and memory, not results beyond rounding. With
+            ``adaptive`` it is also the step in which samples are drawn, and so changes how many a model is judged by.
+        precision: of the global models' evaluation. ``bfloat16``: products of numbers with 8 significant bits, faster
+            where the machine has instructions for it; losses then differ from the third digit on, and a few predictions
+            with them. Models that clients have trained for themselves are always evaluated in float32.
+        train_clients: at the end of a run, also evaluate the final model on every training client's own samples, for
+            ``clients.parquet``. ``auto``: where the run has trained on three times as many samples or more, so that
+            this takes no more than a ninth of that time.
+        adaptive: test a model only until it is clear that it has not reached the lowest target that is still to be
+            reached; the last round's is tested fully. Rounds to the targets are those of full evaluations. Other
+            metrics are known where an evaluation was full; where it was not, there is ``test/accuracy_estimate``.
+        full_every: with ``adaptive``, test fully after every this many rounds, too; None: do not.
+        miss_probability: with ``adaptive``, of overlooking the round that first reaches a target, for each target of a
+            run; 0: never, at many times the cost.
+        tuning_steps: also evaluate every client after it has adapted the model by this many SGD steps on its own
+            training samples; 0: do not.
+        tuning_lr: learning rate of those steps; None: ``local.lr``.
+        client_means: also test the mean of the models that the last round's participants have sent, weighted as the
+            server half weighs them, and the plain mean of those that all clients have last sent (the initial model, for
+            those that have not taken part). Servers such as FedDyn's move the global model beyond them. Only FedAvg's,
+            FedDyn's, FedDC's and FedUmf's can tell the former. Every client that has taken part is remembered by a
+            model.
+    """
+
+    every: Annotated[int, Ge(1)]
+    batch_size: Annotated[int, Ge(1)]
+    precision: Precision
+    train_clients: bool | Literal["auto"]
+    adaptive: bool
+    full_every: Annotated[int, Ge(1)] | None
+    miss_probability: Annotated[float, Ge(0), Le(0.01)]
+    tuning_steps: Annotated[int, Ge(0)]
+    tuning_lr: Annotated[float, Gt(0)] | None
+    client_means: bool

@@ -1,0 +1,222 @@
+"""An experiment: everything one run is made of, checked before anything is loaded."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Gt, Le
+from pydantic.dataclasses import dataclass
+
+from fedrun.config.allowed_values import shown
+from fedrun.config.build import construct
+from fedrun.config.composed import Plain
+from fedrun.config.config_class import STRICT
+from fedrun.data.datasets.base import DatasetRecipe
+from fedrun.data.partitions.base import Partition
+from fedrun.data.population import Population
+from fedrun.data.validation import Validation
+from fedrun.execution.hardware import Hardware
+from fedrun.experiment.appeal.base import Appeal
+from fedrun.experiment.evaluation import Evaluation
+from fedrun.experiment.participation.base import Participation
+from fedrun.experiment.strategy import Strategy
+from fedrun.experiment.studies.base import Study
+from fedrun.experiment.tracking import Tracking
+from fedrun.models.base import ModelRecipe
+from fedrun.strategies.local_training import LocalTraining
+from fedrun.strategies.vectors import MODEL
+from fedrun.system.errors import InputError
+from fedrun.uploads.attacks.base import Attack
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class Experiment:
+    """Everything one run is made of. Constructor arguments are the keys of the composed configuration.
+
+    Attributes:
+        dataset: what is learned from.
+        partition: how its samples are shared out over clients.
+        model: the network.
+        strategy: the two halves.
+        study: what is computed instead of a run of a federation; None: nothing.
+        local: how clients train.
+        population: which of the clients are unseen, test on their own samples, have flipped labels.
+        validation: what is held out of training, in the place of all test data, to choose settings by.
+        attack: what some of the clients do to the others.
+        appeal: every client's threshold for the loss of the global model.
+        participation: which clients are willing to take part.
+        evaluation: when and how the global model is tested.
+        hardware: where it is computed.
+        tracking: where the run is mirrored.
+        seed: of every random choice; 0 is a seed.
+        rounds: T, the number of server updates.
+        clients_per_round: an int is the number M of clients per round, a float up to 1.0 their share of all clients.
+        targets: test accuracies whose first round is reported.
+        stop_at_targets: end the run as soon as every target has been reached.
+        name: first part of the run's folder; experiments set it to their own name.
+        data_dir: folder in which datasets lie.
+        cache_dir: folder for what datasets are turned into once; None: beside the source.
+        output_dir: folder in which runs land.
+        overwrite: compute again even if the run is finished.
+        checkpoint_seconds: least time between two checkpoints; 0: after every round.
+        display: how progress is shown: ``auto`` (live in a terminal, otherwise plain lines), ``live``, ``plain``,
+            ``none``.
+    """
+
+    dataset: DatasetRecipe
+    partition: Partition
+    model: ModelRecipe
+    strategy: Strategy
+    study: Study | None
+    local: LocalTraining
+    population: Population
+    validation: Validation
+    attack: Attack
+    appeal: Appeal
+    participation: Participation
+    evaluation: Evaluation
+    hardware: Hardware
+    tracking: Tracking
+    seed: Annotated[int, Ge(0)]
+    rounds: Annotated[int, Ge(1)]
+    clients_per_round: Annotated[int, Ge(1)] | Annotated[float, Gt(0), Le(1)]
+    targets: tuple[Annotated[float, Gt(0), Le(1)], ...]
+    stop_at_targets: bool
+    name: str
+    data_dir: str
+    cache_dir: str | None
+    output_dir: str
+    overwrite: bool
+    checkpoint_seconds: Annotated[float, Ge(0)]
+    display: Literal["auto", "live", "plain", "none"]
+
+    def check(self) -> None:
+        """Refuse combinations that cannot work, without loading anything.
+
+        Raises:
+            InputError: one line that names the keys and what is allowed.
+        """
+        self.strategy.check()
+        self.strategy.server.check(self.first_rounds)
+        self.local.check()
+        self.strategy.client.check(self.local)
+        self.model.check(self.dataset.spec)
+        if not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)*", self.name):
+            raise InputError(f"name={shown(self.name)}: allowed: words of letters, digits, -, _ and ., joined by /")
+        self._check_appeal()
+        self._check_adaptive()
+        self._check_stages()
+        self._check_uploads()
+        if self.hardware.distributed and self.study is not None:
+            raise InputError("hardware=distributed is for runs, and a study is computed by one process; choose another")
+        if self.stop_at_targets and not self.targets:
+            raise InputError("stop_at_targets=true needs at least one target, such as targets=[0.9]")
+        if self.stop_at_targets and self.validation.share:
+            raise InputError(
+                f"stop_at_targets=true: targets are test accuracies, and with validation.share={self.validation.share} "
+                "no test sample is looked at; allowed: false"
+            )
+
+    def _check_uploads(self) -> None:
+        """Refuse what is done to uploads, or to the global model, where there are none."""
+        client, half = self.strategy.client, type(self.strategy.client).__name__
+        if self.attack.share and type(self.attack) is Attack:
+            raise InputError(
+                f"attack.share={self.attack.share}: attack=none attacks nobody; choose another, such as attack=gaussian"
+            )
+        if self.attack.share and not self.attack.flips_labels and not client.communicates:
+            raise InputError(
+                f"attack.share={self.attack.share}: strategy.client={half} sends nothing that attackers could change; "
+                "choose attack=none or attack=label_flip"
+            )
+        several = self.strategy.clusters().several or bool(self.strategy.afterwards().last_rounds(self.rounds))
+        if self.evaluation.client_means and (MODEL not in client.sends or client.personal is not None or several):
+            raise InputError(
+                f"evaluation.client_means=true: allowed where clients send models (strategy.client={half}) for one "
+                "global model (no clusters, no models of their own)"
+            )
+        if self.evaluation.tuning_steps and client.personal is not None and not client.communicates:
+            raise InputError(
+                f"evaluation.tuning_steps={self.evaluation.tuning_steps}: strategy.client={half} has no global model "
+                "that clients could tune; allowed: 0"
+            )
+
+    @property
+    def first_rounds(self) -> int:
+        """The rounds of the halves, before a further stage begins."""
+        return self.rounds - self.strategy.afterwards().last_rounds(self.rounds)
+
+    def _check_stages(self) -> None:
+        """Refuse what needs one model and one stage."""
+        last = self.strategy.afterwards().last_rounds(self.rounds)
+        if last and self.rounds == 1:
+            raise InputError("rounds=1: a strategy with a further stage has rounds of both; allowed: at least 2")
+        if last >= self.rounds:
+            raise InputError(
+                f"strategy.post_training.rounds={last}: these are the last of rounds={self.rounds}, of which at least "
+                f"one must be left for the encoders; allowed: 1 to {self.rounds - 1}, or a share such as 0.8"
+            )
+        if not (self.strategy.clusters().several or last):
+            return
+        if self.appeal.known:
+            raise InputError("clusters have no one model that could appeal to all clients; choose appeal=none")
+        if self.evaluation.tuning_steps:
+            raise InputError(
+                f"evaluation.tuning_steps={self.evaluation.tuning_steps} needs one global model, and there are several "
+                "in a strategy with clusters; set it to 0"
+            )
+
+    def _check_adaptive(self) -> None:
+        """Refuse adaptive evaluation where it would find nothing, or save nothing."""
+        if not self.evaluation.adaptive:
+            return
+        if not self.targets:
+            raise InputError(
+                "evaluation.adaptive=true looks for targets, and there are none; set targets=[0.9] or so, or "
+                "evaluation.adaptive=false"
+            )
+        if self.population.test_share or self.appeal.known or self.strategy.client.personal is not None:
+            raise InputError(
+                "evaluation.adaptive=true is for one accuracy over all test samples, and this run evaluates every "
+                "client by itself; allowed: false"
+            )
+
+    def _check_appeal(self) -> None:
+        """Refuse what needs thresholds or test samples that the clients do not have."""
+        half, tests = type(self.strategy.client).__name__, self.population.test_share > 0
+        if self.strategy.client.knows_threshold and not self.appeal.known:
+            raise InputError(f"strategy.client={half} needs every client's threshold; choose appeal=warmup")
+        if self.participation.by_appeal and not self.appeal.known:
+            raise InputError("participation=flexible needs every client's threshold; choose appeal=warmup")
+        if self.participation.by_appeal and self.strategy.server.fusion is not None:
+            raise InputError(
+                "participation=flexible does not go with idle clients (strategy=fedumf), which must know in one round "
+                "who is selected in the next; choose participation=everyone"
+            )
+        if self.appeal.known and self.appeal.losses in ("test", "mixed") and not tests:
+            raise InputError(
+                f"appeal.convention={self.appeal.losses} needs test samples of every client's own; set "
+                "population.test_share, such as 0.4, or appeal.convention=train"
+            )
+        if self.evaluation.tuning_steps and not tests:
+            raise InputError(
+                f"evaluation.tuning_steps={self.evaluation.tuning_steps} needs test samples of every client's own; set "
+                "population.test_share, such as 0.4"
+            )
+        if self.appeal.known and self.strategy.client.pools:
+            raise InputError(
+                f"strategy.client={half} pools all clients, so that no one has a threshold; choose appeal=none"
+            )
+
+
+def build_experiment(config: Plain) -> Experiment:
+    """The experiment of a composed configuration, with all its recipes, checked.
+
+    Raises:
+        InputError: an unknown key, a wrong type, a value out of range or a combination that cannot work.
+    """
+    experiment = construct(Experiment, config, "")
+    assert isinstance(experiment, Experiment)
+    experiment.check()
+    return experiment

@@ -1,0 +1,32 @@
+"""Which clients are willing to take part."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic.dataclasses import dataclass
+
+from fedrun.config.config_class import STRICT
+
+Rule = Literal["draw_willing", "draw_then_drop"]
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class Participation:
+    """Everybody comes when selected; the base of rules by which clients stay away."""
+
+    @property
+    def by_appeal(self) -> bool:
+        """Whether only clients to whom the global model appeals come, once participation is not mandatory."""
+        return False
+
+    @property
+    def rule(self) -> Rule:
+        """``draw_willing``: the cohort is drawn from those who would come; ``draw_then_drop``: it is drawn from all
+        clients, and those who would not come are dropped.
+        """
+        return "draw_willing"
+
+    def mandatory(self, round: int, rounds: int) -> bool:
+        """Whether every client must come in round t = 0, 1, .. of T."""
+        return True

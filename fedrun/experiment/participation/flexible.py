@@ -1,0 +1,39 @@
+"""Clients that come only while they like the global model (MaxFL: Cho et al., TMLR 2024, arXiv 2205.14840)."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated
+
+from annotated_types import Ge, Le
+from pydantic.dataclasses import dataclass
+
+from fedrun.config.config_class import STRICT
+from fedrun.experiment.participation.base import Participation, Rule
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class Flexible(Participation):
+    """After the first rounds, only clients whose training loss F_k(w) is below ρ_k are there to be selected.
+
+    Where fewer are there than a round asks for, all of them take part; where nobody is, the model stays as it is and
+    the round counts. ``clients/willing`` and ``clients/participants`` record how many they were.
+
+    Attributes:
+        mandatory_share: share of the rounds, from the first on, in which every client takes part when selected.
+        draws: see :attr:`fedrun.experiment.participation.base.Participation.rule`.
+    """
+
+    mandatory_share: Annotated[float, Ge(0), Le(1)]
+    draws: Rule
+
+    @property
+    def by_appeal(self) -> bool:
+        return True
+
+    @property
+    def rule(self) -> Rule:
+        return self.draws
+
+    def mandatory(self, round: int, rounds: int) -> bool:
+        return round < math.ceil(self.mandatory_share * rounds - 1e-9)

@@ -1,0 +1,202 @@
+"""A model as one vector.
+
+All trainable parameters of a network, then its head's, then its frozen parameters and its float buffers (BatchNorm's
+running statistics) lie in one contiguous float32 vector θ of length P. The network's tensors are views into it, so that
+loading a model is one copy, averaging models is one product, and a step of SGD is one in-place operation.
+
+Convolutions' kernels lie channels-last, which makes the network compute in that format whatever its inputs' is. On CPUs
+training then takes 0.6 to 0.95 of the time, and evaluation 0.4 to 0.95.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+
+from fedrun.system.errors import InputError
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where one named tensor lies in the vector.
+
+    Attributes:
+        name: of the tensor.
+        shape: of the tensor.
+        start: its first entry.
+        stop: the one after its last.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    start: int
+    stop: int
+
+    def view(self, vector: torch.Tensor) -> torch.Tensor:
+        """The tensor ``[..., *shape]`` inside a vector ``[..., P]``.
+
+        Entries are in C order of the shape, but for a 2-d convolution's kernel ``(out, in, height, width)``: its order
+        is (out, height, width, in), so that the view has channels-last strides.
+        """
+        entries, leading = vector[..., self.start : self.stop], vector.shape[:-1]
+        if len(self.shape) != 4:
+            return entries.view(*leading, *self.shape)
+        kernels, channels, height, width = self.shape
+        return entries.view(*leading, kernels, height, width, channels).movedim(-1, -3)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where every tensor of a network lies in its vector: encoder parameters, head weight, head bias, then what is not
+    trained: frozen parameters and float buffers.
+
+    Attributes:
+        slots: every tensor, in the order of the vector.
+        trainable: T, the number of trainable parameters; they are the first T entries. The entries from T on are frozen
+            parameters, which never move, and float buffers, which move by forward passes and averaging only: no
+            optimizer may touch them.
+        size: P, the length of the vector.
+        head: the entries of the head: the weight ``[classes, embedding]``, then the bias ``[classes]`` if it has one.
+        classes: number of rows of the head.
+        embedding: d, the number of columns of the head.
+    """
+
+    slots: tuple[Slot, ...]
+    trainable: int
+    size: int
+    head: slice
+    classes: int
+    embedding: int
+
+    @property
+    def head_size(self) -> int:
+        """h, the number of the head's entries."""
+        return int(self.head.stop - self.head.start)
+
+    def views(self, vector: torch.Tensor) -> dict[str, torch.Tensor]:
+        """The named tensors ``[..., *shape]`` inside a vector ``[..., P]`` (or ``[..., T]``: the parameters only)."""
+        return {slot.name: slot.view(vector) for slot in self.slots if slot.stop <= vector.shape[-1]}
+
+    def head_rows(self, head: torch.Tensor, with_bias: bool) -> torch.Tensor:
+        """The class embeddings in the head's entries of one or many models.
+
+        Args:
+            head: ``[..., h]``, the entries ``vector[..., layout.head]``.
+            with_bias: append the class's bias as the last coordinate (if the head has biases).
+
+        Returns:
+            ``[..., classes, d]`` or ``[..., classes, d + 1]``; row c belongs to class c.
+        """
+        cut = self.classes * self.embedding
+        weight = head[..., :cut].view(*head.shape[:-1], self.classes, self.embedding)
+        bias = head[..., cut:]
+        if not with_bias or bias.shape[-1] == 0:
+            return weight
+        return torch.cat([weight, bias.unsqueeze(-1)], dim=-1)
+
+    def head_entries(self, rows: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        """The inverse of :meth:`head_rows`: rows ``[classes, d or d + 1]`` to the head's entries ``[h]``.
+
+        ``bias`` ``[classes]`` (empty for a head without) is used where the rows do not hold it.
+        """
+        if rows.shape[-1] == self.embedding + 1:
+            rows, bias = rows[..., :-1], rows[..., -1]
+        return torch.cat([rows.flatten(), bias])
+
+
+def layout_of(network: torch.nn.Sequential) -> Layout:
+    """The layout of a network with an ``encoder`` and a ``head`` (see :mod:`fedrun.models.base`).
+
+    Raises:
+        InputError: it is made of something else.
+    """
+    children = dict(network.named_children())
+    if children.keys() != {"encoder", "head"} or not isinstance(children["head"], torch.nn.Linear):
+        parts = ", ".join(f"{name}: {type(child).__name__}" for name, child in children.items())
+        raise InputError(
+            f"the model's network has the parts {parts}; allowed: encoder and head, a Linear layer, as "
+            "fedrun.models.base.encoder_and_head joins them"
+        )
+    parameters = dict(network.named_parameters())
+    frozen = {name: parameter for name, parameter in parameters.items() if not parameter.requires_grad}
+    head_names = [name for name in ("head.weight", "head.bias") if name in parameters]
+    if stuck := [name for name in head_names if name in frozen]:
+        raise InputError(f"the model's {stuck[0]} is frozen (requires_grad=False); allowed: in the encoder only")
+    names = [name for name in parameters if not name.startswith("head.") and name not in frozen]
+    buffers = {name: buffer for name, buffer in network.named_buffers() if buffer.is_floating_point()}
+    tensors = {name: parameters[name] for name in names + head_names} | frozen | buffers
+    slots, start = [], 0
+    for name, tensor in tensors.items():
+        slots.append(Slot(name, tuple(tensor.shape), start, start + tensor.numel()))
+        start += tensor.numel()
+    by_name = {slot.name: slot for slot in slots}
+    last_head = by_name[head_names[-1]]
+    classes, embedding = by_name["head.weight"].shape
+    return Layout(
+        slots=tuple(slots),
+        trainable=last_head.stop,
+        size=start,
+        head=slice(by_name["head.weight"].start, last_head.stop),
+        classes=classes,
+        embedding=embedding,
+    )
+
+
+class FlatNetwork:
+    """A network whose tensors are views into one vector.
+
+    Attributes:
+        network: the module; its parameters and float buffers are views into ``vector``.
+        layout: where each tensor lies.
+        vector: θ, float32 ``[P]``.
+    """
+
+    def __init__(self, network: torch.nn.Sequential, device: torch.device | str = "cpu") -> None:
+        self.network = network.to(device)
+        self.layout = layout_of(network)
+        self.vector = torch.empty(self.layout.size, device=device)
+        views = self.layout.views(self.vector)
+        parameters = dict(network.named_parameters())
+        buffers = dict(network.named_buffers())
+        for name, view in views.items():
+            tensor = parameters.get(name, buffers.get(name))
+            assert tensor is not None
+            view.copy_(tensor.detach())
+            tensor.data = view
+        self._parameters = [parameters[slot.name] for slot in self.layout.slots if slot.stop <= self.layout.trainable]
+        self._counters = [buffer for buffer in buffers.values() if not buffer.is_floating_point()]
+        self._initial_counters = [counter.clone() for counter in self._counters]
+
+    @cached_property
+    def gradient(self) -> torch.Tensor:
+        """Float32 ``[T]``, where :meth:`backward` leaves the gradient.
+
+        There is none until it is asked for: plain SGD does without.
+        """
+        return torch.zeros(self.layout.trainable, device=self.vector.device)
+
+    @cached_property
+    def _gradients(self) -> list[torch.Tensor]:
+        return list(self.layout.views(self.gradient).values())
+
+    def load(self, vector: torch.Tensor) -> None:
+        """Make the network the model θ ``[P]``; buffers that are no floats, and so not in θ, begin anew."""
+        self.vector.copy_(vector)
+        for counter, initial in zip(self._counters, self._initial_counters, strict=True):
+            counter.copy_(initial)
+
+    def backward(self, loss: torch.Tensor) -> torch.Tensor:
+        """The gradient ``[T]`` of a scalar loss, overwritten by the next call.
+
+        Copying fresh gradients into the vector is cheaper than zeroing it and letting autograd add to it.
+        """
+        gradients = torch.autograd.grad(loss, self._parameters, allow_unused=True)
+        if any(gradient is None for gradient in gradients):
+            gradients = tuple(
+                torch.zeros_like(own) if gradient is None else gradient
+                for own, gradient in zip(self._gradients, gradients, strict=True)
+            )
+        torch._foreach_copy_(self._gradients, gradients)
+        return self.gradient

@@ -1,0 +1,133 @@
+"""The numbers the papers print: one CSV file per paper, one row per cell of a table."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedrun.system.errors import InputError
+
+FOLDER = Path(__file__).parent
+COLUMNS = ("paper", "table", "dataset", "setting", "strategy", "metric", "value", "std", "unit")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell of a paper's table.
+
+    Attributes:
+        paper: short name of the paper, such as ``turbosvm``.
+        table: as the paper numbers it, such as ``T2``.
+        dataset: may be empty.
+        setting: what else tells the cell from its neighbours, such as ``{"C": "8", "E": "1"}``.
+        strategy: may be empty.
+        metric: what was measured, such as ``accuracy`` or ``rounds_to_0.70``.
+        printed: as printed; empty where the paper has a dash or the number is lost; ``>200`` if not reached by then.
+        std: what follows the ±, None where nothing does.
+        unit: of the number: ``%``, ``rounds``, ``x`` (times as fast), ``fraction``, ...
+    """
+
+    paper: str
+    table: str
+    dataset: str
+    setting: Mapping[str, str]
+    strategy: str
+    metric: str
+    printed: str
+    std: float | None
+    unit: str
+
+    @property
+    def number(self) -> float | None:
+        """The value; None where it is no single number (a dash, lost, a bound such as ``>200``, a range)."""
+        return _number(self.printed)
+
+    @property
+    def coordinates(self) -> dict[str, str]:
+        """Everything that says where in its table the cell stands: dataset, strategy, metric and the setting's keys."""
+        return {"dataset": self.dataset, "strategy": self.strategy, "metric": self.metric, **self.setting}
+
+    def __str__(self) -> str:
+        if not self.printed:
+            return "-"
+        return self.printed if self.std is None else f"{self.printed} ± {self.std:.{self.decimals}f}"
+
+    @property
+    def decimals(self) -> int:
+        """Decimal places that are printed; where there is no number 2 of a fraction, otherwise 1."""
+        if self.number is None:
+            return 2 if self.unit == "fraction" else 1
+        return len(self.printed.partition(".")[2])
+
+
+def papers() -> list[str]:
+    """The papers whose numbers are known."""
+    return sorted(path.stem for path in FOLDER.glob("*.csv"))
+
+
+def cells(paper: str, table: str | None = None) -> list[Cell]:
+    """The cells of a paper, or of one of its tables, in the file's order.
+
+    Raises:
+        InputError: there is no such paper or table, or a row of the file is damaged.
+    """
+    if paper not in papers():
+        raise InputError(f"{paper}: no such paper; allowed: {', '.join(papers())}")
+    found = read(FOLDER / f"{paper}.csv")
+    if table is None:
+        return found
+    tables = list(dict.fromkeys(cell.table for cell in found))
+    if table not in tables:
+        raise InputError(f"{paper} {table}: no such table; allowed: {', '.join(tables)}")
+    return [cell for cell in found if cell.table == table]
+
+
+def read(path: Path) -> list[Cell]:
+    """The cells of a file.
+
+    Raises:
+        InputError: the file is not such a CSV file, or a row of it is damaged.
+    """
+    with path.open(encoding="utf-8", newline="") as file:
+        header, *rows = csv.reader(file)
+    if tuple(header) != COLUMNS:
+        raise InputError(f"{path}, line 1: columns {', '.join(header)}; expected: {', '.join(COLUMNS)}")
+    found: dict[tuple[object, ...], Cell] = {}
+    for line, row in enumerate(rows, start=2):
+        try:
+            cell = _cell(row)
+        except ValueError as error:
+            raise InputError(f"{path}, line {line}: {error}") from None
+        place = (cell.table, *sorted(cell.coordinates.items()))
+        if place in found:
+            raise InputError(f"{path}, line {line}: the same cell stands further up")
+        found[place] = cell
+    return list(found.values())
+
+
+def _cell(row: list[str]) -> Cell:
+    """The cell of a row; ValueError says what is wrong."""
+    if len(row) != len(COLUMNS):
+        raise ValueError(f"{len(row)} values; expected {len(COLUMNS)}")
+    paper, table, dataset, setting, strategy, metric, printed, std, unit = row
+    if not (paper and table and metric):
+        raise ValueError("paper, table and metric must not be empty")
+    pairs = [part.partition("=") for part in setting.split(";") if part]
+    if wrong := next((key for key, equals, _ in pairs if not equals), None):
+        raise ValueError(f"setting {wrong!r}; expected key=value;key=value")
+    if std and ((spread := _number(std)) is None or spread < 0 or _number(printed) is None):
+        raise ValueError(f"value {printed!r} ± {std!r}; expected two numbers, the second at least 0")
+    return Cell(
+        paper, table, dataset, {key: value for key, _, value in pairs}, strategy, metric, printed, _number(std), unit
+    )
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None

@@ -1,0 +1,61 @@
+"""RESULTS.md: sections as the report wrote them, of which one call may replace some and leave the others."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedrun.report.papers.paper_table import NOT_RUN
+from fedrun.report.papers.protocol import by_number, protocols
+from fedrun.report.results import Section
+from fedrun.report.table import markdown
+from fedrun.system.errors import InputError
+
+HEADING = (
+    "# Results\n\n"
+    "The papers' tables with our numbers beside theirs, then experiments that are no table of a paper. Written by "
+    "`fedrun-report --results`, never by hand. With `--keep`, sections whose runs are elsewhere stay as they were; "
+    "each names the commits of its runs."
+)
+
+MARK = re.compile(r"^<!-- (\S+/\S+) -->$", re.MULTILINE)
+"""The line above each section, which no reader of the rendered page sees."""
+
+
+def document(sections: Sequence[Section], kept: Sequence[tuple[str, str]] = ()) -> str:
+    """The file's text: the papers' tables first, each by its number.
+
+    Args:
+        sections: made just now.
+        kept: names and texts of sections as :func:`read` has found them. Of the same name the newer one counts, unless
+            more of its cells were not run: tables share runs, and one table's may be a few of another's.
+    """
+    texts, tables = dict(kept), protocols()
+    for section in sections:
+        text = "\n\n".join(map(markdown, section.tables))
+        if text.count(NOT_RUN) <= texts.get(section.name, text).count(NOT_RUN):
+            texts[section.name] = text
+
+    def order(name: str) -> tuple[bool, list[str | int]]:
+        return not any(name == table or name.startswith(f"{table}/") for table in tables), by_number(name)
+
+    return "\n\n".join([HEADING, *(f"<!-- {name} -->\n\n{texts[name]}" for name in sorted(texts, key=order))])
+
+
+def read(path: Path) -> list[tuple[str, str]]:
+    """Names and texts of the sections of a file that :func:`document` wrote; none where there is no file.
+
+    Raises:
+        InputError: it cannot be read, or has no sections.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return []
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
+    _, *parts = MARK.split(text)
+    if not parts:
+        raise InputError(f"{path}: no sections to keep; allowed: a file that fedrun-report --results has written")
+    return [(name, section.strip()) for name, section in zip(parts[::2], parts[1::2], strict=True)]

@@ -1,0 +1,119 @@
+"""The result of a sweep: one row per setting, over its seeds."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Console, Group
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from fedrun.config.composed import IRRELEVANT
+from fedrun.evaluation.metrics.rounds_to_target import describe
+from fedrun.experiment.observer import part_tested, tested
+from fedrun.report.quantities import spread
+from fedrun.report.table import Table
+from fedrun.runs.display import wording
+
+Summary = Mapping[str, Any]
+"""The content of a complete run's ``summary.json``."""
+
+METRICS = ("accuracy", "f1", "mcc")
+
+UNFOLDED = 10_000
+"""Columns into which any table fits."""
+
+NOTE = "{} metrics after the last round, in percent; mean ± std over seeds (ddof 0)."
+
+
+def sweep_table(summaries: Sequence[Summary]) -> Group:
+    """The sweep's complete runs, of which there is at least one, grouped by everything but their seed."""
+    table = tabulate(summaries)
+    # Two strategies with two targets fit into 80 columns; in less space a number breaks at its ±.
+    drawn = RichTable(box=box.SIMPLE_HEAD, show_edge=False, collapse_padding=True, pad_edge=False, header_style="dim")
+    for number, heading in enumerate(table.header):
+        drawn.add_column(Text(heading), justify="left" if number < table.labels else "right", overflow="fold")
+    for row in table.rows:
+        drawn.add_row(*map(Text, row))
+    return Group(drawn, Text(), *map(Text, table.notes))
+
+
+def show(table: Group, console: Console) -> None:
+    """Print a table: on a terminal folded to its width, in files and pipes as wide as it is."""
+    if not console.is_terminal:
+        console.width = max(
+            console.width, console.measure(table, options=console.options.update(width=UNFOLDED)).maximum
+        )
+    console.print(table)
+
+
+def tabulate(summaries: Sequence[Summary]) -> Table:
+    """Group the runs and write every cell; settings stand in the order in which they first appear."""
+    groups: dict[str, list[Summary]] = defaultdict(list)
+    for summary in summaries:
+        groups[summary["group"]].append(summary)
+    targets = sorted({target for summary in summaries for target in summary["rounds_to"]}, key=float)
+    names = labels({group: runs[0] for group, runs in groups.items()})
+    rows = tuple(
+        (
+            names[group],
+            str(len(runs)),
+            *(mean_and_std(metric, [tested(run["final"], metric) for run in runs]) for metric in METRICS),
+            *(rounds_cell(runs, target) for target in targets),
+        )
+        for group, runs in groups.items()
+    )
+    header = (
+        "",
+        "runs",
+        *(wording.name(metric) for metric in METRICS),
+        *(f"to {wording.target(float(target))}" for target in targets),
+    )
+    parts = " and ".join(dict.fromkeys(part_tested(run["final"]) for run in summaries))
+    return Table("", header, rows, notes=(NOTE.format(parts.capitalize()),))
+
+
+def labels(settings: Mapping[str, Summary]) -> dict[str, str]:
+    """What tells each setting from the others: its dataset, strategy and overrides, where they differ.
+
+    Args:
+        settings: one run of each group.
+    """
+    own = {
+        group: [run["dataset"], run["strategy"], *sorted(filter(is_setting, run["overrides"]))]
+        for group, run in settings.items()
+    }
+    shared = set.intersection(*map(set, own.values())) if len(own) > 1 else set()
+    names = {
+        group: " ".join(part for part in parts if part not in shared) if len(own) > 1 else " ".join(parts[:2])
+        for group, parts in own.items()
+    }
+    names = {group: name or "default" for group, name in names.items()}
+    # Two settings may differ in what no override says, such as an edited YAML file; the hash that ends the group does.
+    written = list(names.values())
+    return {
+        group: name if written.count(name) == 1 else f"{name} {group.rpartition('/')[2]}"
+        for group, name in names.items()
+    }
+
+
+def is_setting(override: str) -> bool:
+    """Whether an override says more about a setting than its seed, dataset and strategy do."""
+    key = override.lstrip("+").partition("=")[0]
+    return key not in ("dataset", "strategy") and key.partition(".")[0] not in IRRELEVANT
+
+
+def mean_and_std(metric: str, values: Sequence[float | None]) -> str:
+    """A metric over the seeds; ``-`` where one of them has none."""
+    known = [value for value in values if value is not None]
+    return spread(metric, known) if len(known) == len(values) else wording.ABSENT
+
+
+def rounds_cell(runs: Sequence[Summary], target: str) -> str:
+    """The rounds a setting's seeds needed to a target; ``-`` where it was not one of the setting's targets."""
+    if not all(target in run["rounds_to"] for run in runs):
+        return wording.ABSENT
+    return describe([run["rounds_to"][target] for run in runs], max(run["cap"] for run in runs))

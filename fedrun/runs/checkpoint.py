@@ -1,0 +1,161 @@
+"""The newest complete state of a run, on disk."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedrun.execution.vector_store import VectorStore
+from fedrun.experiment.state import State, Totals
+from fedrun.strategies.server import ServerState
+from fedrun.strategies.vectors import Vectors
+from fedrun.system.atomic_file import whole
+from fedrun.system.errors import InputError
+
+FORMAT = 4
+"""Changes when checkpoints of an older form can no longer be read."""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What a checkpoint must agree with to be used.
+
+    Attributes:
+        config: the configuration's hash.
+        seed: the run's seed.
+        data: the dataset's fingerprint.
+        appeal: that of the thresholds, where they are read from a file.
+    """
+
+    config: str
+    seed: int
+    data: str
+    appeal: str = ""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A state, and where the run's other files stood when it was reached.
+
+    Attributes:
+        state: of the simulation.
+        metrics_bytes: length of ``metrics.jsonl``, bytes.
+        tracking_id: of the run's curve at a tracking service.
+        seconds: time spent on the run so far, over all its sessions.
+    """
+
+    state: State
+    metrics_bytes: int
+    tracking_id: str
+    seconds: float
+
+
+def save(path: Path, checkpoint: Checkpoint, identity: Identity, store: VectorStore) -> None:
+    """Replace the checkpoint atomically: at any moment there is the old one or the new one, whole.
+
+    What clients remember in the store's file is named by its slot; the caller must hold on to ``checkpoint`` until
+    there is a newer one, lest the slots be used for something else.
+
+    Raises:
+        OSError: the disk is full or read-only; the old checkpoint is untouched.
+    """
+    state = checkpoint.state
+    content = {
+        "format": FORMAT,
+        "identity": asdict(identity),
+        "round": state.round,
+        "models": [
+            {"model": server.model.cpu(), "slots": {name: slot.cpu() for name, slot in server.slots.items()}}
+            for server in state.models
+        ],
+        "membership": state.membership,
+        "frozen": [model.cpu() for model in state.frozen],
+        "memory": {
+            client: {name: _placed(vector, store) for name, vector in vectors.items()}
+            for client, vectors in state.memory.held.items()
+        },
+        "totals": asdict(state.totals),
+        "pace": state.pace,
+        "metrics_bytes": checkpoint.metrics_bytes,
+        "tracking_id": checkpoint.tracking_id,
+        "seconds": checkpoint.seconds,
+    }
+    try:
+        store.flush()
+        with whole(path) as file:
+            torch.save(content, file)
+    except RuntimeError as error:  # torch.save hides a failing write behind an error of its own
+        raise error.__context__ if isinstance(error.__context__, OSError) else OSError(str(error)) from error
+
+
+def _placed(vector: torch.Tensor, store: VectorStore) -> torch.Tensor | tuple[int, int]:
+    """A vector in main memory itself, or the slot and the length of one in the store's file."""
+    slot = store.slot(vector)
+    return vector if slot is None else (slot, len(vector))
+
+
+def _recalled(placed: dict[int, dict[str, Any]], store: VectorStore) -> dict[int, Vectors]:
+    """The inverse of :func:`_placed`, for all clients."""
+    slots = {spot[0] for vectors in placed.values() for spot in vectors.values() if isinstance(spot, tuple)}
+    if slots:
+        store.reopen(frozenset(slots))
+    return {
+        client: {
+            name: store.at(*spot) if isinstance(spot, tuple) else store.keep(spot) for name, spot in vectors.items()
+        }
+        for client, vectors in placed.items()
+    }
+
+
+def load(path: Path, identity: Identity, initial: State, store: VectorStore) -> Checkpoint:
+    """Read a checkpoint.
+
+    Args:
+        path: of the file.
+        identity: of the run that wants to use it.
+        initial: the run's initial state, whose shapes and device the checkpoint's must match.
+        store: takes up what clients remember.
+
+    Raises:
+        InputError: the file is damaged or belongs to another run. It is left in place.
+    """
+    advice = "it was left in place and not used; delete it, or start over with overwrite=true"
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or error}); {advice}") from None
+    try:
+        with file:
+            content = torch.load(file, map_location="cpu", weights_only=True)
+        if content["format"] != FORMAT:
+            raise InputError(f"{path}: written by another version of fedrun; {advice}")
+        found = Identity(**content["identity"])
+        if found.config != identity.config or found.seed != identity.seed:
+            raise InputError(
+                f"{path}: belongs to config {found.config}, seed {found.seed}, not to this run "
+                f"(config {identity.config}, seed {identity.seed}); {advice}"
+            )
+        if found.data != identity.data:
+            raise InputError(f"{path}: was made with other data (the dataset's content has changed since); {advice}")
+        if found.appeal != identity.appeal:
+            raise InputError(f"{path}: was made with other thresholds (appeal.path has changed since); {advice}")
+        device = initial.server.model.device
+        models = tuple(ServerState(each["model"], each["slots"]).to(device) for each in content["models"])
+        frozen = tuple(model.to(device) for model in content["frozen"])
+        expected, slots = initial.server.model.shape, initial.server.slots.keys()
+        if any(model.shape != expected for model in frozen or [server.model for server in models]) or (
+            not frozen and any(server.slots.keys() != slots for server in models)
+        ):
+            raise InputError(f"{path}: holds another model; {advice}")
+        memory = replace(initial.memory, held=_recalled(content["memory"], store))
+        totals = Totals(**content["totals"])
+        pace = tuple((str(name), float(seconds)) for name, seconds in content["pace"])
+        state = State(int(content["round"]), models, memory, totals, content["membership"], frozen, pace)
+        return Checkpoint(state, content["metrics_bytes"], content["tracking_id"], content["seconds"])
+    except InputError:
+        raise
+    except Exception as error:  # whatever unpickling garbage raises
+        raise InputError(f"{path}: damaged ({type(error).__name__}); {advice}") from None

@@ -1,0 +1,255 @@
+"""The progress of a run on the screen: a live panel in a terminal, plain lines anywhere else."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, TextIO
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from fedrun.experiment.observer import Observer, Row, RunInfo, part_tested, tested
+from fedrun.runs.display import wording
+from fedrun.runs.display.progress import Progress, round_of
+
+WIDTH = 100
+"""The panel grows no wider than this many columns: a bar across a whole wide screen is hard to read."""
+
+
+def display(stream: TextIO) -> Observer:
+    """The display that suits a stream: live in a terminal that can move its cursor, plain lines otherwise."""
+    if stream.isatty() and os.environ.get("TERM", "") not in ("dumb", "unknown"):
+        return LiveDisplay(Console(file=stream))
+    return PlainLines(stream)
+
+
+class LiveDisplay(Observer):
+    """One panel that is redrawn in place, and disappears when the run is complete (the result table follows)."""
+
+    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
+        self._console = console
+        self._clock = clock
+        self._progress: Progress | None = None
+        self._live: Live | None = None
+        self._moved: list[tuple[logging.StreamHandler[Any], Any]] = []
+
+    def on_start(self, run: RunInfo) -> None:
+        self._progress = Progress(run, self._clock)
+        self._live = Live(console=self._console, get_renderable=self._draw, refresh_per_second=8)
+        direct = (sys.stdout, sys.stderr)
+        self._live.start()
+        self._move_logging(direct)
+
+    def on_client(self, round: int, done: int, cohort: int) -> None:
+        if self._progress is not None:
+            self._progress.client(round, done, cohort)
+
+    def on_row(self, row: Row) -> None:
+        if self._progress is not None:
+            self._progress.take(row)
+
+    def on_end(self, summary: Mapping[str, Any]) -> None:
+        if self._live is not None:
+            self._live.transient = True
+
+    def close(self) -> None:
+        for handler, stream in self._moved:
+            handler.setStream(stream)
+        self._moved = []
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _draw(self) -> RenderableType:
+        # Two columns stay free for the "^C" that a terminal echoes: wrapped to a line of its own it would make rich
+        # redraw the panel one line too low.
+        return "" if self._progress is None else panel(self._progress, min(WIDTH, self._console.width - 2))
+
+    def _move_logging(self, direct: tuple[TextIO, TextIO]) -> None:
+        # While it draws, rich stands in for sys.stdout and sys.stderr, so that what is printed appears above the
+        # panel. Log handlers made before hold the real streams and would write into the middle of it.
+        for handler in logging.getLogger().handlers:
+            if isinstance(handler, logging.StreamHandler) and handler.stream in direct:
+                stand_in = sys.stdout if handler.stream is direct[0] else sys.stderr
+                self._moved.append((handler, handler.setStream(stand_in)))
+
+
+class PlainLines(Observer):
+    """One line per evaluated round for files, pipes and batch systems: fixed columns, no control codes.
+
+    The first round, the last one and every round that reaches a target are always printed, others at most once in
+    ``seconds`` seconds.
+    """
+
+    def __init__(self, stream: TextIO, seconds: float = 10.0, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream = stream
+        self._seconds = seconds
+        self._clock = clock
+        self._progress: Progress | None = None
+        self._printed: int | None = None
+        self._printed_at = 0.0
+        self._completed = False
+
+    def on_start(self, run: RunInfo) -> None:
+        self._progress = Progress(run, self._clock)
+        self._print(f"run     {run.title}, {wording.counted(run.rounds, 'round')}")
+        self._print(f"folder  {run.folder}")
+        if run.recipe is not None:
+            self._print(f"recipe  {run.recipe}")
+        if self._progress.resumed_from is not None:
+            self._print(f"resumed after round {self._progress.resumed_from} of {run.rounds}")
+        self._print(HEADER)
+
+    def on_row(self, row: Row) -> None:
+        if (progress := self._progress) is None:
+            return
+        reached = progress.take(row)
+        quiet = self._clock() - self._printed_at
+        if self._printed is None or reached or round_of(row) >= progress.run.rounds or quiet >= self._seconds:
+            self._print_row(progress)
+        for target in reached:
+            self._print(f"        reached {wording.target(target)} in round {round_of(row)}")
+
+    def on_end(self, summary: Mapping[str, Any]) -> None:
+        self._completed = True
+
+    def close(self) -> None:
+        if (progress := self._progress) is None:
+            return
+        self._progress = None
+        if self._printed is not None and self._printed != progress.round and progress.row is not None:
+            self._print_row(progress)
+        word = "complete" if self._completed else "stopped"
+        took = wording.duration(progress.elapsed)
+        self._print(f"{word} after round {progress.round} of {progress.run.rounds}, {took}")
+
+    def _print_row(self, progress: Progress) -> None:
+        assert progress.row is not None
+        self._printed, self._printed_at = round_of(progress.row), self._clock()
+        self._print(line(progress, progress.row))
+
+    def _print(self, text: str) -> None:
+        print(text, file=self._stream, flush=True)
+
+
+COLUMNS = (
+    ("round", 7, None),
+    ("accuracy", 11, "test/accuracy"),  # these four are of validation samples where no test sample is looked at
+    ("F1", 10, "test/f1"),
+    ("MCC", 10, "test/mcc"),
+    ("loss", 11, "test/loss"),
+    ("train loss", 12, "train/loss"),
+    ("time left", 14, None),
+)
+"""Heading, width and row key of each column of the plain lines; 75 columns in all."""
+
+ESTIMATE = "accuracy_estimate"
+"""What a row has in place of the accuracy where an adaptive evaluation ended early."""
+
+HEADER = "".join(f"{heading:>{width}}" for heading, width, _ in COLUMNS)
+
+
+def line(progress: Progress, row: Row) -> str:
+    """The plain line of a row, in the columns of :data:`HEADER`."""
+    left = progress.seconds_left
+    cells = {
+        "round": str(round_of(row)),
+        "time left": wording.ABSENT if left is None else wording.duration(left),
+    }
+    for heading, _, key in COLUMNS:
+        if key is not None:
+            part, _, metric = key.partition("/")
+            cells[heading] = wording.value(key, tested(row, metric) if part == "test" else row.get(key))
+    if (estimate := tested(row, ESTIMATE)) is not None:
+        cells["accuracy"] = f"~ {wording.value(f'test/{ESTIMATE}', estimate)}"
+    return "".join(f"{cells[heading]:>{width}}" for heading, width, _ in COLUMNS)
+
+
+def panel(progress: Progress, width: int) -> Panel:
+    """The live panel, ``width`` columns wide: bars, newest metrics, best accuracy, targets."""
+    run = progress.run
+    resumed = "" if progress.resumed_from is None else f"resumed after round {progress.resumed_from}"
+    return Panel(
+        Group(bars(progress), Text(), facts(progress)),
+        title=Text(run.title, style="bold"),
+        title_align="left",
+        subtitle=Text(resumed, style="dim") if resumed else None,
+        subtitle_align="left",
+        width=width,
+        border_style="dim",
+        padding=(0, 1),
+    )
+
+
+def bars(progress: Progress) -> Table:
+    """Rounds made and, under it, clients done in the round in progress; speeds at the right."""
+    rounds, made = progress.run.rounds, progress.round
+    left, speed, samples = progress.seconds_left, progress.rounds_per_second, progress.samples_per_second
+    grid = Table.grid(padding=(0, 2), expand=True)
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(ratio=1)
+    grid.add_column(justify="right", no_wrap=True)
+    grid.add_column(justify="right", no_wrap=True)
+    grid.add_column(justify="right", no_wrap=True)
+    grid.add_row(
+        "rounds",
+        ProgressBar(total=max(rounds, 1), completed=made, style="dim", complete_style="cyan", finished_style="green"),
+        f"{made}/{rounds}",
+        "" if speed is None else f"{wording.rate(speed)} rounds/s",
+        "" if left is None else f"{wording.duration(left)} left",
+    )
+    _, done, cohort = progress.cohort or (made, 0, 0)
+    grid.add_row(
+        "clients",
+        ProgressBar(total=max(cohort, 1), completed=done, style="dim", complete_style="cyan", finished_style="cyan"),
+        f"{done}/{cohort}" if cohort else wording.ABSENT,
+        "" if samples is None else f"{wording.rate(samples)} samples/s",
+        f"{wording.duration(progress.elapsed)} so far",
+    )
+    return grid
+
+
+def facts(progress: Progress) -> Table:
+    """The newest metrics, the best accuracy, and each target with the round that reached it."""
+    row: Row = progress.row or {}
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column()
+    part = part_tested(row)
+    grid.add_row(
+        part, measured(row, tuple(f"{part}/{metric}" for metric in ("accuracy", ESTIMATE, "f1", "mcc", "loss")))
+    )
+    if row.get("train/loss") is not None:
+        grid.add_row("train", measured(row, ("train/accuracy", "train/loss")))
+    if excluded := row.get("clients/excluded"):
+        grid.add_row("excluded", Text(f"{excluded:.0f} clients whose update was not finite", style="yellow"))
+    if progress.best is not None:
+        accuracy, round = progress.best
+        grid.add_row("best", Text(f"{wording.percent(accuracy)} in round {round}"))
+    if progress.hits:
+        grid.add_row("targets", Text("   ").join(goal(target, hit) for target, hit in progress.hits.items()))
+    return grid
+
+
+def measured(row: Row, keys: tuple[str, ...]) -> Text:
+    """``accuracy 71.23 %   F1 68.20 %   loss 0.9321``, for the keys that the row has."""
+    parts = [
+        Text.assemble((wording.name(key.rpartition("/")[2]), "dim"), " ", (wording.value(key, row[key]), "bold"))
+        for key in keys
+        if key in row
+    ]
+    return Text("   ").join(parts) if parts else Text(wording.ABSENT, style="dim")
+
+
+def goal(target: float, hit: int | None) -> Text:
+    """``70 % in round 43`` or ``80 % not yet``."""
+    reached = ("not yet", "dim") if hit is None else (f"in round {hit}", "green")
+    return Text.assemble(wording.target(target), " ", reached)

@@ -1,0 +1,367 @@
+"""A run's metrics, drawn against rounds or against what the rounds cost."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from fedrun.experiment.observer import Row
+from fedrun.runs.display import wording
+from fedrun.runs.metrics_file import evaluated_rounds, series
+from fedrun.system.errors import InputError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Seeds = Sequence[Sequence[Row]]
+"""The rows of several runs that differ in nothing but their seed."""
+
+ESTIMATE = "{}_estimate"
+"""The key of what an adaptive evaluation that stopped early has in a metric's place."""
+
+
+Against = Literal["rounds", "params", "samples", "seconds"]
+
+AXES: Mapping[Against, str] = {
+    "rounds": "round",
+    "params": "parameters sent, up and down",
+    "samples": "client samples trained on",
+    "seconds": "seconds of training",
+}
+"""What a curve can be drawn against, and how its axis is labelled."""
+
+
+def spent(rows: Sequence[Row], against: Against) -> list[float]:
+    """What a run had spent by each of its rows; NaN where that was not recorded.
+
+    A row has the time of its own round only. Where not every round was evaluated, the rounds since the row before are
+    taken to have lasted as long.
+    """
+    evaluated = evaluated_rounds(rows)
+    match against:
+        case "params":
+            return list(map(operator.add, series(rows, "cost/params_up"), series(rows, "cost/params_down")))
+        case "samples":
+            return series(rows, "cost/client_samples")
+        case "seconds":
+            times = series(rows, "time/round_s")
+            made = map(operator.sub, evaluated, [0, *evaluated])
+            return list(accumulate(count * time if count else 0.0 for count, time in zip(made, times, strict=True)))
+    return [float(round) for round in evaluated]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A metric against rounds or a cost, over the seeds of one label.
+
+    Where an adaptive evaluation stopped early, its estimate of the accuracy takes the accuracy's place.
+
+    Attributes:
+        rounds: int64 ``[r]``, every round of which any seed has the metric, but for those where it was not measured in
+            another, though that one has such a round.
+        x: float64 ``[r]``, the rounds again, or the mean over the seeds of what they had spent by then; ascending, NaN
+            where a seed has no such round.
+        mean: float64 ``[r]``; NaN, a gap in the line, where not all seeds have a finite value: the mean of those that
+            have not diverged would flatter.
+        std: float64 ``[r]``, with ddof 0.
+        estimated: whether some values are estimates.
+    """
+
+    rounds: np.ndarray
+    x: np.ndarray
+    mean: np.ndarray
+    std: np.ndarray
+    estimated: bool
+
+
+def curve(seeds: Seeds, key: str, against: Against = "rounds") -> Curve | None:
+    """The curve of a metric, or None where no round has a finite value and position in all seeds."""
+    runs = [recorded(rows, key) for rows in seeds]
+    lacking = {row["round"] for rows, run in zip(seeds, runs, strict=True) for row in rows if row["round"] not in run}
+    rounds = sorted({round for run in runs for round in run} - lacking)
+    values = np.array([[run.get(round, math.nan) for round in rounds] for run in runs], dtype=np.float64)
+    values = values.reshape(len(runs), len(rounds))
+    x = positions(seeds, rounds, against)
+    complete = np.isfinite(values).all(axis=0) & np.isfinite(x) if runs else np.zeros(len(rounds), dtype=bool)
+    if not complete.any():
+        return None
+    finite = np.where(complete, values, 0.0)
+    mean, std = finite.mean(axis=0), finite.std(axis=0)
+    estimated = any(ESTIMATE.format(key) in row for rows in seeds for row in rows)
+    return Curve(np.array(rounds), x, np.where(complete, mean, np.nan), np.where(complete, std, np.nan), estimated)
+
+
+def recorded(rows: Sequence[Row], key: str) -> dict[int, float]:
+    """A metric by round, NaN where it was recorded as null; where it was only estimated, the estimate."""
+    found = {}
+    for row in rows:
+        if (name := key if key in row else ESTIMATE.format(key)) in row:
+            value = row[name]
+            found[int(row["round"] or 0)] = math.nan if value is None else float(value)
+    return found
+
+
+def positions(seeds: Seeds, rounds: Sequence[float], against: Against) -> np.ndarray:
+    """Where each round stands on the axis: float64 ``[r]``."""
+    if against == "rounds":
+        return np.array(rounds, dtype=np.float64)
+    runs = [dict(zip((row["round"] for row in rows), spent(rows, against), strict=True)) for rows in seeds]
+    places = np.array([[run.get(round, math.nan) for round in rounds] for run in runs], dtype=np.float64)
+    return np.asarray(places.mean(axis=0))
+
+
+@dataclass(frozen=True)
+class Look:
+    """How one label is drawn. Its marker tells it apart where colours do not: in print, or to the colour-blind."""
+
+    colour: str
+    marker: str
+
+
+# Okabe and Ito's palette, which people with any of the common colour blindnesses can tell apart; without its yellow,
+# which is too pale for a line on white.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+MARKERS = ("o", "s", "^", "D", "v", "X")  # one fewer than the colours: 42 labels before a pair of them comes again
+INK, GRID = "#333333", "#DDDDDD"
+
+PANELS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("accuracy (%)", ("test/accuracy", "validation/accuracy")),
+    ("F1 (%)", ("test/f1", "validation/f1")),
+    ("MCC (%)", ("test/mcc", "validation/mcc")),
+    ("loss", ("test/loss", "validation/loss", "train/loss")),
+    ("GM-Appeal (%)", ("clients/gm_appeal",)),
+)
+"""Title of each panel and the metrics in it; a panel none of whose metrics was recorded is left out."""
+
+
+def plot_curves(runs: Mapping[str, Seeds], path: Path, targets: Sequence[float]) -> None:
+    """Draw a panel for each recorded metric against rounds, and write them as one PNG.
+
+    Args:
+        runs: for each label, the rows of one or several seeds; several become their mean and a band of ± one standard
+            deviation (ddof 0).
+        path: the PNG to write; its folder exists.
+        targets: test accuracies marked by a line in the accuracy panel.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    curves = {
+        (label, key): found
+        for label, seeds in runs.items()
+        for _, keys in PANELS
+        for key in keys
+        if (found := curve(seeds, key)) is not None
+    }
+    panels = [(title, keys) for title, keys in PANELS if any((label, key) in curves for label in runs for key in keys)]
+    columns = min(2 if len(panels) <= 4 else 3, max(len(panels), 1))
+    lines = max(math.ceil(len(panels) / columns), 1)
+    engine = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08)
+    figure = Figure(figsize=(0.6 + 3.6 * columns, 0.9 + 2.6 * lines), layout=engine)
+    looks = {label: look_of(number) for number, label in enumerate(runs)}
+    grid = figure.subplots(lines, columns, squeeze=False, sharex=True).ravel()
+    for axes, (title, keys) in zip(grid, panels, strict=False):
+        for key in keys:
+            for label, look in looks.items():
+                if (label, key) in curves:
+                    draw(axes, curves[label, key], key, label, look, alone=len(runs) == 1)
+        own = [curves[label, key] for key in keys for label in runs if (label, key) in curves]
+        finish(axes, remarked(title, own), AXES["rounds"], logarithmic=title == "loss")
+        if title == PANELS[0][0]:
+            mark_targets(axes, targets)
+        if len(keys) > 1:
+            explain_dashes(
+                axes, [key.partition("/")[0] for key in keys if any((label, key) in curves for label in runs)]
+            )
+    for axes in grid[len(panels) :]:
+        axes.set_axis_off()
+    if not panels:
+        grid[0].text(0.5, 0.5, "no finite metric yet", ha="center", va="center", color=INK)
+    handles, labels = grid[0].get_legend_handles_labels()
+    if len(runs) == 1:
+        figure.suptitle(next(iter(runs)), fontsize=11, color=INK)
+    elif handles:
+        figure.legend(
+            handles, labels, loc="outside upper center", ncols=min(len(labels), 4), frameon=False, fontsize=10
+        )
+    figure.savefig(path, dpi=160)
+
+
+def plot_metric(runs: Mapping[str, Seeds], path: Path, key: str, against: Against, targets: Sequence[float]) -> None:
+    """Draw one metric against rounds or a cost, and write it as a PNG.
+
+    Args:
+        runs: as in :func:`plot_curves`.
+        path: the PNG to write; its folder exists.
+        key: of the metric.
+        against: what the curve is drawn against.
+        targets: marked by a line each.
+
+    Raises:
+        InputError: there is nothing to draw.
+    """
+    from matplotlib.figure import Figure
+
+    curves = {label: found for label, seeds in runs.items() if (found := curve(seeds, key, against)) is not None}
+    if not curves:
+        raise InputError(f"{key} against {against}: no run has both in any round")
+    figure = Figure(figsize=(7.2, 4.6), layout="constrained")
+    axes = figure.add_subplot()
+    for number, (label, found) in enumerate(curves.items()):
+        draw(axes, found, key, label, look_of(number), alone=len(curves) == 1)
+    title = f"{wording.name(key)} (%)" if wording.is_share(key) else wording.name(key)
+    finish(axes, remarked(title, curves.values()), AXES[against], logarithmic=wording.is_loss(key))
+    mark_targets(axes, targets)
+    if len(curves) > 1:
+        axes.legend(frameon=False, fontsize=9)
+    else:
+        axes.set_title(next(iter(curves)), fontsize=10, color=INK, loc="right")
+    figure.savefig(path, dpi=160)
+
+
+def plot_panels(
+    panels: Mapping[tuple[str, str], Mapping[str, Seeds]], path: Path, against: Against, title: str, caption: str
+) -> None:
+    """Draw a panel for each metric of some runs, and write them as one PNG.
+
+    Args:
+        panels: for each metric's key and panel's title, the rows of one or several seeds under each label.
+        path: the PNG to write; its folder exists.
+        against: what the curves are drawn against.
+        title: of all.
+        caption: what the runs are, below the title.
+
+    Raises:
+        InputError: there is nothing to draw.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    curves = {
+        place: {label: found for label, rows in lines.items() if (found := curve(rows, place[0], against)) is not None}
+        for place, lines in panels.items()
+    }
+    curves = {place: lines for place, lines in curves.items() if lines}
+    if not curves:
+        keys = ", ".join(dict.fromkeys(key for key, _ in panels))
+        raise InputError(f"{keys} against {against}: no run has both in any round")
+    columns = min(2 if len(curves) <= 4 else 3, len(curves))
+    rows = math.ceil(len(curves) / columns)
+    engine = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08)
+    figure = Figure(figsize=(0.6 + 3.9 * columns, 1.3 + 2.8 * rows), layout=engine)
+    looks = {
+        label: look_of(number)
+        for number, label in enumerate(dict.fromkeys(label for own in curves.values() for label in own))
+    }
+    grid = figure.subplots(rows, columns, squeeze=False).ravel()
+    named = {}
+    for axes, ((key, heading), lines) in zip(grid, curves.items(), strict=False):
+        for label, found in lines.items():
+            draw(axes, found, key, label, looks[label], alone=len(lines) == 1)
+        finish(
+            axes,
+            remarked(f"{heading} (%)" if wording.is_share(key) else heading, lines.values()),
+            AXES[against],
+            logarithmic=wording.is_loss(key),
+        )
+        named.update(dict(zip(*axes.get_legend_handles_labels()[::-1], strict=True)))
+    for axes in grid[len(curves) :]:
+        axes.set_axis_off()
+    figure.suptitle(f"{title}\n{caption}", fontsize=10, color=INK)
+    figure.legend(
+        list(named.values()),
+        list(named),
+        loc="outside lower center",
+        ncols=min(len(named), 4),
+        frameon=False,
+        fontsize=9,
+    )
+    figure.savefig(path, dpi=160)
+
+
+def remarked(title: str, curves: Iterable[Curve]) -> str:
+    """A panel's title, which says so if some of the values in it are estimates."""
+    return f"{title}, partly estimated" if any(curve.estimated for curve in curves) else title
+
+
+def look_of(number: int) -> Look:
+    """How the label with this number is drawn."""
+    return Look(COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)])
+
+
+def draw(axes: Axes, curve: Curve, key: str, label: str, look: Look, alone: bool) -> None:
+    """One line and its band, with about ten markers; a long line that is ``alone`` needs none to be told apart."""
+    factor = 100.0 if wording.is_share(key) else 1.0
+    mean, std = factor * curve.mean, factor * curve.std
+    train = key.startswith("train/")
+    points = len(curve.rounds)
+    axes.plot(
+        curve.x,
+        mean,
+        color=look.colour,
+        linestyle="--" if train else "-",
+        linewidth=1.6,
+        marker="" if alone and points > 20 else look.marker,
+        markersize=3.5,
+        markevery=max(1, points // 10),
+        markerfacecolor="white" if train else look.colour,
+        label=label,
+    )
+    if np.nanmax(std) > 0:
+        axes.fill_between(curve.x, mean - std, mean + std, color=look.colour, alpha=0.18, linewidth=0)
+
+
+def finish(axes: Axes, title: str, label: str, logarithmic: bool) -> None:
+    """Title, ticks and grid; ``logarithmic`` allows such an axis, for values that span more than two decades."""
+    from matplotlib.ticker import EngFormatter, MaxNLocator
+
+    axes.set_title(title, fontsize=10, color=INK, loc="left")
+    axes.set_xlabel(label, fontsize=9, color=INK)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=label == AXES["rounds"], nbins=6))
+    if label in (AXES["params"], AXES["samples"]):
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.xaxis.set_tick_params(labelbottom=True)
+    axes.tick_params(labelsize=8, colors=INK, length=3)
+    axes.grid(color=GRID, linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(INK)
+    values = np.concatenate([np.asarray(line.get_ydata(), dtype=np.float64) for line in axes.lines])
+    values = values[np.isfinite(values)]
+    if logarithmic and values.min() > 0 and values.max() > 100 * values.min():
+        axes.set_yscale("log")
+
+
+def mark_targets(axes: Axes, targets: Sequence[float]) -> None:
+    """A dotted line for each target accuracy, named at the left edge, where most curves are still far below it."""
+    for target in targets:
+        axes.axhline(100 * target, color=INK, linewidth=0.9, linestyle=":", zorder=1)
+        axes.annotate(
+            wording.target(target),
+            xy=(0.0, 100 * target),
+            xycoords=("axes fraction", "data"),
+            xytext=(3, 2),
+            textcoords="offset points",
+            ha="left",
+            va="bottom",
+            fontsize=8,
+            color=INK,
+        )
+
+
+def explain_dashes(axes: Axes, parts: Sequence[str]) -> None:
+    """A legend for the two kinds of line, where both are drawn: dashed for ``train``, solid for the other parts."""
+    from matplotlib.lines import Line2D
+
+    held_out = " or ".join(part for part in parts if part != "train")
+    if not held_out or "train" not in parts:
+        return
+    kinds = [Line2D([], [], color=INK, linestyle=style, linewidth=1.4) for style in ("-", "--")]
+    axes.legend(kinds, [held_out, "train"], frameon=False, fontsize=8)

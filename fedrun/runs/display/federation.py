@@ -1,0 +1,168 @@
+"""What a federation looks like: a few lines of text, and a picture of who holds which labels."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fedrun.data.federation import Federation
+
+COLUMNS = 300
+"""Most clients that the heat map shows side by side."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Smallest, middle and largest of one number per client."""
+
+    min: int
+    median: float
+    max: int
+
+    @classmethod
+    def of(cls, numbers: np.ndarray) -> Spread:
+        """The spread of integers ``[N]``; all zero where there is no client."""
+        if len(numbers) == 0:
+            return cls(0, 0.0, 0)
+        return cls(int(numbers.min()), float(np.median(numbers)), int(numbers.max()))
+
+    def __str__(self) -> str:
+        if self.min == self.max:
+            return f"{self.min:,}"
+        return f"{self.min:,} to {self.max:,} (median {self.median:,g})"
+
+
+@dataclass(frozen=True)
+class FederationSummary:
+    """A federation in numbers.
+
+    Attributes:
+        clients: N, the clients that training draws from.
+        samples: training samples per client.
+        total: training samples of all clients.
+        classes: number of classes in the dataset.
+        client_classes: different classes per client.
+        test_holders: who holds the test samples: held-out users, or 1 for a pooled test set.
+        test_samples: samples that the global model is tested on.
+        tested: what they are called: ``test`` or ``validation``.
+        missing: names of the classes that no client holds.
+    """
+
+    clients: int
+    samples: Spread
+    total: int
+    classes: int
+    client_classes: Spread
+    test_holders: int
+    test_samples: int
+    tested: str
+    missing: tuple[str, ...]
+
+    def lines(self) -> list[str]:
+        """Three lines, and a warning where a class is missing."""
+        test = "in one pooled set" if self.test_holders == 1 else f"of {self.test_holders:,} held-out users"
+        lines = [
+            f"clients   {self.clients:,} with {self.samples} training samples each, {self.total:,} in all",
+            f"classes   {self.client_classes} per client, {self.classes:,} in the dataset",
+            f"{self.tested:<9} {self.test_samples:,} samples {test}",
+        ]
+        if self.missing:
+            shown = ", ".join(self.missing[:10]) + (", ..." if len(self.missing) > 10 else "")
+            lines.append(f"warning: no client holds {len(self.missing)} of the {self.classes} classes: {shown}")
+        return lines
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+
+def summarise(federation: Federation) -> FederationSummary:
+    """The federation in numbers."""
+    dataset = federation.dataset
+    counts = federation.train.class_counts(dataset.targets, dataset.spec.classes).numpy()
+    return FederationSummary(
+        clients=len(federation.train),
+        samples=Spread.of(counts.sum(1)),
+        total=int(counts.sum()),
+        classes=dataset.spec.classes,
+        client_classes=Spread.of((counts > 0).sum(1)),
+        test_holders=len(federation.test),
+        test_samples=len(federation.test.samples),
+        tested=federation.tested,
+        missing=tuple(printable(dataset.class_names[label]) for label in np.flatnonzero(counts.sum(0) == 0)),
+    )
+
+
+def plot_labels(federation: Federation, path: Path) -> None:
+    """Write a heat map (PNG) of how many samples of each label (rows) each client (columns) holds.
+
+    The colour scale is logarithmic and starts at one sample, so that small counts stay visible beside large ones while
+    equal ones look equal; white is none. Beyond :data:`COLUMNS` clients, evenly spaced ones are shown in order of their
+    number of samples.
+    """
+    from matplotlib.colors import LogNorm
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    dataset = federation.dataset
+    counts = federation.train.class_counts(dataset.targets, dataset.spec.classes).numpy()
+    clients, classes = counts.shape
+    title, axis = f"Training samples of each label: {clients:,} clients", "client"
+    if clients > COLUMNS:
+        order = np.argsort(counts.sum(1), kind="stable")
+        counts = counts[order[np.linspace(0, clients - 1, COLUMNS).round().astype(np.int64)]]
+        title = f"Training samples of each label: {COLUMNS} of {clients:,} clients"
+        axis = "clients, evenly spaced by number of samples (fewest left)"
+
+    most = max(int(counts.max(initial=0)), 2)  # a scale from 1 to 1 would be none
+    ticks = [step * 10**power for power in range(len(str(most))) for step in ((1, 2, 5) if most <= 200 else (1,))]
+    figure = Figure(figsize=(9.0, min(max(1.6 + 0.16 * classes, 2.4), 11.0)), dpi=150, layout="constrained")
+    axes = figure.add_subplot()
+    image = axes.imshow(
+        np.ma.masked_equal(counts.T, 0),
+        aspect="auto",
+        interpolation="nearest",
+        cmap="viridis_r",
+        norm=LogNorm(vmin=1, vmax=most),
+    )
+    axes.set_title(title, fontsize=11)
+    axes.set_xlabel(axis)
+    axes.set_ylabel("label")
+    labels = np.arange(0, classes, max(1, -(-classes // 100)))
+    names = [printable(dataset.class_names[label]) for label in labels]
+    axes.set_yticks(labels, names, fontsize=8 if classes <= 20 else 6, parse_math=False)
+    if clients > COLUMNS:
+        axes.set_xticks([])
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    scale = figure.colorbar(image, ax=axes, label="samples (white: none)", pad=0.01, aspect=30, format="{x:,.0f}")
+    scale.set_ticks([tick for tick in ticks if tick <= most])
+    scale.minorticks_off()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph ")  # a class in a script that the font lacks has boxes for a name
+        figure.savefig(path)
+
+
+def plot_sizes(federation: Federation, path: Path) -> None:
+    """Write a picture (PNG) of how many training samples each client holds, the clients by their number of samples."""
+    from matplotlib.figure import Figure
+
+    sizes = np.sort(federation.train.sizes.numpy())[::-1]
+    figure = Figure(figsize=(9.0, 3.2), dpi=150, layout="constrained")
+    axes = figure.add_subplot()
+    logarithmic = len(sizes) > 0 and sizes[0] > 20 * max(sizes[-1], 1)
+    axes.stairs(sizes, fill=not logarithmic, baseline=None if logarithmic else 0)  # areas mean nothing on a log scale
+    axes.set_xlim(0, max(len(sizes), 1))
+    if logarithmic:
+        axes.set_yscale("log")
+    axes.set_title(f"Training samples: {len(sizes):,} clients, {int(sizes.sum()):,} samples", fontsize=11)
+    axes.set_xlabel("clients, by number of samples (most left)")
+    axes.set_ylabel("samples")
+    figure.savefig(path)
+
+
+def printable(name: str) -> str:
+    """A class name as it can be seen: the space of a text dataset becomes ``' '``."""
+    return name if name.strip() else repr(name)

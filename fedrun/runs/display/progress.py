@@ -1,0 +1,120 @@
+"""What a person who watches a run wants to know, kept up to date; no drawing."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fedrun.experiment.observer import Row, RunInfo, tested
+
+WINDOW = 32
+"""Speeds are means over this many evaluated rounds: steady to read, and quick to follow a machine that slows down."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Where a run was at a moment: ``seconds`` on the clock, rounds made, client samples processed so far."""
+
+    seconds: float
+    round: int
+    client_samples: float
+
+
+class Progress:
+    """The state of one run, fed with its rows.
+
+    Attributes:
+        run: the run.
+        row: the newest row, or None before the first.
+        best: the highest test accuracy and its (first) round, or None.
+        hits: for every target, the first round r >= 1 at which the test accuracy had reached it, or None.
+        cohort: number of the round in progress, clients done in it, its clients; or None before the first.
+    """
+
+    def __init__(self, run: RunInfo, clock: Callable[[], float] = time.monotonic) -> None:
+        self.run = run
+        self.row: Row | None = None
+        self.best: tuple[float, int] | None = None
+        self.hits: dict[float, int | None] = dict.fromkeys(run.targets)
+        self.cohort: tuple[int, int, int] | None = None
+        self._clock = clock
+        self._started = clock()
+        self._marks: deque[Mark] = deque(maxlen=WINDOW)
+        for row in run.history:
+            self._take(row)
+        self.resumed_from = self.round if run.history else None
+        if self.row is not None:
+            self._mark(self.row)
+
+    @property
+    def round(self) -> int:
+        """Rounds made so far."""
+        evaluated = 0 if self.row is None else round_of(self.row)
+        return max(evaluated, self.cohort[0] - 1 if self.cohort else 0)
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since this session of the run began."""
+        return self._clock() - self._started
+
+    @property
+    def rounds_per_second(self) -> float | None:
+        return self._speed(lambda mark: mark.round)
+
+    @property
+    def samples_per_second(self) -> float | None:
+        """Client samples trained per second; None before two rounds are known, or where rows do not count them."""
+        return self._speed(lambda mark: mark.client_samples)
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Expected seconds until the last round is evaluated."""
+        speed = self.rounds_per_second
+        if not speed:
+            return None
+        newest = self._marks[-1]
+        return max(0.0, (self.run.rounds - newest.round) / speed - (self._clock() - newest.seconds))
+
+    def client(self, round: int, done: int, cohort: int) -> None:
+        """``done`` of ``cohort`` clients have finished in the round that will make ``round`` rounds complete."""
+        self.cohort = (round, done, cohort)
+
+    def take(self, row: Row) -> tuple[float, ...]:
+        """Account for a new row; returns the targets it is the first to reach."""
+        reached = self._take(row)
+        self._mark(row)
+        return reached
+
+    def _take(self, row: Row) -> tuple[float, ...]:
+        self.row = row
+        accuracy = tested(row, "accuracy")
+        if accuracy is None or math.isnan(accuracy):
+            return ()
+        if self.best is None or accuracy > self.best[0]:
+            self.best = (accuracy, round_of(row))
+        if round_of(row) < 1:
+            return ()
+        reached = tuple(target for target, hit in self.hits.items() if hit is None and accuracy >= target)
+        self.hits.update(dict.fromkeys(reached, round_of(row)))
+        return reached
+
+    def _mark(self, row: Row) -> None:
+        samples = row.get("cost/client_samples")
+        self._marks.append(Mark(self._clock(), round_of(row), math.nan if samples is None else samples))
+
+    def _speed(self, count: Callable[[Mark], float]) -> float | None:
+        if len(self._marks) < 2:
+            return None
+        first, last = self._marks[0], self._marks[-1]
+        seconds, amount = last.seconds - first.seconds, count(last) - count(first)
+        return amount / seconds if seconds > 0 and amount >= 0 else None
+
+
+def round_of(row: Row) -> int:
+    """The number of server updates made when the row was written."""
+    number = row["round"]
+    assert isinstance(number, int)
+    return number

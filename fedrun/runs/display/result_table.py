@@ -1,0 +1,55 @@
+"""The result of one run, as the command line prints it at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from fedrun.runs.display import wording
+
+
+def result_table(summary: Mapping[str, Any]) -> Group:
+    """Final and best metrics, rounds to each target, time, and where the files are.
+
+    Args:
+        summary: the content of a run's ``summary.json``.
+    """
+    final, best, cap = summary["final"], summary["best"], summary["cap"]
+    table = Table(
+        title=Text(summary["title"], style="bold"),
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        header_style="dim",
+        pad_edge=False,
+    )
+    table.add_column("")
+    table.add_column(f"final (round {summary['rounds']})", justify="right")
+    table.add_column("best", justify="right")
+    table.add_column("in round", justify="right")
+    for key in wording.in_order(final):
+        entry = best.get(key)
+        table.add_row(
+            Text(wording.name(key)),
+            wording.value(key, final[key]),
+            wording.value(key, entry["value"]) if entry else "",
+            str(entry["round"]) if entry else "",
+        )
+    if summary["rounds_to"]:
+        table.add_section()
+    for target, hit in summary["rounds_to"].items():
+        table.add_row(f"rounds to {wording.target(float(target))}", wording.hit(hit, cap), "", "")
+    folder = Path(summary["folder"])
+    where = Table.grid(padding=(0, 2))
+    where.add_column(style="dim")
+    where.add_column(overflow="fold")
+    where.add_row("time", wording.duration(summary["seconds"]))
+    where.add_row("folder", Text(str(folder)))
+    where.add_row("curves", Text(str(folder / "curves.png")))
+    return Group(table, Text(), where)

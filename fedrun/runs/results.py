@@ -1,0 +1,178 @@
+"""What a complete run leaves behind: its summary, its model, and how the model does for every client."""
+
+from __future__ import annotations
+
+import math
+import platform
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedrun.data.federation import Shares
+from fedrun.evaluation.client_results import ClientResults
+from fedrun.evaluation.evaluator import SEEN, UNSEEN
+from fedrun.evaluation.metrics.rounds_to_target import first_hit
+from fedrun.experiment.observer import Row
+from fedrun.experiment.post_training import concatenated
+from fedrun.experiment.state import State
+from fedrun.models.inference import per_holder
+from fedrun.runs.metrics_file import TARGETED, evaluated_rounds, series
+from fedrun.simulation.simulation import Simulation
+from fedrun.strategies.vectors import Vectors
+from fedrun.system.atomic_file import whole
+from fedrun.system.source_commit import loaded_commit
+
+HIGHER_IS_BETTER = tuple(f"{part}/{name}" for part in ("test", "validation") for name in ("accuracy", "f1", "mcc"))
+LOWER_IS_BETTER = ("test/loss", "validation/loss")
+PACKAGES = ("fedrun", "numpy", "scikit-learn", "hydra-core")
+
+
+def target_name(target: float) -> str:
+    """A target as it is written everywhere: at least two decimals (``0.70``, ``0.975``)."""
+    return f"{target:.2f}" if round(target, 2) == target else repr(target)
+
+
+def hits(rows: Sequence[Row], targets: Sequence[float]) -> dict[str, int | None]:
+    """The first evaluated round at which the test accuracy reached each target, None where it did not."""
+    evaluated, accuracies = evaluated_rounds(rows), series(rows, TARGETED)
+    return {target_name(target): first_hit(evaluated, accuracies, target) for target in targets}
+
+
+def best(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
+    """The best value of each test metric and the round where it was first reached."""
+    found: dict[str, dict[str, float]] = {}
+    for names, choose in ((HIGHER_IS_BETTER, max), (LOWER_IS_BETTER, min)):
+        for name in names:
+            values = [
+                (float(value), int(row["round"] or 0))
+                for row in rows
+                if (value := row.get(name)) is not None and math.isfinite(value)
+            ]
+            if values:
+                value, round = choose(values, key=lambda pair: pair[0])
+                found[name] = {"value": value, "round": round}
+    return found
+
+
+def versions() -> dict[str, str]:
+    """What computed the results."""
+    packages = {name: version(name) for name in PACKAGES}
+    source = {} if (known := loaded_commit()) is None else {"commit": known}
+    return {"python": platform.python_version(), "torch": torch.__version__, **packages, **source}
+
+
+def save_model(simulation: Simulation, state: State, path: Path) -> None:
+    """``model.safetensors``: the global model under the network's own tensor names.
+
+    The concatenated network's after FedConcat's last stage; with several models each under ``models.M.``.
+    """
+    from safetensors.torch import save
+
+    layout = simulation.stage(state).network.layout
+    each = [layout.views(server.model.cpu()) for server in state.models]
+    views: Vectors = each[0]
+    if state.frozen:
+        views = concatenated([model.cpu() for model in state.frozen], simulation.network.layout, views)
+    elif len(each) > 1:
+        views = {f"models.{number}.{name}": view for number, own in enumerate(each) for name, view in own.items()}
+    with whole(path) as file:
+        file.write(save({name: view.clone(memory_format=torch.contiguous_format) for name, view in views.items()}))
+
+
+def save_clients(simulation: Simulation, state: State, path: Path) -> None:
+    """``clients.parquet``: one row per client that trains (seen), per unseen client, and per holder of pooled tests.
+
+    Loss, accuracy, threshold and appeal are those of the final model (untuned) on the client's own test samples, or,
+    where it has none, on its training samples (the loss alone where thresholds are compared with training losses; null
+    where ``evaluation.train_clients`` does not ask for it). ``samples`` counts training samples, for holders of test
+    samples those.
+
+    The ranks of a run must all call this; the leader writes.
+    """
+    import pyarrow
+    import pyarrow.parquet
+
+    rows = _client_rows(simulation.stage(state), state)
+    if not simulation.ranks.leads:
+        return
+    schema = pyarrow.schema(
+        [
+            ("client", pyarrow.string()),
+            ("samples", pyarrow.int64()),
+            ("loss", pyarrow.float64()),
+            ("accuracy", pyarrow.float64()),
+            ("threshold", pyarrow.float64()),
+            ("appeal", pyarrow.bool_()),
+            ("seen", pyarrow.bool_()),
+            ("attacker", pyarrow.bool_()),
+            ("flipped", pyarrow.bool_()),
+        ]
+    )
+    with whole(path) as file:
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows, schema), file)
+
+
+def _client_rows(simulation: Simulation, state: State) -> list[dict[str, Any]]:
+    """The rows of all clients and holders, from the simulation of the stage in which the state is."""
+    federation, assessment = simulation.federation, simulation.assessment
+    train, test, unseen = federation.train, federation.test, federation.unseen
+    measured = assessment.clients(state)
+    rows = _rows(train, _judged(measured, SEEN) or _training(simulation, state), True, federation.flipped)
+    for client in federation.attackers:
+        rows[client]["attacker"] = True
+    if unseen is not None:
+        rows += _rows(unseen.train, _judged(measured, UNSEEN), False, unseen.flipped)
+    if simulation.experiment.strategy.client.personal is None:
+        rows += _rows(test, _losses(*per_holder(assessment.results(state, test.samples), test)), False, None)
+    else:  # no model is everybody's
+        rows += _rows(test, None, False, None)
+    return rows
+
+
+def _judged(measured: dict[str, dict[str, ClientResults]], population: str) -> ClientResults | None:
+    """The results of the untuned model for the clients of a population, if they have test samples of their own."""
+    return measured[population][""] if population in measured else None
+
+
+def _training(simulation: Simulation, state: State) -> ClientResults | None:
+    """The results on the training samples of the clients that train, if they are wanted."""
+    asked, clients = simulation.experiment.evaluation.train_clients, simulation.federation.train
+    if asked == "auto":  # a third of training on as many samples: forward, but not backward
+        asked = state.totals.client_samples >= 3 * int(clients.sizes.sum())
+    return _losses(*simulation.assessment.on_training(state)) if asked else None
+
+
+def _losses(loss: torch.Tensor, accuracy: torch.Tensor) -> ClientResults:
+    return ClientResults(accuracy, loss, None, None, None)
+
+
+def _rows(
+    shares: Shares, results: ClientResults | None, seen: bool, flipped: torch.Tensor | None
+) -> list[dict[str, Any]]:
+    """The rows of some clients."""
+
+    def column(values: torch.Tensor | None) -> list[Any]:
+        if values is None:
+            return [None] * len(shares)
+        return [None if value != value else value for value in values.tolist()]  # null for NaN
+
+    nothing = torch.full((len(shares),), math.nan)
+    known = results or _losses(nothing, nothing)
+    columns = {
+        "samples": shares.sizes.tolist(),
+        "loss": column(known.loss),
+        "accuracy": column(known.accuracy),
+        "threshold": column(known.threshold),
+        "appeal": [
+            None if loss != loss else found for loss, found in zip(known.loss, column(known.appeal), strict=True)
+        ],
+        "flipped": [False] * len(shares) if flipped is None else flipped.tolist(),
+    }
+    return [
+        {"client": shares.name(holder), "seen": seen, "attacker": False}
+        | {name: values[holder] for name, values in columns.items()}
+        for holder in range(len(shares))
+    ]

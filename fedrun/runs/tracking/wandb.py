@@ -1,0 +1,199 @@
+"""Weights & Biases as one more observer: a mirror of the run's files that may fail without harming the run."""
+
+from __future__ import annotations
+
+import logging
+import netrc
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass as plain_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic.dataclasses import dataclass
+
+from fedrun.config.config_class import STRICT
+from fedrun.experiment.observer import Observer, Row, RunInfo
+from fedrun.experiment.tracking import Tracking
+
+if TYPE_CHECKING:
+    import wandb
+
+log = logging.getLogger(__name__)
+
+Mode = Literal["auto", "online", "offline", "disabled"]
+
+KEY_HOST = "api.wandb.ai"
+"""The name under which ``wandb login`` has stored keys in netrc files for years, whatever the service is called now."""
+
+
+@plain_dataclass(frozen=True)
+class Patience:
+    """How long W&B may keep a run waiting, in seconds.
+
+    Attributes:
+        start: until the service answers; after that the run is recorded offline.
+        finish: for the last rows to be uploaded; what is left can be sent with ``wandb sync``.
+    """
+
+    start: float = 10.0
+    finish: float = 60.0
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class Wandb(Tracking):
+    """Mirror a run to Weights & Biases.
+
+    Attributes:
+        mode: ``auto`` is online where an API key is known and offline elsewhere (``WANDB_MODE`` goes before both);
+            ``disabled`` does not even import wandb.
+        project: the W&B project.
+        entity: the W&B user or team; None for the key's own default.
+    """
+
+    mode: Mode
+    project: str
+    entity: str | None
+
+    def observer(self) -> WandbObserver:
+        return WandbObserver(self.mode, self.project, self.entity)
+
+
+class WandbObserver(Observer):
+    """Mirrors a run's rows to W&B, online or in an offline folder inside the run's own.
+
+    Nothing here asks a question, waits for long or raises: whatever goes wrong becomes a one-line warning.
+    """
+
+    def __init__(self, mode: Mode, project: str, entity: str | None, patience: Patience | None = None) -> None:
+        self._mode = mode
+        self._project = project
+        self._entity = entity
+        self._patience = patience or Patience()
+        self._run: wandb.Run | None = None
+        self._id = ""
+        self._completed = False
+
+    def on_start(self, run: RunInfo) -> None:
+        if self._mode == "disabled" or (self._mode == "auto" and os.environ.get("WANDB_MODE") == "disabled"):
+            return
+        self._id = run.tracking_id
+        try:
+            self._run = self._open(run)
+        except Exception as error:
+            log.warning("W&B is off for this run: %s", one_line(error))
+            return
+        if not Path(self._run.dir).resolve().is_relative_to(run.folder.resolve()):
+            log.warning("W&B cannot write to %s, so it records in %s", run.folder, Path(self._run.dir).parent)
+
+    def on_row(self, row: Row) -> None:
+        if self._run is None:
+            return
+        step = row["round"]
+        assert isinstance(step, int)
+        try:
+            self._run.log({key: value for key, value in row.items() if value is not None}, step=step)
+        except Exception as error:
+            log.warning("W&B stopped recording at round %d: %s", step, one_line(error))
+            self.close()
+
+    def on_end(self, summary: Mapping[str, Any]) -> None:
+        self._completed = True
+        if self._run is None:
+            return
+        try:
+            self._run.summary.update(headline(summary))
+        except Exception as error:
+            log.warning("W&B did not take the summary: %s", one_line(error))
+
+    def close(self) -> None:
+        # Forgotten first: a run that cannot be finished must not be used, or finished again, by anything later.
+        run, self._run = self._run, None
+        if run is None:
+            return
+        try:
+            run.finish(exit_code=0 if self._completed else 1)
+        except Exception as error:
+            log.warning("W&B did not finish: %s", one_line(error))
+            return
+        if run.offline:
+            log.info("W&B recorded offline; to upload: wandb sync --id %s %s", self._id, Path(run.dir).parent)
+
+    def _open(self, info: RunInfo) -> wandb.Run:
+        # wandb's usage reports hold a process open for half a minute when the network swallows packets.
+        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
+        import wandb
+
+        wandb.setup(wandb.Settings(silent=True, quiet=True))  # also silences what is said before a run exists
+        key = known_key(wandb.setup().settings.base_url)
+        mode = self._effective_mode(key)
+        if mode == "online":
+            try:
+                return self._init(info, "online", key, info.tracking_id)
+            except Exception as error:
+                log.warning("W&B cannot be used online, so this run is recorded offline: %s", one_line(error))
+                # To wandb's service, the id of the run that just failed stays in use as long as this process lives.
+                return self._init(info, "offline", None, f"{info.tracking_id}-offline")
+        return self._init(info, "offline", None, info.tracking_id)
+
+    def _effective_mode(self, key: str | None) -> Literal["online", "offline"]:
+        wanted = os.environ.get("WANDB_MODE") if self._mode == "auto" else self._mode
+        if wanted == "online" and key is None:
+            log.warning("W&B has no API key (WANDB_API_KEY or `wandb login`), so this run is recorded offline")
+        return "online" if key is not None and wanted != "offline" else "offline"
+
+    def _init(self, info: RunInfo, mode: Literal["online", "offline"], key: str | None, id: str) -> wandb.Run:
+        import wandb
+
+        settings = wandb.Settings(
+            api_key=key,  # given, so that wandb has no reason to ask for one
+            silent=True,
+            quiet=True,
+            console="off",
+            init_timeout=self._patience.start,
+            finish_timeout=self._patience.finish,
+        )
+        return wandb.init(
+            mode=mode,
+            project=self._project,
+            entity=self._entity,
+            group=info.group,
+            name=f"seed={info.seed}",
+            id=id,
+            resume="allow",
+            reinit="create_new",  # a run of its own, even if another job of this process left one open
+            dir=info.folder,
+            config=dict(info.config),
+            settings=settings,
+        )
+
+
+def known_key(base_url: str) -> str | None:
+    """The API key in ``WANDB_API_KEY`` or in the netrc file, or None; nobody is asked for one."""
+    if key := os.environ.get("WANDB_API_KEY"):
+        return key
+    candidates = [os.environ["NETRC"]] if os.environ.get("NETRC") else ["~/.netrc", "~/_netrc"]
+    for candidate in candidates:
+        try:
+            entries = netrc.netrc(os.path.expanduser(candidate))
+        except (OSError, netrc.NetrcParseError):
+            continue
+        for host in (urlsplit(base_url).netloc, KEY_HOST):
+            if host in entries.hosts and (password := entries.hosts[host][2]):
+                return password
+    return None
+
+
+def headline(summary: Mapping[str, Any]) -> dict[str, float | int | None]:
+    """The entries of ``summary.json`` that no row has: ``rounds_to/0.70``, ``best/test/f1``, ``best_round/test/f1``."""
+    rounds_to = {f"rounds_to/{target}": hit for target, hit in summary["rounds_to"].items()}
+    best = {f"best/{metric}": entry["value"] for metric, entry in summary["best"].items()}
+    best_round = {f"best_round/{metric}": entry["round"] for metric, entry in summary["best"].items()}
+    return rounds_to | best | best_round
+
+
+def one_line(error: Exception) -> str:
+    """An exception's message on one line of readable length, with its type where it has none."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= 200 else text[:199] + "…"

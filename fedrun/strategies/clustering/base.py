@@ -1,0 +1,170 @@
+"""What a clustering is: it says which of several global models each client trains and is served by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass as value
+from typing import Annotated, ClassVar
+
+import torch
+from annotated_types import Ge
+from pydantic.dataclasses import dataclass
+
+from fedrun.config.config_class import STRICT
+from fedrun.execution.context import Workplace
+from fedrun.strategies.client_state import ClientMemory
+
+Question = Callable[[int], "torch.Tensor"]
+"""What a client is asked, by its number: its answer is a small tensor on the CPU, of the same shape for all."""
+
+
+@value(frozen=True)
+class Turn:
+    """A round that is about to begin.
+
+    Attributes:
+        round: t, 0 in the first round.
+        cohort: its participants, int64 ``[C]``.
+        models: ``[P]`` each.
+        membership: ``[N, M]``, so far; zeros for clients that have not been assigned.
+        memory: what clients remember.
+        asked: the answers of clients (int64 ``[n]``, n ≥ 1) to a question, stacked, wherever they are given; only there
+            is what a client remembers at hand.
+    """
+
+    round: int
+    cohort: torch.Tensor
+    models: Sequence[torch.Tensor]
+    membership: torch.Tensor
+    memory: ClientMemory
+    asked: Callable[[torch.Tensor, Question], torch.Tensor]
+
+
+@value(frozen=True)
+class Choice:
+    """Who belongs where.
+
+    Attributes:
+        membership: float64 ``[N, M]``, as in :attr:`fedrun.experiment.state.State.membership`.
+        forward_samples: what clients have processed by forward passes to find out.
+    """
+
+    membership: torch.Tensor
+    forward_samples: int = 0
+
+
+@value(frozen=True)
+class Sent:
+    """What a client's first training tells of it.
+
+    Attributes:
+        model: ``[P]``, as it was sent.
+        steps: SGD steps made.
+        rate: η of that round.
+    """
+
+    model: torch.Tensor
+    steps: int
+    rate: float
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class Clustering:
+    """One model for everybody; the options that have several extend this class.
+
+    Attributes:
+        offers: names that clients are sent beside what the server half broadcasts.
+        downloads_all: whether a participant receives all models, to choose among them.
+        keeps_last: whether clients remember the model that they have last sent.
+        infers: whether clients are clustered by what all of them send after a first round of one common model.
+        reassigns: whether a client may belong to another model in a later round.
+    """
+
+    offers: ClassVar[frozenset[str]] = frozenset()
+    downloads_all: ClassVar[bool] = False
+    keeps_last: ClassVar[bool] = False
+    infers: ClassVar[bool] = False
+    reassigns: ClassVar[bool] = False
+
+    @property
+    def several(self) -> bool:
+        """Whether there may be more than one model."""
+        return False
+
+    @property
+    def initial_models(self) -> int:
+        """M before the first round, where :meth:`before` assigns nobody."""
+        return 1
+
+    @property
+    def same_initialisation(self) -> bool:
+        """Whether all models start alike."""
+        return True
+
+    def reports(self, classes: int) -> int:
+        """How many numbers every client sends once, for :meth:`before`."""
+        return 0
+
+    def before(self, work: Workplace) -> torch.Tensor | None:
+        """The membership ``[N, M]`` of all clients before the first round; None: nobody is assigned yet.
+
+        Raises:
+            InputError: the clients cannot be clustered this way.
+        """
+        return None
+
+    def told(self, work: Workplace, initial: torch.Tensor, sent: Sent) -> torch.Tensor:
+        """What a client's first model tells of its labels, float64 ``[classes]``, where :attr:`infers`.
+
+        Args:
+            work: where the clients train.
+            initial: ``[P]``, the common model that all have trained.
+            sent: what the client has sent.
+        """
+        raise NotImplementedError
+
+    def inferred(self, work: Workplace, told: torch.Tensor) -> torch.Tensor:
+        """The membership ``[N, M]`` of all clients after the first round, where :attr:`infers`.
+
+        Args:
+            work: where the clients train.
+            told: :meth:`told` of all clients, float64 ``[N, classes]``.
+        """
+        raise NotImplementedError
+
+    def chosen(self, work: Workplace, turn: Turn) -> Choice:
+        """The membership in a round, of whose participants each must be assigned."""
+        return Choice(turn.membership)
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class SeveralModels(Clustering):
+    """K models from the first round on; in every round its participants are assigned anew.
+
+    Attributes:
+        clusters: K ≥ 1 models.
+    """
+
+    clusters: Annotated[int, Ge(1)]
+
+    reassigns: ClassVar[bool] = True
+
+    @property
+    def several(self) -> bool:
+        return True
+
+    @property
+    def initial_models(self) -> int:
+        return self.clusters
+
+
+def reassigned(turn: Turn, clusters: torch.Tensor) -> torch.Tensor:
+    """The membership ``[N, M]`` in which a round's participants belong to these clusters, int64 ``[C]``."""
+    membership = turn.membership.clone()
+    membership[turn.cohort] = one_hot(clusters, len(turn.models))
+    return membership
+
+
+def one_hot(clusters: torch.Tensor, count: int) -> torch.Tensor:
+    """The membership, float64 ``[n, count]``, of clients that belong to one cluster each (int64 ``[n]``)."""
+    return torch.nn.functional.one_hot(clusters, count).double()

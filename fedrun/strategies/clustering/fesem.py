@@ -1,0 +1,44 @@
+"""FeSEM: expectation maximisation over clients' models (Long et al., WWWJ 2023, arXiv 2005.01026)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from pydantic.dataclasses import dataclass
+
+from fedrun.config.config_class import STRICT
+from fedrun.execution.context import LAST, Workplace
+from fedrun.strategies.clustering.base import Choice, SeveralModels, Turn, reassigned
+from fedrun.system.randomness import generator
+
+UNKNOWN = -1.0
+"""In the place of the distances from a client's last model, where it has sent none yet."""
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class FeSEM(SeveralModels):
+    """A participant trains the model that is nearest to its own last one, by Euclidean distance over all of θ.
+
+    All models start alike; clients that take part for the first time are dealt out to them at random, as evenly as
+    possible.
+    """
+
+    keeps_last: ClassVar[bool] = True
+
+    def chosen(self, work: Workplace, turn: Turn) -> Choice:
+        models = turn.models
+
+        def distances(client: int) -> torch.Tensor:
+            held = turn.memory.held.get(client, {})
+            if LAST not in held:
+                return torch.full((len(models),), UNKNOWN)
+            last = held[LAST].to(models[0])
+            return torch.stack([(model - last).square().sum() for model in models]).cpu()
+
+        found = turn.asked(turn.cohort, distances)
+        clusters = found.argmin(1)
+        new = (found == UNKNOWN).all(1).nonzero().flatten()
+        order = torch.randperm(len(new), generator=generator(work.seed, "clusters/first", turn.round))
+        clusters[new[order]] = torch.arange(len(new)) % len(models)
+        return Choice(reassigned(turn, clusters))

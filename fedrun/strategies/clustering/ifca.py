@@ -1,0 +1,44 @@
+"""IFCA: clients choose the model that fits them best (Ghosh et al., NeurIPS 2020, arXiv 2006.04088)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from pydantic.dataclasses import dataclass
+
+from fedrun.config.config_class import STRICT
+from fedrun.execution.context import Workplace
+from fedrun.strategies.clustering.base import Choice, SeveralModels, Turn, reassigned
+from fedrun.system.randomness import generator
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class IFCA(SeveralModels):
+    """In every round a participant trains the model with the least mean loss on its training samples.
+
+    Attributes:
+        same_init: whether all models start alike, as in FedConcat's script, which measures each model's loss on other
+            random batches: then chance makes the choice of the first round. False, as IFCA requires: each starts from
+            weights of its own.
+    """
+
+    downloads_all: ClassVar[bool] = True
+
+    same_init: bool
+
+    @property
+    def same_initialisation(self) -> bool:
+        return self.same_init
+
+    def chosen(self, work: Workplace, turn: Turn) -> Choice:
+        def losses(client: int) -> torch.Tensor:
+            return torch.stack([work.results(model, client).losses.double().mean() for model in turn.models])
+
+        looked = len(turn.models) * int(work.clients.sizes[turn.cohort].sum())
+        if self.same_init and turn.round == 0:
+            chance = generator(work.seed, "clusters/first", turn.round)
+            clusters = torch.randint(len(turn.models), turn.cohort.shape, generator=chance)
+        else:
+            clusters = turn.asked(turn.cohort, losses).nan_to_num(nan=torch.inf).argmin(1)
+        return Choice(reassigned(turn, clusters), looked)

@@ -1,0 +1,155 @@
+"""Label distributions that the server infers from the clients' first models, without being told anything."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Annotated, ClassVar, Literal
+
+import torch
+from annotated_types import Ge
+from pydantic.dataclasses import dataclass
+
+from fedrun.config.config_class import STRICT
+from fedrun.execution.context import Workplace
+from fedrun.models.flat_network import Layout
+from fedrun.strategies.clustering.base import Sent
+from fedrun.strategies.clustering.kmeans import check_number
+from fedrun.strategies.clustering.label_clusters import LabelClusters, evenly
+from fedrun.system.errors import InputError
+from fedrun.system.randomness import generator
+
+NOISE_BATCH = 500
+"""Random inputs per forward pass."""
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class Inferred(LabelClusters):
+    """In the first round all clients train the common model; K-means on what their models tell of their labels.
+
+    The same local models are then averaged within their clusters, so that the round counts.
+
+    By labels, a client has those whose logits the training of its head has raised. For a sample with embedding h, a
+    step of SGD adds a multiple of ([y = c] − p_c) h to row c of the head. Where no coordinate of an embedding is
+    negative, as after ReLU, that lowers the logit of a label that the client lacks in every step and whatever the
+    input, and raises that of one it has until p_c is the label's share. So those labels count that are more frequent
+    than the common model expects (about 1/C), however different their shares; of a client with equal shares of all
+    labels some rise by chance.
+    """
+
+    infers: ClassVar[bool] = True
+
+    @abstractmethod
+    def distribution(self, work: Workplace, initial: torch.Tensor, sent: Sent) -> torch.Tensor:
+        """v_k, what a client's model tells of the shares of its labels, float64 ``[C]``."""
+
+    @abstractmethod
+    def moved(self, work: Workplace, initial: torch.Tensor, sent: Sent) -> torch.Tensor:
+        """By how much the training of its head has moved a client's logits, float64 ``[C]``."""
+
+    def before(self, work: Workplace) -> torch.Tensor | None:
+        check_number(self.clusters, len(work.clients))
+        return None
+
+    def told(self, work: Workplace, initial: torch.Tensor, sent: Sent) -> torch.Tensor:
+        return (self.moved if self.by == "labels" else self.distribution)(work, initial, sent)
+
+    def inferred(self, work: Workplace, told: torch.Tensor) -> torch.Tensor:
+        if self.by == "labels":
+            return self.membership(evenly(self.labels(told)), work.seed)
+        # Of a client whose training diverged nothing is known.
+        known = told.isfinite().all(1, keepdim=True)
+        return self.membership(torch.where(known, told, 1 / told.shape[1]), work.seed)
+
+    def labels(self, moved: torch.Tensor) -> torch.Tensor:
+        """Which labels each client has, bool ``[N, C]``, by how its training has moved the logits ``[N, C]``; none for
+        one whose training diverged.
+        """
+        return moved > 0
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class RandomInputs(Inferred):
+    """FedConcat-ID: v_k is the mean softmax output of the client's model on random inputs.
+
+    The inputs are uniform on [0, 1] in the space that the network reads (random symbols for texts), the same for all
+    clients (the authors draw anew for each), and the network is in evaluation mode (theirs is in training mode).
+
+    Attributes:
+        inputs: how many random inputs; 10 000 in the paper.
+    """
+
+    inputs: Annotated[int, Ge(1)]
+
+    def distribution(self, work: Workplace, initial: torch.Tensor, sent: Sent) -> torch.Tensor:
+        network = work.network.network
+        return self._mean(work, sent.model, lambda inputs: torch.softmax(network(inputs), 1))
+
+    def moved(self, work: Workplace, initial: torch.Tensor, sent: Sent) -> torch.Tensor:
+        layout = work.network.layout
+        after, before = (
+            layout.head_rows(model[layout.head], with_bias=True).double().cpu() for model in (sent.model, initial)
+        )
+        embedding = self._mean(work, sent.model, work.network.network.get_submodule("encoder"))
+        known = torch.nn.functional.pad(embedding, (0, after.shape[1] - len(embedding)), value=1.0)  # 1 for the bias
+        return (after - before) @ known
+
+    def _mean(
+        self, work: Workplace, model: torch.Tensor, outputs: Callable[[torch.Tensor], torch.Tensor]
+    ) -> torch.Tensor:
+        """The mean of what a network makes ``[n, m]`` of the random inputs, once it is this model, float64 ``[m]``."""
+        network, samples = work.network, work.samples
+        network.load(model)
+        network.network.eval()
+        example = samples.encoding(samples.inputs[:1])
+        draw = generator(work.seed, "clusters/inputs")
+        total = torch.zeros((), dtype=torch.float64)
+        with torch.no_grad():
+            for first in range(0, self.inputs, NOISE_BATCH):
+                shape = (min(NOISE_BATCH, self.inputs - first), *example.shape[1:])
+                if example.is_floating_point():
+                    noise = torch.rand(shape, generator=draw)
+                else:
+                    noise = torch.randint(int(samples.inputs.max()) + 1, shape, generator=draw)
+                total = total + outputs(noise.to(samples.device)).sum(0).double().cpu()
+        return total / self.inputs
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class BiasMovement(Inferred):
+    """FedConcat-IB: v_k from how the head's bias has moved (Ramakrishna, Dan, AISec 2022).
+
+    Attributes:
+        formula: ``published``: v = (b − b_0) (1 − ρ) / (η steps) + softmax(b_0) with ρ the momentum, because
+            b − b_0 = −η Σ_steps (mean softmax − label share); ``softmax_bias``: softmax(b), which is what the authors'
+            code clusters, since its b_0 is a view of b. By labels both are the same.
+    """
+
+    formula: Literal["published", "softmax_bias"]
+
+    def before(self, work: Workplace) -> torch.Tensor | None:
+        bias_of(work.network.vector, work.network.layout)  # refused before a round has been wasted
+        return super().before(work)
+
+    def distribution(self, work: Workplace, initial: torch.Tensor, sent: Sent) -> torch.Tensor:
+        layout = work.network.layout
+        if self.formula == "softmax_bias":
+            return torch.softmax(bias_of(sent.model, layout), 0)
+        rate = sent.rate * sent.steps / (1 - work.local.momentum)
+        return self.moved(work, initial, sent) / rate + torch.softmax(bias_of(initial, layout), 0)
+
+    def moved(self, work: Workplace, initial: torch.Tensor, sent: Sent) -> torch.Tensor:
+        layout = work.network.layout
+        return bias_of(sent.model, layout) - bias_of(initial, layout)
+
+
+def bias_of(model: torch.Tensor, layout: Layout) -> torch.Tensor:
+    """The head's bias in a model's vector, float64 ``[C]``.
+
+    Raises:
+        InputError: it has none.
+    """
+    bias = model[layout.head][layout.classes * layout.embedding :]
+    if not len(bias):
+        raise InputError("strategy.clustering=bias_movement needs a model whose last layer has a bias")
+    return bias.double().cpu()

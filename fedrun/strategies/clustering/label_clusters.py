@@ -1,0 +1,50 @@
+"""Clusters of clients by their labels: K-means on the labels' shares, or on which labels there are."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import torch
+from annotated_types import Ge
+from pydantic.dataclasses import dataclass
+
+from fedrun.config.config_class import STRICT
+from fedrun.strategies.clustering.base import Clustering
+from fedrun.strategies.clustering.kmeans import clustered
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class LabelClusters(Clustering):
+    """K-means on one vector v_k ``[C]`` per client, which says of its labels what is known.
+
+    Where clients have few labels drawn at random, as in #C = 2, K-means has many solutions of nearly the same inertia:
+    small errors of the shares, or other starts, lead to other clusters. Which labels a client has can be inferred
+    exactly, and what is exact has the same clusters as the truth; a single mistake can lead to others here, too.
+
+    Attributes:
+        clusters: K ≥ 1; None: where the curve of K-means inertias bends most.
+        max_clusters: the largest K that is considered for that.
+        balanced: limit the clusters' sizes to 1.2 of the mean.
+        by: ``shares``: v_k is the client's label distribution (the paper); ``labels``: v_kc is 1/m for each of the m
+            labels that the client has, otherwise 0.
+    """
+
+    clusters: Annotated[int, Ge(1)] | None
+    max_clusters: Annotated[int, Ge(1)]
+    balanced: bool
+    by: Literal["shares", "labels"]
+
+    @property
+    def several(self) -> bool:
+        return True
+
+    def membership(self, vectors: torch.Tensor, seed: int) -> torch.Tensor:
+        """The membership, float64 ``[N, M]``, of clients with these v_k, float64 ``[N, C]``."""
+        return clustered(vectors, self.clusters, self.max_clusters, self.balanced, seed)
+
+
+def evenly(has: torch.Tensor) -> torch.Tensor:
+    """v_k, float64 ``[N, C]``, of clients that have these labels, bool ``[N, C]``; 1/C where none is known."""
+    known = has.double()
+    known[~has.any(1)] = 1
+    return known / known.sum(1, keepdim=True)

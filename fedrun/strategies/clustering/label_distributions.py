@@ -1,0 +1,51 @@
+"""FedConcat's first stage: cluster clients by their label distributions (Diao, Li, He, AAAI 2024, arXiv 2312.06290)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import torch
+from annotated_types import Gt
+from pydantic.dataclasses import dataclass
+
+from fedrun.config.config_class import STRICT
+from fedrun.execution.context import Workplace
+from fedrun.strategies.clustering.label_clusters import LabelClusters, evenly
+from fedrun.system.randomness import numpy_generator
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class LabelDistributions(LabelClusters):
+    """K-means on v_k = (n_k1, .., n_kC) / n_k, which every client reports once, before the first round.
+
+    By labels, a client has those that make up 1/(2C) of what it reports or more: half of what each of the C would if
+    all were equally frequent.
+
+    Attributes:
+        epsilon: ε > 0: what clients report is made ε-differentially private by Laplace noise of scale 1/ε in every
+            coordinate (DP-FedConcat); None: no noise. One more sample moves v_k by at most 1 in L1.
+    """
+
+    epsilon: Annotated[float, Gt(0)] | None
+
+    def reports(self, classes: int) -> int:
+        return classes
+
+    def before(self, work: Workplace) -> torch.Tensor:
+        reported = self.reported(work)
+        if self.by == "labels":
+            reported = evenly(self.labels(reported))
+        return self.membership(reported, work.seed)
+
+    def labels(self, reported: torch.Tensor) -> torch.Tensor:
+        """Which labels clients have that report these v_k ``[N, C]``, bool ``[N, C]``."""
+        return reported >= 1 / (2 * reported.shape[1])
+
+    def reported(self, work: Workplace) -> torch.Tensor:
+        """v_k as the clients report them, float64 ``[N, C]``."""
+        counts = work.clients.class_counts(work.samples.targets.cpu(), work.network.layout.classes).double()
+        shares = counts / counts.sum(1, keepdim=True).clamp_min(1)
+        if self.epsilon is None:
+            return shares
+        noise = numpy_generator(work.seed, "clusters/privacy").laplace(0.0, 1 / self.epsilon, tuple(shares.shape))
+        return shares + torch.from_numpy(noise)

@@ -1,0 +1,208 @@
+"""Sweeps: the jobs are checked before the first one starts, every job leaves its outcome in the sweep's folder, and the
+end of the sweep shows them in one table and one plot.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from multiprocessing import get_all_start_methods
+from pathlib import Path
+from typing import Any, TextIO
+
+from hydra.experimental.callback import Callback
+from omegaconf import DictConfig
+
+from fedrun.execution.ranks import launched
+from fedrun.experiment.observer import Row
+from fedrun.sweeps.outcome import OUTCOME, Outcome, outcomes
+from fedrun.system.closed_stdout import outlive_readers
+from fedrun.system.errors import InputError
+
+CURVES = "curves.png"
+
+BY_NUMBER = "${hydra.job.num}"
+"""Where, below the sweep's folder, a job leaves its outcome."""
+
+
+def parallel_jobs(launcher: Mapping[str, Any]) -> int:
+    """How many jobs of a sweep run at once, from the launcher's settings as a job finds them."""
+    return int(launcher.get("jobs", 1))
+
+
+def unlaunchable(launcher: Mapping[str, Any]) -> str | None:
+    """Why a launcher with these settings cannot be used here, in one line; None if it can."""
+    if "jobs" not in launcher:
+        return None
+    jobs = launcher["jobs"]
+    if jobs is not None and (type(jobs) is not int or jobs < 1):
+        return f"hydra.launcher.jobs={jobs}: allowed: an integer, at least 1; or null"
+    if "fork" not in get_all_start_methods():
+        return "hydra/launcher=parallel: this system has no way to fork processes; leave it out"
+    return None
+
+
+def unplaceable(config: DictConfig) -> str | None:
+    """Why the jobs' outcomes would not be found again, in one line; None if they will be."""
+    from omegaconf import OmegaConf
+
+    asked = OmegaConf.to_container(config.hydra.sweep, resolve=False)
+    assert isinstance(asked, dict)
+    if asked["subdir"] == BY_NUMBER:
+        return None
+    return f"hydra.sweep.subdir={asked['subdir']}: allowed: {BY_NUMBER}, a folder for each job; leave it out"
+
+
+def say(line: str, file: TextIO) -> None:
+    """Print a line in one piece, as jobs beside may print, too: ``print`` writes the end of a line by itself."""
+    file.write(f"{line}\n")
+    file.flush()
+
+
+def failed(number: int, folder: str | Path, overrides: Sequence[str], why: str) -> None:
+    """Say that a job of a sweep has failed, and leave that as its outcome."""
+    say(f"== {number}: failed: {why}", sys.stderr)
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    Outcome(tuple(overrides), None, why).save(folder)
+
+
+class Sweep(Callback):
+    """Hydra's callback around a sweep. Hydra turns what a callback raises into a warning; this one ends the process."""
+
+    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Refuse the sweep, with exit status 2 and nothing written, if one of its jobs can be refused by its
+        configuration alone: better now than in the middle of the night.
+        """
+        outlive_readers()
+        refusal = unlaunchable(config.hydra.launcher) or unplaceable(config) or first_refusal(config)
+        if launched():
+            refusal = "torchrun starts the processes of a single run; start a sweep's runs one by one"
+        if refusal:
+            if os.environ.get("RANK", "0") == "0":
+                print(f"fedrun: {refusal}", file=sys.stderr)
+            sys.exit(2)
+        for earlier in Path(config.hydra.sweep.dir).glob(f"*/{OUTCOME}"):  # of another sweep in the same folder
+            earlier.unlink()
+
+    def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
+        """Print one table over all jobs and the path of one plot; exit with status 1 if any job failed."""
+        folder = Path(config.hydra.sweep.dir)
+        try:
+            ended = outcomes(folder)
+            show(ended, folder)
+        except OSError as error:
+            print(f"fedrun: {error.filename or folder}: {error.strerror or error}", file=sys.stderr)
+            sys.exit(1)
+        except Exception:  # Hydra would only warn of it, and exit with status 0
+            traceback.print_exc()
+            sys.exit(1)
+        if any(outcome.error is not None for outcome in ended):
+            sys.exit(1)
+
+
+def first_refusal(config: DictConfig) -> str | None:
+    """Why the first job of a sweep that cannot work is refused, in one line; None if all can, or if the jobs are not
+    known beforehand (a sweeper that searches).
+
+    Args:
+        config: Hydra's configuration of the sweep.
+    """
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.types import RunMode
+    from omegaconf import OmegaConf
+
+    from fedrun.config.composed import Composed
+    from fedrun.config.composition_errors import explain
+    from fedrun.experiment.experiment import build_experiment
+    from fedrun.sweeps.grids import jobs
+    from fedrun.sweeps.search import untuned
+
+    sweeper = config.hydra.sweeper
+    if "grids" not in sweeper:
+        return None
+    loader = GlobalHydra.instance().config_loader()
+    arguments = untuned(config.hydra.overrides.task, sweeper.stages)
+    try:
+        known = jobs(sweeper.params, sweeper.grids, arguments, loader)
+    except Exception as error:  # of many kinds, all about how an argument is written
+        return explain(error, arguments)
+    if not known:
+        return "this sweep has no jobs: some key has no values, or hydra.sweeper.grids is empty"
+    for number, job in enumerate(known):
+        try:
+            composed = loader.load_configuration(config.hydra.job.config_name, list(job), RunMode.RUN)
+            own = OmegaConf.masked_copy(composed, [str(key) for key in composed if key != "hydra"])
+            experiment = build_experiment(Composed.of(own, composed.hydra).config)
+            if sweeper.stages and not experiment.validation.share:
+                raise InputError(
+                    "validation.share=0: a search needs samples to judge by; set it above 0, such as to 0.1"
+                )
+        except Exception as error:  # of many kinds, all about this job's configuration
+            return f"{explain(error, job)} (job {number} of the sweep: {' '.join(job)})"
+    return None
+
+
+def show(ended: Sequence[Outcome], folder: Path) -> None:
+    """Print the table of a sweep's complete runs and the path of their plot, and name the failed jobs."""
+    from rich.console import Console
+
+    from fedrun.report import sweep_table as sweep
+    from fedrun.sweeps.search import suggestions
+
+    runs = {outcome.summary["folder"]: outcome.summary for outcome in ended if outcome.summary is not None}
+    completed = list(runs.values())  # the stages of a search may ask for the same run
+    failed = [outcome for outcome in ended if outcome.error is not None]
+    for outcome in failed:
+        print(f"failed: {' '.join(outcome.overrides)}: {outcome.error}", file=sys.stderr)
+    if failed:
+        print(f"fedrun: {len(failed)} of {len(ended)} jobs failed", file=sys.stderr, flush=True)
+    if completed:
+        print(flush=True)
+        sweep.show(sweep.sweep_table(completed), Console())
+        plot(completed, folder / CURVES)
+        print(f"\ncurves  {folder / CURVES}")
+        if unlike := unlike_recipes(completed):
+            print(unlike)
+    for recipe in suggestions(folder):
+        print(f"recipe  {recipe}")
+
+
+def unlike_recipes(completed: Sequence[Mapping[str, Any]]) -> str | None:
+    """One line where some strategies of a dataset have a recipe's hyper-parameters and others the default ones."""
+    recipes: dict[str, dict[str, str | None]] = defaultdict(dict)
+    for run in completed:
+        recipes[run["dataset"]][run["strategy"]] = run.get("recipe")
+    for dataset, found in recipes.items():
+        without = [strategy for strategy, recipe in found.items() if recipe is None]
+        if 0 < len(without) < len(found):
+            given = ", ".join(recipe for recipe in found.values() if recipe is not None)
+            return (
+                f"note    {dataset}: no recipe for {', '.join(without)}, beside {given}; recipe=NAME takes one for "
+                "all, ~recipe none"
+            )
+    return None
+
+
+def plot(completed: Sequence[dict[str, Any]], path: Path) -> None:
+    """Draw the curves of all runs: one label per setting, the mean over its seeds."""
+    from fedrun.report.sweep_table import labels
+    from fedrun.runs.display.curves import plot_curves
+    from fedrun.runs.folder import METRICS
+    from fedrun.runs.metrics_file import read_rows
+
+    groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for summary in completed:
+        groups[summary["group"]].append(summary)
+    names = labels({group: runs[0] for group, runs in groups.items()})
+    rows: dict[str, list[list[Row]]] = defaultdict(list)
+    for group, runs in groups.items():
+        for run in runs:
+            try:
+                rows[names[group]].append(read_rows(Path(run["folder"]) / METRICS))
+            except InputError as error:  # of a run that was finished earlier; its summary is in the table
+                print(f"fedrun: not in the curves: {error}", file=sys.stderr)
+    targets = sorted({float(target) for run in completed for target in run["rounds_to"]})
+    plot_curves(rows, path, targets)

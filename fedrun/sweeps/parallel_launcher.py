@@ -1,0 +1,89 @@
+"""Hydra's launcher of parallel sweeps: every job in a process of its own."""
+
+from __future__ import annotations
+
+import gc
+import math
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hydra.core.utils import JobReturn, JobStatus, filter_overrides, run_job, setup_globals
+from hydra.plugins.launcher import Launcher
+from omegaconf import open_dict
+
+if TYPE_CHECKING:
+    from hydra.types import HydraContext, TaskFunction
+    from omegaconf import DictConfig
+
+NEEDED = ("fedrun.runs.session", "matplotlib.backends.backend_agg", "matplotlib.figure", "sklearn.utils.validation")
+"""What jobs need and what takes long to load: loaded once, before their processes are forked."""
+
+
+class Parallel(Launcher):
+    """Runs the jobs of a sweep, some at once, in processes that are forked for them.
+
+    Args:
+        jobs: how many at once; None: one for each of the machine's cores.
+    """
+
+    config: DictConfig
+    hydra_context: HydraContext
+    task_function: TaskFunction
+
+    def __init__(self, jobs: int | None) -> None:
+        self.jobs = jobs
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        self.config = config
+        self.hydra_context = hydra_context
+        self.task_function = task_function
+
+    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+        """Run the jobs, which are numbered from ``initial_job_idx`` on; what they return, in their order."""
+        # Hydra loads this module whenever it starts
+        from fedrun.execution.hardware import cores
+        from fedrun.sweeps.callback import failed
+        from fedrun.sweeps.job_processes import carried_out
+        from fedrun.system.source_commit import loaded_commit
+
+        for name in NEEDED:
+            import_module(name)
+        loaded_commit()  # what the jobs are forked from is what they run
+        gc.freeze()  # a collection in a job's process would touch, and so copy, what it shares with this one
+        setup_globals()
+        sweep = Path(self.config.hydra.sweep.dir)
+        sweep.mkdir(parents=True, exist_ok=True)
+        at_once = min(len(job_overrides), self.jobs or cores())
+
+        def job(index: int) -> JobReturn | Exception:
+            try:
+                return self.job(initial_job_idx + index, job_overrides[index], at_once)
+            except Exception as error:  # its configuration could not be composed
+                return error
+
+        def lost(index: int, how: str) -> JobReturn:
+            number, overrides = initial_job_idx + index, filter_overrides(job_overrides[index])
+            failed(number, sweep / str(number), overrides, how)
+            nothing = JobReturn(overrides=overrides, status=JobStatus.COMPLETED)
+            nothing.return_value = math.nan
+            return nothing
+
+        returned: list[JobReturn] = []
+        for one in carried_out(job, len(job_overrides), at_once, lost):
+            if isinstance(one, Exception):
+                raise one
+            returned.append(one)
+        return returned
+
+    def job(self, number: int, overrides: Sequence[str], at_once: int) -> JobReturn:
+        """One job, in this process."""
+        config = self.hydra_context.config_loader.load_sweep_config(self.config, list(overrides))
+        with open_dict(config):
+            config.hydra.job.id = f"{config.hydra.job.name}_{number}"
+            config.hydra.job.num = number
+            config.hydra.launcher.jobs = at_once
+        return run_job(
+            self.task_function, config, "hydra.sweep.dir", "hydra.sweep.subdir", hydra_context=self.hydra_context
+        )

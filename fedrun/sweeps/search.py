@@ -1,0 +1,192 @@
+"""Search for settings as the papers did it: stage after stage, each a grid at the best values of the stages before,
+judged on validation samples. The result is a suggestion for a recipe; nothing below ``conf/`` is written.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+
+from fedrun.runs.display import wording
+from fedrun.runs.display.wording import is_loss
+from fedrun.sweeps.grids import Grid, Job, values
+from fedrun.sweeps.outcome import Outcome
+from fedrun.system.errors import InputError
+
+RECIPES = "recipes"
+"""The folder of a sweep that holds its suggestions."""
+
+Values = tuple[str, ...]
+"""Overrides that a stage chooses together, such as ``("local.lr=0.1",)``."""
+
+Knows = Callable[[Job, str], bool]
+"""Whether the configuration of a job has a key."""
+
+
+@dataclass
+class Arm:
+    """What is tuned for itself: the jobs of a sweep that differ in their seed only.
+
+    Attributes:
+        overrides: of all its jobs.
+        seeds: the overrides that differ.
+        chosen: what the stages so far have chosen.
+        scores: for all values tried, in all stages, the mean metric over the seeds; NaN where a run failed or has none.
+        edges: chosen values that stand at an end of their grid, so that better ones may lie beyond.
+        run: dataset and strategy of its runs, once there are any.
+    """
+
+    overrides: Values
+    seeds: list[Values]
+    chosen: Values = ()
+    scores: dict[Values, float] = field(default_factory=dict)
+    edges: tuple[str, ...] = ()
+    run: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Values that are tried for an arm, and its jobs, one per seed."""
+
+    arm: Arm
+    values: Values
+    jobs: tuple[Job, ...]
+
+
+def arms(jobs: Iterable[Job]) -> list[Arm]:
+    """The jobs of a sweep by everything but their seed."""
+    found: dict[Values, Arm] = {}
+    for job in jobs:
+        own = tuple(override for override in job if not override.startswith("seed="))
+        seed = tuple(override for override in job if override.startswith("seed="))
+        found.setdefault(own, Arm(own, [])).seeds.append(seed)
+    return list(found.values())
+
+
+def untuned(arguments: Iterable[str], stages: Sequence[Grid]) -> list[str]:
+    """What was asked for on the command line, but for values of keys that are tuned."""
+    tuned = {key for stage in stages for key in stage}
+    return [argument for argument in arguments if argument.partition("=")[0] not in tuned]
+
+
+def asked(stage: Grid, arguments: Iterable[str]) -> Grid:
+    """A stage with the values that were asked for on the command line in the place of its own."""
+    given = {key: value for key, _, value in (argument.partition("=") for argument in arguments)}
+    return {key: given.get(key, value) for key, value in stage.items()}
+
+
+def trials(arms: Sequence[Arm], stage: Grid, knows: Knows) -> list[Trial]:
+    """What a stage tries: for every arm all combinations of the values of those keys that its configuration has."""
+    grid = values([f"{key}={value}" for key, value in stage.items()], None)
+    found = []
+    for arm in arms:
+        own = [choices for key, choices in grid.items() if knows([*arm.overrides, *arm.chosen], key)]
+        for tried in product(*own) if own else ():
+            jobs = tuple([*arm.overrides, *arm.chosen, *tried, *seed] for seed in arm.seeds)
+            found.append(Trial(arm, tried, jobs))
+    return found
+
+
+def settle(tried: Sequence[Trial], outcomes: Sequence[Outcome], metric: str) -> None:
+    """Let every arm choose the best of what was tried for it.
+
+    Args:
+        tried: by a stage.
+        outcomes: of the trials' jobs, in their order.
+        metric: of the last round, such as ``validation/accuracy``; the less the better of a loss, otherwise the more.
+
+    Raises:
+        InputError: a run does not have the metric.
+    """
+    rest = iter(outcomes)
+    by_arm: dict[int, list[tuple[Trial, float]]] = {}
+    for trial in tried:
+        own = [next(rest) for _ in trial.jobs]
+        by_arm.setdefault(id(trial.arm), []).append((trial, score(own, metric)))
+        for outcome in own:
+            if outcome.summary is not None:
+                trial.arm.run = (outcome.summary["dataset"], outcome.summary["strategy"])
+                if metric not in outcome.summary["final"]:
+                    raise InputError(
+                        f"hydra.sweeper.metric={metric}: a run has no such metric; allowed: "
+                        f"{', '.join(sorted(outcome.summary['final']))}"
+                    )
+    sign = -1 if is_loss(metric) else 1
+    for scored in by_arm.values():
+        arm = scored[0][0].arm
+        arm.scores |= {(*arm.chosen, *trial.values): mean for trial, mean in scored}
+        known = [(trial, mean) for trial, mean in scored if not math.isnan(mean)]
+        if not known:
+            continue
+        best, _ = max(known, key=lambda one: sign * one[1])
+        arm.edges += tuple(at_edge(best.values, [trial.values for trial, _ in scored]))
+        arm.chosen += best.values
+
+
+def score(outcomes: Sequence[Outcome], metric: str) -> float:
+    """The mean of a metric over the seeds; NaN where a run failed, or did not measure it."""
+    found = [None if outcome.summary is None else outcome.summary["final"].get(metric) for outcome in outcomes]
+    known = [value for value in found if value is not None]
+    return statistics.fmean(known) if len(known) == len(found) else math.nan
+
+
+def at_edge(best: Values, tried: Sequence[Values]) -> list[str]:
+    """The chosen values that are the first or the last of several in their grid."""
+    grids = [list(dict.fromkeys(column)) for column in zip(*tried, strict=True)]
+    return [value for value, grid in zip(best, grids, strict=True) if len(grid) > 1 and value in (grid[0], grid[-1])]
+
+
+def suggestion(arm: Arm, metric: str, command: str) -> str:
+    """The chosen values as a recipe's YAML, with all that was tried above it."""
+    from omegaconf import OmegaConf
+
+    seeds = ", ".join(override.partition("=")[2] for seed in arm.seeds for override in seed) or "the default"
+    lines = [
+        "# @package _global_",
+        f"# Suggested by: {command}",
+        f"# For: {' '.join(arm.overrides) or 'the default configuration'}",
+        f"# {wording.name(metric)} after the last round, mean over the seeds {seeds}:",
+        *(
+            f"#   {' '.join(tried)}: {'failed' if math.isnan(mean) else wording.value(metric, mean)}"
+            for tried, mean in arm.scores.items()
+        ),
+    ]
+    if arm.edges:
+        lines.append(f"# At an end of its grid, so that better values may lie beyond: {', '.join(arm.edges)}")
+    chosen = OmegaConf.to_yaml(OmegaConf.from_dotlist(list(arm.chosen))) if arm.chosen else "{}\n"
+    return "\n".join([*lines, chosen])
+
+
+def suggest(arms: Sequence[Arm], metric: str, command: str, folder: Path) -> list[Path]:
+    """Write a suggestion for every arm that has run: ``DATASET-STRATEGY.yaml``, numbered where that is not enough."""
+    folder.mkdir(parents=True, exist_ok=True)
+    taken: dict[str, int] = {}
+    written = []
+    for arm in arms:
+        if arm.run is None:
+            continue
+        name = "-".join(arm.run)
+        taken[name] = taken.get(name, 0) + 1
+        path = folder / (f"{name}.yaml" if taken[name] == 1 else f"{name}.{taken[name]}.yaml")
+        path.write_text(suggestion(arm, metric, command), encoding="utf-8")
+        written.append(path)
+    return written
+
+
+def suggestions(sweep: Path) -> list[Path]:
+    """The suggestions that a sweep has written."""
+    return sorted((sweep / RECIPES).glob("*.yaml"))
+
+
+def known_keys(config: Mapping[str, object], key: str) -> bool:
+    """Whether a composed configuration has a dotted key."""
+    node: object = config
+    for part in key.split("."):
+        if not isinstance(node, Mapping) or part not in node:
+            return False
+        node = node[part]
+    return True

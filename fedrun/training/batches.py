@@ -1,0 +1,73 @@
+"""Which batches a client trains on, and how many samples that processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+from fedrun.data.datasets.base import Encoding
+from fedrun.strategies.local_training import LocalTraining
+
+BLOCK = 2**18
+"""Numbers that are encoded at once where batches are small: 1 MiB of float32."""
+
+
+def epochs(
+    samples: int, local: LocalTraining, generator: torch.Generator, shuffled: bool = True
+) -> Iterator[torch.Tensor]:
+    """The order in which a client visits its samples: one permutation (int64 ``[n_k]``) per epoch begun.
+
+    Under ``local.steps`` the last epoch is cut after the last sample needed.
+    """
+
+    def order() -> torch.Tensor:
+        return torch.randperm(samples, generator=generator) if shuffled else torch.arange(samples)
+
+    if local.epochs is not None:
+        for _ in range(local.epochs):
+            yield order()
+        return
+    assert local.steps is not None
+    batch = min(samples, local.batch_size or samples)
+    left = local.steps
+    while left > 0:
+        yield order()[: left * batch]
+        left -= -(-samples // batch)
+
+
+def steps_of(samples: torch.Tensor, local: LocalTraining, batches_per_step: int = 1) -> torch.Tensor:
+    """How many SGD steps clients with so many samples (int64 ``[n]``) make, int64 ``[n]``.
+
+    Under ``local.epochs``, steps of several batches are as many as it takes to use every batch.
+    """
+    if local.steps is not None:
+        return torch.full_like(samples, local.steps)
+    assert local.epochs is not None
+    batches = torch.ones_like(samples) if local.batch_size is None else -(-samples // local.batch_size)
+    return -(-local.epochs * batches // batches_per_step)
+
+
+def processed(samples: int, local: LocalTraining, passes: tuple[int, ...] = (1,)) -> int:
+    """How many samples a client with this many processes in its local training, forward and backward.
+
+    Args:
+        samples: n_k.
+        local: with the client's own number of epochs or steps.
+        passes: how often each batch of a step is processed (see :attr:`ClientHalf.passes`).
+    """
+    batch = min(samples, local.batch_size or samples)
+    per_epoch = -(-samples // batch)
+    count = local.epochs * per_epoch if local.epochs is not None else local.steps or 0
+    missing = per_epoch * batch - samples  # in the last batch of every epoch
+    each, whole = len(passes), count // len(passes) * sum(passes) + sum(passes[: count % len(passes)])
+    return batch * whole - missing * sum(passes[last % each] for last in range(per_epoch - 1, count, per_epoch))
+
+
+def batches(
+    inputs: torch.Tensor, labels: torch.Tensor, batch_size: int, encoding: Encoding
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Encoded inputs and labels, batch by batch; small batches are encoded together, in blocks that fit a cache."""
+    size = batch_size * max(1, BLOCK // (batch_size * inputs[0].numel()))
+    for block, own in zip(torch.split(inputs, size), torch.split(labels, size), strict=True):
+        yield from zip(torch.split(encoding(block), batch_size), torch.split(own, batch_size), strict=True)

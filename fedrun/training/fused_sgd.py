@@ -1,0 +1,123 @@
+"""Steps of SGD that do not lay the gradient down.
+
+A large linear layer's step, W ← W − η Gᵀ X (X the layer's inputs, G the gradient at its outputs), is one product that
+adds to the weights in place. It takes less than half of the time of a gradient as large as the weights that is written,
+read and added: 0.44 of it for 3 136 x 2 048 weights and 64 samples on a CPU. It is made block by block of the weights,
+right after the block's part of the gradient at the inputs, G W: so they are read from main memory once, not twice.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from types import TracebackType
+
+import torch
+
+LARGE = 2**18
+"""Weights of a linear layer that is worth it; in smaller ones the detour costs more than it saves."""
+
+BLOCK = 2**19
+"""Weights in a block: few enough to stay in a cache from one product to the next."""
+
+
+class Descent:
+    """Moves a network's parameters along the gradient, while it is entered (``with Descent(network) as descent``).
+
+    Args:
+        network: its parameters are moved in place.
+    """
+
+    def __init__(self, network: torch.nn.Module) -> None:
+        # A Sequential does nothing with its children but call them: their weights have no other use.
+        self._layers = [
+            layer
+            for parent in network.modules()
+            if type(parent) is torch.nn.Sequential
+            for layer in parent.children()
+            if type(layer) is torch.nn.Linear
+            and isinstance(layer.weight, torch.nn.Parameter)  # not made of others before each pass, as in pruned layers
+            and layer.weight.requires_grad
+            and layer.weight.numel() >= LARGE
+        ]
+        self._parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
+        self._edges = [torch.autograd.graph.get_gradient_edge(parameter) for parameter in self._parameters]
+        self._uses: Counter[torch.nn.Linear] = Counter()
+        self._left: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
+        self._rate: float | None = None
+
+    def __enter__(self) -> Descent:
+        for layer in self._layers:
+            layer.forward = partial(self._forward, layer)  # type: ignore[method-assign]
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for layer in self._layers:
+            del layer.forward
+
+    def _forward(self, layer: torch.nn.Linear, inputs: torch.Tensor) -> torch.Tensor:
+        from fedrun.training.linear_product import Product
+
+        self._uses[layer] += 1
+        descend = partial(self._descend, layer)
+        outputs: torch.Tensor = Product.apply(inputs, layer.weight, layer.bias, descend)  # type: ignore[no-untyped-call]
+        return outputs
+
+    def _descend(
+        self, layer: torch.nn.Linear, inputs: torch.Tensor, outputs: torch.Tensor, asked: bool
+    ) -> torch.Tensor | None:
+        """Move a layer's weights, or leave it for later.
+
+        Args:
+            layer: a large one.
+            inputs: X, ``[n, in]``.
+            outputs: the gradient G at the outputs, ``[n, out]``.
+            asked: whether the gradient at the inputs is wanted.
+
+        Returns:
+            That, ``[n, in]`` of G's type.
+        """
+        weight = layer.weight.detach()
+        # weights that are needed as they were, by another pass through the layer or by a drift, must wait
+        rate = self._rate if self._uses[layer] == 1 else None
+        if rate is None:
+            self._left.append((weight, outputs, inputs))
+        if not asked:
+            if rate is not None:
+                _move(weight, outputs, inputs, rate)
+            return None
+        # in bfloat16 a sum over blocks would be rounded after each
+        rows = max(1, BLOCK // weight.shape[1]) if outputs.dtype == weight.dtype else len(weight)
+        gradient = outputs.new_zeros(len(inputs), weight.shape[1])
+        for block, part in zip(torch.split(weight, rows), torch.split(outputs, rows, 1), strict=True):
+            gradient.addmm_(part, block.to(outputs.dtype))
+            if rate is not None:
+                _move(block, part, inputs, rate)
+        return gradient
+
+    def step(self, loss: torch.Tensor, rate: float, drift: Callable[[], object] | None = None) -> None:
+        """θ ← θ − rate · gradient of the scalar loss of one forward pass made since the last step.
+
+        ``drift`` changes the parameters by itself, once the gradient is known.
+        """
+        self._rate = rate if drift is None else None
+        gradients = torch.autograd.grad(loss, self._edges, allow_unused=True)
+        self._uses.clear()
+        if drift is not None:
+            drift()
+        with torch.no_grad():
+            for weight, outputs, inputs in self._left:
+                _move(weight, outputs, inputs, rate)
+            self._left.clear()
+            moved = [(own, move) for own, move in zip(self._parameters, gradients, strict=True) if move is not None]
+            if moved:
+                own, moves = zip(*moved, strict=True)
+                torch._foreach_add_(own, moves, alpha=-rate)
+
+
+def _move(weight: torch.Tensor, outputs: torch.Tensor, inputs: torch.Tensor, rate: float) -> None:
+    """W ← W − η Gᵀ X."""
+    weight.addmm_(outputs.to(weight.dtype).t(), inputs.to(weight.dtype), alpha=-rate)

@@ -1,0 +1,110 @@
+"""Local training of one client: the hot path.
+
+A client's data are gathered once per epoch in their compact type and encoded batch by batch; the model, its gradient
+and its momentum are flat vectors. Nothing here knows which strategy runs: the hooks of its client side say what differs
+from SGD.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
+
+import torch
+
+from fedrun.data.samples import Samples
+from fedrun.models.flat_network import FlatNetwork
+from fedrun.strategies.client import ClientHalf
+from fedrun.strategies.local_training import LocalTraining
+from fedrun.strategies.vectors import Vectors
+from fedrun.training.batches import batches, epochs
+from fedrun.training.fused_sgd import Descent
+from fedrun.training.objective import Objective, Trained
+from fedrun.training.sgd import drift, repair, sgd_step
+
+
+def train(
+    network: FlatNetwork,
+    half: ClientHalf,
+    local: LocalTraining,
+    samples: Samples,
+    own: torch.Tensor,
+    rate: float,
+    constants: Vectors,
+    generator: torch.Generator,
+    momentum: torch.Tensor | None = None,
+    augment: Callable[[torch.Tensor], torch.Tensor] | None = None,
+) -> Trained:
+    """Train the loaded network on one client's samples, in place.
+
+    Args:
+        network: holds the model to start from; afterwards the trained model.
+        half: what differs from plain SGD.
+        local: hyper-parameters.
+        samples: the dataset.
+        own: the client's sample numbers, int64 ``[n_k]``.
+        rate: η_t.
+        constants: from :meth:`ClientHalf.constants`.
+        generator: draws the order of the samples.
+        momentum: ``[T]`` to begin with, updated in place; None: zero.
+        augment: changes the compact inputs ``[n, ...]`` of one epoch after another; None: they stay as they are.
+    """
+    weights = network.vector[: network.layout.trainable]
+    if momentum is None and local.momentum:
+        momentum = torch.zeros_like(weights)
+    pull = half.pull(constants)
+    plain = momentum is None and local.max_gradient_norm is None and half.takes_the_gradient
+    beside = drift(pull, local, rate) if plain else None
+    objective = Objective(network, half, constants, local.precision)
+    batch = len(own) if local.batch_size is None else local.batch_size
+    group: list[tuple[torch.Tensor, torch.Tensor]] = []  # the batches of a step with a direction of its own
+
+    def gradient_at(at: torch.Tensor, which: int) -> torch.Tensor:
+        here = weights.clone()
+        weights.copy_(at)
+        found = objective.gradient(*group[which]).clone()
+        weights.copy_(here)
+        return found
+
+    def step(x: torch.Tensor, y: torch.Tensor, index: int) -> bool:
+        if descent is not None:
+            descent.step(objective.loss(x, y, index), rate, None if beside is None else partial(beside, weights))
+            return True
+        if not half.directs:
+            move = objective.gradient(x, y, index)
+        else:
+            group.append((x, y))
+            if len(group) < len(half.passes):
+                return False
+            move = half.direction(gradient_at, weights, constants)
+            group.clear()
+        if pull is not None:
+            pull.add_to(move, weights)
+        half.correct(move, weights, constants)
+        sgd_step(weights, move, momentum, rate, local, None if pull is None else pull.decay)
+        return True
+
+    with Descent(network.network) if plain else nullcontext() as descent:
+        steps = 0
+        for order in epochs(len(own), local, generator, half.shuffles):
+            inputs, labels = samples.gather(own[order])
+            if augment is not None:
+                inputs = augment(inputs)
+            for index, (x, y) in enumerate(batches(inputs, labels, batch, samples.encoding)):
+                steps += step(x, y, index)
+                if local.repair_nonfinite:
+                    repair(weights)
+            objective.end_epoch()
+    return objective.trained(steps)
+
+
+def full_gradient(network: FlatNetwork, samples: Samples, own: torch.Tensor, batch_size: int) -> torch.Tensor:
+    """The gradient of the loaded model's mean loss over some samples, in evaluation mode: float32 ``[T]``."""
+    module = network.network.eval()
+    total = torch.zeros_like(network.gradient)
+    for part in torch.split(own, batch_size):
+        inputs, labels = samples.gather(part)
+        loss = torch.nn.functional.cross_entropy(module(samples.encoding(inputs)), labels, reduction="sum")
+        total += network.backward(loss)
+    return total / len(own)

@@ -1,0 +1,61 @@
+"""Clients that misbehave."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import numpy as np
+import torch
+from annotated_types import Ge, Le
+from pydantic.dataclasses import dataclass
+
+from fedrun.config.config_class import STRICT
+from fedrun.system.errors import InputError
+from fedrun.system.randomness import numpy_generator
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class Attack:
+    """A share of the clients of the pool misbehaves throughout the run; the base class has only honest hooks.
+
+    Attributes:
+        share: of the clients that are attackers, in [0, 1]; their number is rounded to the nearest whole one.
+        seed: of the choice of attackers; None for the run's seed.
+    """
+
+    share: Annotated[float, Ge(0), Le(1)]
+    seed: Annotated[int, Ge(0)] | None
+
+    def attackers(self, clients: int, seed: int) -> np.ndarray:
+        """The attackers among so many clients, drawn uniformly without replacement: ascending int64.
+
+        Raises:
+            InputError: there would be none, though a share is asked for.
+        """
+        count = round(self.share * clients)
+        if self.share and not count:
+            raise InputError(
+                f"attack.share={self.share:g}: of {clients} clients that is nobody; allowed: 0 (or attack=none), or "
+                f"{1 / clients:g} for one"
+            )
+        draw = numpy_generator(seed if self.seed is None else self.seed, "attackers")
+        return np.sort(draw.choice(clients, count, replace=False))
+
+    @property
+    def flips_labels(self) -> bool:
+        """Whether attackers train on false labels, y → C − 1 − y."""
+        return False
+
+    def tampered(self, model: torch.Tensor, broadcast: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        """What an attacker pretends to have trained.
+
+        Args:
+            model: the parameters after honest training, ``[T]``.
+            broadcast: those that the server sent, ``[T]``.
+            generator: for random choices, on the CPU.
+        """
+        return model
+
+    def reported(self, loss: torch.Tensor) -> torch.Tensor:
+        """The loss that an attacker reports instead of its own at the broadcast model."""
+        return loss

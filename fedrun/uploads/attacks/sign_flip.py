@@ -1,0 +1,26 @@
+"""Updates in the opposite direction."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import torch
+from annotated_types import Gt
+from pydantic.dataclasses import dataclass
+
+from fedrun.config.config_class import STRICT
+from fedrun.uploads.attacks.base import Attack
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class SignFlip(Attack):
+    """An attacker sends x − s (y − x) instead of its model y, where x is the broadcast one.
+
+    Attributes:
+        scale: s > 0; 1 undoes what an honest client of equal weight does.
+    """
+
+    scale: Annotated[float, Gt(0)]
+
+    def tampered(self, model: torch.Tensor, broadcast: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        return broadcast - self.scale * (model - broadcast)

@@ -1,0 +1,79 @@
+"""How fedrun-report and fedrun-data end when their output cannot be written, or nobody wants it any more."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from ..helpers.run_folders import rows
+
+COMMAND = [
+    sys.executable,
+    "-c",
+    "import sys; from fedrun.cli.report import main; sys.argv[0] = 'fedrun-report'; main()",
+]
+
+
+def ended(shell: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A shell's command line, in which "$@" is ``fedrun-report``."""
+    return subprocess.run(
+        ["bash", "-c", shell, "bash", *COMMAND],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, **environment},
+    )
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+def test_a_full_disk(folders):
+    folders.write(0, rows(0.1, 0.2, 0.3))
+    found = ended(f'"$@" {folders.top} > /dev/full')
+    assert (found.returncode, found.stderr) == (
+        2,
+        "fedrun-report: the output cannot be written (No space left on device)\n",
+    )
+
+
+def test_a_closed_output():
+    found = ended('"$@" no_such_folder >&-')
+    assert found.returncode == 2
+    assert "Traceback" not in found.stderr
+    assert "fedrun-report: no_such_folder: no such folder" in found.stderr
+
+
+def test_a_reader_who_has_seen_enough():
+    found = ended('set -o pipefail; "$@" --help | true')
+    assert (found.returncode, found.stderr) == (0, "")
+
+
+def test_an_encoding_that_lacks_a_character(folders):
+    for seed in (0, 1):
+        folders.write(seed, rows(0.1, 0.2, 0.3))
+    found = ended(f'"$@" {folders.top}', PYTHONIOENCODING="ascii")
+    assert found.returncode == 2
+    assert found.stderr == (
+        "fedrun-report: the output cannot be written (ascii lacks '\\xb1'); try PYTHONIOENCODING=utf-8\n"
+    )
+
+
+def test_ctrl_c():
+    code = (
+        "import signal, time\n"
+        "from fedrun import small_command\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # ignored where the suite runs in the background
+        "def command(arguments):\n"
+        "    print('begun', flush=True)\n"
+        "    time.sleep(60)\n"
+        "small_command.carry_out(command)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"begun\n"
+        process.send_signal(signal.SIGINT)
+        _, complaint = process.communicate(timeout=60)
+    assert (process.returncode, complaint) == (130, b"")

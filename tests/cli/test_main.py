@@ -1,0 +1,279 @@
+"""The command line: exit statuses, one line for what cannot be used, nothing written."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from fedrun.cli.main import options_first
+from fedrun.config.composed import compose
+from fedrun.config.options import conf_dir
+from fedrun.experiment.experiment import build_experiment
+
+from ..helpers.forked import Fedrun
+
+GROUPS = (
+    "appeal",
+    "attack",
+    "dataset",
+    "hardware",
+    "model",
+    "participation",
+    "partition",
+    "strategy",
+    "strategy/client",
+    "strategy/server",
+    "tracking",
+)
+
+SMALL = ("rounds=2", "model=logistic", "partition.clients=4", "hardware.threads=1", "tracking=none")
+
+
+def names(group: str) -> list[str]:
+    return sorted(path.stem for path in (conf_dir() / group).glob("*.yaml"))
+
+
+@pytest.fixture(scope="module")
+def checking() -> Iterator[Fedrun]:
+    """Commands that end before anything slow is imported."""
+    with Fedrun("hydra", "fedrun.cli.main", "hydra.core.plugins") as fedrun:
+        yield fedrun
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Fedrun]:
+    """Commands that run something."""
+    with Fedrun("fedrun.runs.session", "matplotlib.figure", "sklearn.datasets", "rich.console") as fedrun:
+        yield fedrun
+
+
+# One of each kind; tests/test_config.py has many more. A sweep is refused for the first of its jobs that is.
+REFUSED = [
+    ("local.batch_size=0", "local.batch_size=0: allowed: an integer, at least 1; or null"),
+    (
+        "clients_per_round=many",
+        "clients_per_round=many: allowed: an integer, at least 1; or a finite number, above 0 and",
+    ),
+    ("--nonsense", "unrecognized arguments: --nonsense; fedrun --help shows what is allowed"),
+    ("-m seed=0,1 --nonsense", "unrecognized arguments: --nonsense; "),
+    ("--config-name", "argument --config-name/-cn: expected one argument; "),
+    ("strategy=fedadam strategy.server.lr=1e38", "strategy.server.lr=1e+38: allowed: numbers up to 1e+30, as float32"),
+    (
+        "local.batch_size=2000000000000",
+        "local.batch_size=2000000000000: allowed: whole numbers up to 1e+12",
+    ),
+    ("seed=???", "seed: Missing mandatory value: seed; see fedrun --cfg job"),
+    ("output_dir=null", "output_dir=null: allowed: a text"),
+    (
+        "targets=[0.5",
+        "targets=[0.5: cannot be read; allowed: KEY=VALUE, GROUP=OPTION; a list is KEY=[A,B], and a value",
+    ),
+    ("pace=1 speed=2", "pace: unknown key; allowed: seed, rounds, clients_per_round,"),
+    (
+        "+local.pace=1",
+        "local.pace: unknown key; allowed below local: lr, lr_decay, momentum, weight_decay, batch_size,",
+    ),
+    ("strategy=none", "strategy=none: no such option; allowed: " + ", ".join(names("strategy"))),
+    ("recipe=none", "recipe=none: no such option; allowed: " + ", ".join(names("recipe")) + "; or ~recipe for none"),
+    (
+        "strategy=fedavg,turbosvm",
+        "strategy=fedavg,turbosvm: several values are a sweep, fedrun -m ...; a list is written",
+    ),
+    ("hydra/launcher=none", "hydra/launcher=none: no such option; allowed: basic, parallel"),
+    (
+        "model=leaf_femnist_cnn",
+        "model=leaf_femnist_cnn reads inputs of shape 1x28x28, but the dataset's samples are 1x8x8",
+    ),
+    (
+        "strategy/client=scaffold",
+        "strategy.client=ScaffoldClient needs 'control' from the server, which strategy.server=FedAvg does not send;",
+    ),
+    ("participation=flexible", "participation=flexible needs every client's threshold; choose appeal=warmup"),
+    (
+        "strategy=turbosvm rounds=300",
+        "rounds=300: the SVM's schedule ends after strategy.server.schedule_rounds=201; allowed: ",
+    ),
+    ("-m seed=0,1 rounds=0", "rounds=0: allowed: an integer, at least 1 (job 0 of the sweep: seed=0 rounds=0)"),
+    ("-m strategy=fedavg,none", "strategy=none: no such option; allowed: "),
+    ("-m strategy=fedavg,turbosvm rounds=300", "rounds=300: the SVM's schedule ends after "),
+    ("-m seed=0,1 output_dir=null", "output_dir=null: allowed: a text (job 0 of the sweep: "),
+    ("experiment=demo local.lr=0", "local.lr=0: allowed: a finite number, above 0 (job 0 of the sweep: "),
+    (
+        "--config-name=other",
+        "--config-name: there is one configuration, conf/config.yaml; a run is repeated by its over",
+    ),
+    ("study=abc", "study=abc: no"),
+    ("+strategy=fedavg", "strategy: is there already; choose one option as strategy=OPTION, without +"),
+    ("-m seed=range(3,0)", "this sweep has no jobs: some key has no values, or hydra.sweeper.grids is empty"),
+    ("-m seed=0 hydra.sweep.subdir=x", "hydra.sweep.subdir=x: allowed: ${hydra.job.num}, a folder for each job; leave"),
+    ("experiment=fedumf/tune validation.share=0", "validation.share=0: a search needs samples to judge by; set it "),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), REFUSED)
+def test_a_refused_configuration(checking: Fedrun, tmp_path: Path, arguments: str, message: str) -> None:
+    ended = checking(*arguments.split(), folder=tmp_path)
+    assert ended.err.startswith(f"fedrun: {message}")
+    assert ended.err.count("\n") == 1
+    assert (ended.status, ended.out) == (2, "")
+    assert list(tmp_path.iterdir()) == []
+    assert ended.deferred, "torch was loaded before the configuration was refused"
+
+
+# What can only be known once the data are there, or the machine is asked.
+REFUSED_LATER = [
+    (
+        "clients_per_round=11",
+        "clients_per_round=11: the federation has 10 clients; allowed: 1 to 10, or a share such as",
+    ),
+    ("partition=natural", "partition=natural needs a dataset whose samples have users, and this one has none; allowed"),
+    (
+        "population.unseen_clients=10",
+        "population.unseen_clients=10: the partition has 10 clients, and at least one must be left to train;",
+    ),
+    ("appeal=file", "appeal.path=thresholds.csv: cannot be read (["),
+    ("partition.clients=1000", "partition=dirichlet: clients=1000 with min_samples=10 needs at least 10000 training"),
+    ("dataset=femnist", "data/femnist/train is not a folder that can be read: run `fedrun-data femnist"),
+    (
+        "dataset=shakespeare data_dir=here",
+        "here/shakespeare/train is not a folder that can be read: run `fedrun-data shakespeare --data-dir here`",
+    ),
+    ("dataset=mnist dataset.download=false", "data/MNIST/raw lacks train-images-idx3-ubyte[.gz], "),
+    ("hardware.device=abacus", "hardware.device=abacus: no such device; allowed: cpu, cuda, cuda:N"),
+    ("hardware.device=cuda:999", "hardware.device=cuda:999: PyTorch sees "),
+    (f"dataset=mnist data_dir={'a' * 300}", f"{'a' * 300}/MNIST/raw"),
+    ("output_dir=/dev/null/here", "/dev/null: is not a folder that can be written; choose another output_dir"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), REFUSED_LATER)
+def test_input_that_cannot_be_used(running: Fedrun, tmp_path: Path, arguments: str, message: str) -> None:
+    ended = running(*arguments.split(), folder=tmp_path)
+    assert ended.err.startswith(f"fedrun: {message}")
+    assert ended.err.count("\n") == 1
+    assert (ended.status, ended.out) == (2, "")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_help_lists_every_group_and_option(checking: Fedrun, tmp_path: Path) -> None:
+    ended = checking("--help", folder=tmp_path)
+    assert (ended.status, ended.err) == (0, "")
+    assert ended.deferred
+    for group in GROUPS:
+        assert f"\n{group}: {', '.join(names(group))}\n" in ended.out
+    assert "\nscale: full, small, smoke\n" in ended.out
+    assert (
+        "\nscale/" not in ended.out
+        and "\nrecipe/" not in ended.out
+        and "hydra/" not in ended.out.split("GROUP=OPTION")[1]
+    )
+    assert "fedrun strategy=turbosvm dataset=femnist  " in ended.out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_examples_of_help_compose(checking: Fedrun, tmp_path: Path) -> None:
+    shown = checking("--help", folder=tmp_path).out.splitlines()
+    examples = [line.strip().split("  ")[0].split() for line in shown if line.startswith("  fedrun ")]
+    assert len(examples) >= 7
+    for _, *arguments in examples:
+        keys = [re.sub(r"=(\w+),.*", r"=\1", part) for part in arguments if "=" in part]  # a sweep's first job
+        build_experiment(compose(keys).config)
+
+
+def test_the_composed_configuration_is_shown(checking: Fedrun, tmp_path: Path) -> None:
+    ended = checking("strategy=fedprox", "--cfg", "job", folder=tmp_path)
+    assert (ended.status, ended.err) == (0, "")
+    assert ended.deferred
+    assert "\n    _target_: fedrun.strategies.fedprox.FedProx\n    mu: 0.01\n" in ended.out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_version_is_fedruns(checking: Fedrun, tmp_path: Path) -> None:
+    ended = checking("--version", folder=tmp_path)
+    assert (ended.status, ended.out) == (0, f"fedrun {version('fedrun')}\n")
+
+
+def test_options_may_stand_between_keys() -> None:
+    assert options_first(["strategy=turbosvm", "-m", "seed=0,1"]) == ["-m", "strategy=turbosvm", "seed=0,1"]
+    assert options_first(["seed=1", "--cfg", "job", "seed=2"]) == ["--cfg", "job", "seed=1", "seed=2"]
+    assert options_first(["seed=1", "--config-dir", "a=b", "-m"]) == ["--config-dir", "a=b", "-m", "seed=1"]
+    assert options_first(["--config-dir=mine", "+x=3", "~recipe"]) == ["--config-dir=mine", "+x=3", "~recipe"]
+    assert options_first(["~recipe", "-m", "seed=0,1"]) == ["-m", "~recipe", "seed=0,1"]
+    assert options_first(["a=1", "-cd", "~/mine", ""]) == ["-cd", "~/mine", "", "a=1"]
+
+
+def test_a_run_and_the_same_run_again(running: Fedrun, tmp_path: Path) -> None:
+    first = running(*SMALL, folder=tmp_path)
+    assert (first.status, first.err) == (0, "")
+    assert "fedavg · digits · seed 0, 2 rounds" in first.out
+    (summary,) = tmp_path.glob("outputs/runs/digits/fedavg/*/seed=0/summary.json")
+    assert f"curves  {summary.parent.relative_to(tmp_path)}/curves.png" in first.out
+    for picture in (summary.with_name("curves.png"), summary.with_name("federation.png")):
+        assert picture.read_bytes().startswith(b"\x89PNG")
+        assert picture.read_bytes().endswith(b"IEND\xaeB`\x82")
+    again = running(*SMALL, folder=tmp_path)
+    assert again.status == 0
+    assert again.out.startswith("fedavg · digits · seed 0: finished earlier; overwrite=true computes it again\n")
+    assert again.out.splitlines()[1:] == first.out.splitlines()[-len(again.out.splitlines()) + 1 :]  # the same table
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["outputs"]
+
+
+def test_a_run_that_diverges(running: Fedrun, tmp_path: Path) -> None:
+    ended = running(*SMALL, "local.lr=1e30", "local.weight_decay=1e30", folder=tmp_path)
+    assert ended.status == 1
+    assert ended.err.startswith("fedrun: round 1: no client's upload was finite ")
+    assert ended.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("sent", "status", "word"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
+)
+def test_a_run_that_is_ended_from_outside(
+    running: Fedrun, tmp_path: Path, sent: signal.Signals, status: int, word: str
+) -> None:
+    ended = running(*SMALL, "rounds=100000", folder=tmp_path, send=(sent, 2.0))
+    assert ended.status == status
+    assert ended.err == f"fedrun: {word}; the same command (without overwrite=true) continues\n"
+
+
+def test_thresholds_in_a_file_that_changes(running: Fedrun, tmp_path: Path) -> None:
+    """The path is the same, the run is not: neither what is finished nor a checkpoint is taken for it."""
+    command, thresholds = (*SMALL, "appeal=file", "participation=flexible"), tmp_path / "thresholds.csv"
+    thresholds.write_text("client,threshold\n" + "".join(f"{client},2.0\n" for client in range(4)))
+    assert running(*command, folder=tmp_path).status == 0
+    assert running(*command, folder=tmp_path).status == 0
+    thresholds.write_text(thresholds.read_text().replace("3,2.0", "3,0.1"))
+    refused = running(*command, folder=tmp_path)
+    assert (refused.status, refused.err.count("\n")) == (2, 1)
+    assert "was finished with other thresholds (the file at appeal.path has changed since)" in refused.err
+    (summary,) = tmp_path.glob("outputs/runs/*/*/*/*/summary.json")
+    summary.unlink()
+    refused = running(*command, folder=tmp_path)
+    assert (refused.status, refused.err.count("\n")) == (2, 1)
+    assert "checkpoint.pt: was made with other thresholds (appeal.path has changed since)" in refused.err
+    assert running(*command, "overwrite=true", folder=tmp_path).status == 0
+
+
+def test_a_reader_who_has_seen_enough(tmp_path: Path) -> None:
+    command = subprocess.Popen(
+        [sys.executable, "-m", "fedrun", "--help"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert command.stdout is not None and command.stderr is not None
+    command.stdout.close()
+    assert command.wait(30) == 1
+    assert command.stderr.read() == b""
+    command.stderr.close()
+
+
+def test_the_package_can_be_run(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "fedrun", "rounds=0"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr == "fedrun: rounds=0: allowed: an integer, at least 1\n"

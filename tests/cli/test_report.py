@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from matplotlib.image import imread
+
+from fedrun.cli.report import run
+from fedrun.config.composed import compose
+
+from ..helpers.run_folders import rows
+
+
+@pytest.fixture
+def runs(folders):
+    for seed, value in enumerate((0.5, 0.6)):
+        folders.write(seed, rows(0.1, 0.3, value))
+        folders.write(seed, rows(0.1, 0.8, value + 0.1 * (seed + 1)), changes={"local.lr": 0.2})
+    return str(folders.top)
+
+
+def test_markdown_is_the_default(runs, capsys):
+    assert run([runs, "--baseline", "local.lr=0.1", "--metric", "test/accuracy", "--target", "0.3"]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("## Settings\n\n| setting      | dataset |")
+    assert "| local.lr=0.2 | 70.00 ± 10.00 |" in out
+    assert "## Difference from local.lr=0.1" in out
+    assert "test loss" not in out
+    assert err == ""
+
+
+def test_latex_csv_and_html_go_to_files(runs, tmp_path, capsys):
+    starts = {
+        "latex": "% needs \\usepackage{booktabs}\n",
+        "csv": "setting,dataset,strategy,local.lr,",
+        "html": "<!doctype",
+    }
+    for format, start in starts.items():
+        path = tmp_path / f"report.{format}"
+        assert run([runs, "--format", format, "--to", str(path)]) == 0
+        assert path.read_text().startswith(start)
+        assert capsys.readouterr().out == f"{path}\n"
+
+
+@pytest.mark.parametrize("against", ["rounds", "params", "samples", "seconds"])
+def test_a_curve(runs, tmp_path, capsys, against):
+    path = tmp_path / "curve.png"
+    assert run([runs, "--curve", "test/accuracy", "--against", against, "--target", "0.7", "--to", str(path)]) == 0
+    assert imread(path).shape[:2] == (736, 1152)  # 4.6 x 7.2 inches at 160 dots
+    assert capsys.readouterr().out == f"{path}\n"
+
+
+def test_a_papers_table_and_all_of_them(folders, tmp_path, capsys):
+    config = compose(["experiment=turbosvm/table2", "scale=smoke", "dataset=digits", "strategy=fedavg"]).config
+    folders.write(0, rows(0.1, 0.8), config=config)
+    assert run([str(folders.top), "--table", "turbosvm/table2", "--scale", "smoke"]) == 0
+    table = capsys.readouterr().out
+    assert table.startswith("## TurboSVM-FL, table 2.")
+    path = tmp_path / "RESULTS.md"
+    assert run([str(folders.top), "--results", "--to", str(path)]) == 0
+    written = path.read_text()
+    assert written.startswith("# Results\n\nThe papers' tables with our numbers beside theirs")
+    assert table.strip() in written
+    assert "## TurboSVM-FL, table 3." in written
+    kept = "<!-- fedavg/table1 -->\n\n## FedAvg, table 1. Of runs elsewhere"
+    less = "<!-- turbosvm/table2/smoke -->\n\n" + 100 * "not run "
+    path.write_text(f"# Results\n\n{kept}\n\n{less}\n")
+    assert run([str(folders.top), "--results", "--keep", "--to", str(path)]) == 0
+    heading, mark, rest = written.partition("<!-- turbosvm/table2/smoke -->")
+    assert path.read_text() == f"{heading}{kept}\n\n{mark}{rest}"
+    folders.write(0, rows(0.1), complete=False)
+    folders.write(1, rows(0.1), complete=False, config=config)
+    assert run([str(folders.top), "--table", "turbosvm/table2", "--scale", "smoke"]) == 0
+    (problem,) = capsys.readouterr().err.splitlines()  # of the table's own runs
+    assert "seed=1: unfinished (round 0 of 20); " in problem
+
+
+def test_what_cannot_be_replaced_is_written_to(runs, capfd):
+    assert run([runs, "--to", "/dev/stdout"]) == 0
+    assert "to 70 %" in capfd.readouterr().out
+
+
+def test_problems_are_told_and_the_rest_is_reported(runs, folders, capsys):
+    folders.write(2, rows(0.1), complete=False)
+    again = folders.write(0, rows(0.1, 0.3, 0.5))
+    assert run([runs]) == 0
+    out, err = capsys.readouterr()
+    assert "0, 1, (2)" in out
+    first, second = err.splitlines()
+    assert first.startswith("fedrun-report: ") and first.endswith("unfinished (round 0 of 2); it counts in curves only")
+    assert second.startswith(f"fedrun-report: {again}: the same setting and seed as ")
+
+
+REFUSED = [
+    ((), "outputs: no such folder"),
+    (("{empty}",), "{empty}: holds no run (no metrics.jsonl and no summary.json)"),
+    (("{runs}", "--metric", "own/f1"), "own/f1: no run has this metric; allowed: test/accuracy, test/loss"),
+    (("{runs}", "--baseline", "krum"), "baseline krum: no such setting; allowed: local.lr=0.1, local.lr=0.2"),
+    (("{runs}", "--curve", "x"), "x: no run has this metric; allowed: test/accuracy, test/loss"),
+    (("{runs}", "--curve", "test/loss", "--to", "{empty}/no/c.png"), "{empty}/no/c.png: cannot be written"),
+    (("{runs}", "--curve", "test/loss", "--to", "{empty}/c.what"), "{empty}/c.what: "),
+    (("{runs}", "--to", "{empty}"), "--to {empty}: is a folder; allowed: a file"),
+    (("{runs}", "--curve", "test/loss", "--to", "{empty}/c"), "--to {empty}/c: allowed for a picture: a file whose "),
+    (("{runs}", "--curve", ""), "--curve: is empty; leave it out, or name one"),
+    (
+        ("{runs}", "--curve", "test/loss", "--target", "0.5"),
+        "--target: allowed: without --curve, or with --curve test/",
+    ),
+    (("{runs}", "--curve", "test/loss", "--format", "latex"), "--format latex: allowed: without --curve"),
+    (("{runs}", "--table", "turbosvm/table2", "--metric", "nope"), "--metric: allowed: without --table"),
+    (("{runs}", "--results", "--baseline", "nope"), "--baseline: allowed: without --results"),
+    (("{runs}", "--baseline", "nope", "--format", "csv"), "--baseline: allowed: without --format csv"),
+    (("{runs}", "--test", "wilcoxon"), "--test: allowed: with --baseline"),
+    (("{runs}", "--table", "mine/table1"), "table mine/table1: no such table; allowed: fedavg/table1, "),
+    (("{runs}", "--table", "turbosvm/table2"), "table turbosvm/table2: no finished run of it was found; make them "),
+    (("{runs}", "--results"), "no finished run of any paper's table; such are made with: "),
+    (("{runs}", "--results", "--table", "turbosvm/table2"), "--table and --results: allowed: one of them"),
+    (("{runs}", "--scale", "smoke"), "--scale: allowed: with --table"),
+    (("{runs}", "--against", "params"), "--against: allowed: with --curve"),
+    (("{runs}", "--keep", "--to", "{empty}/r.md"), "--keep: allowed: with --results and --to FILE, in Markdown"),
+    (("{runs}", "--results", "--keep"), "--keep: allowed: with --results and --to FILE, in Markdown"),
+    (("{runs}", "--results", "--format", "html"), "--format html: allowed: without --results"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), REFUSED)
+def test_what_cannot_be_reported_ends_with_status_2(runs, tmp_path, monkeypatch, capsys, arguments, message):
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert run([argument.format(runs=runs, empty=empty) for argument in arguments]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.splitlines()[0].startswith(f"fedrun-report: {message.format(runs=runs, empty=empty)}")
+    assert all(line.startswith("fedrun-report: ") for line in err.splitlines())
+
+
+def test_a_wrong_command_line_is_one_line():
+    ended = subprocess.run(
+        [sys.executable, "-m", "fedrun.cli.report", "--format", "pdf"], capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (2, "", 1)
+    assert ended.stderr.startswith("fedrun-report: argument --format: invalid choice: 'pdf'")
+
+
+def test_reading_runs_needs_no_torch(runs):
+    code = """
+import sys
+from fedrun.deferred import Deferred, defer
+defer("torch")
+from fedrun.report.command import run
+assert run(sys.argv[1:]) == 0
+assert type(sys.modules["torch"]) is Deferred, "torch was loaded"
+"""
+    subprocess.run([sys.executable, "-c", code, runs], check=True, capture_output=True)

@@ -1,0 +1,174 @@
+"""Options of a user's own, in a folder laid out like conf/, and halves of a user's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fedrun.cli.data import run as fedrun_data
+from fedrun.config.composed import compose
+from fedrun.execution.choice import EXECUTORS
+from fedrun.experiment.experiment import build_experiment
+from fedrun.experiment.strategy import Strategy
+from fedrun.simulation.simulation import Simulation
+from fedrun.strategies.client import ClientHalf
+from fedrun.strategies.fedavg import FedAvg
+from fedrun.strategies.vectors import MODEL
+from fedrun.system.errors import InputError
+
+from ..helpers.forked import Fedrun
+
+OPTIONS = {
+    "strategy/client/strong.yaml": "_target_: fedrun.strategies.fedprox.FedProx\nmu: 0.5\n",
+    "strategy/strong.yaml": "defaults: [client: strong, server: fedavg]\n"
+    "_target_: fedrun.experiment.strategy.Strategy\n",
+    "partition/few.yaml": "_target_: fedrun.data.partitions.iid.IID\nclients: 3\nseed: null\n",
+    "recipe/digits-strong.yaml": "# @package _global_\nlocal: {lr: 0.05}\n",
+    "strategy/client/elsewhere.yaml": "_target_: no_such_package.Half\n",
+}
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """A folder with options, beside which nothing else lies."""
+    for name, content in OPTIONS.items():
+        path = tmp_path / "own" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    return tmp_path / "own"
+
+
+@pytest.fixture(scope="module")
+def fedrun() -> Iterator[Fedrun]:
+    with Fedrun("hydra", "fedrun.cli.main", "hydra.core.plugins") as fedrun:
+        yield fedrun
+
+
+def test_they_compose_in_a_library(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(own.parent)
+    composed = compose(["strategy=strong", "partition=few"], config_dir="own")
+    experiment = build_experiment(composed.config)
+    assert (experiment.strategy.client.mu, experiment.partition.clients, experiment.local.lr) == (0.5, 3, 0.05)
+    assert composed.group.startswith("runs/digits/strong/")
+    assert composed.overrides == ("strategy=strong", "partition=few")
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("strategy=strongg", r"^strategy=strongg: no such option; allowed: .*, solo, strong, "),
+        ("partition=many", r"^partition=many: no such option; allowed: .*, dirichlet_hsu, few, "),
+        ("strategy.client.nu=1", r"^strategy.client.nu: unknown key; allowed below strategy.client: mu$"),
+    ],
+)
+def test_messages_know_them(own: Path, override: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        compose(["strategy=strong", override], config_dir=own)
+
+
+def test_a_folder_that_is_not_there(fedrun: Fedrun, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"^--config-dir nowhere: no such folder; allowed: one with options in it"):
+        compose([], config_dir="nowhere")
+    ended = fedrun("--config-dir", "nowhere", "strategy=strong", folder=tmp_path)
+    assert (ended.status, ended.err.count("\n"), ended.deferred) == (2, 1, True)
+    assert ended.err.startswith("fedrun: --config-dir nowhere: no such folder; ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("strategy=strongg", ", solo, strong, "),
+        ("strategy=strong strategy.client.nu=1", "unknown key; allowed below strategy.client: mu\n"),
+        ("strategy=strong strategy.client=3", "strategy.client=3: allowed: strategy/client=OPTION, one of "),
+        ("-m strategy=strong,strongg", ", solo, strong, "),
+        (
+            "strategy/client=elsewhere",
+            "No module named 'no_such_package'; allowed: the dotted path of a recipe class; a package of your own ",
+        ),
+    ],
+)
+def test_messages_of_the_command_know_them(fedrun: Fedrun, own: Path, arguments: str, message: str) -> None:
+    ended = fedrun("--config-dir", "own", *arguments.split(), folder=own.parent)
+    assert message in ended.err
+    assert "strategy.client=3" not in message or ", solo, strong" in ended.err
+    assert (ended.status, ended.err.count("\n"), ended.deferred) == (2, 1, True)
+
+
+def test_who_holds_what(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fedrun_data(["show", "partition=few", "--config-dir", str(own), "--to", str(own.parent)]) == 0
+    assert "clients   3 with 480 to 481 " in capsys.readouterr().out
+
+
+MISTAKES = {
+    "syntax": ("X = (\n", r"its module cannot be imported: SyntaxError: .*syntax\.py, line 1\)$"),
+    "name": (
+        "X = 1\nY = Z\n",
+        r"its module cannot be imported: NameError: name 'Z' is not defined \(.*name\.py, line 2\)$",
+    ),
+    "plain": (
+        "class X:\n    pass\n",
+        r"not a recipe; allowed: the dotted path of a recipe class, a pydantic dataclass$",
+    ),
+    "other": (
+        "from pydantic.dataclasses import dataclass\n@dataclass\nclass X:\n    pass\n",
+        r"^strategy\.client=.*: allowed: strategy/client=OPTION, .*; X does not extend ClientHalf$",
+    ),
+}
+"""What a module of one's own may hold in the place of a recipe X, and what is said then."""
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_in_a_module_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    content, message = MISTAKES[name]
+    package = tmp_path / f"own_mistakes_{name}"
+    package.mkdir()
+    (package / f"{name}.py").write_text(content)
+    monkeypatch.syspath_prepend(tmp_path)
+    config = compose().config
+    config["strategy"]["client"] = {"_target_": f"{package.name}.{name}.X"}
+    with pytest.raises(InputError, match=message) as refusal:
+        build_experiment(config)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(("sizes", "clients", "empty"), [((3, 0, 5), 3, 1), ((), 0, 0)])
+def test_a_partition_that_leaves_a_client_without_samples(make_experiment, sizes, clients, empty) -> None:
+    with pytest.raises(
+        InputError, match=rf"^partition=GivenSizes: there are {clients} clients, {empty} of them without "
+    ):
+        Simulation(make_experiment(sizes=sizes))
+
+
+class Forgetful(ClientHalf):
+    """It misspells what it remembers."""
+
+    remembers = frozenset({"drift"})
+
+    def finish(self, model, received, memory, constants, client):
+        return {MODEL: model}, {"drfit": memory["drift"] + 1}
+
+
+class Silent(ClientHalf):
+    """It says that it sends something, and does not."""
+
+    sends = frozenset({MODEL, "norm"})
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize(
+    ("half", "message"),
+    [
+        (Forgetful(), r"^Forgetful remembers \['drift'\], but its finish returns \['drfit'\] for that$"),
+        (Silent(), r"^Silent sends \['model', 'norm'\], but its finish returns \['model'\] for that$"),
+    ],
+)
+def test_a_half_that_does_not_do_what_it_says(make_experiment, half: ClientHalf, message: str, executor: str) -> None:
+    """A name missing in a memory would be zero for ever, and the result plausible and wrong."""
+    experiment = make_experiment(strategy=Strategy(client=half, server=FedAvg(weighting="samples")))
+    experiment = replace(experiment, hardware=replace(experiment.hardware, executor=executor))
+    simulation = Simulation(experiment)
+    with pytest.raises(ValueError, match=message):
+        simulation.advance(simulation.initial())

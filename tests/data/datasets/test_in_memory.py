@@ -1,0 +1,83 @@
+"""Arrays as a dataset, and an experiment on them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import fedrun
+from fedrun.data.datasets.base import Spec
+from fedrun.system.errors import InputError
+
+
+def split(count: int, dtype: str = "uint8") -> tuple[np.ndarray, np.ndarray]:
+    draw = np.random.default_rng(count)
+    return draw.integers(0, 256, (count, 1, 8, 8)).astype(dtype), draw.integers(0, 3, count)
+
+
+def test_arrays_are_a_dataset():
+    train, test = split(20), split(5)
+    recipe = fedrun.InMemory.of(train, test, classes=3)
+    dataset = recipe.load()
+    assert recipe.spec == dataset.spec == Spec((1, 8, 8), 3)
+    assert (dataset.train_size, dataset.users, dataset.class_names) == (20, None, ("0", "1", "2"))
+    assert dataset.inputs.dtype == torch.uint8
+    assert np.array_equal(dataset.inputs[20:], test[0])
+    assert dataset.targets.tolist() == [*train[1], *test[1]]
+    assert dataset.encoding(torch.tensor([0, 51, 255], dtype=torch.uint8)).tolist() == pytest.approx([0, 0.2, 1])
+    features = fedrun.InMemory.of(split(20, "float32"), split(5, "float32"), classes=3).load()
+    assert features.encoding(torch.tensor([0.0, 51.0])).tolist() == [0, 51]
+    assert features.fingerprint != dataset.fingerprint
+
+
+def test_an_experiment_on_arrays(default_experiment):
+    images, classes = split(40)
+    own = fedrun.InMemory.of((images, classes), split(10), classes=3)
+    simulation = fedrun.Simulation(
+        replace(default_experiment, dataset=own, partition=fedrun.option("partition", "iid", clients=8))
+    )
+    state, _ = simulation.advance(simulation.initial())
+    assert simulation.federation.train.sizes.sum() == 40
+    assert simulation.network.layout.classes == 3
+    assert 0 <= simulation.test(state)["test/accuracy"] <= 1
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "message"),
+    [
+        (split(4, "int64"), split(4), r"^train: samples are int64; allowed: uint8 or float32, in both splits alike$"),
+        (split(4), split(4, "float32"), r"^test: samples are float32; allowed"),
+        (
+            split(4),
+            (split(4)[0][:, :, 1:], split(4)[1]),
+            r"^test: samples \[4, 1, 7, 8\] .* allowed: \[n, 1, 8, 8\] with",
+        ),
+        ((split(4)[0], split(5)[1]), split(4), r"^train: samples \[4, 1, 8, 8\] with classes \[5\] of int64"),
+        ((split(4)[0], split(4)[1] / 2), split(4), r"^train: .* with classes \[4\] of float64"),
+        (
+            (split(4)[1].astype("uint8"), split(4)[1]),
+            split(4),
+            r"^train: samples \[4\]; allowed: \[n, \.\.\.\], numbers",
+        ),
+        (split(4), (split(4)[0], split(4)[1] * 0 + 3), r"^test: label 0 is 3; labels are 0 to 2$"),
+    ],
+)
+def test_arrays_that_cannot_be_used(train, test, message):
+    with pytest.raises(InputError, match=message):
+        fedrun.InMemory.of(train, test, classes=3)
+
+
+def test_one_class_cannot_be_learned():
+    images, labels = split(4)
+    with pytest.raises(InputError, match=r"^classes=1: allowed: an integer, at least 2$"):
+        fedrun.InMemory.of((images, labels * 0), (images, labels * 0), classes=1)
+
+
+def test_classes_are_an_integer_of_any_type():
+    images, labels = split(4)
+    assert fedrun.InMemory.of((images, labels), (images, labels), classes=np.int64(3)).spec.classes == 3
+    with pytest.raises(InputError, match=r"^classes=3\.0: allowed: an integer, at least 2$"):
+        fedrun.InMemory.of((images, labels), (images, labels), classes=3.0)

@@ -1,0 +1,150 @@
+"""Tables of one's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+import torch
+
+from fedrun.data.datasets.tabular import Tabular
+from fedrun.data.partitions.natural import Natural
+from fedrun.system.errors import InputError
+
+TABLE = "client,a,label,b,part\nx,1,0,10,train\ny,3,2,10,test\nx,5,1,10,train\ny,7,1,10,train\nx,9,0,11,test\n"
+
+
+def tabular(
+    path: Path, *, client: str | None = "client", split: str | None = "part", standardise: bool = False
+) -> Tabular:
+    return Tabular(
+        file=str(path), label="label", classes=3, client=client, split=split, features=2, standardise=standardise
+    )
+
+
+def write(tmp_path: Path, text: str = TABLE) -> Path:
+    path = tmp_path / "table.csv"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_rows_are_grouped_by_split_and_client(tmp_path: Path) -> None:
+    dataset = tabular(write(tmp_path)).load()
+    users = dataset.users
+    assert users is not None
+    assert (users.names, users.training, dataset.train_size) == (("x", "y", "x", "y"), 2, 3)
+    assert users.offsets.tolist() == [0, 2, 3, 4, 5]
+    assert dataset.inputs.tolist() == [[1, 10], [5, 10], [7, 10], [9, 11], [3, 10]]
+    assert dataset.inputs.dtype == torch.float32
+    assert dataset.targets.tolist() == [0, 1, 1, 0, 2]
+    federation = Natural(sample_fraction=1.0, train_fraction=0.5, min_samples=1, seed=0).split(dataset, seed=0)
+    assert federation.train.names == federation.test.names == ("x", "y")
+
+
+def test_features_are_standardised_over_the_training_rows(tmp_path: Path) -> None:
+    dataset = tabular(write(tmp_path), standardise=True).load()
+    # a is 1, 5, 7 in training: mean 13/3, variance 56/9; b does not vary there
+    expected = (torch.tensor([1.0, 5.0, 7.0, 9.0, 3.0]) - 13 / 3) / (56 / 9) ** 0.5
+    assert torch.allclose(dataset.inputs[:, 0], expected)
+    assert dataset.inputs[:, 1].tolist() == [0] * 5
+
+
+def test_parquet_gives_the_same(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    pyarrow.parquet.write_table(pyarrow.csv.read_csv(path), tmp_path / "table.parquet")
+    assert tabular(tmp_path / "table.parquet").load().fingerprint == tabular(path).load().fingerprint
+
+
+def test_numbered_clients_are_in_the_order_of_numbers(tmp_path: Path) -> None:
+    path = write(tmp_path, "client,a,b,label\n10,1,1,0\n9,2,2,1\n")
+    users = tabular(path, split=None).load().users
+    assert users is not None
+    assert (users.names, users.training) == (("9", "10"), 2)
+
+
+def test_rows_may_belong_to_nobody(tmp_path: Path) -> None:
+    path = write(tmp_path, "a,b,label,part\n1,2,0,train\n3,4,1,test\n")
+    dataset = tabular(path, client=None).load()
+    assert dataset.users is None
+    assert (dataset.train_size, dataset.targets.tolist()) == (1, [0, 1])
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "cannot be read"),
+        ("client,a,b,label,part\n", "has no rows"),
+        (TABLE.replace("label", "class"), "has no single column 'label'; it has client, a, class, b, part"),
+        (TABLE.replace(",b,", ",label,"), "has 2 columns named 'label'; allowed: one"),
+        ("client,a,label,part\nx,1,0,train\n", "has 1 feature columns; set dataset.features=1"),
+        (TABLE.replace("x,5,1", "x,5,3"), "row 3 has label 3; labels are integers from 0 to 2"),
+        (TABLE.replace("x,5,1", "x,5,-1"), "row 3 has label -1"),
+        (TABLE.replace("x,5,1", "x,5,0.5"), "row 3 has label 0.5"),
+        (TABLE.replace("x,5,1", "x,5,cat"), "column label has values of type string; it must have numbers only"),
+        (TABLE.replace("x,5,1", "x,,1"), "row 3 has no finite number in column a"),
+        (TABLE.replace("x,5,1", "x,inf,1"), "row 3 has no finite number in column a"),
+        (TABLE.replace("x,5,1", "x,five,1"), "column a has values of type string"),
+        (TABLE.replace("y,7", ",7").replace("x", "1").replace("y", "2"), "row 4 has client ''"),
+        (TABLE.replace("10,test", "10,valid"), "row 2 has part 'valid'; allowed: train, test"),
+        (TABLE.replace("train", "test"), "has no row 'train'"),
+        (TABLE.replace(",b,", ",a,"), "has 2 columns named 'a'; allowed: one"),
+        (TABLE[:-12], "cannot be read"),
+    ],
+)
+def test_tables_that_cannot_be_used_are_refused(tmp_path: Path, text: str, complaint: str) -> None:
+    refused(tabular(write(tmp_path, text)), tmp_path, complaint)
+
+
+def test_numbers_beyond_float32_are_refused(tmp_path: Path) -> None:
+    path = write(tmp_path, TABLE.replace("x,5,1", "x,1e39,1"))
+    refused(tabular(path, standardise=False), tmp_path, "column a has numbers beyond float32; set dataset.standardise=")
+    assert tabular(path, standardise=True).load().inputs.isfinite().all()
+
+
+def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
+    refused(tabular(tmp_path / "table.csv"), tmp_path, "table.csv cannot be read: no such file")
+    refused(tabular(tmp_path / "table.xls"), tmp_path, "allowed: a file whose name ends in .csv or .parquet")
+    (tmp_path / "cut.parquet").write_bytes(b"PAR1....")
+    refused(tabular(tmp_path / "cut.parquet"), tmp_path, "cut.parquet cannot be read")
+    (tmp_path / "latin.csv").write_bytes("client,a,b,label,part\né,1,2,0,train\n".encode("latin-1"))
+    refused(
+        tabular(tmp_path / "latin.csv"),
+        tmp_path,
+        "latin.csv cannot be read: In CSV column #0: CSV conversion error to string: invalid UTF8",
+    )
+
+
+def refused(recipe: Tabular, place: Path, complaint: str) -> None:
+    with pytest.raises(InputError) as refusal:
+        recipe.load()
+    assert str(place) in str(refusal.value)
+    assert complaint in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_features_that_do_not_vary_or_are_huge(tmp_path: Path) -> None:
+    """The mean of a hundred times 0.1 is not 0.1, nor is the square of 1e200 a number."""
+    rows = [f"{index % 2},0.1,{(-1) ** index * 1e200},train" for index in range(100)]
+    path = tmp_path / "table.csv"
+    path.write_text("\n".join(["y,constant,huge,split", *rows, "1,0.2,2e200,test", ""]))
+    recipe = Tabular(file=str(path), label="y", classes=2, client=None, split="split", features=2, standardise=True)
+    inputs = recipe.load().inputs
+    assert inputs[:, 0].tolist() == [0] * 101
+    torch.testing.assert_close(inputs[:, 1], torch.tensor([1.0, -1.0] * 50 + [2.0]))
+
+
+def test_clients_are_named_as_they_are_written(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text("who,y,a\n7,0,1\n007,1,2\n10,0,3\n")
+    recipe = Tabular(file=str(path), label="y", classes=2, client="who", split=None, features=1, standardise=False)
+    users = recipe.load().users
+    assert users is not None
+    assert users.names == ("007", "10", "7")  # as texts, since one of them is no number
+    path.write_text("who,y,a\n7,0,1\n,1,2\n")
+    with pytest.raises(InputError, match=r"row 2 has who ''; clients are texts or integers"):
+        recipe.load()
+    path.write_text("who,y\n7,0\n")
+    with pytest.raises(InputError, match=r"has no feature columns beside y, who; allowed: at least one"):
+        recipe.load()

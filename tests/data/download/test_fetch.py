@@ -1,0 +1,345 @@
+"""From a publisher, or from files that are there, to what a loader reads."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import logging
+import threading
+import time
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from PIL import Image
+
+from fedrun.cli.data import run
+from fedrun.data.datasets.cache import locked
+from fedrun.data.datasets.femnist import Femnist
+from fedrun.data.datasets.sent140 import Sent140
+from fedrun.data.download import fetch as fetching
+from fedrun.data.download.catalogue import Download, Entry, catalogue, published
+from fedrun.data.download.fetch import ASIDE, Reporter, fetch
+from fedrun.system.errors import InputError
+
+TWEET = '"4","1","Mon","NO_QUERY","ann","good"\n'
+
+
+def report(_: str) -> Any:
+    return lambda have, whole: None
+
+
+QUIET: Reporter = report
+
+
+def tweets(text: str = TWEET) -> bytes:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr("testdata.manual.2009.06.14.csv", text.replace('"4"', '"2"'))
+        archive.writestr("training.1600000.processed.noemoticon.csv", text)
+    return content.getvalue()
+
+
+def parquet() -> bytes:
+    picture = io.BytesIO()
+    Image.fromarray(np.full((28, 28), 9, np.uint8)).save(picture, "PNG")
+    table = pa.table(
+        {"image": [{"bytes": picture.getvalue(), "path": "a.png"}] * 2, "writer_id": ["f1", "f2"], "character": [3, 61]}
+    )
+    content = io.BytesIO()
+    pa.parquet.write_table(table, content)
+    return content.getvalue()
+
+
+def command(*arguments: str | Path) -> int:
+    return run([*map(str, arguments)])
+
+
+def test_an_archive_becomes_what_the_loader_reads(site: Any, tmp_path: Path) -> None:
+    site.files["/trainingandtestdata.zip"] = content = tweets()
+    assert command("sent140", "--data-dir", tmp_path, "--url", site.address) == 0
+    assert [path.name for path in (tmp_path / "sent140/train").iterdir()] == [
+        "training.1600000.processed.noemoticon.csv"
+    ]
+    (tmp_path / "vectors").write_text("good 3 4\n")
+    recipe = Sent140(
+        data_dir=str(tmp_path),
+        cache_dir=None,
+        min_samples=1,
+        min_samples_after_split=1,
+        vectors=str(tmp_path / "vectors"),
+        dimension=2,
+    )
+    assert recipe.load().inputs.tolist() == [[3.0, 4.0]]
+    # A checksum that nobody has published is recorded; there is nothing else left aside.
+    record = json.loads((tmp_path / ASIDE / "checksums.json").read_text())
+    sha256 = f"sha256:{hashlib.sha256(content).hexdigest()}"
+    assert record == {"sent140/train/trainingandtestdata.zip": sha256}
+    assert [path.name for path in (tmp_path / ASIDE).iterdir()] == ["checksums.json"]
+    assert command("sent140", "--data-dir", tmp_path, "--url", "http://127.0.0.1:9") == 0  # is there: nothing to ask
+
+
+def test_a_recorded_checksum_is_verified(site: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    site.files["/trainingandtestdata.zip"] = tweets()
+    assert command("sent140", "--data-dir", tmp_path, "--url", site.address) == 0
+    (tmp_path / "sent140/train/training.1600000.processed.noemoticon.csv").unlink()
+    site.files["/trainingandtestdata.zip"] = tweets(TWEET.replace("good", "evil"))
+    assert command("sent140", "--data-dir", tmp_path, "--url", site.address) == 2
+    assert "its sha256 is " in capsys.readouterr().err
+
+
+def test_parquet_from_the_hub(site: Any, tmp_path: Path) -> None:
+    listed = {"default": {"train": [f"{site.address}/0.parquet", f"{site.address}/1.parquet"]}}
+    site.files |= {
+        "/api/datasets/flwrlabs/femnist/parquet": json.dumps(listed).encode(),
+        "/0.parquet": parquet(),
+        "/1.parquet": parquet(),
+    }
+    assert command("femnist", "--data-dir", tmp_path, "--url", site.address) == 0
+    dataset = Femnist(data_dir=str(tmp_path), cache_dir=None, min_samples=1, min_samples_after_split=1).load()
+    assert dataset.users is not None
+    assert (dataset.users.names, dataset.targets.tolist()) == (("f1", "f2"), [3, 3, 61, 61])
+
+
+@pytest.mark.parametrize(
+    "listed", [b"[]", b"{}", b'{"default": {"../x": ["a"]}}', b'{"default": {"train": [1]}}', b"<p>"]
+)
+def test_a_hub_that_says_something_else(
+    site: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], listed: bytes
+) -> None:
+    site.files["/api/datasets/flwrlabs/femnist/parquet"] = listed
+    assert command("femnist", "--data-dir", tmp_path, "--url", site.address) == 2
+    said = capsys.readouterr().err
+    assert "/api/datasets/flwrlabs/femnist/parquet" in said
+    assert said.count("\n") == 1
+
+
+def test_wrong_checksums_hostile_archives_and_other_mirrors(
+    site: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    site.files |= {"/a.bin": b"content", "/a.zip": tweets()}
+    wrong = Entry("", "", 0, ("a.bin",), published(Download((f"{site.address}/a.bin",), "a.bin", "md5:" + "0" * 32)))
+    with pytest.raises(InputError, match="its md5 is "):
+        fetch("wrong", wrong, tmp_path, None, QUIET)
+    assert not (tmp_path / "a.bin").exists()
+
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr("good", b"x")
+        archive.writestr("../../../evil", b"x")
+    site.files["/evil.zip"] = content.getvalue()
+    evil = Entry("", "", 0, ("good",), published(Download((f"{site.address}/evil.zip",), ".", unpack="")))
+    with pytest.raises(InputError, match="leads out of its folder"):
+        fetch("evil", evil, tmp_path, None, QUIET)
+    assert not (tmp_path / "good").exists()
+    assert not any(path.name == "evil" and path.is_file() for path in tmp_path.parent.rglob("evil"))
+
+    urls = (f"{site.address}/gone.bin", f"{site.address}/a.bin")
+    mirrored = Entry("", "", 0, ("b.bin",), published(Download(urls, "b.bin")))
+    fetch("mirrored", mirrored, tmp_path, None, QUIET)
+    assert (tmp_path / "b.bin").read_bytes() == b"content"
+    assert "gone.bin: 404" in caplog.text
+
+
+def test_from_files_that_are_here(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / "trainingandtestdata.zip").write_bytes(tweets())
+    place = "sent140/train/training.1600000.processed.noemoticon.csv"
+    for number, source in enumerate((here, here / "trainingandtestdata.zip", tmp_path / "0")):
+        assert command("sent140", "--data-dir", tmp_path / str(number), "--from", source) == 0
+        assert (tmp_path / str(number) / place).read_text() == TWEET
+    assert (here / "trainingandtestdata.zip").exists()  # the source is only read
+
+    (here / "x.parquet").write_bytes(parquet())
+    assert command("femnist", "--data-dir", tmp_path / "3", "--from", here) == 0
+    assert (tmp_path / "3/femnist/train/x.parquet").exists()
+
+    (here / "cifar-10-python.tar.gz").write_bytes(b"another file")
+    (here / "x.parquet").unlink()
+    capsys.readouterr()
+    assert command("cifar10", "--data-dir", tmp_path / "4", "--from", here) == 2
+    assert "cifar-10-python.tar.gz: its md5 is " in capsys.readouterr().err
+
+
+WHOLE = {
+    "femnist": ("femnist/train/a.json", "femnist/test/a.json"),
+    "cifar10": tuple(
+        f"cifar-10-batches-py/{file}"
+        for file in (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch", "batches.meta")
+    ),
+    "cifar100": tuple(f"cifar-100-python/{file}" for file in ("train", "test", "meta")),
+    "tinyimagenet": tuple(
+        f"tiny-imagenet-200/{file}"
+        for file in ("wnids.txt", "train/n1/images/a.JPEG", "val/val_annotations.txt", "val/images/b.JPEG")
+    ),
+    "celeba": ("celeba/train/a.json", "celeba/test/a.json", "celeba/img_align_celeba/1.jpg"),
+    "emnist": (
+        *(
+            f"EMNIST/raw/emnist-byclass-{part}-{kind}-ubyte.gz"
+            for part in ("train", "test")
+            for kind in ("images-idx3", "labels-idx1")
+        ),
+        "EMNIST/raw/emnist-letters-mapping.txt",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_all_of_a_datasets_files_are_taken(tmp_path: Path, name: str) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    for file in (*WHOLE[name], f"{WHOLE[name][0].partition('/')[0]}/.fedrun-cache/old"):
+        (here / file).parent.mkdir(parents=True, exist_ok=True)
+        (here / file).write_text(file)
+    assert command(name, "--data-dir", there, "--from", here) == 0
+    taken = [str(path.relative_to(there)) for path in there.rglob("*") if path.is_file() and ASIDE not in path.parts]
+    assert sorted(taken) == sorted(WHOLE[name])
+
+
+def test_a_part_of_cifar_is_not_taken_for_the_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "cifar-10-batches-py").mkdir()
+    for file in ("data_batch_5", "test_batch"):
+        (tmp_path / "cifar-10-batches-py" / file).touch()
+    assert command("list", "--data-dir", tmp_path) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("cifar10 ")]
+    assert line.split()[1] == "missing"
+
+
+def test_tables_of_splits_lie_where_the_hubs_do(tmp_path: Path) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    for split in ("train", "valid", "test"):
+        (here / f"{split}-0000.parquet").write_bytes(parquet())
+    assert command("celeba", "--data-dir", tmp_path / "there", "--from", here) == 0
+    taken = [str(path.relative_to(tmp_path / "there/celeba")) for path in (tmp_path / "there").rglob("*.parquet")]
+    assert sorted(taken) == ["test/test-0000.parquet", "train/train-0000.parquet", "train/valid-0000.parquet"]
+
+
+def test_two_commands_take_turns(site: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    site.files["/a.bin"] = b"content"
+    entry = Entry("", "", 0, ("a.bin",), published(Download((f"{site.address}/a.bin",), "a.bin")))
+    (tmp_path / ASIDE).mkdir()
+    second = threading.Thread(target=fetch, args=("a", entry, tmp_path, None, QUIET))
+    with caplog.at_level(logging.INFO):
+        with locked(tmp_path / ASIDE):
+            second.start()
+            while "waiting for another process" not in caplog.text:
+                time.sleep(0.01)
+            assert site.asked == []
+        second.join(timeout=10)
+    assert (tmp_path / "a.bin").read_bytes() == b"content"
+
+
+@pytest.mark.parametrize("name", catalogue())
+def test_offline_every_dataset_says_which_file_goes_where(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    assert command(name, "--data-dir", tmp_path, "--url", "http://127.0.0.1:9") == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert all(str(tmp_path / pattern) in said for pattern in catalogue()[name].wants)
+    assert f"fedrun-data {name} --from FOLDER" in said
+
+
+def test_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "femnist/train").mkdir(parents=True)
+    (tmp_path / "femnist/train/a.json").write_text("{}")
+    assert command("list", "--data-dir", tmp_path) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "there" in next(line for line in lines if line.startswith("femnist"))
+    assert "missing" in next(line for line in lines if line.startswith("celeba"))
+    assert f"lacks {tmp_path}/celeba/train/*" in "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("name", "files"),
+    [
+        ("femnist", ("all_data/all_data_0.json",)),
+        ("sent140", ("all_data/all_data.json",)),
+        ("celeba", ("identity_CelebA.txt", "list_attr_celeba.txt", "img_align_celeba/000001.jpg")),
+    ],
+)
+def test_other_forms_that_the_loader_reads_are_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, files: tuple[str, ...]
+) -> None:
+    def listed() -> str:
+        assert command("list", "--data-dir", tmp_path) == 0
+        return next(line for line in capsys.readouterr().out.splitlines() if line.startswith(name)).split()[1]
+
+    for file in files:
+        assert listed() == "missing"
+        path = tmp_path / name / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    assert listed() == "there"
+
+
+@pytest.fixture(autouse=True)
+def _log_as_before() -> Any:
+    root = logging.getLogger()
+    handlers = root.handlers[:]
+    yield
+    root.handlers[:] = handlers
+
+
+def test_a_part_of_the_files_is_not_put_in_place(site: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The second of two files fails once; then what was fetched already is not fetched again."""
+    listed = {"default": {"train": [f"{site.address}/0.parquet", f"{site.address}/1.parquet"]}}
+    site.files |= {"/api/datasets/flwrlabs/femnist/parquet": json.dumps(listed).encode(), "/0.parquet": parquet()}
+    fetching = ("femnist", "--data-dir", tmp_path, "--url", site.address)
+    assert command(*fetching) == 2
+    assert "404" in capsys.readouterr().err
+    assert not (tmp_path / "femnist").exists()
+    site.files["/1.parquet"] = parquet()
+    assert command(*fetching) == 0
+    assert len(list((tmp_path / "femnist/train").iterdir())) == 2
+    assert [path for path, _ in site.asked].count("/0.parquet") == 1
+
+
+def test_a_command_that_was_killed_as_it_put_files_in_place(site: Any, tmp_path: Path) -> None:
+    """One file is in its place, the other still aside: together they look like the dataset, and are not."""
+    listed = {"default": {"train": [f"{site.address}/0.parquet", f"{site.address}/1.parquet"]}}
+    site.files["/api/datasets/flwrlabs/femnist/parquet"] = json.dumps(listed).encode()
+    placed, aside = tmp_path / "femnist/train", tmp_path / ASIDE / "femnist"
+    for path in (placed / "train-0000.parquet", aside / "train-0001.parquet"):
+        path.parent.mkdir(parents=True)
+        path.write_bytes(parquet())
+    (aside / "placing").touch()
+    assert command("femnist", "--data-dir", tmp_path, "--url", site.address) == 0
+    assert sorted(path.name for path in placed.iterdir()) == ["train-0000.parquet", "train-0001.parquet"]
+    assert not aside.exists()
+
+
+def test_a_folder_without_a_hubs_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine").mkdir()
+    offline = ("--url", "http://127.0.0.1:9")
+    assert command("femnist", "--data-dir", tmp_path, "--from", tmp_path / "mine", *offline) == 2
+    assert f"{tmp_path / 'mine'} has no files of femnist; " in capsys.readouterr().err
+
+
+def test_files_that_were_taken_in_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Interrupted after the first of two tables; the same command then takes both."""
+    here, there = tmp_path / "mine", tmp_path / "data"
+    here.mkdir()
+    for number in (0, 1):
+        (here / f"train-{number}.parquet").write_bytes(parquet())
+    whole, copied = fetching.shutil.copyfile, []
+
+    def once(source: Path, target: Path) -> None:
+        if copied:
+            raise KeyboardInterrupt
+        copied.append(source)
+        whole(source, target)
+
+    taking = ("femnist", "--data-dir", there, "--from", here)
+    with monkeypatch.context() as patch:
+        patch.setattr(fetching.shutil, "copyfile", once)
+        assert command(*taking) == 130
+    assert len(list((there / "femnist/train").iterdir())) == 1
+    assert command(*taking) == 0
+    assert len(list((there / "femnist/train").iterdir())) == 2

@@ -1,0 +1,96 @@
+"""Archives, honest and hostile."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from fedrun.data.download.unpack import unpack
+from fedrun.system.errors import InputError
+
+FILES = {"top/a.txt": b"one", "top/deep/b.txt": b"two" * 1000, "c.txt": b"three"}
+
+
+def zipped(path: Path, files: dict[str, bytes]) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("top/", b"")
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return path
+
+
+def tarred(path: Path, files: dict[str, bytes], mode: str = "w:gz") -> Path:
+    with tarfile.open(path, mode) as archive:  # type: ignore[call-overload]
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return path
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    (tmp_path / "target").mkdir()
+    return tmp_path / "target"
+
+
+def found(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("make", [zipped, tarred])
+def test_all_or_a_part(tmp_path: Path, target: Path, make: object) -> None:
+    archive = make(tmp_path / "archive", FILES)  # type: ignore[operator]
+    assert sorted(map(str, unpack(archive, target, ""))) == sorted(FILES)
+    assert found(target) == FILES
+    (tmp_path / "part").mkdir()
+    assert [str(path) for path in unpack(archive, tmp_path / "part", "top/deep/")] == ["b.txt"]
+    assert found(tmp_path / "part") == {"b.txt": b"two" * 1000}
+
+
+@pytest.mark.parametrize("name", ["../evil", "top/../../evil", "/evil", "C:evil", "top\\..\\..\\evil"])
+@pytest.mark.parametrize("make", [zipped, tarred])
+def test_names_that_lead_elsewhere_are_refused(tmp_path: Path, target: Path, make: object, name: str) -> None:
+    archive = make(tmp_path / "archive", {name: b"x"})  # type: ignore[operator]
+    with pytest.raises(InputError, match="leads out of its folder"):
+        unpack(archive, target, "")
+    assert found(tmp_path).keys() == {"archive"}
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE])
+def test_links_and_devices_in_tar_are_refused(tmp_path: Path, target: Path, kind: bytes) -> None:
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:
+        member = tarfile.TarInfo("link")
+        member.type, member.linkname = kind, "/etc/passwd"
+        archive.addfile(member)
+    with pytest.raises(InputError, match="'link' is a link or a device"):
+        unpack(tmp_path / "a.tar", target, "")
+
+
+def test_links_in_zip_are_refused(tmp_path: Path, target: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        member = zipfile.ZipInfo("link")
+        member.external_attr = 0o120777 << 16
+        archive.writestr(member, "/etc/passwd")
+    with pytest.raises(InputError, match="'link' is a link or a device"):
+        unpack(tmp_path / "a.zip", target, "")
+
+
+@pytest.mark.parametrize("make", [zipped, tarred])
+def test_damaged_archives_are_refused(tmp_path: Path, target: Path, make: object) -> None:
+    archive = make(tmp_path / "archive", {"a": bytes(range(256)) * 40})  # type: ignore[operator]
+    content = bytearray(archive.read_bytes())
+    for damage in (content[: len(content) // 2], content[:40] + b"\0\1\2\3" * 10 + content[80:], b"", b"text"):
+        archive.write_bytes(damage)
+        with pytest.raises(InputError, match="is damaged|is not a zip or tar archive") as refusal:
+            unpack(archive, target, "")
+        assert "\n" not in str(refusal.value)
+
+
+def test_an_archive_without_the_wanted_files_is_refused(tmp_path: Path, target: Path) -> None:
+    with pytest.raises(InputError, match="has no files below other/"):
+        unpack(zipped(tmp_path / "archive", FILES), target, "other/")

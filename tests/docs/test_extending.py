@@ -1,0 +1,51 @@
+"""The package in docs/extending.md works as it stands there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from fedrun.config.composed import compose
+from fedrun.experiment.experiment import build_experiment
+from fedrun.simulation.simulation import Simulation
+
+GUIDE = Path(__file__).parents[2] / "docs" / "extending.md"
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the guide's files, from which one can import; each block stands below its file's name."""
+    blocks = re.findall(r"`(\S+)`:\n\n```(?:python|yaml)\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
+    for name, content in blocks:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content, encoding="utf-8")
+    assert {path.suffix for path in tmp_path.rglob("*.*")} == {".py", ".yaml"}
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+def test_it_runs_with_either_executor(package: Path) -> None:
+    found = []
+    for executor in ("in_process", "vectorized"):
+        setting = ["strategy=habit", "dataset=rings", "dataset.samples=400", f"hardware.executor={executor}"]
+        simulation = Simulation(build_experiment(compose([*setting, "hardware.threads=1"], "conf").config))
+        assert simulation.executor(simulation.initial()) == executor
+        state = simulation.initial()
+        for _ in range(3):
+            state, metrics = simulation.advance(state)
+        assert metrics["server/direction_norm"] > 0
+        assert len(state.memory.held) > 6  # six of twelve clients in each round
+        found.append(state)
+    torch.testing.assert_close(found[0].server.model, found[1].server.model, rtol=1e-4, atol=1e-5)
+
+
+def test_its_settings(package: Path) -> None:
+    composed = compose(["experiment=lab/compare", "dataset=rings", "strategy=habit"], "conf")
+    experiment = build_experiment(composed.config)
+    assert (experiment.name, experiment.rounds, experiment.local.lr) == ("lab/compare", 8, 0.05)
+    assert type(experiment.partition).__module__ == "lab.partition"

@@ -1,0 +1,297 @@
+"""Metrics over clients: worked numbers, clients without tests, local tuning, personal models, clients.parquet."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow.parquet
+import pytest
+import torch
+
+from fedrun.config.composed import compose
+from fedrun.data.population import Population
+from fedrun.evaluation.client_results import ClientResults
+from fedrun.experiment.appeal.base import OwnResults, Thresholds
+from fedrun.experiment.experiment import build_experiment
+from fedrun.runs.results import save_clients
+from fedrun.simulation.simulation import Simulation
+from fedrun.strategies.server import ServerState
+from fedrun.system.randomness import address, generator
+
+from ..helpers.naive_averaging import NaiveClients
+from ..strategies.test_averaging import NETWORKS, mlp, network_of
+from ..strategies.test_maxfl import constant
+from ..strategies.test_solo_and_centralized import SOLO
+from .test_thresholds import TESTED, measured, warmup
+
+NAN = float("nan")
+
+
+def of(*values: float) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def judged(loss: torch.Tensor, rho: torch.Tensor, accuracy: torch.Tensor, solo: torch.Tensor | None) -> ClientResults:
+    return ClientResults.of(OwnResults(loss + 5, loss, accuracy), Thresholds(rho + 9, rho, solo), "test")
+
+
+def test_gm_appeal_is_strict():
+    """(0.5, 1.2, 0.9) below (0.6, 1.0, 0.9): 1/3."""
+    found = judged(of(0.5, 1.2, 0.9), of(0.6, 1.0, 0.9), of(0.5, 0.5, 0.5), None)
+    assert found.appeal is not None and found.appeal.tolist() == [True, False, False]
+    assert found.metrics()["gm_appeal"] == pytest.approx(1 / 3)
+
+
+def test_the_preferred_model_is_chosen_by_loss():
+    """The first client's own model would be better, the third's worse: 0.2, 0.3, 0.1 are counted, not the maxima."""
+    found = judged(of(0.5, 1.2, 0.9), of(0.6, 1.0, 0.9), of(0.2, 0.9, 0.8), of(0.7, 0.3, 0.1))
+    assert found.metrics()["preferred_accuracy"] == pytest.approx((0.2 + 0.3 + 0.1) / 3)
+
+
+def test_clients_without_tests_are_left_out_and_counted():
+    found = judged(of(0.5, NAN, 0.9), of(0.6, NAN, 0.9), of(0.5, NAN, 1.0), of(0.25, NAN, 0.5)).metrics()
+    assert found == {
+        "loss_mean": pytest.approx(0.7),
+        "accuracy_mean": 0.75,
+        "accuracy_std": 0.25,
+        "accuracy_worst_tenth": 0.5,
+        "untested": 1.0,
+        "gm_appeal": 0.5,
+        "preferred_accuracy": 0.5,
+    }
+
+
+def test_how_fair_accuracies_are():
+    """0, 0.1, .., 1: of eleven clients the worst tenth are 0 and 0.1; the variance is (11² - 1) / 12 / 100."""
+    accuracies = of(*(number / 10 for number in (7, 0, 4, 10, 1, 9, 2, 8, 3, 6, 5)))
+    found = ClientResults.of(OwnResults(accuracies, accuracies, accuracies), None, "test").metrics()
+    assert found["accuracy_worst_tenth"] == pytest.approx(0.05)
+    assert found["accuracy_std"] == pytest.approx(0.1**0.5)
+
+
+def test_a_model_that_has_diverged_appeals_to_nobody():
+    """The third client has test samples, so it counts: 1/3, and its loss is no number to leave out of a mean."""
+    found = judged(of(0.5, 2.0, NAN), of(1.0, 1.0, 1.0), of(0.5, 0.5, 0.1), None).metrics()
+    assert found["gm_appeal"] == pytest.approx(1 / 3)
+    assert found["loss_mean"] == float("inf")
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("lr", [None, 0.02])
+def test_local_tuning(make_experiment, network, lr):
+    """Every client, seen or not, makes three steps on the model as it is; the metrics are those of the result."""
+    build = NETWORKS[network]
+    made = make_experiment(
+        network=build,
+        population=TESTED,
+        clients_per_round=2,
+        appeal=warmup(steps=2),
+        local={"lr": 0.3, "lr_decay": 0.5},
+    )
+    simulation = Simulation(replace(made, evaluation=replace(made.evaluation, tuning_steps=3, tuning_lr=lr)))
+    state, _ = simulation.advance(simulation.initial())
+    metrics, unseen = simulation.test(state), simulation.federation.unseen
+    assert unseen is not None
+    for name, train, test in (
+        ("clients", simulation.federation.train, simulation.federation.own_test),
+        ("unseen", unseen.train, unseen.test),
+    ):
+        losses, accuracies, appeals = [], [], []
+        for client in range(len(train)):
+            start = build(simulation.dataset.spec)
+            start.load_state_dict(simulation.network.layout.views(state.server.model.clone()), strict=False)
+            own = train[client]
+            inputs, labels = simulation.dataset.inputs[own].float() / 255, simulation.dataset.targets[own]
+            order = generator(address(0, f"alone/{name}", 1), "batches", 0, client)
+            clients = NaiveClients(lr=0.15 if lr is None else lr, epochs=None, steps=3)
+            tuned, _ = clients.train(start, inputs, labels, order, 0)
+            loss, accuracy = measured(tuned, simulation, test[client])
+            losses.append(loss)
+            accuracies.append(accuracy)
+            appeals.append(loss < simulation.assessment.thresholds[name].test[client].item())
+        assert metrics[f"{name}/tuned_loss_mean"] == pytest.approx(sum(losses) / len(train), rel=1e-4)
+        assert metrics[f"{name}/tuned_accuracy_mean"] == pytest.approx(sum(accuracies) / len(train))
+        assert metrics[f"{name}/tuned_gm_appeal"] == pytest.approx(sum(appeals) / len(train))
+    assert metrics["clients/tuned_loss_mean"] != metrics["clients/loss_mean"]
+
+
+def rows_of(simulation, state, tmp_path):
+    save_clients(simulation, state, tmp_path / "clients.parquet")
+    return pyarrow.parquet.read_table(tmp_path / "clients.parquet").to_pylist()
+
+
+def test_the_rows_of_all_clients(make_experiment, tmp_path):
+    """Six clients of 1, 12, 8, 5, 20 and 12 samples, two of them unseen, half of them flipped; then the test set."""
+    population = Population(unseen_clients=2, test_share=0.4, flipped_share=0.5, seed=None)
+    simulation = Simulation(
+        make_experiment(
+            network=mlp,
+            sizes=(1, 12, 8, 5, 20, 12),
+            population=population,
+            clients_per_round=2,
+            appeal=warmup(5),
+            seed=1,
+        )
+    )
+    state, _ = simulation.advance(simulation.initial())
+    rows = rows_of(simulation, state, tmp_path)
+    federation = simulation.federation
+    assert federation.unseen is not None and federation.flipped is not None
+    network = mlp(simulation.dataset.spec)
+    network.load_state_dict(simulation.network.layout.views(state.server.model.clone()))
+    expected = []
+    for name, train, test, flipped in (
+        ("clients", federation.train, federation.own_test, federation.flipped),
+        ("unseen", federation.unseen.train, federation.unseen.test, federation.unseen.flipped),
+    ):
+        rho = simulation.assessment.thresholds[name].test
+        for client in range(len(train)):
+            tested = len(test[client]) > 0
+            loss, accuracy = measured(network, simulation, test[client]) if tested else (None, None)
+            expected.append(
+                {
+                    "client": train.name(client),
+                    "samples": len(train[client]),
+                    "loss": loss if loss is None else pytest.approx(loss, rel=1e-5),
+                    "accuracy": accuracy if accuracy is None else pytest.approx(accuracy),
+                    "threshold": rho[client].item() if tested else None,
+                    "appeal": loss < rho[client].item() if tested else None,
+                    "seen": name == "clients",
+                    "attacker": False,
+                    "flipped": bool(flipped[client]),
+                }
+            )
+    assert rows[:6] == expected
+    assert sum(row["flipped"] for row in rows) == 3
+    assert sum(row["loss"] is None for row in rows) == 1
+    assert rows[6]["samples"] == 30 and rows[6]["threshold"] is None and not rows[6]["seen"]
+    metrics = simulation.test(state)
+    assert metrics["clients/untested"] + metrics["unseen/untested"] == 1
+
+
+def personal(simulation, state):
+    """Every client's own network."""
+    for client in range(len(simulation.federation.train)):
+        network = mlp(simulation.dataset.spec)
+        network.load_state_dict(simulation.network.layout.views(state.memory.held[client]["own"]))
+        yield network
+
+
+@pytest.mark.parametrize("tests", [0.0, 0.4])
+def test_personal_models_are_judged_each_by_itself(make_experiment, tmp_path, tests):
+    """On the client's test samples, or where it has none on its training samples; no model is the test set's."""
+    population = Population(unseen_clients=0, test_share=tests, flipped_share=0.0, seed=None)
+    simulation = Simulation(
+        make_experiment(network=mlp, strategy=SOLO, population=population, clients_per_round=1.0, appeal=warmup(3))
+    )
+    state, _ = simulation.advance(simulation.initial())
+    federation, rows = simulation.federation, rows_of(simulation, state, tmp_path)
+    rho = simulation.assessment.thresholds["clients"]
+    for client, network in enumerate(personal(simulation, state)):
+        own = federation.train[client] if federation.own_test is None else federation.own_test[client]
+        loss, _ = measured(network, simulation, own)
+        assert rows[client]["loss"] == pytest.approx(loss, rel=1e-5)
+        assert rows[client]["appeal"] == (loss < (rho.test if tests else rho.train)[client].item())
+    assert (rows[6]["samples"], rows[6]["loss"], rows[6]["accuracy"]) == (30, None, None)
+
+
+def test_training_results_of_personal_models(make_experiment, tmp_path):
+    made = make_experiment(network=mlp, strategy=SOLO, clients_per_round=1.0)
+    simulation = Simulation(replace(made, evaluation=replace(made.evaluation, train_clients=True)))
+    state, _ = simulation.advance(simulation.initial())
+    rows = rows_of(simulation, state, tmp_path)
+    for client, network in enumerate(personal(simulation, state)):
+        loss, accuracy = measured(network, simulation, simulation.federation.train[client])
+        assert (rows[client]["loss"], rows[client]["accuracy"]) == pytest.approx((loss, accuracy), rel=1e-5)
+
+
+def test_tuned_models_are_judged_by_the_convention_train(make_experiment):
+    made = make_experiment(
+        network=mlp,
+        clients_per_round=2,
+        appeal=constant(1.05),
+        population=replace(TESTED, unseen_clients=0),
+    )
+    simulation = Simulation(replace(made, evaluation=replace(made.evaluation, tuning_steps=3)))
+    losses = []
+    for client in range(6):
+        own = simulation.federation.train[client]
+        inputs, labels = simulation.dataset.inputs[own].float() / 255, simulation.dataset.targets[own]
+        order = generator(address(0, "alone/clients", 0), "batches", 0, client)
+        tuned, _ = NaiveClients(epochs=None, steps=3).train(network_of(simulation, mlp), inputs, labels, order, 0)
+        losses.append(measured(tuned, simulation, own)[0])
+    metrics = simulation.test(simulation.initial())
+    assert metrics["clients/tuned_loss_mean"] == pytest.approx(sum(losses) / 6, rel=1e-5)
+    assert metrics["clients/tuned_gm_appeal"] == pytest.approx(sum(loss < 1.05 for loss in losses) / 6)
+
+
+def test_unseen_clients_have_no_model_of_their_own(make_experiment):
+    # unseen clients have no model of their own: theirs is the global one, which under solo stays the initial one
+    simulation = Simulation(
+        make_experiment(
+            network=mlp,
+            strategy=SOLO,
+            population=TESTED,
+            clients_per_round=1.0,
+        )
+    )
+    state, _ = simulation.advance(simulation.initial())
+    unseen = simulation.federation.unseen
+    losses = [measured(network_of(simulation, mlp), simulation, unseen.test[client])[0] for client in range(2)]
+    assert simulation.test(state)["unseen/loss_mean"] == pytest.approx(sum(losses) / 2, rel=1e-5)
+
+
+def networks(simulation, state):
+    for each in state.models:
+        network = mlp(simulation.dataset.spec)
+        network.load_state_dict(simulation.network.layout.views(each.model.clone()))
+        yield network
+
+
+def ifca():
+    return build_experiment(compose(["strategy=ifca", "strategy.clustering.clusters=2"]).config).strategy
+
+
+def test_clients_of_no_cluster_are_served_by_all_models(make_experiment):
+    # nobody is assigned yet: the sum of the models' logits serves everybody
+    simulation = Simulation(
+        make_experiment(
+            network=mlp,
+            strategy=ifca(),
+            population=replace(TESTED, unseen_clients=0),
+        )
+    )
+    state, own, losses = simulation.initial(), simulation.federation.own_test, []
+    for client in range(6):
+        x, y = simulation.dataset.inputs[own[client]].float() / 255, simulation.dataset.targets[own[client]]
+        with torch.no_grad():
+            losses.append(torch.nn.functional.cross_entropy(sum(n(x) for n in networks(simulation, state)), y).item())
+    assert simulation.test(state)["clients/loss_mean"] == pytest.approx(sum(losses) / 6, rel=1e-5)
+
+
+def test_results_are_kept_of_these_very_models_only(make_experiment):
+    # a round in which only the second model was trained
+    simulation = Simulation(make_experiment(network=mlp, strategy=ifca()))
+    state = simulation.initial()
+    first, second = state.models
+    later = replace(state, models=(first, ServerState(second.model + 1)))
+    before, now = simulation.test(state)["test/loss"], simulation.test(later)["test/loss"]
+    assert now == Simulation(simulation.experiment).test(later)["test/loss"] != before
+
+
+def test_every_round_is_judged_by_samples_of_its_own(make_experiment, monkeypatch):
+    # every round is judged by samples of its own
+    made = make_experiment(network=mlp)
+    simulation = Simulation(replace(made, evaluation=replace(made.evaluation, adaptive=True, batch_size=8)))
+    asked, evaluate = [], simulation.assessment._evaluate_together
+
+    def watched(models, samples):
+        asked.append(samples.tolist())
+        return evaluate(models, samples)
+
+    monkeypatch.setattr(simulation.assessment, "_evaluate_together", watched)
+    state = simulation.initial()
+    for round in (1, 2):
+        simulation.test(replace(state, round=round), float("inf"))
+    order = [torch.randperm(30, generator=generator(0, "screening", round))[:8] + 60 for round in (1, 2)]
+    assert asked == [each.tolist() for each in order] and asked[0] != asked[1]

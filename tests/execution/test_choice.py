@@ -1,0 +1,91 @@
+"""Which executor works, and what is said about it."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from fedrun.config.build import option
+from fedrun.data.population import Population
+from fedrun.execution.choice import best, due, undecided
+from fedrun.simulation.simulation import Simulation
+
+
+def refused(spec):
+    encoder = nn.Sequential(nn.Flatten(), nn.Linear(16, 6), nn.AlphaDropout(0.1))
+    return nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(6, spec.classes)))
+
+
+def test_a_refusal_is_told_once_a_run(make_experiment, caplog, default_experiment):
+    """Thresholds and local tuning, in every evaluation, fall back as the federated training does, without a word."""
+    experiment = make_experiment(
+        network=refused,
+        population=Population(unseen_clients=2, test_share=0.4, flipped_share=0.0, seed=None),
+        clients_per_round=2,
+        appeal=option("appeal", "warmup", steps=2),
+        evaluation=replace(default_experiment.evaluation, tuning_steps=1),
+        hardware={"executor": "vectorized"},
+    )
+    simulation = Simulation(experiment)
+    state = simulation.initial()
+    for _ in range(2):
+        simulation.test(state)
+        state, _ = simulation.advance(state)
+    assert caplog.text.count("hardware.executor=vectorized does not support a model with AlphaDropout layers") == 1
+
+
+def test_both_are_tried_in_turn_and_the_better_round_of_each_counts():
+    pace = (("in_process", 5.0), ("vectorized", 9.0), ("in_process", 4.0), ("vectorized", 3.0))
+    tried = [due("auto", pace[:rounds]) for rounds in range(4)]
+    assert tried == ["in_process", "vectorized", "in_process", "vectorized"]
+    assert [undecided("auto", pace[:rounds]) for rounds in range(5)] == [True, True, True, True, False]
+    assert best(pace) == {"in_process": 4.0, "vectorized": 3.0}
+    assert due("auto", pace) == "vectorized"
+    assert due("auto", (*pace[:3], ("vectorized", 4.5))) == "in_process"
+    assert due("vectorized", ()) == "vectorized" and not undecided("vectorized", ())
+
+
+def rounds(experiment, count, state=None):
+    simulation = Simulation(experiment)
+    state = simulation.initial() if state is None else state
+    for _ in range(count):
+        state, _ = simulation.advance(state)
+    return simulation, state
+
+
+def test_the_faster_executor_is_found_and_told(make_experiment, caplog):
+    experiment = make_experiment(clients_per_round=3)
+    auto = replace(experiment, hardware=replace(experiment.hardware, executor="auto"))
+    with caplog.at_level(logging.INFO, "fedrun"):
+        simulation, state = rounds(auto, 6)
+    assert [name for name, _ in state.pace] == ["in_process", "vectorized"] * 2
+    least = best(state.pace)
+    fastest = min(least, key=least.get)
+    assert all(0 < seconds < 1 for seconds in least.values())
+    assert simulation.executor(state) == fastest
+    assert f"; {fastest} from round 5 on" in caplog.text
+    _, alone = rounds(experiment, 6)
+    torch.testing.assert_close(state.server.model, alone.server.model, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("faster", ["in_process", "vectorized"])
+def test_what_a_trial_has_found_is_part_of_the_state(make_experiment, faster):
+    """Whoever takes up a state works as the one who left it, to the last bit."""
+    experiment = make_experiment(clients_per_round=4)
+    pace = tuple((name, 1.0 if name == faster else 2.0) for name in ("in_process", "vectorized") * 2)
+    begun = replace(Simulation(experiment).initial(), pace=pace)
+    _, auto = rounds(replace(experiment, hardware=replace(experiment.hardware, executor="auto")), 2, begun)
+    _, named = rounds(replace(experiment, hardware=replace(experiment.hardware, executor=faster)), 2, begun)
+    assert torch.equal(auto.server.model, named.server.model)
+    assert auto.pace == pace
+
+
+def test_nothing_is_tried_where_one_executor_cannot_work(make_experiment, caplog):
+    experiment = make_experiment(network=refused, clients_per_round=2, hardware={"executor": "auto"})
+    simulation, state = rounds(experiment, 5)
+    assert (state.pace, simulation.executor(state), caplog.text) == ((), "in_process", "")

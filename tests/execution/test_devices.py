@@ -1,0 +1,76 @@
+"""What runs on a GPU keeps its tensors there: every strategy, on a device that is emulated."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from fedrun.config.composed import compose
+from fedrun.config.options import options
+from fedrun.execution.hardware import Hardware
+from fedrun.experiment.experiment import build_experiment
+from fedrun.simulation.simulation import Simulation
+
+from ..helpers.elsewhere import MixedDevicesError, emulated
+
+SETTING = ("rounds=4", "clients_per_round=4", "local.lr=0.05", "tracking=none")
+FLEXIBLE = (
+    "strategy=maxfl",
+    "strategy.client.tuning_steps=2",
+    "appeal.steps=5",
+    "participation=flexible",
+    "participation.mandatory_share=0.2",
+    "attack=gaussian",
+    "attack.share=0.34",
+    "population.unseen_clients=2",
+    "population.test_share=0.3",
+    "evaluation.tuning_steps=2",
+)
+CASES = {strategy: (f"strategy={strategy}",) for strategy in options("strategy")} | {
+    "krum": ("strategy=krum", "clients_per_round=5"),
+    "maxfl": ("strategy=maxfl", "appeal.steps=5"),
+    "mwfed": ("strategy=mwfed", "appeal.steps=5"),
+    "maxfl with everything": FLEXIBLE,
+    "momentum, clipping and decay": ("local.momentum=0.5", "local.max_gradient_norm=1.0", "local.weight_decay=0.01"),
+    "turbosvm on fedadam": ("strategy=turbosvm", "strategy/server@strategy.server.base=fedadam"),
+    "sign_flip": ("attack=sign_flip", "attack.share=0.34"),
+}
+
+
+@pytest.fixture
+def there(monkeypatch):
+    monkeypatch.setattr(Hardware, "prepare", lambda *_: torch.device("cuda", 0))
+    with emulated(monkeypatch) as device:
+        yield device
+
+
+def simulation(make_experiment, overrides):
+    small = make_experiment()
+    experiment = build_experiment(compose([*SETTING, *overrides]).config)
+    return Simulation(replace(experiment, dataset=small.dataset, partition=small.partition, model=small.model))
+
+
+def test_the_emulated_device_tells_mixtures(there):
+    x, y = torch.ones(3, device=there), torch.ones(3)
+    assert x.device == there and y.device.type == "cpu"
+    assert (x + x).device == there and (2 * x).device == there and x[torch.tensor([0, 2])].device == there
+    assert x.to("cpu").device.type == "cpu" and y.to(x).device == there
+    for mixed in (lambda: x + y, lambda: torch.stack([x, y]), lambda: y[x.long()], x.numpy):
+        with pytest.raises(MixedDevicesError):
+            mixed()
+
+
+@pytest.mark.parametrize("executor", ["in_process", "vectorized"])
+@pytest.mark.parametrize("chosen", CASES.values(), ids=CASES)
+def test_every_strategy(there, make_experiment, chosen, executor):
+    """Two rounds and what is measured, with the global model on the device and what clients remember on the CPU."""
+    made = simulation(make_experiment, [*chosen, f"hardware.executor={executor}"])
+    state = made.initial()
+    for _ in range(2):
+        state, _ = made.advance(state)
+    assert made.test(state)["test/loss"] > 0
+    assert state.server.model.device == there
+    held = [vector for vectors in state.memory.held.values() for vector in vectors.values()]
+    assert all(vector.device.type == "cpu" for vector in held)

@@ -1,0 +1,574 @@
+"""Executors agree with each other, whatever the strategy, the network and the order of work."""
+
+from __future__ import annotations
+
+import re
+import weakref
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import prune
+
+from fedrun.config.build import option
+from fedrun.config.composed import compose
+from fedrun.config.options import options
+from fedrun.data.datasets.base import Dataset, Scaled, Spec
+from fedrun.execution import vectorized
+from fedrun.execution.context import Task, Visit, Workplace
+from fedrun.execution.executor import Executor
+from fedrun.execution.in_process import InProcess
+from fedrun.execution.vectorized import Vectorized
+from fedrun.experiment.experiment import Experiment, build_experiment
+from fedrun.experiment.strategy import Strategy
+from fedrun.simulation.simulation import Simulation
+from fedrun.strategies.client import ClientHalf
+from fedrun.strategies.client_state import ClientMemory
+from fedrun.strategies.server import CohortUpdate
+from fedrun.strategies.vectors import MODEL
+from fedrun.system.errors import InputError, RunError
+from fedrun.system.randomness import generator
+
+from ..conftest import first_executor
+from ..helpers.naive_averaging import NaiveClients
+
+EXECUTORS = {"in_process": InProcess, "vectorized": Vectorized}
+
+
+def mlp(spec):
+    encoder = nn.Sequential(nn.Flatten(), nn.Linear(16, 6), nn.ReLU())
+    return nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(6, spec.classes)))
+
+
+def logistic(spec):
+    return nn.Sequential(OrderedDict(encoder=nn.Flatten(), head=nn.Linear(16, spec.classes)))
+
+
+def convolution(spec):
+    encoder = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten())
+    return nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(16, spec.classes)))
+
+
+NETWORKS = {"mlp": mlp, "logistic": logistic, "convolution": convolution}
+
+
+@cache
+def strategy(name: str) -> Strategy:
+    """A strategy as conf/ composes it, but for what blows up rounding errors: a server's Adam has a larger ε, and SVMs
+    are solved to the end.
+    """
+    solved = ["strategy.server.tolerance=1e-8", "strategy.server.max_iterations=-1"]
+    changes = {
+        "fedadam": ["strategy.server.eps=1e-3"],
+        "fedams": ["strategy.server.eps=1e-3"],
+        "fedaws": ["strategy.server.adam_eps=1.0"],
+        "turbosvm": ["strategy.server.adam_eps=1.0", *solved],
+    }
+    return build_experiment(compose([f"strategy={name}", *changes.get(name, [])]).config).strategy
+
+
+def run(experiment: Experiment, executor: str, rounds: int) -> list[tuple[torch.Tensor, dict[str, float]]]:
+    """Model and metrics after each round, times left out; the last model is followed by what clients remember."""
+    simulation = Simulation(replace(experiment, hardware=replace(experiment.hardware, executor=executor)))
+    state, trace = simulation.initial(), []
+    for _ in range(rounds):
+        state, metrics = simulation.advance(state)
+        kept = {name: value for name, value in metrics.items() if not name.startswith("time/")}
+        kept["client_samples"] = state.totals.client_samples
+        kept["params"] = state.totals.params_up + state.totals.params_down
+        memory = [vector for client in sorted(state.memory.held) for vector in state.memory.held[client].values()]
+        trace.append((torch.cat([state.server.model, *memory]), kept))
+    return trace
+
+
+def assert_same(trace, other, tolerance: float = 1e-5) -> None:
+    for (model, metrics), (other_model, other_metrics) in zip(trace, other, strict=True):
+        torch.testing.assert_close(model, other_model, rtol=tolerance, atol=tolerance)
+        assert metrics == pytest.approx(other_metrics, rel=10 * tolerance, abs=10 * tolerance)
+    assert (trace[0][0][: len(model)] - trace[-1][0][: len(trace[0][0])]).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("name", ["fedavg", "fedprox", "scaffold", "fedadam", "turbosvm"])
+def test_both_executors_agree(make_experiment, name, network):
+    experiment = make_experiment(network=NETWORKS[network], strategy=strategy(name), clients_per_round=5)
+    assert_same(run(experiment, "in_process", 3), run(experiment, "vectorized", 3))
+
+
+REFUSED = ("moon", "moon_turbosvm", "ditto")
+"""Strategies whose clients compare embeddings; the vectorised executor leaves them to the other one."""
+
+HONEST, NOISY, REVERSED = (
+    option("attack", name, **({"share": 0.4} if name != "none" else {})) for name in ("none", "gaussian", "sign_flip")
+)
+
+
+def with_strategy(make_experiment, name: str, **changes: object) -> Experiment:
+    """Three rounds of the small federation under a strategy's own settings."""
+    kept = build_experiment(compose([f"strategy={name}"]).config)
+    appeal = option("appeal", "constant", loss=1.0) if kept.appeal.known else kept.appeal
+    local = {"batch_size": None} if name == "fedsgd" else {}
+    return make_experiment(
+        network=mlp, strategy=strategy(name), appeal=appeal, local=local, clients_per_round=5, rounds=3, **changes
+    )
+
+
+@pytest.mark.parametrize("name", options("strategy"))
+def test_both_executors_agree_on_every_strategy(make_experiment, name, caplog):
+    experiment = with_strategy(make_experiment, name)
+    one, other = run(experiment, "in_process", 3), run(experiment, "vectorized", 3)
+    warned = "hardware.executor=vectorized does not support strategy.client=" in caplog.text
+    assert warned == (name in REFUSED)
+    if name == "solo":  # no global model moves
+        one, other = one[1:], other[1:]
+    assert_same(one, other)
+
+
+@pytest.mark.parametrize("attack", [NOISY, REVERSED], ids=["gaussian", "sign_flip"])
+@pytest.mark.parametrize("name", ["fedavg", "scaffold", "maxfl", "mwfed", "fedumf", "perfedavg", "qffl"])
+def test_both_executors_agree_on_attackers(make_experiment, name, attack):
+    experiment = with_strategy(make_experiment, name, attack=attack)
+    attacked = run(experiment, "in_process", 3)
+    assert_same(attacked, run(experiment, "vectorized", 3))
+    honest = run(replace(experiment, attack=HONEST), "in_process", 3)
+    assert not torch.allclose(honest[-1][0], attacked[-1][0], atol=1e-2)
+
+
+LOCAL = {
+    "momentum, weight decay, clipping": {"momentum": 0.9, "weight_decay": 0.01, "max_gradient_norm": 0.5, "epochs": 2},
+    "steps": {"epochs": None, "steps": 7, "momentum": 0.5},
+    "one batch of all samples": {"batch_size": None, "epochs": 3},
+    "falling rate": {"lr": 0.3, "lr_decay": 0.5},
+}
+
+
+@pytest.mark.parametrize("name", ["fedprox", "scaffold"])
+@pytest.mark.parametrize("local", LOCAL.values(), ids=LOCAL)
+def test_both_executors_agree_on_every_way_of_training(make_experiment, name, local):
+    experiment = make_experiment(network=mlp, strategy=strategy(name), local=local, clients_per_round=5)
+    assert_same(run(experiment, "in_process", 3), run(experiment, "vectorized", 3))
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_the_size_of_the_groups_does_not_matter(make_experiment, monkeypatch, size):
+    experiment = make_experiment(network=mlp, strategy=strategy("scaffold"), clients_per_round=6)
+    whole = run(experiment, "vectorized", 2)
+    monkeypatch.setattr(vectorized, "GROUP", size)
+    assert_same(whole, run(experiment, "vectorized", 2), tolerance=2e-6)
+
+
+def test_vectorized_reports_progress_once_per_group(make_experiment, monkeypatch):
+    monkeypatch.setattr(vectorized, "GROUP", 4)
+    assert work(make_experiment(network=mlp), "vectorized").progress(range(6)) == [4, 6]
+    assert work(make_experiment(network=mlp), "in_process").progress(range(6)) == [1, 2, 3, 4, 5, 6]
+
+
+# --- an executor by itself -------------------------------------------------------------------------------------------
+
+
+class Work:
+    """An executor and what it is given in the first round."""
+
+    def __init__(self, experiment: Experiment, executor: type[Executor]) -> None:
+        simulation = Simulation(experiment)
+        self.executor = executor(
+            Workplace(
+                network=simulation.network,
+                samples=simulation.samples,
+                clients=simulation.federation.train,
+                client=experiment.strategy.client,
+                local=experiment.local,
+                seed=experiment.seed,
+            )
+        )
+        state = simulation.initial()
+        self.layout = simulation.network.layout
+        self.server, self.state = experiment.strategy.server, state.server
+        self.received = self.server.broadcast(state.server)
+        self.memory = state.memory
+
+    def __call__(self, cohort) -> CohortUpdate:
+        return self.with_memory(cohort)[0]
+
+    def with_memory(self, cohort) -> tuple[CohortUpdate, ClientMemory]:
+        task = Task(torch.tensor(list(cohort)), 0, self.received, self.memory)
+        return self.executor.run(self.server, self.state, task, lambda done: None)
+
+    def visits(self, cohort) -> Iterator[Visit]:
+        return self.executor.visits(Task(torch.tensor(list(cohort)), 0, self.received, self.memory))
+
+    def progress(self, cohort) -> list[int]:
+        seen: list[int] = []
+        task = Task(torch.tensor(list(cohort)), 0, self.received, self.memory)
+        self.executor.run(self.server, self.state, task, seen.append)
+        return seen
+
+
+def work(experiment: Experiment, executor: str) -> Work:
+    return Work(experiment, EXECUTORS[executor])
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_rows_are_the_heads_that_the_clients_sent(make_experiment, executor):
+    run_cohort = work(make_experiment(network=mlp, strategy=strategy("turbosvm")), executor)
+    update = run_cohort([4, 0, 3])
+    assert update.rows.shape == (3, 3 * 6 + 3)
+    for row, client in zip(update.rows, [4, 0, 3], strict=True):
+        alone = run_cohort([client]).mean[MODEL]  # the mean of one client is what it sent
+        torch.testing.assert_close(row, alone[16 * 6 + 6 :], rtol=1e-6, atol=1e-7)
+    assert not torch.allclose(update.rows[0], update.rows[1], atol=1e-3)
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_no_rows_are_kept_that_nobody_asked_for(make_experiment, executor):
+    assert work(make_experiment(network=mlp), executor)([0, 1]).rows is None
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_what_the_server_learns(make_experiment, executor):
+    """Clients 4, 0, 3 hold 20, 3, 5 samples: with B = 4 and E = 2 that is 10, 2, 4 steps and 56 samples processed."""
+    run_cohort = work(make_experiment(network=mlp, local={"epochs": 2}), executor)
+    update = run_cohort([4, 0, 3])
+    assert update.clients.tolist() == [4, 0, 3]
+    assert update.samples.tolist() == [20, 3, 5]
+    assert update.steps.tolist() == [10, 2, 4]
+    assert update.client_samples == 56
+    assert update.excluded == ()
+    alone = [run_cohort([client]) for client in (4, 0, 3)]
+    mean = sum(n * each.mean[MODEL] for n, each in zip((20, 3, 5), alone, strict=True)) / 28
+    torch.testing.assert_close(update.mean[MODEL], mean, rtol=1e-5, atol=1e-6)
+    loss = sum(n * each.loss for n, each in zip((20, 3, 5), alone, strict=True)) / 28
+    assert update.loss == pytest.approx(loss, rel=1e-5)
+    assert update.accuracy == pytest.approx(sum(n * e.accuracy for n, e in zip((20, 3, 5), alone, strict=True)) / 28)
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("name", ["fedavg", "scaffold"])
+def test_the_order_of_the_cohort_does_not_matter(make_experiment, executor, name):
+    run_cohort = work(make_experiment(network=mlp, strategy=strategy(name)), executor)
+    one, memory = run_cohort.with_memory([5, 1, 4, 0])
+    two, other = run_cohort.with_memory([0, 1, 4, 5])
+    for sent in one.mean:
+        torch.testing.assert_close(one.mean[sent], two.mean[sent], rtol=1e-6, atol=1e-7)
+    assert set(memory.held) == set(other.held) == ({0, 1, 4, 5} if name == "scaffold" else set())
+    for client in memory.held:
+        torch.testing.assert_close(memory.held[client]["control"], other.held[client]["control"], rtol=1e-6, atol=1e-6)
+
+
+def small_alike() -> Dataset:
+    """Twelve times the same sample."""
+    inputs, targets = torch.full((12, 1, 4, 4), 100, dtype=torch.uint8), torch.ones(12, dtype=torch.int64)
+    return Dataset(Spec((1, 4, 4), 3), Scaled(255.0), inputs, targets, 8, None, ("a", "b", "c"), "alike")
+
+
+def test_dropout_is_a_function_of_seed_round_and_client(make_experiment):
+    """What ran before, and how much randomness it used, must not show."""
+
+    def network(spec):
+        encoder = nn.Sequential(nn.Flatten(), nn.Linear(16, 6), nn.Dropout(0.5))
+        return nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(6, spec.classes)))
+
+    run_cohort = work(make_experiment(network=network), "in_process")
+    first = run_cohort([2])
+    torch.rand(3)
+    assert torch.equal(run_cohort([2]).mean[MODEL], first.mean[MODEL])
+    run_cohort([5])
+    assert torch.equal(run_cohort([2]).mean[MODEL], first.mean[MODEL])
+    alike = small_alike()
+    run_cohort = work(make_experiment(network=network, sizes=(4, 4), dataset=alike), "in_process")
+    assert not torch.equal(run_cohort([0]).mean[MODEL], run_cohort([1]).mean[MODEL])  # nothing else differs
+
+
+def dropping(spec):
+    layers = [nn.Flatten(), nn.Linear(16, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 6), nn.Dropout(0.2)]
+    return nn.Sequential(OrderedDict(encoder=nn.Sequential(*layers), head=nn.Linear(6, spec.classes)))
+
+
+@pytest.mark.parametrize("name", ["fedavg", "scaffold", "perfedavg"])
+def test_both_executors_drop_the_same_units(make_experiment, name, caplog):
+    """Clients of unequal sizes: the last batches of some are shorter than others', and some make fewer steps."""
+    local = {"batch_size": 3, "epochs": 2}
+    experiment = make_experiment(network=dropping, strategy=strategy(name), local=local, clients_per_round=5)
+    assert_same(run(experiment, "in_process", 3), run(experiment, "vectorized", 3))
+    assert not caplog.text
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("name", ["scaffold", "feddyn", "feddc", "fednova", "qffl"])
+def test_what_clients_are_given_is_left_alone(make_experiment, executor, name):
+    """The broadcast, and what they remember of an earlier round."""
+    first = work(make_experiment(network=mlp, strategy=strategy(name)), executor)
+    _, first.memory = first.with_memory([0, 1, 2])
+    given = [first.received, *first.memory.held.values()]
+    before = [{key: vector.clone() for key, vector in vectors.items()} for vectors in given]
+    first([2, 1, 3])
+    for vectors, copies in zip(given, before, strict=True):
+        assert all(torch.equal(copies[key], vector) for key, vector in vectors.items())
+
+
+@pytest.mark.parametrize(
+    ("layer", "name"),
+    [
+        (nn.BatchNorm1d(6), "BatchNorm1d"),
+        (nn.AlphaDropout(0.1), "AlphaDropout"),
+        (nn.LSTM(6, 6), "LSTM"),
+        (nn.GRU(6, 6), "GRU"),
+    ],
+)
+def test_vectorized_refuses_layers_by_name_and_falls_back(make_experiment, layer, name, caplog):
+    def network(spec):
+        encoder = nn.Sequential(nn.Flatten(), nn.Linear(16, 6), layer)
+        return nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(6, spec.classes)))
+
+    simulation = Simulation(make_experiment(network=network, hardware={"executor": "vectorized"}))
+    assert type(first_executor(simulation)) is InProcess
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert re.search(rf"hardware\.executor=vectorized does not support .* {name} .*; using .*in_process", caplog.text)
+
+
+class Dropping(nn.Module):
+    """It draws in its forward pass, not by way of a layer."""
+
+    def forward(self, x):
+        return nn.functional.dropout(x, 0.5, self.training)
+
+
+class Counting(nn.Module):
+    """It keeps account of its inputs' mean."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(6))
+
+    def forward(self, x):
+        self.mean.mul_(0.9).add_(x.detach().mean(0), alpha=0.1)
+        return x - self.mean
+
+
+def in_two_places():
+    layer = nn.Linear(6, 6)
+    return nn.Sequential(layer, nn.ReLU(), layer)
+
+
+@pytest.mark.parametrize(
+    ("part", "reason"),
+    [
+        (Dropping, r"a model that torch\.vmap cannot compute for many clients at once \(vmap: called random"),
+        (Counting, r"a model that torch\.vmap cannot compute for many clients at once \(.*in-?place"),
+        (in_two_places, "a model with a layer in two places"),
+        (lambda: prune.random_unstructured(nn.Linear(6, 6), "weight", 0.0), None),
+    ],
+    ids=["dropping", "counting", "in two places", "pruned"],
+)
+@pytest.mark.parametrize("asked", ["vectorized", "auto"])
+def test_what_a_model_of_ones_own_does(make_experiment, part, reason, asked, caplog):
+    """What cannot be done side by side is found before a round, told if asked for, and done in turn."""
+
+    def network(spec):
+        encoder = nn.Sequential(nn.Flatten(), nn.Linear(16, 6), part())
+        return nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(6, spec.classes)))
+
+    experiment = make_experiment(network=network, rounds=6)
+    expected, found = (run(experiment, executor, 6) for executor in ("in_process", asked))
+    if reason is None or asked == "auto":
+        assert "does not support" not in caplog.text
+    else:
+        assert re.search(rf"hardware\.executor=vectorized does not support {reason}", caplog.text)
+    if reason is None:
+        assert_same(expected, found)
+    else:
+        for (model, _), (other, _) in zip(expected, found, strict=True):
+            assert torch.equal(model, other)
+
+
+def test_a_head_for_another_number_of_classes_is_refused(make_experiment):
+    def network(spec):
+        return nn.Sequential(OrderedDict(encoder=nn.Flatten(), head=nn.Linear(16, spec.classes + 1)))
+
+    with pytest.raises(InputError, match=r"its head tells 4 classes apart, the dataset has 3; allowed: as many"):
+        Simulation(make_experiment(network=network))
+
+
+# --- uploads that are not finite -------------------------------------------------------------------------------------
+
+
+def poisoned(*clients: int) -> Dataset:
+    """Four clients of 4, 8, 12 and 16 samples; the samples of those named are so large that training diverges."""
+    draw = torch.Generator().manual_seed(5)
+    inputs, targets = torch.rand(50, 1, 4, 4, generator=draw), torch.randint(0, 3, (50,), generator=draw)
+    order, first = torch.arange(40) * 7 % 40, 0  # as GivenSizes deals
+    for client, size in enumerate((4, 8, 12, 16)):
+        if client in clients:
+            inputs[order[first : first + size]] *= 1e25
+        first += size
+    return Dataset(Spec((1, 4, 4), 3), Scaled(1.0), inputs, targets, 40, None, ("a", "b", "c"), "poisoned")
+
+
+def poisoned_experiment(make_experiment, *clients: int, **changes: object) -> Experiment:
+    return make_experiment(sizes=(4, 8, 12, 16), dataset=poisoned(*clients), clients_per_round=4, **changes)
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("name", ["fedavg", "scaffold", "turbosvm"])
+def test_a_client_that_diverges_is_left_out_and_named(make_experiment, executor, name):
+    experiment = poisoned_experiment(make_experiment, 2, network=mlp, strategy=strategy(name), local={"epochs": 2})
+    run_cohort = work(experiment, executor)
+    update, memory = run_cohort.with_memory([3, 2, 0, 1])
+    assert update.excluded == (2,)
+    assert update.clients.tolist() == [3, 0, 1]
+    assert update.samples.tolist() == [16, 4, 8]
+    assert update.steps.tolist() == [8, 2, 4]
+    assert update.client_samples == 2 * 40  # it did the work
+    assert set(memory.held) == ({0, 1, 3} if name == "scaffold" else set())
+    without = run_cohort([3, 0, 1])
+    for sent in without.mean:
+        torch.testing.assert_close(update.mean[sent], without.mean[sent], rtol=1e-6, atol=1e-7)
+    if name == "turbosvm":
+        torch.testing.assert_close(update.rows, without.rows, rtol=1e-6, atol=1e-7)
+    assert (update.loss, update.accuracy) == pytest.approx((without.loss, without.accuracy), rel=1e-6)
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("momentum", [0.0, 0.5])
+def test_a_client_that_has_finished_rests(make_experiment, network, momentum):
+    """Beyond its one step its logits would overflow, while another client goes on."""
+    sent = []
+    for executor in EXECUTORS:
+        experiment = make_experiment(
+            network=NETWORKS[network],
+            sizes=(4, 40),
+            clients_per_round=2,
+            local={"lr": 1e25, "momentum": momentum, "batch_size": 4},
+        )
+        cohort = work(experiment, executor)
+        for visit in cohort.visits([0, 1]):
+            if visit.position == 0:
+                assert visit.trained.loss_sum.isfinite()
+                sent.append(visit.uploads[MODEL].clone())
+    torch.testing.assert_close(*sent, rtol=1e-4, atol=0)
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_scaffolds_server_counts_only_those_that_arrived(make_experiment, executor):
+    """Three of four arrived: c moves by 3/4 of their mean change."""
+    experiment = poisoned_experiment(
+        make_experiment,
+        1,
+        network=mlp,
+        strategy=strategy("scaffold"),
+        local={"epochs": 2},
+        hardware={"executor": executor},
+    )
+    simulation = Simulation(experiment)
+    state, metrics = simulation.advance(simulation.initial())
+    assert metrics["clients/excluded"] == 1
+    controls = torch.stack([state.memory.held[client]["control"] for client in (0, 2, 3)])
+    torch.testing.assert_close(state.server.slots["control"], controls.sum(0) / 4, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_a_round_without_any_finite_upload_ends_the_run(make_experiment, executor):
+    experiment = poisoned_experiment(
+        make_experiment, 0, 1, 2, 3, network=mlp, local={"epochs": 2}, hardware={"executor": executor}
+    )
+    simulation = Simulation(experiment)
+    with pytest.raises(RunError, match=r"round 1: no client's upload was finite \(clients \[.*\]\).*local\.lr"):
+        simulation.advance(simulation.initial())
+
+
+def test_a_server_that_diverges_is_told_from_training_that_does(make_experiment):
+    simulation = Simulation(make_experiment())
+    state = simulation.initial()
+    state.server.model.fill_(float("nan"))
+    with pytest.raises(RunError, match=r"nor was the global model before: the server's steps diverged"):
+        simulation.advance(state)
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_repaired_parameters_are_sent(make_experiment, executor):
+    experiment = poisoned_experiment(
+        make_experiment, 2, network=logistic, local={"epochs": 2, "repair_nonfinite": True}
+    )
+    update = work(experiment, executor)([0, 1, 2, 3])
+    assert update.excluded == ()
+    alone = work(experiment, executor)([2]).mean[MODEL]
+    assert torch.isfinite(alone).all()
+    assert (alone == torch.tensor(1e-5)).any()
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.5])
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_parameters_are_repaired_after_every_step(make_experiment, executor, network, momentum):
+    """At a rate of 1e34 a step leaves the numbers, and the next one goes on from 1e-5: beside torch's own SGD."""
+    local = {"lr": 1e34, "momentum": momentum, "epochs": None, "steps": 3, "repair_nonfinite": True}
+    build = NETWORKS[network]
+    experiment = make_experiment(sizes=(4, 8, 12, 16), clients_per_round=4, network=build, local=local)
+    run_cohort = work(experiment, executor)
+    place = run_cohort.executor.workplace
+    inputs, labels = place.samples.gather(place.clients[2])
+    start = build(Spec((1, 4, 4), 3))
+    start.load_state_dict(place.network.layout.views(run_cohort.state.model.clone()))
+    naive, _ = NaiveClients(**local).train(start, inputs.float() / 255, labels, generator(0, "batches", 0, 2), 0)
+    expected = torch.cat([tensor.detach().flatten() for tensor in naive.parameters()])
+    largest = float(expected.abs().max())
+    torch.testing.assert_close(run_cohort([2]).mean[MODEL], expected, rtol=1e-4, atol=1e-6 * largest)
+    assert largest > 1  # not repaired once and for all in the end
+
+
+def test_a_memory_is_a_value():
+    empty = ClientMemory(("control",), 2)
+    one = empty.updated({3: {"control": torch.ones(2)}})
+    assert empty.of(3, torch.device("cpu"))["control"].tolist() == [0, 0]
+    assert one.of(3, torch.device("cpu"))["control"].tolist() == [1, 1]
+    two = one.updated({3: {"control": torch.full((2,), 5.0)}, 1: {"control": torch.full((2,), 2.0)}})
+    assert one.held[3]["control"].tolist() == [1, 1]
+    assert {client: vectors["control"].tolist() for client, vectors in two.held.items()} == {3: [5, 5], 1: [2, 2]}
+    assert ClientMemory((), 2).updated({1: {}}) == ClientMemory((), 2)
+
+
+class Watched(ClientHalf):
+    """Looks whether the vectors of the client before are still held when the next one begins."""
+
+    def __init__(self) -> None:
+        self.vectors: list[weakref.ref[torch.Tensor]] = []
+        self.held: list[int] = []
+
+    def noted(self, vector: torch.Tensor) -> torch.Tensor:
+        self.vectors.append(weakref.ref(vector))
+        return vector
+
+    def constants(self, received, memory, client):
+        self.held.append(sum(vector() is not None for vector in self.vectors))
+        return {"anchor": self.noted(received[MODEL].clone())}
+
+    def finish(self, model, received, memory, constants, client):
+        return {MODEL: self.noted(model + 0.0)}, {}
+
+
+def test_one_clients_vectors_do_not_outlive_its_visit(make_experiment):
+    half = Watched()
+    experiment = make_experiment(network=mlp, strategy=replace(strategy("fedavg"), client=half), clients_per_round=4)
+    simulation = Simulation(experiment)
+    simulation.advance(simulation.initial())
+    assert half.held == [0, 0, 0, 0] and len(half.vectors) == 8
+
+
+def test_the_options_of_conf_fit_together():
+    with pytest.raises(InputError, match="ScaffoldClient needs 'control'.*FedAvg does not send"):
+        Strategy(client=option("strategy/client", "scaffold"), server=option("strategy/server", "fedavg")).check()
+    with pytest.raises(InputError, match="ScaffoldServer needs 'control'.*SGD does not send"):
+        Strategy(client=option("strategy/client", "sgd"), server=option("strategy/server", "scaffold")).check()
+    Strategy(client=option("strategy/client", "fedprox"), server=option("strategy/server", "fedadam")).check()
+
+
+def test_an_excluded_upload_was_sent(make_experiment):
+    # it was sent, though it is left out
+    simulation = Simulation(poisoned_experiment(make_experiment, 2, network=mlp, local={"epochs": 2}))
+    totals = simulation.advance(simulation.initial())[0].totals
+    size = simulation.network.layout.size
+    assert (totals.params_up, totals.params_down, totals.excluded) == (4 * size, 4 * size, 1)

@@ -1,0 +1,48 @@
+"""Combinations that cannot work are refused before anything is loaded, in one line."""
+
+from __future__ import annotations
+
+import pytest
+
+from fedrun.config.composed import compose
+from fedrun.experiment.experiment import build_experiment
+from fedrun.system.errors import InputError
+
+REFUSED = {
+    "appeal=warmup appeal.convention=test": "appeal.convention=test needs test samples of every client's own; set",
+    "appeal=warmup appeal.convention=mixed": "appeal.convention=mixed needs test samples of every client's own; set",
+    "evaluation.tuning_steps=2": "evaluation.tuning_steps=2 needs test samples of every client's own; set population",
+    "participation=flexible": "participation=flexible needs every client's threshold; choose appeal=warmup",
+    "participation=flexible appeal=warmup strategy=fedumf": "participation=flexible does not go with idle clients",
+    "strategy=maxfl appeal=none": "strategy.client=MaxFLClient needs every client's threshold; choose appeal=warmup",
+    "strategy=mwfed appeal=none": "strategy.client=MWFedClient needs every client's threshold; choose appeal=warmup",
+    "strategy=centralized appeal=warmup": "strategy.client=Centralized pools all clients, so that no one has",
+    "strategy=centralized attack=gaussian": "attack.share=0.1: strategy.client=Centralized sends nothing that",
+    "strategy=solo evaluation.tuning_steps=2 population.test_share=0.4": "evaluation.tuning_steps=2: strategy.client="
+    "SoloClient has no global model that clients could tune; allowed: 0",
+    "population.test_share=1": "population.test_share=1: allowed: a finite number, at least 0 and below 1",
+    "population.unseen_clients=-1": "population.unseen_clients=-1: allowed: an integer, at least 0",
+    "attack=sign_flip attack.scale=0": "attack.scale=0: allowed: a finite number, above 0",
+    "strategy=fedumf strategy.server.alpha=1.5": "strategy.server.alpha=1.5: allowed: a finite number, at least 0 and",
+    "experiment=maxfl/mean_estimation hardware=distributed": "hardware=distributed is for runs, and a study is",
+    "hardware.threads=99999": "hardware.threads=99999: allowed: an integer, at least 1 and at most 1024; or null",
+    "attack.share=0.5": "attack.share=0.5: attack=none attacks nobody; choose another, such as attack=gaussian",
+    "partition.seed=-4": "partition.seed=-4: allowed: an integer, at least 0; or null",
+    "strategy=turbosvm strategy/client=fedper": "strategy.client=FedPer keeps the head on the clients, and "
+    "strategy.server=TurboSVM changes the global one",
+    "strategy=ifca strategy/client=scaffold strategy/server=scaffold": "strategy.server=ScaffoldServer follows what a "
+    "model's clients remember, and with strategy.clustering=IFCA these change; choose another, such as fedavg",
+    "strategy=fedsoft strategy/server=feddyn": "strategy.server=FedDynServer follows what a model's clients remember",
+    "strategy=fedconcat_ib strategy/client=qffl strategy/server=qffl": "strategy.client=QFFLClient does not send "
+    "models, by which strategy.clustering=BiasMovement tells clients apart",
+    "strategy=fedconcat_id strategy/client=fednova strategy/server=fednova": "strategy.client=FedNovaClient does not",
+    "appeal=warmup appeal.steps=0": "appeal.steps=0: allowed: an integer, at least 1",
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), REFUSED.items(), ids=REFUSED)
+def test_what_does_not_go_together(arguments, message):
+    with pytest.raises(InputError) as refused:
+        build_experiment(compose(arguments.split()).config)
+    assert str(refused.value).startswith(message)
+    assert "\n" not in str(refused.value)

@@ -1,0 +1,236 @@
+"""Many fedrun commands in little time: each runs in a forked child of one process that has the slow packages loaded.
+
+``python forked.py PACKAGE...`` imports the packages, then reads one command per line from standard input (a JSON
+object, the fields of :meth:`Fedrun.__call__`) and answers each with a line (the fields of :class:`Ended`).
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import traceback
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended: its exit status (negative: the signal that killed it), and what it printed.
+
+    ``deferred``: torch was not loaded.
+    """
+
+    status: int
+    out: str
+    err: str
+    deferred: bool
+
+
+class Fedrun:
+    """Runs commands; a context manager, which holds the process that forks."""
+
+    def __init__(self, *packages: str) -> None:
+        command = [sys.executable, __file__, *packages]
+        self._parent = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def __enter__(self) -> Fedrun:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._parent.communicate(timeout=60)
+
+    def __call__(
+        self,
+        *arguments: str,
+        folder: Path,
+        send: tuple[int, float] | None = None,
+        kill_at: tuple[str, str, int, float] | None = None,
+        largest_file: int | None = None,
+    ) -> Ended:
+        """``fedrun ARGUMENTS...`` in a folder.
+
+        Args:
+            arguments: of the command.
+            folder: where it runs.
+            send: a signal to send it, and after how many seconds.
+            kill_at: module or class, function, n, seconds: the process dies without warning when it calls the function
+                for the n-th time, or so many seconds later.
+            largest_file: no file can grow larger than this many bytes.
+        """
+        (ended,) = self._ordered(arguments, folder, send, kill_at, largest_file, [{}])
+        return ended
+
+    def together(
+        self,
+        ranks: int,
+        *arguments: str,
+        folder: Path,
+        kill_at: tuple[str, str, int, float] | None = None,
+        killed: int = 0,
+        kill_with: int = signal.SIGKILL,
+        extra: Sequence[tuple[str, ...]] = (),
+    ) -> list[Ended]:
+        """The same command in several processes that find one another as those that torchrun has started.
+
+        Args:
+            ranks: how many.
+            arguments: of the command.
+            folder: where they run.
+            kill_at: as in :meth:`__call__`, for one of them.
+            killed: which one.
+            kill_with: the signal.
+            extra: further arguments of each rank.
+        """
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        common = {"WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        places = [
+            {name: str(value) for name, value in {**common, "RANK": rank, "LOCAL_RANK": rank}.items()}
+            for rank in range(ranks)
+        ]
+        moment = None if kill_at is None else (*kill_at, kill_with)
+        return self._ordered(arguments, folder, None, moment, None, places, killed, extra)
+
+    def _ordered(
+        self,
+        arguments: Sequence[str],
+        folder: Path,
+        send: tuple[int, float] | None,
+        kill_at: tuple[str, str, int, float] | tuple[str, str, int, float, int] | None,
+        largest_file: int | None,
+        environments: list[dict[str, str]],
+        killed: int = 0,
+        extra: Sequence[tuple[str, ...]] = (),
+    ) -> list[Ended]:
+        assert self._parent.stdin is not None and self._parent.stdout is not None
+        commands = [
+            {
+                "arguments": [*arguments, *(extra[number] if extra else ())],
+                "environment": environment,
+                "kill_at": kill_at if number == killed else None,
+            }
+            for number, environment in enumerate(environments)
+        ]
+        print(json.dumps([commands, str(folder), send, largest_file]), file=self._parent.stdin, flush=True)
+        return [Ended(**ended) for ended in json.loads(self._parent.stdout.readline())]
+
+
+def serve() -> None:
+    """Carry out the commands that arrive."""
+    for package in sys.argv[1:]:
+        importlib.import_module(package)
+    for line in sys.stdin:
+        commands, folder, send, largest_file = json.loads(line)
+        with ExitStack() as opened:
+            children = [Child(command, folder, send, largest_file, opened) for command in commands]
+            print(json.dumps([child.ended() for child in children]), flush=True)
+
+
+class Child:
+    """One process that carries out a command."""
+
+    def __init__(
+        self,
+        command: dict[str, Any],
+        folder: str,
+        send: tuple[int, float] | None,
+        largest_file: int | None,
+        opened: ExitStack,
+    ) -> None:
+        self._files = [opened.enter_context(tempfile.TemporaryFile()) for _ in range(3)]  # noqa: SIM115
+        self._number = os.fork()
+        if self._number == 0:
+            os.environ.update(command["environment"])
+            files = [file.fileno() for file in self._files]
+            become(command["arguments"], folder, files, command["kill_at"], largest_file)
+        self._alarm = None if send is None else threading.Timer(send[1], os.kill, (self._number, send[0]))
+        if self._alarm is not None:
+            self._alarm.start()
+
+    def ended(self) -> dict[str, Any]:
+        """Wait for it; how it ended."""
+        os.waitid(os.P_PID, self._number, os.WEXITED | os.WNOWAIT)  # it keeps its number until no alarm can go off
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm.join()
+        status = os.waitstatus_to_exitcode(os.waitpid(self._number, 0)[1])
+        printed, complained, deferred = map(written, self._files)
+        return {"status": status, "out": printed, "err": complained, "deferred": deferred == "True"}
+
+
+def written(file: IO[bytes]) -> str:
+    """All of a file's content."""
+    file.seek(0)
+    return file.read().decode()
+
+
+def become(
+    arguments: list[str],
+    folder: str,
+    files: list[int],
+    kill_at: tuple[str, str, int, float] | tuple[str, str, int, float, int] | None,
+    largest_file: int | None,
+) -> None:
+    """Turn this process into the command, which prints to the first two files; never returns."""
+    status: Any = 1
+    try:
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(files[0], 1)
+        os.dup2(files[1], 2)
+        os.chdir(folder)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if kill_at is not None:
+            arrange_death(*kill_at)
+        if largest_file is not None:
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
+        sys.argv = ["fedrun", *arguments]
+        from fedrun.cli.main import main
+
+        main()
+    except SystemExit as end:
+        status = end.code or 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os.write(files[2], str(type(sys.modules.get("torch")).__name__ == "Deferred").encode())
+        os._exit(status)
+
+
+def arrange_death(place: str, name: str, calls: int, seconds: float, number: int = signal.SIGKILL) -> None:
+    """Replace a function of a module or class by one that ends this process when it is called the n-th time, or sends
+    it another signal.
+    """
+    module, _, attribute = place.partition(":")
+    owner = importlib.import_module(module)
+    owner = getattr(owner, attribute) if attribute else owner
+    real, left = getattr(owner, name), calls
+
+    def fatal(*arguments: object, **named: object) -> object:
+        nonlocal left
+        left -= 1
+        if left == 0 and seconds == 0:
+            os.kill(os.getpid(), number)
+        if left == 0:
+            signal.setitimer(signal.ITIMER_REAL, seconds)  # nobody handles its signal, so that the kernel ends us
+        return real(*arguments, **named)
+
+    setattr(owner, name, fatal)
+
+
+if __name__ == "__main__":
+    serve()

@@ -1,0 +1,94 @@
+"""Run folders with given contents, so that a report can be made without computing anything."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+CONFIG: dict[str, Any] = {
+    "seed": 0,
+    "rounds": 2,
+    "name": "runs",
+    "targets": [0.7],
+    "data_dir": "data",
+    "output_dir": "outputs",
+    "clients_per_round": 0.5,
+    "local": {"_target_": "fedrun.strategies.local_training.LocalTraining", "lr": 0.1},
+    "strategy": {"server": {"_target_": "fedrun.strategies.fedavg.FedAvg"}},
+    "partition": {"_target_": "fedrun.data.partitions.iid.IID", "clients": 10},
+}
+
+
+def rows(*accuracies: float | None, **more: float) -> list[dict[str, float | None]]:
+    """A row per accuracy, from round 0 on; every round sends 10 numbers up and 20 down and takes half a second."""
+    return [
+        {
+            "round": round,
+            "test/accuracy": accuracy,
+            "test/loss": None if accuracy is None else 1 - accuracy,
+            "cost/params_up": 10 * round,
+            "cost/params_down": 20 * round,
+            "cost/client_samples": 100 * round,
+            **({"time/round_s": 0.5} if round else {}),
+            **more,
+        }
+        for round, accuracy in enumerate(accuracies)
+    ]
+
+
+class Folders:
+    """Writes run folders below one folder, each in a place of its own."""
+
+    def __init__(self, top: Path) -> None:
+        self.top = top
+        self.written = 0
+
+    def write(
+        self,
+        seed: int,
+        content: Sequence[Mapping[str, Any]],
+        *,
+        strategy: str = "fedavg",
+        dataset: str = "digits",
+        complete: bool = True,
+        config: Mapping[str, Any] | None = None,
+        changes: Mapping[str, Any] | None = None,
+        data: str = "0123456789abcdef",
+    ) -> Path:
+        """A run's folder.
+
+        Args:
+            seed: of the run.
+            content: the rows of its metrics.jsonl.
+            strategy: the chosen option's name.
+            dataset: the chosen option's name.
+            complete: whether there is a summary.json.
+            config: the whole configuration; None: a small one.
+            changes: to the configuration, under dotted keys.
+            data: fingerprint of its data.
+        """
+        node = OmegaConf.create(copy.deepcopy(dict(CONFIG if config is None else config)))
+        for key, value in {"seed": seed, **(changes or {})}.items():
+            OmegaConf.update(node, key, value, force_add=True)
+        self.written += 1
+        folder = self.top / "runs" / dataset / strategy / f"{self.written:08x}" / f"seed={seed}"
+        (folder / ".hydra").mkdir(parents=True)
+        OmegaConf.save(node, folder / ".hydra" / "config.yaml")
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in content))
+        if complete:
+            summary = {
+                "status": "complete",
+                "dataset": dataset,
+                "strategy": strategy,
+                "data": data,
+                "seconds": 0.5 * (len(content) - 1),
+                "rounds": content[-1]["round"] if content else 0,
+                "versions": {"fedrun": "0.1.0", "torch": "2.11.0", "commit": "abc123"},
+            }
+            (folder / "summary.json").write_text(json.dumps(summary))
+        return folder

@@ -1,0 +1,96 @@
+"""The papers' figures: each names runs, metrics and coordinates that exist; and is drawn from the right runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from fedrun.config.composed import compose
+from fedrun.config.options import options
+from fedrun.report.papers.figure import arranged, draw_figure, figures, has_table, load, of_experiment, of_table
+from fedrun.report.papers.protocol import load as load_table
+from fedrun.report.papers.protocol import plan
+from fedrun.report.runs import find
+from fedrun.report.settings import leaves
+from fedrun.system.errors import InputError
+
+from ...helpers.run_folders import rows
+
+RECORDED = {
+    *(f"test/{name}" for name in ("accuracy", "f1", "mcc", "loss")),
+    *(f"{who}/{tuned}gm_appeal" for who in ("clients", "unseen") for tuned in ("", "tuned_")),
+}
+
+
+@pytest.mark.parametrize("name", figures())
+def test_a_figure_is_of_runs_that_exist_and_each_line_is_one_setting(name):
+    figure = load(name)
+    assert figure.runs in options("experiment")
+    assert set(figure.metrics) <= RECORDED
+    if not has_table(figure):
+        content = {"dataset": "", "strategy": "", **leaves(compose([f"experiment={figure.runs}"]).config)}
+        assert {*figure.where, *figure.panels, *figure.lines} <= content.keys()
+        return
+    protocol = load_table(figure.runs)
+    cells = [cell for cell in protocol.cells() if figure.holds(cell.coordinates)]
+    assert cells
+    asked: dict[tuple[str, ...], set[object]] = {}
+    for cell in cells:
+        assert {*figure.where} <= cell.coordinates.keys()
+        place = tuple(cell.coordinates.get(key, "") for key in (*figure.panels, *figure.lines))
+        asked.setdefault(place, set()).add(protocol.overrides(cell, "full"))
+    assert all(len(overrides) == 1 for overrides in asked.values()), asked
+
+
+def test_a_figure_from_a_tables_runs(folders, tmp_path):
+    protocol = load_table("turbosvm/table11")
+    of_cell = plan("turbosvm/table11", protocol, "smoke")
+    for position, config in of_cell.items():
+        cell = protocol.cells()[position]
+        if cell.strategy in ("fedavg", "moon") and cell.metric == "f1":
+            folders.write(0, rows(0.1, 0.8), strategy=cell.strategy, config=config)
+    runs = find([str(folders.top)]).runs
+    assert len(runs) == 4  # two strategies with 1 and 2 epochs
+    panels, scale = of_table(load("turbosvm/figure1"), None, runs)
+    assert scale == "smoke"
+    ((title, lines),) = panels.items()
+    assert (title, sorted(lines)) == ("", ["fedavg E=1", "fedavg E=2"])
+    assert [run.config["local"]["epochs"] for own in lines.values() for run in own] == [1, 2]
+    five, _ = of_table(load("turbosvm/figure5"), "smoke", runs)
+    assert {title: sorted(lines) for title, lines in five.items()} == {
+        "E 1": ["fedavg", "moon"],
+        "E 2": ["fedavg", "moon"],
+    }
+    picture = tmp_path / "figure.png"
+    assert "not known" in draw_figure("turbosvm/figure5", "smoke", runs, picture)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(
+        InputError, match=r"^figure turbosvm/figure5: no finished run for it was found; .* scale=small$"
+    ):
+        draw_figure("turbosvm/figure5", "small", runs, picture)
+
+
+def test_a_figure_with_a_sweep_of_its_own(folders):
+    for seed, alpha in ((0, 0.1), (1, 0.1), (0, 1.0)):
+        config = compose(["experiment=fedumf/figure_alpha", "scale=smoke", f"strategy.server.alpha={alpha}"]).config
+        folders.write(seed, rows(0.1, 0.8), strategy="fedumf", config=config)
+    figure = load("fedumf/figure_alpha")
+    panels, scale = of_experiment(figure, None, find([str(folders.top)]).runs)
+    assert scale == "smoke"
+    assert {line: [run.seed for run in own] for line, own in panels[""].items()} == {
+        "alpha=0.1": [0, 1],
+        "alpha=1.0": [0],
+    }
+    assert arranged(figure, []) == {}
+    repeated = compose(
+        ["experiment=fedumf/figure_alpha", "scale=smoke", "strategy.server.alpha=0.1", "local.lr=0.003"]
+    ).config
+    folders.write(2, rows(0.1, 0.8), strategy="fedumf", config=repeated)
+    with pytest.raises(
+        InputError, match=r"the line alpha=0\.1 has runs of several settings, such as local\.lr=.* and "
+    ):
+        of_experiment(figure, None, find([str(folders.top)]).runs)
+
+
+def test_a_figure_that_does_not_exist():
+    with pytest.raises(InputError, match=r"^figure turbosvm/figure99: no such figure; allowed: fedavg/figure2, "):
+        load("turbosvm/figure99")

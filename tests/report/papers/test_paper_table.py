@@ -1,0 +1,309 @@
+import pytest
+
+from fedrun.config.composed import compose
+from fedrun.report.papers.paper_table import match, paper_tables
+from fedrun.report.runs import find
+from fedrun.report.settings import leaves, unrecorded
+from fedrun.system.errors import InputError
+
+from ...helpers.run_folders import CONFIG, rows
+
+SMOKE = ["experiment=turbosvm/table2", "scale=smoke", "dataset=digits", "clients_per_round=8", "local.epochs=1"]
+SMALL = ["experiment=turbosvm/table2", "scale=small", "dataset=femnist"]
+
+
+def found(folders):
+    return find([str(folders.top)]).runs
+
+
+def by_strategy(table):
+    return {row[0]: row[1:] for row in table.rows}
+
+
+def test_rounds_beside_the_papers(folders):
+    """At scale small, whose data are the paper's."""
+    for strategy, curves in {
+        "fedavg": ([0.1, 0.5, 0.7], [0.1, 0.2, 0.3, 0.75]),  # rounds 2 and 3
+        "turbosvm": ([0.1, 0.9], [0.1] + [0.2] * 100),  # round 1, and never
+    }.items():
+        config = compose([*SMALL, f"strategy={strategy}"]).config
+        for seed, accuracies in enumerate(curves):
+            folders.write(seed, rows(*accuracies), strategy=strategy, dataset="femnist", config=config)
+    (table,) = paper_tables("turbosvm/table2", None, found(folders))
+    assert table.header == ("strategy", "paper", "ours", "difference")
+    lines = by_strategy(table)
+    assert lines["fedavg"] == ("144.4 ± 4.6", "2.5 ± 0.5", "-141.9")
+    assert lines["turbosvm"] == ("54.6 ± 1.6", ">100", "-")
+    assert lines["moon"] == ("145.6 ± 3.7", "not run", "-")
+    assert table.above == (
+        "Scale: small. Data: femnist (01234567). Seeds: 0, 1. Code: commit abc123, fedrun 0.1.0, torch 2.11.0. "
+        "Mean ± std over seeds (ddof 0).",
+        "Fewer rounds than at scale full: 100 of 200.",
+    )
+    assert table.notes[:2] == (
+        "Left out at scale small: 14 of 21 cells.",
+        "Not run yet: 5 of 7 cells.",
+    )
+
+
+def test_values_after_a_round_and_short_runs(folders):
+    config = compose([*SMALL, "strategy=fedavg"]).config
+    folders.write(0, rows(*[0.5] * 100, 0.6, 0.9), dataset="femnist", config=config)  # 0.6 after round 100
+    config = compose([*SMALL, "strategy=fedprox"]).config
+    folders.write(0, rows(0.1, 0.2), dataset="femnist", strategy="fedprox", config=config)
+    tables = paper_tables("turbosvm/table3", "small", found(folders))
+    assert [table.title.rpartition(", ")[2] for table in tables] == ["metric f1", "metric accuracy", "metric mcc"]
+    lines = by_strategy(tables[1])
+    assert lines["fedavg"] == ("59.3 ± 1.8", "60.0", "+0.7")
+    assert lines["fedprox"] == ("59.2 ± 1.8", "20.0", "-39.2")
+    assert by_strategy(tables[0])["fedavg"] == ("33.1 ± 1.3", "-", "-")  # these runs have no F1
+    assert "Runs too short for the paper's round are read at their last: 1." in tables[-1].notes
+
+
+def test_stand_ins_have_no_difference(folders):
+    config = compose([*SMOKE, "strategy=fedavg"]).config
+    folders.write(0, rows(0.1, 0.8), config=config)
+    (table,) = paper_tables("turbosvm/table2", None, found(folders))
+    assert by_strategy(table)["fedavg"] == ("144.4 ± 4.6", "1.0", "-")
+    assert table.above[1:] == (
+        "Fewer rounds than at scale full: 20 of 200.",
+        "dataset=digits stands in for dataset femnist; so no differences are given.",
+    )
+
+
+def test_fewer_rounds_are_told_and_stand_in_for_nothing(folders):
+    """The paper has 84.4 % for FedConcat on Fashion-MNIST with two labels per client."""
+    asked = [
+        "experiment=fedconcat/table1",
+        "scale=small",
+        "dataset=fmnist",
+        "recipe=fedconcat_c2",
+        "strategy=fedconcat",
+    ]
+    config = compose([*asked, "rounds=46"]).config
+    folders.write(0, rows(0.1, 0.7), dataset="fmnist", strategy="fedconcat", config=config)
+    (table,) = paper_tables("fedconcat/table1", "small", found(folders))
+    assert by_strategy(table)["fedconcat"][1:] == ("70.0", "-14.4")
+    assert table.above[1:] == ("Fewer rounds than at scale full: 46 of 231.",)
+
+
+def test_runs_that_deviate_count_and_are_told(folders):
+    config = compose([*SMOKE, "strategy=fedavg"]).config
+    for seed in (0, 1):
+        folders.write(seed, rows(0.1, 0.8), config=config, changes={"local.lr": 0.3, "dataset.data_dir": "elsewhere"})
+    config = compose([*SMOKE, "strategy=krum"]).config
+    folders.write(0, rows(0.1, 0.8), strategy="krum", config=config)
+    (table,) = paper_tables("turbosvm/table2", "smoke", found(folders))
+    assert by_strategy(table)["fedavg"][1] == "1.0 ± 0.0"
+    assert "Not as the protocol has it: local.lr=0.3 where the protocol has 0.1 (2 runs)." in table.above
+    assert table.above[-1].startswith(
+        "Left out, since they belong to no cell of this table: 1 runs of this sweep, such as "
+    )
+
+
+def test_runs_of_a_table_that_shares_the_sweep_are_no_strays(folders):
+    """MaxFL's table 5 has no row for SCAFFOLD, its table 3 has one, and both are read off the same runs."""
+    for strategy in ("maxfl", "scaffold", "krum"):
+        overrides = ["experiment=maxfl/table3", "scale=small", f"strategy={strategy}", "recipe=maxfl_fmnist_clusters"]
+        folders.write(0, rows(0.1, 0.2), dataset="fmnist", strategy=strategy, config=compose(overrides).config)
+    (table,) = paper_tables("maxfl/table5", "small", found(folders))
+    assert "scaffold" not in by_strategy(table)
+    (line,) = [line for line in table.above if line.startswith("Left out")]
+    assert line.startswith("Left out, since they belong to no cell of this table: 1 runs of this sweep, such as ")
+    assert "/krum/" in line
+
+
+def test_another_strategys_run_is_not_taken_where_the_cells_differ_in_other_keys(folders):
+    folders.write(0, rows(0.1), changes={"strategy.client": {"_target_": "fedprox", "mu": 1}})
+    folders.write(0, rows(0.1), changes={"strategy.server": {"_target_": "krum"}})
+    sgd = {**leaves(CONFIG), "strategy.client._target_": "sgd"}
+    matched = match({0: sgd, 1: {**sgd, "rounds": 3}}, found(folders))
+    assert matched.runs == {0: (), 1: ()}
+    assert len(matched.left_out["belong to no cell of this table"]) == 2
+
+
+def test_of_two_runs_of_a_cell_and_seed_the_one_nearer_to_the_protocol_counts(folders):
+    config = compose([*SMOKE, "strategy=fedavg"]).config
+    folders.write(0, rows(0.1, 0.1, 0.8), config=config, changes={"local.lr": 0.3})
+    folders.write(0, rows(0.1, 0.8), config=config)
+    (table,) = paper_tables("turbosvm/table2", "smoke", found(folders))
+    assert by_strategy(table)["fedavg"][1] == "1.0"
+    assert not any(line.startswith("Not as the protocol has it") for line in table.above)
+    assert table.above[-1].startswith("Left out, since they repeat the cell and seed of others ")
+
+
+TABLE_1 = ["experiment=fedavg/table1", "scale=small", "recipe=mcmahan_2nn", "partition=iid", "local.batch_size=10"]
+
+
+def test_speed_ups_and_interpolated_rounds(folders):
+    # One client: 0.99 after round 10, 0.95 before: 97 % after 9.5 rounds, rounded up to 10. A tenth of them: the same
+    # between rounds 3 and 4, so 4. Speed-up 10 / 4 = 2.5; the paper's is 3.6.
+    for share, late in (("1", 10), ("0.1", 4)):
+        config = compose([*TABLE_1, f"clients_per_round={share}"]).config
+        folders.write(0, rows(*[0.95] * late, 0.99), dataset="mnist", config=config)
+    rounds, speed = paper_tables("fedavg/table1", None, found(folders))
+    assert rounds.header[:4] == ("C", "iid: paper", "iid: ours", "iid: difference")
+    assert by_strategy(rounds) == {
+        "0.0": ("316", "10.0", "-306.0", "3275", "not run", "-"),
+        "0.1": ("87", "4.0", "-83.0", "664", "not run", "-"),
+    }
+    assert by_strategy(speed)["0.1"] == ("3.6", "2.5", "-1.1", "4.9", "not run", "-")
+
+
+def test_a_seed_that_was_given_up_early_says_no_more_than_its_rounds(folders):
+    config = compose([*SMALL, "strategy=fedavg"]).config
+    folders.write(0, rows(*[0.1] * 51), dataset="femnist", config=config, changes={"rounds": 50})
+    folders.write(1, rows(0.1, 0.9), dataset="femnist", config=config)
+    (table,) = paper_tables("turbosvm/table2", None, found(folders))
+    assert by_strategy(table)["fedavg"] == ("144.4 ± 4.6", ">50", "-")
+
+
+def test_one_client_is_not_mistaken_for_all(folders):
+    folders.write(0, rows(0.1), changes={"clients_per_round": 1.0})
+    (run,) = found(folders)
+    one, every = ({**leaves(CONFIG), "clients_per_round": share} for share in (1, 1.0))
+    assert match({0: one, 1: every}, [run]).runs == {0: (), 1: (run,)}
+
+
+def without(config, *keys):
+    """The configuration as a version of fedrun wrote it that did not have these keys."""
+    for key in keys:
+        *above, last = key.split(".")
+        node = config
+        for part in above:
+            node = node[part]
+        del node[last]
+    return config
+
+
+def test_runs_of_another_version_are_matched_and_what_was_not_compared_is_told(folders):
+    config = without(compose([*SMOKE, "strategy=fedavg"]).config, "evaluation.precision", "appeal")
+    folders.write(0, rows(0.1, 0.8), config=config, changes={"local.gone": 1})
+    (table,) = paper_tables("turbosvm/table2", "smoke", found(folders))
+    assert by_strategy(table)["fedavg"][1] == "1.0"
+    assert not any(line.startswith("Not as the protocol has it") for line in table.above)
+    told = next(note for note in table.notes if note.startswith("Not compared, "))
+    assert told.endswith(": appeal._target_, evaluation.precision, local.gone.")
+
+
+def test_a_run_that_lacks_the_key_in_which_cells_differ(folders):
+    cells = {
+        number: {"strategy._target_": kind, "strategy.mu": mu, "rounds": 2}
+        for number, (kind, mu) in enumerate([("a", 1), ("a", 2), ("b", 3)])
+    }
+    for seed, kind in enumerate(("a", "b", "c")):
+        folders.write(seed, rows(0.1), changes={"strategy": {"_target_": kind}})
+    one_of_two, only, none = found(folders)
+    matched = match(cells, [one_of_two, only, none])
+    assert matched.runs == {0: (), 1: (), 2: (only,)}
+    assert matched.left_out["may be of several cells"] == [one_of_two]
+    assert matched.left_out["belong to no cell of this table"] == [none]
+
+
+def test_another_class_or_null_is_a_difference_not_an_unknown_key(folders):
+    kernel = {"strategy._target_": "a", "strategy.kernel._target_": "k", "strategy.kernel.degree": 2}
+    plain = {"strategy._target_": "a", "strategy.kernel": None}
+    other = {"strategy._target_": "b", "strategy.degree": 2}
+    assert unrecorded(kernel, plain) == unrecorded(plain, other) == unrecorded(kernel, other) == set()
+    assert unrecorded(kernel, {"strategy._target_": "a", "rounds": 1}) == {
+        "strategy.kernel._target_",
+        "strategy.kernel.degree",
+        "rounds",
+    }
+
+
+def test_a_partial_table_says_what_is_missing(folders):
+    config = compose([*SMOKE, "strategy=fedavg"]).config
+    for seed in (0, 2):
+        folders.write(seed, rows(0.1, 0.8), config=config)
+    config = compose([*SMOKE, "strategy=fedaws"]).config
+    folders.write(0, rows(0.1, 0.8), config=config)
+    folders.write(2, rows(0.1, 0.8), config=config, complete=False)
+    (table,) = paper_tables("turbosvm/table2", "smoke", found(folders))
+    assert table.notes[1:4] == (
+        "Not run yet: 5 of 7 cells.",
+        "Not run yet with all of the seeds 0, 2: 1 of 7 cells.",
+        "Unfinished, and so left out: 1 runs.",
+    )
+    with pytest.raises(InputError, match=r"no finished run of it was found \(there are some at scale smoke\); make "):
+        paper_tables("turbosvm/table2", "full", found(folders))
+
+
+def test_at_full_scale_cells_out_of_reach_are_shown_as_such(folders):
+    cell = ["partition=iid", "local.epochs=5", "local.batch_size=10"]
+    config = compose(["experiment=fedavg/table2", *cell]).config
+    folders.write(0, rows(*[0.98] * 20, 0.99), dataset="mnist", config=config)  # 0.99 after round 20; the paper's is 20
+    (table,) = paper_tables("fedavg/table2", None, found(folders))
+    shown = [dict(zip(table.header, row, strict=True)) for row in table.rows]
+    mnist = [line for line in shown if line["iid rounds_to_0.99: ours"] == "20.0"]
+    assert [(line["iid rounds_to_0.99: paper"], line["iid rounds_to_0.99: difference"]) for line in mnist] == [
+        ("20", "+0.0")
+    ]
+    assert [line["iid rounds_to_0.54: ours"] for line in shown if line["dataset"] == "shakespeare"] == [
+        "out of reach"
+    ] * 6
+    assert table.notes[0].startswith("Out of reach, 24 of 60 cells: ")
+
+
+def test_a_metric_of_seen_and_one_of_unseen_clients(folders):
+    """The paper's numbers of the one are lost, so that ours stand alone."""
+    config = compose(
+        ["experiment=maxfl/table3", "scale=small", "strategy=maxfl", "recipe=maxfl_fmnist_clusters"]
+    ).config
+    measured = [
+        row | {"clients/tuned_gm_appeal": 0.25, "unseen/tuned_gm_appeal": 0.5, "unseen/gm_appeal": 0.75}
+        for row in rows(0.1, 0.2)
+    ]
+    folders.write(0, measured, dataset="fmnist", strategy="maxfl", config=config)
+    (table,) = paper_tables("maxfl/table3", None, found(folders))
+    assert table.header == ("strategy", "seen: ours", "unseen: paper", "unseen: ours", "unseen: difference")
+    assert by_strategy(table)["maxfl"] == ("0.25", "0.56", "0.50", "-0.06")
+
+
+def test_nothing_to_compare_is_told(folders):
+    folders.write(0, rows(0.1))
+    folders.write(0, rows(0.1), config=compose([*SMOKE, "strategy=fedavg"]).config, complete=False)
+    with pytest.raises(InputError, match=r"^table turbosvm/table2: no finished run of it was found; make them with: "):
+        paper_tables("turbosvm/table2", None, found(folders))
+    with pytest.raises(InputError, match=r"experiment=turbosvm/table2 scale=smoke$"):
+        paper_tables("turbosvm/table2", "smoke", found(folders))
+    folders.write(0, rows(0.1), config=compose([*SMOKE, "strategy=krum"]).config)
+    with pytest.raises(InputError, match=r"^table turbosvm/table2: its finished runs belong to no cell of this table$"):
+        paper_tables("turbosvm/table2", "smoke", found(folders))
+
+
+def test_seeds_of_different_lengths_are_each_read_in_their_own_round(folders):
+    config = compose([*SMALL, "strategy=fedavg"]).config
+    folders.write(0, rows(*[0.5] * 100, 0.6, 0.9), dataset="femnist", config=config)  # 0.6 after round 100
+    folders.write(1, rows(0.1, 0.2), dataset="femnist", config=config)
+    tables = paper_tables("turbosvm/table3", "small", found(folders))
+    assert by_strategy(tables[1])["fedavg"] == ("59.3 ± 1.8", "40.0 ± 20.0", "-19.3")
+    assert "Runs too short for the paper's round are read at their last: 1." in tables[-1].notes
+
+
+def test_of_two_seeds_given_up_the_earlier_one_limits_what_is_known(folders):
+    config = compose([*SMALL, "strategy=fedavg"]).config
+    for seed, cap in enumerate((50, 80)):
+        folders.write(seed, rows(*[0.1] * (cap + 1)), dataset="femnist", config=config, changes={"rounds": cap})
+    (table,) = paper_tables("turbosvm/table2", None, found(folders))
+    assert by_strategy(table)["fedavg"][1] == ">50"
+
+
+def test_seeds_on_other_data_are_left_out_of_a_cell(folders):
+    config = compose([*SMOKE, "strategy=fedavg"]).config
+    for seed, data in enumerate(("0123", "0123", "4567")):
+        folders.write(seed, rows(0.1, 0.8), config=config, data=data)
+    matched = match({0: leaves(config)}, found(folders))
+    assert [run.seed for run in matched.runs[0]] == [0, 1]
+    assert [run.seed for run in matched.left_out["are on other data than others of their cell"]] == [2]
+
+
+def test_speed_ups_are_of_means_of_rounds_that_are_rounded_up(folders):
+    # 0.96 until round n - 1, then 1: 97 % a quarter of a round later, rounded up to n. (10 + 13) / (4 + 5) = 2.56
+    for share, ends in (("1", (10, 13)), ("0.1", (4, 5))):
+        config = compose([*TABLE_1, f"clients_per_round={share}"]).config
+        for seed, last in enumerate(ends):
+            folders.write(seed, rows(*[0.96] * last, 1.0), dataset="mnist", config=config)
+    rounds, speed = paper_tables("fedavg/table1", None, found(folders))
+    assert [by_strategy(rounds)[c][1] for c in ("0.0", "0.1")] == ["11.5 ± 1.5", "4.5 ± 0.5"]
+    assert by_strategy(speed)["0.1"][1] == "2.6"

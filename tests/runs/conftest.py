@@ -1,0 +1,40 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fedrun.experiment.observer import Row, RunInfo
+
+
+class Clock:
+    """A clock that a test moves by hand."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def run_info(tmp_path: Path) -> Callable[..., RunInfo]:
+    def build(rounds: int = 100, targets: tuple[float, ...] = (0.5, 0.7), history: tuple[Row, ...] = ()) -> RunInfo:
+        return RunInfo(
+            folder=tmp_path,
+            title="turbosvm · femnist · seed 3",
+            recipe=None,
+            group="runs/femnist/turbosvm/0f3a",
+            seed=3,
+            rounds=rounds,
+            targets=targets,
+            config={"rounds": rounds, "strategy": {"name": "turbosvm"}},
+            history=history,
+            tracking_id="abc123",
+        )
+
+    return build

@@ -1,0 +1,147 @@
+import math
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from matplotlib.image import imread
+
+from fedrun.runs.display.curves import curve, explain_dashes, plot_curves, plot_metric, spent
+from fedrun.system.errors import InputError
+
+
+def rows(**values):
+    return [{"round": int(name[1:]), "test/loss": value} for name, value in values.items()]
+
+
+def test_a_curve_is_the_mean_and_the_std_with_ddof_0_over_seeds():
+    found = curve([rows(r0=1.0, r5=2.0), rows(r0=3.0, r5=2.0)], "test/loss")
+    assert found.rounds.tolist() == [0, 5]
+    assert found.mean.tolist() == [2.0, 2.0]
+    assert found.std.tolist() == [1.0, 0.0]
+
+
+def test_a_curve_has_a_gap_where_a_seed_has_no_finite_value():
+    seeds = [rows(r0=1.0, r1=math.nan, r2=3.0, r3=4.0), rows(r0=1.0, r1=2.0, r2=5.0)]
+    found = curve(seeds, "test/loss")
+    assert found.rounds.tolist() == [0, 1, 2, 3]
+    np.testing.assert_array_equal(found.mean, [1.0, math.nan, 4.0, math.nan])
+    np.testing.assert_array_equal(found.std, [0.0, math.nan, 1.0, math.nan])
+
+
+def test_an_estimate_stands_where_an_adaptive_evaluation_stopped_early():
+    full = {"test/accuracy": 0.7, "test/f1": 0.6}
+    early = [{"round": n, "test/accuracy_estimate": 0.1 * n, "test/evaluated": 256.0} for n in range(3)]
+    one, other = [*early, {"round": 3, **full}], [*early[:2], {"round": 2, **full}, {"round": 3, **full}]
+    accuracies = curve([one, other], "test/accuracy")
+    assert accuracies.rounds.tolist() == [0, 1, 2, 3] and accuracies.estimated
+    np.testing.assert_allclose(accuracies.mean, [0.0, 0.1, 0.45, 0.7])
+    # One seed's round 2 has no F1: no gap, as nothing is wrong there, and no mean of the other alone.
+    f1 = curve([one, other], "test/f1")
+    assert (f1.rounds.tolist(), f1.mean.tolist(), f1.estimated) == ([3], [0.6], False)
+    assert curve([other], "test/f1").rounds.tolist() == [2, 3]
+    assert not curve([[{"round": 0, **full}]], "test/accuracy").estimated
+
+
+def test_no_curve_without_finite_values():
+    assert curve([rows(r0=math.nan, r1=math.inf, r2=None)], "test/loss") is None
+    assert curve([[]], "test/loss") is None
+    assert curve([], "test/loss") is None
+
+
+def row(number, value=0.5, **more):
+    names = ("test/accuracy", "test/f1", "test/mcc", "test/loss", "train/loss")
+    return {"round": number, **dict.fromkeys(names, value), **more}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("runs", "panels"),
+    [
+        ({"one point": [[row(0)]]}, (2, 2)),
+        ({"three seeds": [[row(0), row(1, 0.1 * seed)] for seed in range(3)]}, (2, 2)),
+        ({"a": [[row(0)]], "b": [[row(0), row(9)], []]}, (2, 2)),
+        ({"appeal": [[row(0, **{"clients/gm_appeal": 0.2})]]}, (2, 3)),
+        ({"diverged": [[row(0), row(1, 1e30), row(2, math.inf), row(3, math.nan), row(4, None)]]}, (2, 2)),
+        ({"all nan": [[row(0, math.nan)]]}, (1, 1)),
+        ({"nothing yet": [[]]}, (1, 1)),
+        ({}, (1, 1)),
+    ],
+)
+def test_whatever_was_recorded_is_drawn(tmp_path, runs, panels):
+    path = tmp_path / "curves.png"
+    plot_curves(runs, path, (0.5, 0.7))
+    height, width, _ = imread(path).shape
+    lines, columns = panels
+    # 160 dots per inch; a panel takes 3.6 by 2.6 inches, margins 0.6 and 0.9.
+    assert (width, height) == (round(160 * (0.6 + 3.6 * columns)), round(160 * (0.9 + 2.6 * lines)))
+
+
+def test_the_colours_of_both_runs_and_no_more_are_on_the_paper(tmp_path):
+    path = tmp_path / "curves.png"
+    plot_curves({"a": [[row(0, 0.1), row(9, 0.9)]], "b": [[row(0, 0.2), row(9, 0.3)]]}, path, ())
+    pixels = {tuple(pixel) for pixel in np.rint(255 * imread(path)[..., :3]).astype(int).reshape(-1, 3).tolist()}
+    blue, vermilion, green = (0x00, 0x72, 0xB2), (0xD5, 0x5E, 0x00), (0x00, 0x9E, 0x73)
+    assert {blue, vermilion} <= pixels
+    assert green not in pixels
+
+
+def test_solid_lines_are_named_for_what_was_evaluated():
+    def named(*parts):
+        axes = Figure().add_subplot()
+        explain_dashes(axes, parts)
+        legend = axes.get_legend()
+        return legend and [text.get_text() for text in legend.get_texts()]
+
+    assert named("test", "train") == ["test", "train"]
+    assert named("validation", "train") == ["validation", "train"]
+    assert named("test") is named("train") is None
+
+
+def test_plotting_leaves_matplotlib_as_it_was(tmp_path):
+    import matplotlib
+
+    before = dict(matplotlib.rcParams)
+    plot_curves({"a": [[row(0)]]}, tmp_path / "curves.png", (0.5,))
+    assert dict(matplotlib.rcParams) == before
+
+
+COSTS = ("cost/params_up", "cost/params_down", "cost/client_samples")
+
+
+def costly(number, up, down, samples, seconds, value=0.5):
+    return {
+        "round": number,
+        "test/f1": value,
+        **dict(zip(COSTS, (up, down, samples), strict=True)),
+        "time/round_s": seconds,
+    }
+
+
+def test_what_the_rounds_cost():
+    # Evaluated every other round: rounds 1 and 2 are taken to have lasted 0.5 s each, 3 and 4 1 s each, 5 2 s.
+    found = [costly(0, 0, 0, 0, None), costly(2, 10, 20, 7, 0.5), costly(4, 20, 40, 9, 1.0), costly(5, 25, 50, 10, 2.0)]
+    assert spent(found, "rounds") == [0, 2, 4, 5]
+    assert spent(found, "params") == [0, 30, 60, 75]
+    assert spent(found, "samples") == [0, 7, 9, 10]
+    assert spent(found, "seconds") == [0, 1, 3, 5]
+
+
+def test_a_curve_against_a_cost_stands_at_the_seeds_mean_cost():
+    seeds = [
+        [costly(0, 0, 0, 0, None, 0.1), costly(1, 1, 1, 10, 1.0, 0.4)],
+        [costly(0, 0, 0, 0, None, 0.3), costly(1, 1, 1, 30, 3.0, 0.8), costly(2, 2, 2, 60, 1.0, 0.9)],
+    ]
+    found = curve(seeds, "test/f1", "samples")
+    np.testing.assert_array_equal(found.x, [0, 20, math.nan])
+    np.testing.assert_allclose(found.mean, [0.2, 0.6, math.nan])
+    np.testing.assert_allclose(found.std, [0.1, 0.2, math.nan])
+    assert curve(seeds, "test/f1", "seconds").x[1] == 2.0
+
+
+def test_no_curve_against_what_was_not_recorded(tmp_path):
+    runs = {"a": [[{"round": 0, "test/f1": 0.5}]]}
+    assert curve(runs["a"], "test/f1", "params") is None
+    with pytest.raises(InputError, match=r"^test/f1 against params: no run has both in any round$"):
+        plot_metric(runs, tmp_path / "c.png", "test/f1", "params", ())
+    plot_metric(runs, tmp_path / "c.png", "test/f1", "rounds", (0.5,))
+    assert (tmp_path / "c.png").stat().st_size > 0

@@ -1,0 +1,95 @@
+import subprocess
+import sys
+
+import matplotlib.image
+import numpy as np
+import pytest
+import torch
+
+from fedrun.data.datasets.base import Dataset, Scaled, Spec
+from fedrun.data.federation import Federation, Shares
+from fedrun.runs.display.federation import COLUMNS, Spread, plot_labels, plot_sizes, summarise
+
+
+def federation_of(labels, parts, test_parts, classes, names=None):
+    targets = torch.tensor(np.asarray(labels), dtype=torch.int64)
+    names = tuple(map(str, range(classes))) if names is None else names
+    inputs = torch.zeros(len(targets), 1, dtype=torch.uint8)
+    dataset = Dataset(Spec((1,), classes), Scaled(1.0), inputs, targets, len(targets), None, names, "test")
+    return Federation(
+        dataset, Shares.of([np.array(part) for part in parts]), Shares.of([np.array(p) for p in test_parts])
+    )
+
+
+def many_clients(clients, classes):
+    rng = np.random.default_rng(0)
+    sizes = rng.integers(1, 30, clients)
+    parts = np.split(np.arange(sizes.sum()), np.cumsum(sizes)[:-1])
+    return federation_of(rng.integers(0, classes, sizes.sum()), parts, [[0]], classes)
+
+
+SMALL = federation_of([0, 0, 1, 3, 1, 1, 0, 2], [[0, 1, 2], [5, 3], [4]], [[6, 7]], 4, ("a", "b", "c", "d"))
+
+
+def test_label_counts():
+    counts = SMALL.train.class_counts(SMALL.dataset.targets, 4)
+    assert counts.tolist() == [[2, 1, 0, 0], [0, 1, 0, 1], [0, 1, 0, 0]]
+
+
+def test_summary():
+    summary = summarise(SMALL)
+    assert summary.clients == 3
+    assert summary.samples == Spread(1, 2.0, 3)
+    assert summary.total == 6
+    assert summary.client_classes == Spread(1, 2.0, 2)
+    assert (summary.test_holders, summary.test_samples) == (1, 2)
+    assert summary.missing == ("c",)
+    assert str(summary).splitlines() == [
+        "clients   3 with 1 to 3 (median 2) training samples each, 6 in all",
+        "classes   1 to 2 (median 2) per client, 4 in the dataset",
+        "test      2 samples in one pooled set",
+        "warning: no client holds 1 of the 4 classes: c",
+    ]
+
+
+def test_summary_without_a_missing_class_has_no_warning():
+    summary = summarise(federation_of([0, 1, 0, 1, 0], [[0, 1], [2, 3]], [[4], [4]], 2))
+    assert summary.lines() == [
+        "clients   2 with 2 training samples each, 4 in all",
+        "classes   2 per client, 2 in the dataset",
+        "test      2 samples of 2 held-out users",
+    ]
+
+
+def test_a_long_list_of_missing_classes_is_cut():
+    warning = summarise(federation_of([0], [[0]], [[0]], 14, (" ", *"abcdefghijklm"))).lines()[-1]
+    assert warning == "warning: no client holds 13 of the 14 classes: a, b, c, d, e, f, g, h, i, j, ..."
+
+
+@pytest.mark.parametrize(("clients", "classes"), [(10, 10), (3550, 2), (COLUMNS + 1, 80), (1, 200)])
+def test_heat_map_is_a_readable_png(tmp_path, clients, classes):
+    path = tmp_path / "labels.png"
+    plot_labels(many_clients(clients, classes), path)
+    pixels = matplotlib.image.imread(path)
+    assert pixels.shape[1] == 1350 and 350 <= pixels.shape[0] <= 1650
+    sparse = pixels[::9, ::9].reshape(-1, pixels.shape[2])
+    assert len(np.unique(sparse, axis=0)) > 10  # it is coloured
+
+
+def test_importing_the_report_does_not_load_matplotlib():
+    code = "import sys, fedrun.runs.display.federation; sys.exit('matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("sizes", [(1,), (5, 1, 3), (1, 10_000), (0, 2), ()])
+def test_the_picture_of_sizes_is_written(tmp_path, sizes):
+    parts = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1]) if sizes else []
+    plot_sizes(federation_of([0] * sum(sizes), parts, [[]], classes=2), tmp_path / "sizes.png")
+    picture = matplotlib.image.imread(tmp_path / "sizes.png")
+    assert picture.shape[0] > 300 and picture.min() < 0.5
+
+
+def test_classes_that_the_font_lacks_are_no_warning(tmp_path, recwarn):
+    plot_labels(federation_of([0, 1], [[0], [1]], [[0]], 2, ("猫", "犬")), tmp_path / "labels.png")
+    assert (tmp_path / "labels.png").exists()
+    assert not recwarn.list

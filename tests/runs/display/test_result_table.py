@@ -1,0 +1,45 @@
+import io
+
+from rich.console import Console
+
+from fedrun.runs.display.result_table import result_table
+
+SUMMARY = {
+    "status": "complete",
+    "title": "turbosvm · femnist · seed 0",
+    "rounds": 100,
+    "final": {"test/loss": 0.5, "test/accuracy": 0.71234, "train/loss": 0.25, "time/round_s": 0.1, "cost/params_up": 7},
+    "best": {"test/accuracy": {"value": 0.72, "round": 95}, "test/loss": {"value": 0.45, "round": 60}},
+    "rounds_to": {"0.70": 12, "0.925": None},
+    "cap": 200,
+    "seconds": 123.4,
+    "folder": "outputs/runs/femnist/turbosvm/0f3a/seed=0",
+}
+
+
+def test_the_result_of_a_run():
+    console = Console(width=80, file=io.StringIO())
+    console.print(result_table(SUMMARY))
+    assert [line.rstrip() for line in console.file.getvalue().splitlines()] == [
+        "turbosvm · femnist · seed 0",
+        "                   final (round 100)      best   in round",
+        "─────────────────────────────────────────────────────────",
+        "test accuracy                71.23 %   72.00 %         95",
+        "test loss                     0.5000    0.4500         60",
+        "train loss                    0.2500",
+        "",
+        "rounds to 70 %                    12",
+        "rounds to 92.5 %                >200",
+        "",
+        "time    2:03 min",
+        "folder  outputs/runs/femnist/turbosvm/0f3a/seed=0",
+        "curves  outputs/runs/femnist/turbosvm/0f3a/seed=0/curves.png",
+    ]
+
+
+def test_a_long_path_and_brackets_are_shown_whole():
+    folder = "/".join(["outputs", "runs", *["very-long-name"] * 8, "model.layers=[1,2]"])
+    console = Console(width=80, file=io.StringIO())
+    console.print(result_table(SUMMARY | {"folder": folder}))
+    written = "".join(line.removeprefix("        ").rstrip() for line in console.file.getvalue().splitlines())
+    assert f"folder  {folder}" in written

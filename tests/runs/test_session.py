@@ -1,0 +1,760 @@
+"""Runs and their folders: repeatable, resumable after any death, and never harmed by what goes wrong around them."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import random
+import shutil
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+
+from fedrun.config.composed import Composed, compose
+from fedrun.data.datasets.in_memory import InMemory
+from fedrun.experiment.experiment import build_experiment
+from fedrun.experiment.observer import Observer, Row, RunInfo
+from fedrun.runs.folder import opened
+from fedrun.runs.results import best
+from fedrun.runs.session import run
+from fedrun.simulation.simulation import Simulation
+from fedrun.system.errors import InputError, RunError
+
+from ..helpers.forked import Fedrun
+
+SETTING = (
+    "model=logistic",
+    "partition.clients=5",
+    "local.batch_size=32",
+    "hardware.threads=1",
+    "tracking=none",
+    "display=none",
+)
+"""A federation that trains a round in a few milliseconds."""
+
+Folder = Callable[..., Path]
+
+
+@cache
+def composed_once(overrides: tuple[str, ...]) -> Composed:
+    return compose([*SETTING, *overrides])
+
+
+@pytest.fixture
+def ran(tmp_path: Path, plain: None) -> Folder:
+    """``ran("rounds=3", ...)``: carry out a run below ``tmp_path / "outputs"``; its folder."""
+
+    def carry_out(*overrides: str, watched_by: tuple[Observer, ...] = (), below: str = "outputs") -> Path:
+        composed = composed_once(overrides)
+        composed = replace(composed, config={**composed.config, "output_dir": str(tmp_path / below)})
+        summary = run(composed, build_experiment(composed.config), watched_by)
+        assert summary["folder"] == str(composed.folder)
+        return composed.folder
+
+    return carry_out
+
+
+@pytest.fixture(scope="module")
+def fedrun() -> Iterator[Fedrun]:
+    with Fedrun("fedrun.runs.session", "sklearn.datasets", "rich.console", "plotless") as command:
+        yield command
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def results(folder: Path) -> tuple[list[dict[str, Any]], bytes, list[dict[str, Any]]]:
+    """All that a run computes: its rows but for times, its model, its clients."""
+    timeless = [{key: value for key, value in row.items() if not key.startswith("time/")} for row in rows(folder)]
+    clients = pyarrow.parquet.read_table(folder / "clients.parquet").to_pylist()
+    return timeless, (folder / "model.safetensors").read_bytes(), clients
+
+
+def summary(folder: Path) -> dict[str, Any]:
+    content = json.loads((folder / "summary.json").read_text())
+    assert isinstance(content, dict)
+    return content
+
+
+def contents(folder: Path) -> dict[str, tuple[int, bytes]]:
+    """Time of change and content of every file of a run but its log, in which a refusal may be told."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "run.log")
+    return {str(path.relative_to(folder)): (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
+
+
+class Interrupting(Observer):
+    """Presses Ctrl-C when ``done`` clients of round ``round`` have finished."""
+
+    def __init__(self, round: int, done: int) -> None:
+        self.when = (round, done)
+
+    def on_client(self, round: int, done: int, cohort: int) -> None:
+        if (round, done) == self.when:
+            raise KeyboardInterrupt
+
+
+def interrupted(ran: Folder, tmp_path: Path, *overrides: str, round: int = 3, done: int = 1) -> Path:
+    """A run stopped by Ctrl-C; its folder."""
+    with pytest.raises(KeyboardInterrupt):
+        ran(*overrides, watched_by=(Interrupting(round, done),))
+    (checkpoint,) = tmp_path.glob("outputs/runs/**/checkpoint.pt")
+    return checkpoint.parent
+
+
+# What a run leaves.
+
+
+def test_the_files_of_a_run(ran: Folder) -> None:
+    folder = ran("rounds=2", "strategy=turbosvm", "seed=3")
+    assert sorted(path.name for path in folder.iterdir()) == [
+        ".hydra",
+        ".lock",
+        "checkpoint.pt",
+        "clients.parquet",
+        "curves.png",
+        "federation.png",
+        "metrics.jsonl",
+        "model.safetensors",
+        "run.log",
+        "summary.json",
+    ]
+    assert folder.parts[-6:-2] + folder.parts[-1:] == ("outputs", "runs", "digits", "turbosvm", "seed=3")
+
+
+def test_rows(ran: Folder) -> None:
+    first, second, third = rows(ran("rounds=2", "clients_per_round=2"))
+    assert [row["round"] for row in (first, second, third)] == [0, 1, 2]
+    tested = {"test/loss", "test/accuracy", "test/f1", "test/mcc"}
+    costs = {"cost/params_up", "cost/params_down", "cost/client_samples", "cost/forward_samples"}
+    assert set(first) >= {"round", "time/eval_s"} | tested | costs
+    trained = {"train/loss", "train/accuracy", "clients/excluded", "time/round_s", "time/server_s"}
+    assert set(second) == set(third) == set(first) | trained
+    # 64 x 10 weights and 10 biases, to and from two clients.
+    assert [row["cost/params_up"] for row in (first, second, third)] == [0, 1300, 2600]
+    assert [row["cost/params_down"] for row in (first, second, third)] == [0, 1300, 2600]
+    assert 0 == first["cost/client_samples"] < second["cost/client_samples"] < third["cost/client_samples"]
+
+
+def test_summary(ran: Folder) -> None:
+    folder = ran("rounds=6", "targets=[0.2,0.5,1.0]", "seed=2")
+    found, recorded = summary(folder), rows(folder)
+    accuracies = {row["round"]: row["test/accuracy"] for row in recorded}
+    assert (found["status"], found["title"], found["seed"]) == ("complete", "fedavg · digits · seed 2", 2)
+    assert (found["dataset"], found["strategy"], found["rounds"], found["cap"]) == ("digits", "fedavg", 6, 6)
+    assert found["overrides"][-3:] == ["rounds=6", "targets=[0.2,0.5,1.0]", "seed=2"]
+    assert found["group"] == f"runs/digits/fedavg/{found['config_hash']}"
+    assert {"round": 6, **found["final"]} == recorded[-1]
+    highest = max(accuracies.values())
+    earliest = min(round for round, accuracy in accuracies.items() if accuracy == highest)
+    assert found["best"]["test/accuracy"] == {"value": highest, "round": earliest}
+    assert found["best"]["test/loss"]["value"] == min(row["test/loss"] for row in recorded)
+    # The first round t >= 1 at or above the target; null where it was not reached.
+    hits = {target: [r for r, a in accuracies.items() if r >= 1 and a >= target] for target in (0.2, 0.5, 1.0)}
+    assert hits[0.5] and not hits[1.0]
+    assert found["rounds_to"] == {"0.20": min(hits[0.2]), "0.50": min(hits[0.5]), "1.00": None}
+    assert found["seconds"] > 0
+    assert found["versions"]["torch"] == torch.__version__
+    assert found["data"] == build_experiment(compose().config).dataset.load().fingerprint
+
+
+def test_a_search_reports_no_target(ran: Folder) -> None:
+    """Targets are test accuracies: on validation samples none is reached, nor missed."""
+    found = summary(ran("rounds=3", "targets=[0.01]", "validation.share=0.2"))
+    assert found["final"]["validation/accuracy"] > 0.01
+    assert found["rounds_to"] == {}
+
+
+def test_a_trial_of_executors_goes_on_where_it_was_interrupted(ran: Folder, tmp_path: Path) -> None:
+    """And once it is over, its outcome stays; so the run is found again under the folder of all executors."""
+    setting = ("rounds=7", "clients_per_round=2")
+    for stop in (3, 6):
+        with pytest.raises(KeyboardInterrupt):
+            ran(*setting, "hardware.executor=auto", watched_by=(Interrupting(stop, 2),))
+        left = torch.load(next(tmp_path.rglob("checkpoint.pt")), weights_only=True)
+        assert len(left["pace"]) == min(stop - 1, 4)
+    folder = ran(*setting, "hardware.executor=auto")
+    found = summary(folder)["executor"]
+    least = {name: min(each for other, each in left["pace"] if other == name) for name in ("in_process", "vectorized")}
+    assert found == {"name": min(least, key=least.__getitem__), "seconds_per_sample": least}
+    assert ran(*setting) == folder
+    named = summary(ran(*setting, below="other"))
+    assert named["executor"] == {"name": "in_process", "seconds_per_sample": {}}
+    assert named["final"]["test/loss"] == pytest.approx(summary(folder)["final"]["test/loss"], rel=1e-5)
+
+
+def test_the_record_of_the_configuration(ran: Folder) -> None:
+    folder = ran("rounds=1", "seed=4")
+    config = yaml.safe_load((folder / ".hydra/config.yaml").read_text())
+    asked = yaml.safe_load((folder / ".hydra/overrides.yaml").read_text())
+    assert (config["rounds"], config["seed"], config["model"]["_target_"]) == (1, 4, "fedrun.models.logistic.Logistic")
+    assert asked[-2:] == ["rounds=1", "seed=4"]
+    again = compose([*asked, f"output_dir={config['output_dir']}"])
+    assert again.config == config
+    assert again.folder == folder
+
+
+def test_the_model_and_the_clients(ran: Folder, tmp_path: Path) -> None:
+    folder = ran("rounds=3", "evaluation.train_clients=true")
+    model = load_file(folder / "model.safetensors")
+    weight, bias = model["head.weight"].double(), model["head.bias"].double()
+    assert set(model) == {"head.weight", "head.bias"} and weight.shape == (10, 64)
+
+    composed = compose([*SETTING, "rounds=3"])
+    federation = Simulation(build_experiment(composed.config)).federation
+    data = federation.dataset
+    table = pyarrow.parquet.read_table(folder / "clients.parquet")
+    measured, flags = ["loss", "accuracy", "threshold", "appeal"], ["seen", "attacker", "flipped"]
+    assert table.column_names == ["client", "samples", *measured, *flags]
+    lines = table.to_pylist()
+    assert [(line["client"], line["seen"]) for line in lines] == [*((str(k), True) for k in range(5)), ("test", False)]
+    assert sum(line["samples"] for line in lines[:-1]) == data.train_size == 1442
+    for line, own in zip(lines, [*(federation.train[k] for k in range(5)), federation.test.samples], strict=True):
+        # Softmax regression by hand on the samples' 64 grey values from 0 to 16.
+        logits = (data.inputs[own].double().flatten(1) / 16) @ weight.T + bias
+        wanted = data.targets[own]
+        losses = logits.logsumexp(1) - logits[torch.arange(len(own)), wanted]
+        assert line["samples"] == len(own)
+        assert line["loss"] == pytest.approx(losses.mean().item(), abs=1e-5)
+        assert line["accuracy"] == pytest.approx((logits.argmax(1) == wanted).double().mean().item())
+        assert line["threshold"] is None and line["appeal"] is None
+        assert not line["attacker"] and not line["flipped"]
+    assert rows(folder)[-1]["test/loss"] == pytest.approx(lines[-1]["loss"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "evaluated"),
+    [
+        (("rounds=1", "evaluation.train_clients=true"), True),
+        (("rounds=9", "evaluation.train_clients=false"), False),
+        # By itself once they were trained on three times.
+        (("rounds=2", "clients_per_round=5"), False),
+        (("rounds=3", "clients_per_round=5"), True),
+    ],
+)
+def test_clients_are_evaluated_where_that_is_asked_for_or_cheap(
+    ran: Folder, changes: tuple[str, ...], evaluated: bool
+) -> None:
+    folder = ran(*changes)
+    lines = pyarrow.parquet.read_table(folder / "clients.parquet").to_pylist()
+    found = [(line["loss"] is not None, line["accuracy"] is not None) for line in lines]
+    assert found == [(evaluated, evaluated)] * 5 + [(True, True)]
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_adaptive_evaluation_finds_the_same_rounds(ran: Folder, seed: int) -> None:
+    targets = (0.3, 0.5, 0.6, 0.7, 0.8, 0.85, 0.88, 0.9, 0.92, 0.99)
+    setting = (f"targets={list(targets)}".replace(" ", ""), "rounds=17", "local.lr=0.05", f"seed={seed}")
+    setting = (*setting, "evaluation.batch_size=16")
+    full = ran(*setting)
+    for changes in ((), ("evaluation.miss_probability=0",), ("evaluation.every=3",)):
+        folder = ran(*setting, "evaluation.adaptive=true", *changes)
+        known = {
+            row["round"]: row for row in results(full)[0] if row["round"] % (3 if "every" in str(changes) else 1) == 0
+        }
+        known[17] = results(full)[0][-1]
+        hits = {t: [r for r, row in known.items() if r >= 1 and row["test/accuracy"] >= t] for t in targets}
+        found = summary(folder)["rounds_to"]
+        assert list(found.values()) == [min(hits[target], default=None) for target in targets]
+        evaluated = 0
+        for row in results(folder)[0]:
+            whole = known[row["round"]]
+            drawn = row.pop("test/evaluated", 355)
+            evaluated += drawn
+            if "test/accuracy" in row:
+                assert drawn == 355
+                assert row == pytest.approx(whole)
+                continue
+            estimate = row.pop("test/accuracy_estimate")
+            assert estimate * drawn == pytest.approx(round(estimate * drawn)) and drawn < 355
+            assert row == {key: value for key, value in whole.items() if not key.startswith("test/")}
+        print(f"seed {seed}, {changes or 'default'}: {evaluated / 355 / len(known):.0%} of all samples evaluated")
+        assert evaluated < 355 * len(known)
+    assert rows(folder)[-1]["test/accuracy"] == rows(full)[-1]["test/accuracy"]
+    assert summary(folder)["rounds_to"]["0.80"] is not None and summary(folder)["rounds_to"]["0.99"] is None
+
+
+def test_adaptive_evaluation_is_full_where_it_is_to_be(ran: Folder) -> None:
+    setting = ("targets=[0.99]", "rounds=10", "evaluation.adaptive=true", "evaluation.batch_size=16", "local.lr=0.05")
+    whole = {row["round"]: row for row in results(ran(*setting, "evaluation.adaptive=false"))[0]}
+    found = {row["round"]: row for row in results(ran(*setting, "evaluation.full_every=4"))[0]}
+    full = [round for round, row in found.items() if "test/f1" in row]
+    assert list(found) == list(range(11)) and full == [4, 8, 10]
+    assert all(found[round] == pytest.approx(whole[round]) for round in full)
+
+
+def test_adaptive_evaluation_seeks_no_target_on_validation_samples(ran: Folder) -> None:
+    setting = ("targets=[0.2]", "rounds=6", "evaluation.adaptive=true", "evaluation.batch_size=16")
+    found = rows(ran(*setting, "validation.share=0.2"))
+    assert [row["round"] for row in found if "validation/accuracy" in row] == [6]
+    assert found[-1]["validation/accuracy"] > 0.4
+    assert [row["validation/evaluated"] for row in found[:-1]] == [16] * 6
+
+
+def test_adaptive_evaluation_stops_at_its_targets_and_goes_on_after_an_interruption(
+    ran: Folder, tmp_path: Path
+) -> None:
+    setting = ("targets=[0.6,0.85]", "stop_at_targets=true", "rounds=40", "evaluation.adaptive=true")
+    setting = (*setting, "evaluation.batch_size=16", "local.lr=0.05")
+    with pytest.raises(KeyboardInterrupt):
+        ran(*setting, watched_by=(Interrupting(4, 1),))
+    folder = ran(*setting)
+    assert results(folder)[0] == results(ran(*setting, below="other"))[0]
+    last = rows(folder)[-1]
+    assert last["round"] == summary(folder)["rounds_to"]["0.85"] < 40 and last["test/accuracy"] >= 0.85
+
+
+def test_evaluation_every_three_rounds(ran: Folder) -> None:
+    every, third = ran("rounds=7"), ran("rounds=7", "evaluation.every=3")
+    assert [row["round"] for row in rows(third)] == [0, 3, 6, 7]
+    timeless = {row["round"]: row for row in results(every)[0]}
+    assert results(third)[0] == [timeless[round] for round in (0, 3, 6, 7)]
+    assert results(third)[1] == results(every)[1]
+
+
+def test_stopping_at_the_targets(ran: Folder) -> None:
+    whole = rows(ran("rounds=12", "targets=[0.3,0.8]"))
+    first = min(row["round"] for row in whole if row["test/accuracy"] >= 0.8 and row["round"])
+    assert first < 12
+    folder = ran("rounds=12", "targets=[0.3,0.8]", "stop_at_targets=true")
+    assert [row["round"] for row in rows(folder)] == list(range(first + 1))
+    assert (summary(folder)["rounds"], summary(folder)["cap"]) == (first, 12)
+    assert summary(folder)["rounds_to"]["0.80"] == first
+
+
+# Again, and after interruptions.
+
+
+@pytest.mark.parametrize("strategy", ["fedavg", "scaffold", "turbosvm", "fedadam"])
+def test_the_same_twice(ran: Folder, strategy: str) -> None:
+    chosen = (f"strategy={strategy}", "rounds=3")
+    once, twice = ran(*chosen), ran(*chosen, below="elsewhere")
+    assert results(once) == results(twice)
+    assert results(once)[1] != results(ran(*chosen, "seed=1"))[1]
+
+
+def test_a_finished_run_is_not_computed_again(ran: Folder) -> None:
+    folder = ran("rounds=2")
+    before = contents(folder)
+    assert ran("rounds=2", watched_by=(Interrupting(1, 1),)) == folder
+    assert contents(folder) == before
+
+
+def test_overwrite_computes_again(ran: Folder) -> None:
+    folder = ran("rounds=2")
+    before, computed = contents(folder), results(folder)
+    assert ran("rounds=2", "overwrite=true") == folder
+    after = contents(folder)
+    assert results(folder) == computed
+    assert after.keys() == before.keys()
+    assert all(after[name][0] > before[name][0] for name in ("metrics.jsonl", "summary.json", "checkpoint.pt"))
+
+
+def test_a_finished_run_in_another_place(ran: Folder, tmp_path: Path) -> None:
+    ran("rounds=1")
+    (tmp_path / "outputs").rename(tmp_path / "moved")
+    assert ran("rounds=1", below="moved").is_relative_to(tmp_path / "moved")  # `ran` compares it with the summary
+
+
+@pytest.mark.parametrize("done", [1, 3])
+@pytest.mark.parametrize("strategy", ["scaffold", "turbosvm"])
+def test_ctrl_c_keeps_the_last_whole_round(ran: Folder, tmp_path: Path, strategy: str, done: int) -> None:
+    chosen = (f"strategy={strategy}", "rounds=5", "evaluation.every=2")
+    folder = interrupted(ran, tmp_path, *chosen, done=done)
+    saved = torch.load(folder / "checkpoint.pt", weights_only=True)
+    assert saved["round"] == 2
+    assert not (folder / "summary.json").exists()
+    assert ran(*chosen) == folder
+    assert results(folder) == results(ran(*chosen, below="uninterrupted"))
+
+
+class Counting(Observer):
+    """Notes what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, Any]] = []
+
+    def on_start(self, run: RunInfo) -> None:
+        self.told.append(("start", [row["round"] for row in run.history]))
+
+    def on_row(self, row: Row) -> None:
+        self.told.append(("row", row["round"]))
+
+    def on_end(self, summary: Mapping[str, Any]) -> None:
+        self.told.append(("end", summary["rounds"]))
+
+    def close(self) -> None:
+        self.told.append(("close", None))
+
+
+def test_a_resumed_run_computes_only_what_is_missing(ran: Folder, tmp_path: Path) -> None:
+    interrupted(ran, tmp_path, "rounds=4")
+    watching = Counting()
+    ran("rounds=4", watched_by=(watching,))
+    assert watching.told == [("start", [0, 1, 2]), ("row", 3), ("row", 4), ("end", 4), ("close", None)]
+
+
+@pytest.mark.parametrize("strategy", ["scaffold", "turbosvm"])
+def test_killed_at_random_moments(fedrun: Fedrun, ran: Folder, tmp_path: Path, strategy: str) -> None:
+    chosen = (f"strategy={strategy}", "rounds=40", "evaluation.every=2", "checkpoint_seconds=0")
+    draw = random.Random(7)
+    for _ in range(5):
+        moment = ("fedrun.runs.checkpoint", "save", draw.randint(1, 3), draw.uniform(0.0, 0.01))
+        ended = fedrun(*SETTING, *chosen, folder=tmp_path, kill_at=moment)
+        assert (ended.status, ended.err) == (-signal.SIGALRM, "")
+    folder = ran(*chosen)
+    assert rows(folder)[-1]["round"] == 40
+    assert results(folder) == results(ran(*chosen, below="uninterrupted"))
+
+
+# The worst moments: a checkpoint is written but not in its place; a new checkpoint is in place; a row is written whose
+# round no checkpoint knows; the model is written but nothing after it; everything is written but the summary.
+MOMENTS = [
+    ("os", "fsync", 3),
+    ("pathlib:Path", "replace", 3),
+    ("pathlib:Path", "replace", 4),
+    ("torch", "save", 2),
+    ("fedrun.runs.results", "save_clients", 1),
+    ("fedrun.runs.session", "write_json", 1),
+]
+
+
+def test_killed_at_the_worst_moments(fedrun: Fedrun, ran: Folder, tmp_path: Path) -> None:
+    chosen = ("strategy=scaffold", "rounds=12", "checkpoint_seconds=0")
+    for moment in MOMENTS:
+        assert fedrun(*SETTING, *chosen, folder=tmp_path, kill_at=(*moment, 0.0)).status == -signal.SIGKILL
+        (folder,) = tmp_path.glob("outputs/runs/digits/scaffold/*/seed=0")
+        assert not (folder / "summary.json").exists()
+    assert ran(*chosen) == folder
+    assert results(folder) == results(ran(*chosen, below="uninterrupted"))
+
+
+# Damaged, foreign and missing files.
+
+
+def altered(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
+    """A checkpoint with a change in its content."""
+
+    def alter(path: Path) -> None:
+        content = torch.load(path, weights_only=True)
+        change(content)
+        torch.save(content, path)
+
+    return alter
+
+
+def cut(path: Path, keep: float) -> None:
+    path.write_bytes(path.read_bytes()[: int(keep * path.stat().st_size)])
+
+
+ADVICE = "it was left in place and not used; delete it, or start over with overwrite=true"
+DAMAGES = [
+    (lambda path: cut(path, 0.5), "damaged ("),
+    (lambda path: cut(path, 0.99), "damaged ("),
+    (lambda path: cut(path, 0), "damaged ("),
+    (lambda path: path.write_bytes(b"\x80\x02garbage" * 50), "damaged ("),
+    (lambda path: torch.save([1, 2], path), "damaged ("),
+    (altered(lambda content: content["models"][0].pop("slots")), "damaged (KeyError); "),
+    (altered(lambda content: content.update(format=99)), "written by another version of fedrun; "),
+    (
+        altered(lambda content: content.update(format=99, identity={**content["identity"], "new": 1})),
+        "written by another version of fedrun; ",
+    ),
+    (altered(lambda content: content["identity"].update(config="0" * 8)), "belongs to config 00000000, seed 0, not to"),
+    (altered(lambda content: content["identity"].update(seed=9)), "belongs to config "),
+    (altered(lambda content: content["identity"].update(data="other")), "was made with other data (the dataset's "),
+    (altered(lambda content: content["models"][0].update(model=torch.zeros(7))), "holds another model; "),
+]
+
+
+@pytest.mark.parametrize("number", range(len(DAMAGES)))
+def test_a_checkpoint_that_cannot_be_used(ran: Folder, tmp_path: Path, number: int) -> None:
+    damage, message = DAMAGES[number]
+    folder = interrupted(ran, tmp_path, "rounds=4")
+    damage(folder / "checkpoint.pt")
+    before = contents(folder)
+    with pytest.raises(InputError) as refusal:
+        ran("rounds=4")
+    assert str(refusal.value).startswith(f"{folder / 'checkpoint.pt'}: {message}")
+    assert str(refusal.value).endswith(ADVICE)
+    assert "\n" not in str(refusal.value)
+    assert contents(folder) == before
+    ran("rounds=4", "overwrite=true")
+    assert summary(folder)["rounds"] == 4
+
+
+def test_a_checkpoint_copied_from_another_run(ran: Folder, tmp_path: Path) -> None:
+    folder = interrupted(ran, tmp_path, "rounds=4")
+    other = ran("rounds=4", "local.lr=0.2", below="other")
+    shutil.copy(other / "checkpoint.pt", folder)
+    with pytest.raises(InputError, match=f"belongs to config {other.parent.name}, seed 0, not to this run"):
+        ran("rounds=4")
+
+
+def test_metrics_cut_short(ran: Folder, tmp_path: Path) -> None:
+    folder = interrupted(ran, tmp_path, "rounds=4")
+    size = (folder / "metrics.jsonl").stat().st_size
+    cut(folder / "metrics.jsonl", 0.9)
+    before = contents(folder)
+    with pytest.raises(InputError) as refusal:
+        ran("rounds=4")
+    left = (folder / "metrics.jsonl").stat().st_size
+    assert str(refusal.value).startswith(
+        f"{folder}/metrics.jsonl: has {left} bytes where the checkpoint beside it expects {size};"
+    )
+    assert contents(folder) == before
+
+
+def test_rows_no_checkpoint_knows_of_are_dropped(ran: Folder, tmp_path: Path) -> None:
+    folder = interrupted(ran, tmp_path, "rounds=4")
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write('{"round": 3, "test/accuracy": 1.0}\n{"round": 4, "test/acc')
+    ran("rounds=4")
+    assert results(folder) == results(ran("rounds=4", below="uninterrupted"))
+
+
+def test_a_damaged_row(ran: Folder, tmp_path: Path) -> None:
+    folder = interrupted(ran, tmp_path, "rounds=4")
+    metrics = folder / "metrics.jsonl"
+    metrics.write_bytes(b"x" + metrics.read_bytes()[1:])
+    before = contents(folder)
+    with pytest.raises(InputError, match=r"metrics.jsonl, line 1: not a JSON object"):
+        ran("rounds=4")
+    assert contents(folder) == before
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "3", "{}", '{"status": "running"}', "\x00" * 40])
+def test_a_damaged_summary(ran: Folder, content: str) -> None:
+    folder = ran("rounds=1")
+    (folder / "summary.json").write_text(content)
+    before = contents(folder)
+    with pytest.raises(InputError) as refusal:
+        ran("rounds=1")
+    assert str(refusal.value).startswith(f"{folder}/summary.json: ")
+    assert str(refusal.value).endswith("; delete it, or start over with overwrite=true")
+    assert "\n" not in str(refusal.value)
+    assert contents(folder) == before
+    (folder / "summary.json").unlink()
+    ran("rounds=1")
+    assert summary(folder)["status"] == "complete"
+
+
+# No place to write to.
+
+
+def test_an_output_folder_below_a_file(ran: Folder, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("precious")
+    with pytest.raises(InputError, match=r"/file: is not a folder that can be written; choose another output_dir$"):
+        ran("rounds=1", below="file/here")
+    assert (tmp_path / "file").read_text() == "precious"
+
+
+def test_a_folder_that_is_a_file(ran: Folder, tmp_path: Path) -> None:
+    folder = ran("rounds=1")
+    shutil.rmtree(folder)
+    folder.write_text("precious")
+    with pytest.raises(InputError, match=r"/seed=0: is not a folder that can be written; choose another output_dir$"):
+        ran("rounds=1")
+    assert folder.read_text() == "precious"
+
+
+def test_a_folder_that_cannot_be_made(ran: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read_only(*_: object, **__: object) -> None:
+        raise OSError(30, "Read-only file system", str(tmp_path / "outputs"))
+
+    monkeypatch.setattr(os, "mkdir", read_only)
+    with pytest.raises(InputError, match=r"outputs: cannot be written \(Read-only file system\); make room or choose "):
+        ran("rounds=1")
+
+
+def test_a_full_disk(fedrun: Fedrun, ran: Folder, tmp_path: Path) -> None:
+    chosen = ("rounds=40", "checkpoint_seconds=0")
+    for largest_file, blamed in ((2_000, "checkpoint.pt"), (9_000, "metrics.jsonl")):
+        ended = fedrun(*SETTING, *chosen, folder=tmp_path, largest_file=largest_file)
+        (folder,) = tmp_path.glob("outputs/runs/digits/fedavg/*/seed=0")
+        assert ended.status == 2
+        assert ended.err.startswith(
+            f"fedrun: {(folder / blamed).relative_to(tmp_path)}: cannot be written (File too large); "
+        )
+        assert ended.err.endswith("; what was written so far is kept, and the same command continues the run\n")
+        assert ended.err.count("\n") == 1
+        assert not (folder / "summary.json").exists()
+    assert 0 < (folder / "metrics.jsonl").read_text().count("\n") < 41  # after which comes part of a row
+    assert ran(*chosen) == folder
+    assert results(folder) == results(ran(*chosen, below="uninterrupted"))
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "file"),
+    [
+        ("fedrun.runs.session", "plot_labels", "federation.png"),
+        ("fedrun.runs.results", "save_model", "model.safetensors"),
+        ("fedrun.runs.results", "save_clients", "clients.parquet"),
+        ("fedrun.runs.session", "plot_curves", "curves.png"),
+        ("fedrun.runs.session", "write_json", "summary.json"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_named(
+    ran: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, name: str, file: str
+) -> None:
+    def no_room(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(f"{module}.{name}", no_room)
+        with pytest.raises(InputError, match=rf"/{file}: cannot be written \(No space left on device\); make room or "):
+            ran("rounds=2")
+    assert summary(ran("rounds=2"))["rounds"] == 2
+
+
+def test_a_full_disk_spares_the_earlier_checkpoint(fedrun: Fedrun, ran: Folder, tmp_path: Path) -> None:
+    folder = interrupted(ran, tmp_path, "rounds=4", "strategy=scaffold")
+    checkpoint = (folder / "checkpoint.pt").read_bytes()
+    chosen = (*SETTING, "rounds=4", "strategy=scaffold", "checkpoint_seconds=0")
+    ended = fedrun(*chosen, folder=tmp_path, largest_file=len(checkpoint) - 1000)
+    assert ended.status == 2
+    assert ended.err.startswith(f"fedrun: {folder.relative_to(tmp_path)}/checkpoint.pt: cannot be written (File too ")
+    assert ended.err.count("\n") == 1
+    assert (folder / "checkpoint.pt").read_bytes() == checkpoint
+    ran("rounds=4", "strategy=scaffold")
+    assert results(folder) == results(ran("rounds=4", "strategy=scaffold", below="uninterrupted"))
+
+
+def test_two_processes_on_one_run(ran: Folder, tmp_path: Path) -> None:
+    folder = interrupted(ran, tmp_path, "rounds=4")
+    before = contents(folder)
+    with opened(folder), pytest.raises(InputError) as refusal:
+        ran("rounds=4", "overwrite=true")
+    assert str(refusal.value) == f"{folder}: another process is at work on this very run; wait for it or stop it"
+    assert contents(folder) == before
+    assert ran("rounds=4") == folder
+
+
+def test_a_killed_process_holds_no_lock(fedrun: Fedrun, tmp_path: Path) -> None:
+    assert fedrun(*SETTING, "rounds=2", folder=tmp_path, kill_at=("torch", "save", 1, 0.0)).status == -signal.SIGKILL
+    assert fedrun(*SETTING, "rounds=2", folder=tmp_path).status == 0
+
+
+# Around a run.
+
+
+class Failing(Counting):
+    """Raises at one event."""
+
+    def __init__(self, event: str) -> None:
+        super().__init__()
+        self.event = event
+
+    def fail(self, event: str) -> None:
+        self.told.append((event, None))
+        if event == self.event:
+            raise ConnectionError("the cat is on the cable")
+
+    def on_start(self, run: RunInfo) -> None:
+        self.fail("on_start")
+
+    def on_client(self, round: int, done: int, cohort: int) -> None:
+        self.fail("on_client")
+
+    def on_row(self, row: Row) -> None:
+        self.fail("on_row")
+
+    def on_end(self, summary: Mapping[str, Any]) -> None:
+        self.fail("on_end")
+
+    def close(self) -> None:
+        self.fail("close")
+
+
+def test_the_log_has_what_was_asked_for_and_how_it_ended(ran: Folder, tmp_path: Path) -> None:
+    overrides = ("rounds=2", "local.lr=1e30", "local.weight_decay=1e30")
+    with pytest.raises(RunError):
+        ran(*overrides)
+    (log,) = tmp_path.glob("outputs/runs/*/*/*/*/run.log")
+    first, *_, last = log.read_text().splitlines()
+    assert first.split(": ", 2)[1:] == ["asked for", " ".join((*SETTING, *overrides))]
+    assert " ERROR fedrun.runs.session: round 1: no client's upload was finite " in last
+    folder = ran("rounds=1")
+    assert (folder / "run.log").read_text().endswith(" INFO fedrun.runs.session: finished\n")
+    with pytest.raises(KeyboardInterrupt):
+        ran("rounds=3", watched_by=(Interrupting(2, 1),))
+    assert sum(path.read_text().endswith(": interrupted\n") for path in tmp_path.rglob("run.log")) == 1
+
+
+@pytest.mark.parametrize("event", ["on_start", "on_client", "on_row", "on_end", "close"])
+def test_an_observer_that_fails_is_dropped(ran: Folder, caplog: pytest.LogCaptureFixture, event: str) -> None:
+    failing, watching = Failing(event), Counting()
+    folder = ran("rounds=2", watched_by=(failing, watching))
+    assert summary(folder)["rounds"] == 2
+    assert "Failing failed and is ignored from here on: the cat is on the cable" in caplog.text
+    assert [told for told, _ in failing.told].count("close") == 1
+    last = "close" if event == "close" else event
+    assert [told for told, _ in failing.told if told != "close"][-1:] in ([last], ["on_end"])
+    assert watching.told[-2:] == [("end", 2), ("close", None)]
+    assert "the cat is on the cable" in (folder / "run.log").read_text()
+
+
+def test_observers_are_closed_when_a_run_stops(ran: Folder, tmp_path: Path) -> None:
+    watching = Counting()
+    with pytest.raises(KeyboardInterrupt):
+        ran("rounds=4", watched_by=(watching, Interrupting(2, 1)))
+    assert watching.told == [("start", []), ("row", 0), ("row", 1), ("close", None)]
+
+
+def test_a_run_that_diverges(ran: Folder, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"^round 1: no client's upload was finite \(clients \["):
+        ran("rounds=3", "local.lr=1e30", "local.weight_decay=1e30")
+    (folder,) = tmp_path.glob("outputs/runs/digits/fedavg/*/seed=0")
+    assert [row["round"] for row in rows(folder)] == [0]
+    assert not (folder / "summary.json").exists()
+
+
+def test_numbers_that_are_not_finite_are_null(ran: Folder) -> None:
+    folder = ran("rounds=1", "local.lr=1e30", "local.epochs=null", "local.steps=1")
+    last = rows(folder)[-1]
+    assert last["test/loss"] is None or math.isfinite(last["test/loss"])
+    assert "NaN" not in (folder / "metrics.jsonl").read_text() + (folder / "summary.json").read_text()
+    assert "Infinity" not in (folder / "metrics.jsonl").read_text() + (folder / "summary.json").read_text()
+
+
+def test_an_experiment_that_is_not_the_configurations_is_refused(tmp_path: Path) -> None:
+    """It would be given the results of the configuration's own, if that had run, and otherwise be taken for it."""
+    composed = compose([*SETTING, f"output_dir={tmp_path}", "rounds=1"])
+    images, classes = np.zeros((40, 3), dtype=np.float32), np.arange(40) % 2
+    own = InMemory.of((images, classes), (images, classes), classes=2)
+    changed = replace(build_experiment(composed.config), dataset=own, rounds=2)
+    with pytest.raises(
+        InputError, match=r"^dataset, rounds: not as the configuration has it, by which the run's folder "
+    ):
+        run(composed, changed)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_wandb_offline_keeps_its_files_in_the_folder(tmp_path: Path, plain: None) -> None:
+    keys = [key for key in SETTING if not key.startswith("tracking")]
+    composed = compose([*keys, "tracking.mode=offline", f"output_dir={tmp_path}", "rounds=1"])
+    experiment = build_experiment(composed.config)
+    run(composed, experiment, [experiment.tracking.observer()])
+    assert list((composed.folder / "wandb").glob("offline-run-*/run-*.wandb"))
+
+
+def test_the_time_of_earlier_sessions_counts(ran, tmp_path):
+    folder = interrupted(ran, tmp_path, "rounds=4")
+    altered(lambda content: content.update(seconds=1000.0))(folder / "checkpoint.pt")
+    assert 1000 < summary(ran("rounds=4"))["seconds"] < 1100
+
+
+def test_the_best_round_is_the_first_of_equals():
+    content = [{"round": n, "test/accuracy": a, "test/loss": 1 - a} for n, a in ((0, 0.1), (2, 0.5), (5, 0.5))]
+    assert {name: each["round"] for name, each in best(content).items()} == {"test/accuracy": 2, "test/loss": 2}

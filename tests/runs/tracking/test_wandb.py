@@ -1,0 +1,239 @@
+import dataclasses
+import json
+import logging
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+import pytest
+from pydantic import ValidationError
+
+from fedrun.runs.tracking.wandb import Patience, Tracking, WandbObserver, headline, known_key, one_line
+
+SUMMARY = {
+    "rounds_to": {"0.70": 2, "0.90": None},
+    "best": {"test/accuracy": {"value": 0.8, "round": 2}, "test/loss": {"value": 0.5, "round": 1}},
+}
+
+
+@pytest.fixture(autouse=True)
+def no_account(monkeypatch, tmp_path):
+    """No key, no settings and no service of the person who runs the tests."""
+    for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_BASE_URL", "WANDB_DIR", "WANDB_PROJECT", "WANDB_ENTITY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
+    # Nobody listens at the discard port: no test can reach the real service.
+    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
+    yield
+    import wandb
+
+    wandb.teardown()  # what it read from the environment is forgotten, too
+
+
+def recorded(folder):
+    """Every record of the one offline run in a folder.
+
+    The file is 7 bytes and then a LevelDB log: blocks of 32 KiB, in them chunks of crc32 (4 bytes), length (2) and
+    type (1: whole record, 2: first, 3: middle, 4: last part of one).
+    """
+    import wandb
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    wandb.teardown()  # returns when everything is written
+    (path,) = folder.glob("wandb/offline-run-*/run-*.wandb")
+    data, at, parts = path.read_bytes(), 7, []
+    while at < len(data):
+        if (room := 32768 - at % 32768) < 7:
+            at += room
+            continue
+        length, kind = struct.unpack("<HB", data[at + 4 : at + 7])
+        parts.append(data[at + 7 : at + 7 + length])
+        at += 7 + length
+        if kind in (1, 4):
+            record = Record()
+            record.ParseFromString(b"".join(parts))
+            parts = []
+            yield record
+
+
+def warnings(caplog):
+    own = [entry for entry in caplog.records if entry.name == "fedrun.runs.tracking.wandb"]
+    return [entry.getMessage() for entry in own if entry.levelno >= logging.WARNING]
+
+
+def items(records):
+    return {item.key or ".".join(item.nested_key): json.loads(item.value_json) for item in records}
+
+
+def test_an_offline_run_holds_the_rows_the_summary_and_its_place(run_info, tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+    observer = WandbObserver("offline", "fedrun", None)
+    observer.on_start(run_info(history=({"round": 0, "test/accuracy": 0.1},)))
+    observer.on_row({"round": 1, "test/accuracy": 0.25, "train/loss": None})
+    observer.on_row({"round": 10, "test/accuracy": 0.75, "test/loss": float("nan")})
+    observer.on_end(SUMMARY)
+    observer.close()
+    records = list(recorded(tmp_path))
+    (run,) = [record.run for record in records if record.HasField("run")]
+    assert (run.run_id, run.run_group, run.display_name, run.project) == (
+        "abc123",
+        "runs/femnist/turbosvm/0f3a",
+        "seed=3",
+        "fedrun",
+    )
+    assert items(run.config.update)["rounds"] == 100
+    rows = [items(record.history.item) for record in records if record.HasField("history")]
+    assert [(row["_step"], row["round"], row["test/accuracy"]) for row in rows] == [(1, 1, 0.25), (10, 10, 0.75)]
+    assert "train/loss" not in rows[0]
+    summary = {}
+    for record in records:
+        if record.HasField("summary"):
+            summary |= items(record.summary.update)
+    assert summary["rounds_to/0.70"] == 2
+    assert summary["rounds_to/0.90"] is None
+    assert (summary["best/test/accuracy"], summary["best_round/test/accuracy"]) == (0.8, 2)
+    (ending,) = [record.exit.exit_code for record in records if record.HasField("exit")]
+    assert ending == 0
+    (folder,) = tmp_path.glob("wandb/offline-run-*")
+    assert f"wandb sync --id abc123 {folder}" in caplog.text
+
+
+def test_a_run_that_did_not_end_is_marked_as_failed_and_closing_again_does_nothing(run_info, tmp_path):
+    observer = WandbObserver("auto", "fedrun", None)  # no key is known: offline
+    observer.on_start(run_info())
+    observer.close()
+    observer.close()
+    (ending,) = [record.exit.exit_code for record in recorded(tmp_path) if record.HasField("exit")]
+    assert ending == 1
+
+
+def test_jobs_of_one_process_do_not_leak_into_one_another(run_info, tmp_path):
+    """The first job was never closed; the second still gets a run of its own."""
+    folders = [tmp_path / "a", tmp_path / "b"]
+    observers = [WandbObserver("offline", "fedrun", None) for _ in folders]
+    for number, (observer, folder) in enumerate(zip(observers, folders, strict=True)):
+        folder.mkdir()
+        observer.on_start(dataclasses.replace(run_info(), folder=folder, seed=number, tracking_id=f"id{number}"))
+        observer.on_row({"round": 1, "test/accuracy": 0.5 + number / 10})
+    for observer in observers:
+        observer.close()
+    for number, folder in enumerate(folders):
+        records = list(recorded(folder))
+        assert [record.run.display_name for record in records if record.HasField("run")] == [f"seed={number}"]
+        rows = [items(record.history.item) for record in records if record.HasField("history")]
+        assert [row["test/accuracy"] for row in rows] == [0.5 + number / 10]
+
+
+def test_without_a_network_the_run_is_recorded_offline_after_a_short_wait(run_info, tmp_path, monkeypatch, caplog):
+    caplog.set_level(logging.INFO)
+    monkeypatch.setenv("WANDB_API_KEY", "a" * 40)
+    observer = WandbObserver("auto", "fedrun", None, Patience(start=1.0, finish=1.0))
+    began = time.monotonic()
+    observer.on_start(run_info())
+    observer.on_row({"round": 1, "test/accuracy": 0.5})
+    observer.close()
+    assert time.monotonic() - began < 8
+    (warning,) = warnings(caplog)
+    assert warning.startswith("W&B cannot be used online, so this run is recorded offline: ")
+    assert "\n" not in warning
+    assert "wandb sync --id abc123 " in caplog.text
+    assert len([record for record in recorded(tmp_path) if record.HasField("history")]) == 1
+
+
+def test_online_without_a_key_warns_and_asks_nothing(run_info, tmp_path, caplog):
+    observer = WandbObserver("online", "fedrun", None)
+    observer.on_start(run_info())
+    observer.close()
+    assert "no API key" in caplog.text
+    assert list(tmp_path.glob("wandb/offline-run-*"))
+
+
+class Broken:
+    """A run whose service has died: everything raises."""
+
+    offline = True
+    finished = 0
+
+    def log(self, row, step):
+        raise BrokenPipeError("the service\nis gone")
+
+    def finish(self, exit_code):
+        self.finished += 1
+        raise ConnectionResetError
+
+
+def test_a_dead_service_costs_one_warning_for_the_rows_and_one_for_the_end(caplog):
+    observer, broken = WandbObserver("offline", "fedrun", None), Broken()
+    observer._run = broken
+    for round in (7, 8, 9):
+        observer.on_row({"round": round})
+    observer.on_end(SUMMARY)
+    observer.close()
+    assert broken.finished == 1
+    assert warnings(caplog) == [
+        "W&B stopped recording at round 7: the service is gone",
+        "W&B did not finish: ConnectionResetError",
+    ]
+
+
+def test_a_folder_that_cannot_be_used_does_not_stop_the_run(run_info, tmp_path, monkeypatch, caplog):
+    elsewhere, blocked = tmp_path / "elsewhere", tmp_path / "a file"
+    elsewhere.mkdir()
+    blocked.touch()
+    monkeypatch.setattr(tempfile, "tempdir", str(elsewhere))
+    observer = WandbObserver("offline", "fedrun", None)
+    observer.on_start(dataclasses.replace(run_info(), folder=blocked / "below"))
+    observer.on_row({"round": 1})
+    observer.close()
+    (record,) = elsewhere.glob("wandb/offline-run-*")
+    assert warnings(caplog) == [f"W&B cannot write to {blocked / 'below'}, so it records in {record}"]
+
+
+def test_disabled_does_not_import_wandb():
+    code = (
+        "import sys; from fedrun.runs.tracking.wandb import Tracking;"
+        "o = Tracking(mode='disabled', project='p', entity=None).observer();"
+        "o.on_start(None); o.on_row({'round': 1}); o.on_end({}); o.close();"
+        "assert 'wandb' not in sys.modules and 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_key_is_found_without_asking(monkeypatch, tmp_path):
+    assert known_key("https://api.example.org") is None
+    (tmp_path / "netrc").write_text("machine api.wandb.ai login user password from-netrc\n")
+    assert known_key("https://api.example.org") == "from-netrc"
+    (tmp_path / "netrc").write_text(
+        "machine api.wandb.ai login user password old\nmachine api.example.org login user password own\n"
+    )
+    assert known_key("https://api.example.org") == "own"
+    monkeypatch.setenv("WANDB_API_KEY", "from-environment")
+    assert known_key("https://api.example.org") == "from-environment"
+    monkeypatch.delenv("WANDB_API_KEY")
+    (tmp_path / "netrc").write_text("not a netrc file")
+    assert known_key("https://api.example.org") is None
+
+
+def test_the_headline_of_a_summary():
+    assert headline(SUMMARY) == {
+        "rounds_to/0.70": 2,
+        "rounds_to/0.90": None,
+        "best/test/accuracy": 0.8,
+        "best/test/loss": 0.5,
+        "best_round/test/accuracy": 2,
+        "best_round/test/loss": 1,
+    }
+
+
+def test_an_error_takes_one_line_of_at_most_200_characters():
+    assert one_line(ValueError("a\n  b")) == "a b"
+    assert one_line(ValueError()) == "ValueError"
+    assert len(one_line(ValueError("x" * 1000))) == 200
+
+
+def test_an_unknown_mode_is_refused():
+    with pytest.raises(ValidationError):
+        Tracking(mode="on", project="fedrun", entity=None)

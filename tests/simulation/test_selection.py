@@ -1,0 +1,58 @@
+import pytest
+import torch
+
+from fedrun.simulation.selection import cohort_size, select
+from fedrun.system.errors import InputError
+
+
+@pytest.mark.parametrize(
+    ("wanted", "clients", "size"),
+    [
+        (8, 100, 8),
+        (100, 100, 100),
+        (1, 100, 1),
+        (0.1, 100, 10),
+        (0.07, 100, 7),  # 0.07 * 100 is 7.000000000000001
+        (0.29, 100, 29),  # 0.29 * 100 is 28.999999999999996
+        (0.1, 101, 11),
+        (0.101, 100, 11),
+        (0.5, 3, 2),
+        (0.001, 10, 1),
+        (1.0, 7, 7),
+    ],
+)
+def test_a_share_is_rounded_up_and_a_number_is_itself(wanted, clients, size):
+    assert cohort_size(wanted, clients) == size
+
+
+def test_more_clients_than_there_are_is_refused():
+    with pytest.raises(InputError, match=r"clients_per_round=11: the federation has 10 clients; allowed: 1 to 10"):
+        cohort_size(11, 10)
+
+
+@pytest.mark.parametrize(("clients", "count"), [(10, 4), (10, 10), (5, 1), (1, 1)])
+def test_a_cohort_has_distinct_clients(clients, count):
+    for t in range(50):
+        cohort = select(3, t, clients, count)
+        assert cohort.dtype == torch.int64
+        assert cohort.shape == (count,)
+        assert len(set(cohort.tolist())) == count
+        assert set(cohort.tolist()) <= set(range(clients))
+
+
+@pytest.mark.parametrize("count", [4, 10])
+def test_a_cohort_is_a_function_of_seed_and_round(count):
+    first = select(0, 5, 10, count)
+    torch.rand(7)
+    assert torch.equal(select(0, 5, 10, count), first)
+    assert not torch.equal(select(0, 6, 10, count), first)
+    assert not torch.equal(select(1, 5, 10, count), first)
+
+
+@pytest.mark.parametrize("count", [3, 10])
+def test_every_client_is_as_likely_at_every_place(count):
+    """A client is expected at a place in 200 of 2000 cohorts, with standard deviation sqrt(2000 · 0.1 · 0.9) = 13.4."""
+    times = torch.zeros(10, count)
+    for t in range(2000):
+        times[select(0, t, 10, count), torch.arange(count)] += 1
+    assert ((times - 200).abs() < 67).all()

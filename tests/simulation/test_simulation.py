@@ -1,0 +1,264 @@
+"""The round loop: a pure function of the state, and what it counts."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import replace
+from functools import cache
+
+import pytest
+import torch
+from torch import nn
+
+from fedrun.config.composed import compose
+from fedrun.data.federation import Shares
+from fedrun.evaluation.metrics.classification import pooled_metrics
+from fedrun.experiment.experiment import Experiment, build_experiment
+from fedrun.experiment.strategy import Strategy
+from fedrun.models.inference import evaluate, per_holder
+from fedrun.simulation import State, Totals
+from fedrun.simulation.selection import select
+from fedrun.simulation.simulation import Simulation
+from fedrun.system.errors import InputError
+
+SIZES = (3, 12, 8, 5, 20, 12)
+
+
+def logistic(spec):
+    """16 x 3 weights and 3 biases: 51 parameters."""
+    return nn.Sequential(OrderedDict(encoder=nn.Flatten(), head=nn.Linear(16, spec.classes)))
+
+
+def batch_norm(spec):
+    """27 weights, 6 of BatchNorm, 36 + 3 of the head: 72 parameters, and 6 buffers."""
+    encoder = nn.Sequential(nn.Conv2d(1, 3, 3, bias=False), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten())
+    return nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(12, spec.classes)))
+
+
+@cache
+def strategy(name: str) -> Strategy:
+    return build_experiment(compose([f"strategy={name}"]).config).strategy
+
+
+def tensors(state: State) -> list[torch.Tensor]:
+    """Everything a state holds."""
+    memory = [state.memory.held[client][name] for client in sorted(state.memory.held) for name in state.memory.names]
+    return [state.server.model, *(state.server.slots[name] for name in sorted(state.server.slots)), *memory]
+
+
+def same(state: State, other: State) -> bool:
+    pairs = zip(tensors(state), tensors(other), strict=True)
+    return (state.round, state.totals) == (other.round, other.totals) and all(torch.equal(a, b) for a, b in pairs)
+
+
+def without_times(metrics: dict[str, float]) -> dict[str, float]:
+    return {name: value for name, value in metrics.items() if not name.startswith("time/")}
+
+
+def advanced(simulation: Simulation, rounds: int) -> State:
+    state = simulation.initial()
+    for _ in range(rounds):
+        state, _ = simulation.advance(state)
+    return state
+
+
+@pytest.mark.parametrize("executor", ["in_process", "vectorized"])
+@pytest.mark.parametrize("name", ["fedavg", "scaffold", "fedadam", "turbosvm"])
+def test_a_round_is_a_pure_function_of_the_state(make_experiment, name, executor):
+    experiment = make_experiment(network=logistic, strategy=strategy(name), hardware={"executor": executor})
+    simulation = Simulation(experiment)
+    state = advanced(simulation, 2)
+    before = [tensor.clone() for tensor in tensors(state)]
+    once, metrics = simulation.advance(state)
+    simulation.test(once)
+    advanced(simulation, 1)  # something else in between
+    torch.rand(5)
+    again, metrics_again = simulation.advance(state)
+    assert same(once, again)
+    assert without_times(metrics) == without_times(metrics_again)
+    assert state.round == 2
+    assert all(torch.equal(*pair) for pair in zip(before, tensors(state), strict=True))
+    assert same(advanced(Simulation(experiment), 3), once)  # another simulation of the same experiment
+    assert not torch.equal(once.server.model, state.server.model)
+
+
+def test_a_pure_round_with_buffers(make_experiment):
+    simulation = Simulation(make_experiment(network=batch_norm, strategy=strategy("scaffold")))
+    state = advanced(simulation, 1)
+    assert same(simulation.advance(state)[0], simulation.advance(state)[0])
+
+
+def test_the_initial_state_is_untouched(make_experiment):
+    simulation = Simulation(make_experiment(network=batch_norm))
+    first = simulation.initial()
+    model = first.server.model.clone()
+    advanced(simulation, 2)
+    simulation.test(first)
+    assert torch.equal(first.server.model, model)
+    assert same(simulation.initial(), first)
+    assert (first.round, first.totals, dict(first.memory.held)) == (0, Totals(), {})
+    first.server.model.zero_()  # one initial state is not another's memory
+    assert torch.equal(simulation.initial().server.model, model)
+
+
+def test_a_seed_decides_and_zero_is_a_seed(make_experiment):
+    models, initial = {}, {}
+    for seed in (0, 1):
+        for attempt in range(2):
+            torch.rand(attempt)  # the global generator's position does not matter
+            simulation = Simulation(make_experiment(network=logistic, seed=seed))
+            initial[seed, attempt] = simulation.initial().server.model
+            models[seed, attempt] = advanced(simulation, 2).server.model
+    assert torch.equal(models[0, 0], models[0, 1])
+    assert torch.equal(models[1, 0], models[1, 1])
+    assert not torch.equal(initial[0, 0], initial[1, 0])
+    assert not torch.equal(models[0, 0], models[1, 0])
+
+
+def test_building_a_simulation_leaves_the_global_generator_alone(make_experiment):
+    torch.manual_seed(12)
+    expected = torch.rand(3)
+    torch.manual_seed(12)
+    Simulation(make_experiment(network=logistic))
+    assert torch.equal(torch.rand(3), expected)
+
+
+@pytest.mark.parametrize(
+    ("clients_per_round", "sizes", "size"),
+    [(0.1, (2,) * 100, 10), (0.5, SIZES, 3), (0.4, SIZES, 3), (1.0, SIZES, 6), (1, SIZES, 1), (0.01, SIZES, 1)],
+)
+def test_cohort_sizes(make_experiment, clients_per_round, sizes, size):
+    simulation = Simulation(make_experiment(network=logistic, sizes=sizes, clients_per_round=clients_per_round))
+    assert simulation.cohort_size == size
+    told: list[tuple[int, int]] = []
+    simulation.advance(simulation.initial(), lambda done, cohort: told.append((done, cohort)))
+    assert told == [(done, size) for done in range(1, size + 1)]
+
+
+def test_a_cohort_larger_than_the_federation_is_refused(make_experiment):
+    with pytest.raises(InputError, match=r"clients_per_round=7: the federation has 6 clients"):
+        Simulation(make_experiment(network=logistic, clients_per_round=7))
+
+
+# --- costs -----------------------------------------------------------------------------------------------------------
+
+P = 51
+"""Parameters of the logistic regression."""
+
+
+@pytest.mark.parametrize("executor", ["in_process", "vectorized"])
+@pytest.mark.parametrize(
+    ("name", "vectors"),
+    [("fedavg", 1), ("fedprox", 1), ("scaffold", 2), ("fedadam", 1), ("turbosvm", 1)],
+)
+def test_costs_of_three_rounds_of_two_clients(make_experiment, name, vectors, executor):
+    """P numbers down and P up for each client and round; SCAFFOLD's control variates double both."""
+    experiment = make_experiment(
+        network=logistic,
+        strategy=strategy(name),
+        local={"epochs": 2},
+        clients_per_round=2,
+        hardware={"executor": executor},
+    )
+    state = advanced(Simulation(experiment), 3)
+    participants = [client for t in range(3) for client in select(experiment.seed, t, 6, 2).tolist()]
+    assert state.totals == Totals(
+        params_up=3 * 2 * vectors * P,
+        params_down=3 * 2 * vectors * P,
+        client_samples=2 * sum(SIZES[client] for client in participants),
+    )
+
+
+def test_buffers_count_where_they_are_averaged(make_experiment):
+    """72 parameters and 6 buffers; SCAFFOLD's control variate has no buffers."""
+    plain = make_experiment(network=batch_norm, clients_per_round=6)
+    assert advanced(Simulation(plain), 1).totals == Totals(6 * 78, 6 * 78, sum(SIZES))
+    scaffold = replace(plain, strategy=strategy("scaffold"))
+    assert advanced(Simulation(scaffold), 1).totals == Totals(6 * 150, 6 * 150, sum(SIZES))
+
+
+@pytest.mark.parametrize(
+    ("local", "samples"),
+    [
+        # sizes 3, 12, 8, 5, 20, 12 and B = 4; 2 steps: 3 + 3, 8, 8, 4 + 1, 8, 8
+        ({"epochs": None, "steps": 2}, 43),
+        # 4 steps: 4 * 3, 4 + 4 + 4 + 4, 8 + 8, 5 + 5, 16, 4 + 4 + 4 + 4
+        ({"epochs": None, "steps": 4}, 86),
+        ({"epochs": None, "steps": 3, "batch_size": None}, 180),
+        ({"epochs": 3}, 180),
+    ],
+)
+def test_client_samples(make_experiment, local, samples):
+    experiment = make_experiment(network=logistic, local=local, clients_per_round=6)
+    assert advanced(Simulation(experiment), 1).totals.client_samples == samples
+
+
+# --- metrics ---------------------------------------------------------------------------------------------------------
+
+
+def test_metrics_of_a_round(make_experiment):
+    simulation = Simulation(make_experiment(network=logistic, strategy=strategy("turbosvm")))
+    _, metrics = simulation.advance(simulation.initial())
+    assert {"train/loss", "train/accuracy", "clients/excluded", "time/round_s", "time/server_s"} <= set(metrics)
+    assert {"server/support_vectors", "server/support_vectors/0", "server/svm_penalty"} <= set(metrics)
+    assert metrics["clients/excluded"] == 0
+    assert 0 <= metrics["time/server_s"] <= metrics["time/round_s"]
+    assert all(isinstance(value, float) for value in metrics.values())
+
+
+def test_training_learns(make_experiment):
+    simulation = Simulation(make_experiment(network=logistic, local={"lr": 0.5, "epochs": 5}, clients_per_round=1.0))
+    before, after = simulation.test(simulation.initial()), simulation.test(advanced(simulation, 8))
+    assert after["test/accuracy"] > 0.9 > before["test/accuracy"]
+    assert after["test/loss"] < before["test/loss"]
+
+
+def test_testing_against_an_ordinary_network_in_evaluation_mode(make_experiment):
+    simulation = Simulation(make_experiment(network=batch_norm))
+    state = advanced(simulation, 2)
+    network = batch_norm(simulation.dataset.spec)
+    network.load_state_dict(simulation.network.layout.views(state.server.model), strict=False)
+    with torch.no_grad():
+        logits = network.eval()(simulation.dataset.inputs[60:].float() / 255)
+    targets = simulation.dataset.targets[60:]
+    tested = simulation.test(state)
+    assert tested["test/loss"] == pytest.approx(nn.functional.cross_entropy(logits, targets).item(), rel=1e-5)
+    assert tested["test/accuracy"] == pytest.approx((logits.argmax(1) == targets).float().mean().item())
+
+
+def test_evaluation_does_not_depend_on_its_batches_and_moves_nothing(make_experiment):
+    simulation = Simulation(make_experiment(network=batch_norm))
+    state = advanced(simulation, 1)
+    simulation.network.load(state.server.model)
+    indices = torch.tensor([61, 3, 3, 80, 0, 42, 17])
+    whole = evaluate(simulation.network, simulation.samples, indices, 100)
+    parts = evaluate(simulation.network, simulation.samples, indices, 2)
+    torch.testing.assert_close(parts.losses, whole.losses, rtol=1e-5, atol=1e-6)
+    assert torch.equal(parts.predictions, whole.predictions)
+    assert torch.equal(whole.targets, simulation.dataset.targets[indices])
+    assert torch.equal(simulation.network.vector, state.server.model)
+
+
+def test_results_per_holder(make_experiment):
+    simulation = Simulation(make_experiment(network=logistic))
+    shares = Shares(torch.tensor([5, 6, 7, 50, 8]), torch.tensor([0, 3, 3, 5]))  # the second holds nothing
+    results = simulation.assessment.results(simulation.initial(), shares.samples)
+    losses, accuracies = per_holder(results, shares)
+    assert losses[0].item() == pytest.approx(results.losses[:3].mean().item())
+    assert losses[2].item() == pytest.approx(results.losses[3:].mean().item())
+    hits = (results.predictions == results.targets).double()
+    assert accuracies[0].item() == pytest.approx(hits[:3].mean().item())
+    assert accuracies[2].item() == pytest.approx(hits[3:].mean().item())
+    assert torch.isnan(losses[1])
+    assert torch.isnan(accuracies[1])
+    assert pooled_metrics(results, 3)["loss"] == pytest.approx(results.losses.mean().item())
+
+
+def test_repaired_models_stay_finite(make_experiment):
+    """A rate of 1e30 throws every client out of the numbers; the published guard puts 1e-5 in their place."""
+    local = {"lr": 1e30, "epochs": 3, "repair_nonfinite": True}
+    experiment: Experiment = make_experiment(network=logistic, local=local)
+    simulation = Simulation(experiment)
+    state, metrics = simulation.advance(simulation.initial())
+    assert torch.isfinite(state.server.model).all()
+    assert metrics["clients/excluded"] == 0

@@ -1,0 +1,361 @@
+"""Who belongs where: worked numbers, and independent computations on small networks."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fedrun.config.build import option
+from fedrun.data.federation import Federation, Shares
+from fedrun.execution.context import LAST, NOTHING, Task, Workplace
+from fedrun.simulation.simulation import Simulation
+from fedrun.strategies.client_state import ClientMemory
+from fedrun.strategies.clustering.base import Sent, Turn
+from fedrun.strategies.clustering.fedsoft import importance
+from fedrun.strategies.clustering.label_clusters import evenly
+from fedrun.strategies.vectors import MODEL
+from fedrun.system.errors import InputError
+from fedrun.system.randomness import generator
+
+from ...conftest import first_executor
+from ..test_averaging import batch_norm
+
+
+def logistic(spec):
+    return nn.Sequential(OrderedDict(encoder=nn.Flatten(), head=nn.Linear(16, spec.classes)))
+
+
+def without_bias(spec):
+    return nn.Sequential(OrderedDict(encoder=nn.Flatten(), head=nn.Linear(16, spec.classes, bias=False)))
+
+
+@pytest.fixture(scope="module")
+def simulation(make_experiment) -> Simulation:
+    return Simulation(make_experiment(network=logistic))
+
+
+def work_of(simulation: Simulation) -> Workplace:
+    return first_executor(simulation).workplace
+
+
+@pytest.fixture(scope="module")
+def work(simulation) -> Workplace:
+    return work_of(simulation)
+
+
+def network_of(simulation, vector):
+    network = logistic(simulation.dataset.spec)
+    network.load_state_dict(simulation.network.layout.views(vector))
+    return network.eval()
+
+
+def random_models(simulation, count: int) -> list[torch.Tensor]:
+    draw = torch.Generator().manual_seed(0)
+    return [torch.randn(simulation.network.layout.size, generator=draw) for _ in range(count)]
+
+
+def turn(round, cohort, models, membership, memory=NOTHING) -> Turn:
+    """A round that is about to begin, with all clients at hand."""
+
+    def asked(clients, question):
+        return torch.stack([question(client) for client in clients.tolist()])
+
+    return Turn(round, cohort, models, membership, memory, asked)
+
+
+def test_label_distributions(work):
+    reported = option("strategy/clustering", "label_distributions").reported(work)
+    for client in range(len(work.clients)):
+        labels = work.samples.targets[work.clients[client]].tolist()
+        assert reported[client].tolist() == pytest.approx([labels.count(c) / len(labels) for c in range(3)])
+
+
+def test_privacy_adds_laplace_noise(make_experiment):
+    work = work_of(Simulation(make_experiment(network=logistic, sizes=[3] * 600)))
+    plain, noisy, nearly = (
+        option("strategy/clustering", "label_distributions", epsilon=epsilon) for epsilon in (None, 0.5, 1e9)
+    )
+    noise = noisy.reported(work) - plain.reported(work)
+    assert noise.abs().mean().item() == pytest.approx(2.0, rel=0.08)  # 1/ε; 1 800 draws have a deviation of 2.4 %
+    assert abs(noise.mean().item()) < 0.2
+    assert torch.equal(nearly.before(work), plain.before(work))
+
+
+def test_the_mean_softmax_of_random_inputs(simulation, work):
+    (model,) = random_models(simulation, 1)
+    half = option("strategy/clustering", "random_inputs", inputs=700)
+    found = half.distribution(work, model, Sent(model, 1, 0.1))
+    draw = generator(work.seed, "clusters/inputs")
+    noise = torch.cat([torch.rand(500, 1, 4, 4, generator=draw), torch.rand(200, 1, 4, 4, generator=draw)])
+    expected = torch.softmax(network_of(simulation, model)(noise), 1).mean(0)
+    torch.testing.assert_close(found.float(), expected.detach(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("formula", "expected"),
+    [("published", (0.75, 0.25)), ("softmax_bias", (0.5125, 0.4875))],
+)
+def test_one_step_moves_the_bias_by_the_labels(make_experiment, formula, expected):
+    # zero features, labels 3:1, η = 0.1, b_0 = 0: the bias becomes (0.025, −0.025); softmax (0.5125, 0.4875)
+    dataset = make_experiment(sizes=[4]).dataset.load()
+    dataset = replace(
+        dataset,
+        spec=replace(dataset.spec, classes=2),
+        inputs=torch.zeros_like(dataset.inputs),
+        targets=torch.tensor([0, 0, 0, 1] + [0] * 30),
+    )
+    experiment = make_experiment(network=logistic, sizes=[4], dataset=dataset, clients_per_round=1)
+    simulation = Simulation(experiment)
+    state = simulation.initial()
+    state.server.model[-2:] = 0
+    after, _ = simulation.advance(state)
+    assert after.server.model[-2:].tolist() == pytest.approx([0.025, -0.025])
+    half = option("strategy/clustering", "bias_movement", formula=formula)
+    found = half.distribution(work_of(simulation), state.server.model, Sent(after.server.model, 1, 0.1))
+    assert found.tolist() == pytest.approx(expected, abs=1e-4)
+
+
+def test_momentum_is_taken_out_of_the_movement(simulation, work):
+    before, after = random_models(simulation, 2)
+    half = option("strategy/clustering", "bias_movement")
+    heavy = replace(work, local=replace(work.local, momentum=0.75))
+    plain, scaled = (half.distribution(p, before, Sent(after, 5, 0.1)) for p in (work, heavy))
+    start = torch.softmax(before[-3:].double(), 0)
+    torch.testing.assert_close(scaled - start, (plain - start) / 4)
+
+
+@pytest.mark.parametrize(
+    ("counts", "labels"),
+    [((12, 0, 0), {0}), ((11, 1, 0), {0}), ((10, 2, 0), {0, 1}), ((8, 2, 2), {0, 1, 2}), ((0, 7, 5), {1, 2})],
+)
+def test_labels_that_make_up_a_sixth_of_three(make_experiment, counts, labels):
+    dataset = make_experiment(sizes=[12]).dataset.load()
+    targets = torch.tensor([0] * counts[0] + [1] * counts[1] + [2] * counts[2] + [0] * 30)
+    simulation = Simulation(make_experiment(network=logistic, sizes=[12], dataset=replace(dataset, targets=targets)))
+    half = option("strategy/clustering", "label_distributions", by="labels", clusters=1)
+    assert {c for c in range(3) if half.labels(half.reported(work_of(simulation)))[0, c]} == labels
+
+
+def test_by_labels_clients_with_the_same_labels_are_alike(make_experiment):
+    # labels 0 and 1 in shares of 2:10 to 10:2, and 1 and 2, which by shares are nearer to the first of these
+    dataset = make_experiment(sizes=[12] * 6).dataset.load()
+    targets = dataset.targets.clone()
+    for client, first in enumerate([2, 4, 6, 8, 10, 0]):
+        own = torch.arange(client * 12, client * 12 + 12)
+        targets[own * 7 % 72] = torch.tensor([0] * first + [1] * (12 - first) if first else [1] * 6 + [2] * 6)
+    dataset = replace(dataset, targets=targets)
+    work = work_of(Simulation(make_experiment(network=logistic, sizes=[12] * 6, dataset=dataset)))
+    found = {
+        by: option("strategy/clustering", "label_distributions", by=by, clusters=2).before(work)
+        for by in ("labels", "shares")
+    }
+    together = {by: (each @ each.T > 0).tolist() for by, each in found.items()}
+    assert together["labels"] == [[True] * 5 + [False]] * 5 + [[False] * 5 + [True]]
+    assert together["shares"] != together["labels"]
+
+
+def test_clients_of_which_nothing_is_known_are_even():
+    has = torch.tensor([[True, False, True, False], [False] * 4, [True] * 4])
+    assert evenly(has).tolist() == [[0.5, 0, 0.5, 0], [0.25] * 4, [0.25] * 4]
+
+
+def labels_told(half, work, before, models):
+    """The labels that a clustering finds in clients' first models."""
+    half = replace(half, by="labels")
+    return half.labels(torch.stack([half.told(work, before, Sent(model, 1, 0.1)) for model in models]))
+
+
+def test_labels_whose_bias_has_risen(simulation, work):
+    before = random_models(simulation, 1)[0]
+    moves = {(0.4, -0.1, -0.3): {0}, (0.3, 0.1, -0.4): {0, 1}, (float("nan"), float("nan"), -1.0): set()}
+    after = [torch.cat([before[:-3] * 9, before[-3:] + torch.tensor(move)]) for move in moves]
+    for formula in ("published", "softmax_bias"):
+        found = labels_told(option("strategy/clustering", "bias_movement", formula=formula), work, before, after)
+        assert [{c for c in range(3) if row[c]} for row in found] == list(moves.values())
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_labels_whose_logits_for_random_inputs_the_head_has_raised(make_experiment, bias):
+    def build(spec):
+        encoder = nn.Sequential(nn.Flatten(), nn.Linear(16, 6), nn.ReLU())
+        return nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(6, spec.classes, bias=bias)))
+
+    simulation = Simulation(make_experiment(network=build))
+    before, *after = random_models(simulation, 6)
+    half = option("strategy/clustering", "random_inputs", inputs=700)
+    found = labels_told(half, work_of(simulation), before, after)
+    draw = generator(0, "clusters/inputs")
+    noise = torch.cat([torch.rand(500, 1, 4, 4, generator=draw), torch.rand(200, 1, 4, 4, generator=draw)])
+    networks = [build(simulation.dataset.spec) for _ in range(6)]
+    for network, model in zip(networks, [before, *after], strict=True):
+        network.load_state_dict(simulation.network.layout.views(model))
+    for row, network in zip(found, networks[1:], strict=True):
+        embeddings = network.encoder(noise)
+        risen = (network.head(embeddings) - networks[0].head(embeddings)).mean(0)
+        assert row.tolist() == (risen > 0).tolist()
+    assert 0 < found.sum() < 15
+
+
+@pytest.mark.parametrize("name", ["random_inputs", "bias_movement"])
+def test_inferred_labels_on_digits(default_experiment, name):
+    """Ten clients with one label, ten with two in shares of 10:1, ten with two halves, five of Dirichlet(0.5)."""
+    dataset = default_experiment.dataset.load()
+    pools = {c: (dataset.targets[: dataset.train_size] == c).nonzero().flatten() for c in range(10)}
+    shares = torch.zeros(35, 10, dtype=torch.float64)
+    shares[torch.arange(30), torch.arange(30) % 10] = torch.tensor([1.0, 10 / 11, 0.5]).double().repeat_interleave(10)
+    shares[torch.arange(10, 30), torch.arange(13, 33) % 10] += (
+        torch.tensor([1 / 11, 0.5]).double().repeat_interleave(10)
+    )
+    draw = np.random.default_rng(0)
+    shares[30:] = torch.from_numpy(draw.dirichlet([0.5] * 10, 5))
+    counts = (shares * 110).round().long()
+    parts = [np.concatenate([pools[c][: row[c]].numpy() for c in range(10)]) for row in counts]
+    federation = Federation(dataset, Shares.of(parts), Shares.of([np.arange(dataset.train_size, len(dataset.targets))]))
+    local = replace(default_experiment.local, lr=0.1, batch_size=16, epochs=5)
+    simulation = Simulation(replace(default_experiment, local=local), federation=federation)
+    state, half = simulation.initial(), option("strategy/clustering", name)
+    task = Task(torch.arange(35), 0, {MODEL: state.server.model}, state.memory)
+    executor = first_executor(simulation)
+    models = [visit.model.clone() for visit in executor.visits(task)]
+    has = labels_told(half, executor.workplace, state.server.model, models)
+    assert torch.equal(has[:30], counts[:30] > 0)
+    mixed, found = counts[30:], has[30:]
+    assert found[mixed >= 22].all()  # twice as frequent as on average
+    assert not found[mixed <= 3].any()
+
+
+def test_a_head_without_bias_says_nothing(make_experiment):
+    work = work_of(Simulation(make_experiment(network=without_bias)))
+    with pytest.raises(InputError, match="needs a model whose last layer has a bias"):
+        option("strategy/clustering", "bias_movement").before(work)
+
+
+def test_ifca_chooses_the_least_loss(simulation, work):
+    models, cohort = random_models(simulation, 2), torch.tensor([4, 1, 0, 5])
+    before = torch.zeros(6, 2, dtype=torch.float64)
+    choice = option("strategy/clustering", "ifca", clusters=2).chosen(work, turn(0, cohort, models, before))
+    for client in range(6):
+        x, y = work.samples.gather(work.clients[client])
+        losses = [
+            nn.functional.cross_entropy(network_of(simulation, model)(x.float() / 255), y).item() for model in models
+        ]
+        expected = [0, 0] if client in (2, 3) else [1, 0] if losses[0] < losses[1] else [0, 1]
+        assert choice.membership[client].tolist() == expected
+    assert {tuple(row) for row in choice.membership[cohort].tolist()} == {(0, 1), (1, 0)}  # both are chosen
+    assert choice.forward_samples == 2 * (20 + 12 + 3 + 12)
+    assert not before.any()
+
+
+def test_a_diverged_model_is_chosen_by_nobody(simulation, work):
+    """Its logits overflow, so that its losses are NaN."""
+    models, cohort = random_models(simulation, 2), torch.arange(6)
+    models[0].fill_(torch.inf)
+    first = turn(0, cohort, models, torch.zeros(6, 2, dtype=torch.float64))
+    assert option("strategy/clustering", "ifca", clusters=2).chosen(work, first).membership.tolist() == [[0, 1]] * 6
+    soft = option("strategy/clustering", "fedsoft", clusters=2).chosen(work, first).membership
+    assert soft.tolist() == [[1e-4, 1.0]] * 6
+
+
+def test_ifcas_equal_models_are_chosen_by_chance(simulation, work):
+    (model,) = random_models(simulation, 1)
+    half = option("strategy/clustering", "ifca", clusters=2, same_init=True)
+    empty, cohort = torch.zeros(6, 2, dtype=torch.float64), torch.arange(6)
+    draws = [half.chosen(replace(work, seed=seed), turn(0, cohort, [model, model], empty)) for seed in range(40)]
+    assert all(draw.membership.sum(1).tolist() == [1] * 6 for draw in draws)
+    assert 0.35 < sum(draw.membership[:, 0].mean().item() for draw in draws) / len(draws) < 0.65  # 4.6 deviations
+    models = random_models(simulation, 2)
+    later = half.chosen(work, turn(1, cohort, models, empty))
+    first = option("strategy/clustering", "ifca", clusters=2).chosen(work, turn(0, cohort, models, empty))
+    assert later.membership.tolist() == first.membership.tolist()
+
+
+def test_shares_of_votes():
+    # votes (3, 1) of 4 and (4, 0) of 4
+    assert importance(torch.tensor([[1.0, 2], [1, 2], [1, 2], [2, 1]]), 1e-4).tolist() == [0.75, 0.25]
+    assert importance(torch.tensor([[1.0, 2]] * 4), 1e-4).tolist() == [1, 1e-4]
+
+
+def test_fedsoft_votes_by_samples_every_second_round(simulation, work):
+    models, cohort = random_models(simulation, 3), torch.tensor([4, 1])
+    half = option("strategy/clustering", "fedsoft", clusters=3)
+    before = torch.zeros(6, 3, dtype=torch.float64)
+    before[1] = torch.tensor([0.5, 0.5, 0.5])
+    even, odd = (half.chosen(work, turn(round, cohort, models, before)) for round in (2, 3))
+    for client in (1, 4):
+        x, y = work.samples.gather(work.clients[client])
+        losses = [
+            nn.functional.cross_entropy(network_of(simulation, m)(x.float() / 255), y, reduction="none") for m in models
+        ]
+        best = [min(range(3), key=lambda s, i=i: losses[s][i].item()) for i in range(len(y))]
+        shares = [max(best.count(s) / len(y), 1e-4) for s in range(3)]
+        assert even.membership[client].tolist() == pytest.approx(shares)
+        if client == 4:
+            assert odd.membership[client].tolist() == pytest.approx(shares)  # it had none
+    assert odd.membership[1].tolist() == [0.5, 0.5, 0.5]
+    assert (even.forward_samples, odd.forward_samples) == (3 * (20 + 12), 3 * 20)
+
+
+def test_fesem_joins_the_nearest_centre(work):
+    # centres 0 and 10, last models 2 and 9
+    models = [torch.tensor([0.0]), torch.tensor([10.0])]
+    memory = ClientMemory((LAST,), 1, {1: {LAST: torch.tensor([2.0])}, 4: {LAST: torch.tensor([9.0])}})
+    half = option("strategy/clustering", "fesem", clusters=2)
+    none = torch.zeros(6, 2, dtype=torch.float64)
+    choice = half.chosen(work, turn(1, torch.tensor([4, 1]), models, none, memory))
+    assert choice.membership[[1, 4]].tolist() == [[1, 0], [0, 1]]
+    everyone = half.chosen(work, turn(0, torch.arange(6), models, none, ClientMemory((LAST,), 1))).membership
+    assert everyone.sum(0).tolist() == [3, 3]  # newcomers are dealt out evenly
+
+
+def test_fesems_distances_count_buffers(make_experiment):
+    # only a running variance tells the models apart: 0 or 10; the client's last one has 9
+    work = work_of(Simulation(make_experiment(network=batch_norm)))
+    models = [torch.zeros(work.network.layout.size) for _ in range(2)]
+    models[1][-1] = 10
+    last = torch.zeros(work.network.layout.size)
+    last[-1] = 9
+    memory = ClientMemory((LAST,), 1, {2: {LAST: last}})
+    half = option("strategy/clustering", "fesem", clusters=2)
+    found = half.chosen(work, turn(3, torch.tensor([2]), models, torch.zeros(6, 2, dtype=torch.float64), memory))
+    assert found.membership[2].tolist() == [0, 1]
+
+
+def test_fesem_deals_anew_in_every_round(make_experiment):
+    simulation = Simulation(make_experiment(network=logistic))
+    work, models = work_of(simulation), random_models(simulation, 2)
+    half, empty = option("strategy/clustering", "fesem", clusters=2), torch.zeros(6, 2, dtype=torch.float64)
+    dealt = []
+    for round in (0, 1):
+        order = torch.randperm(6, generator=generator(0, "clusters/first", round))
+        expected = torch.empty(6, dtype=torch.int64)
+        expected[order] = torch.tensor([0, 1, 0, 1, 0, 1])
+        dealt.append(half.chosen(work, turn(round, torch.arange(6), models, empty)).membership.argmax(1).tolist())
+        assert dealt[-1] == expected.tolist()
+    assert dealt[0] != dealt[1]
+
+
+def test_fedsofts_reshuffled_votes(make_experiment):
+    simulation = Simulation(make_experiment(network=logistic))
+    work, models = work_of(simulation), random_models(simulation, 2)
+    half = option("strategy/clustering", "fedsoft", clusters=2, vote="reshuffled")
+    for round in (0, 2):
+        found = half.chosen(work, turn(round, torch.tensor([4]), models, torch.zeros(6, 2, dtype=torch.float64)))
+        draw = generator(0, "clusters/vote", round, 4)
+        each = [work.results(model, 4).losses[torch.randperm(20, generator=draw)] for model in models]
+        votes = (each[0] <= each[1]).double().mean().item()
+        assert found.membership[4].tolist() == pytest.approx([max(votes, 1e-4), max(1 - votes, 1e-4)])
+
+
+def test_a_diverged_client_is_like_one_with_equal_shares(make_experiment):
+    # of a client whose training diverged nothing is known: it is like one with equal shares, so that only 3 differ
+    simulation = Simulation(make_experiment(network=logistic, sizes=(6, 6, 6, 6)))
+    half = option("strategy/clustering", "random_inputs", clusters=4)
+    third, nan = 1 / 3, float("nan")
+    told = torch.tensor([[third] * 3, [nan] * 3, [1, 0, 0], [0, 1, 0]], dtype=torch.float64)
+    found = half.inferred(work_of(simulation), told)
+    assert found.shape == (4, 3) and torch.equal(found[0], found[1])

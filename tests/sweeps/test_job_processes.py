@@ -1,0 +1,41 @@
+"""Jobs in processes of their own: what the commands that are stopped in tests/test_stopping.py meet by chance only."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedrun.sweeps import job_processes
+
+
+def test_a_stop_that_comes_before_a_jobs_process_can_heed_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It waits for the process and ends it, whatever the order of the two."""
+    begin = job_processes._carry_out
+
+    def begin_late(*args: Any) -> None:
+        time.sleep(0.5)
+        begin(*args)
+
+    def job(number: int) -> None:
+        (tmp_path / str(number)).touch()
+
+    monkeypatch.setattr(job_processes, "_carry_out", begin_late)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    asking = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
+    asking.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            job_processes.carried_out(job, 2, 2, nothing_lost)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert list(tmp_path.iterdir()) == []
+
+
+def nothing_lost(number: int, how: str) -> None:
+    raise AssertionError(how)

@@ -1,0 +1,135 @@
+"""Search in stages: what is tried for which arm, what is chosen, and what is suggested."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from omegaconf import OmegaConf
+
+from fedrun.config.composed import compose
+from fedrun.config.options import options
+from fedrun.experiment.experiment import build_experiment
+from fedrun.report.papers.protocol import protocols
+from fedrun.sweeps.outcome import Outcome
+from fedrun.sweeps.search import arms, asked, known_keys, settle, suggest, suggestions, trials, untuned
+
+METRIC = "validation/accuracy"
+STAGES = ({"local.lr": "0.1,1.0"}, {"strategy.server.lr": "0.01,0.1,1.0"})
+TUNES = [name for name in options("experiment") if name.endswith("/tune")]
+
+
+def outcome(value: float | None, strategy: str = "a", **more: Any) -> Outcome:
+    return Outcome((), {"dataset": "digits", "strategy": strategy, "final": {METRIC: value, **more}}, None)
+
+
+def knows(job: list[str], key: str) -> bool:
+    return key == "local.lr" or "strategy=b" in job
+
+
+def made() -> list[list[str]]:
+    return [[f"strategy={name}", f"seed={seed}"] for name in "ab" for seed in (0, 1)]
+
+
+def test_two_stages():
+    found = arms(made())
+    assert [(arm.overrides, arm.seeds) for arm in found] == [
+        (("strategy=a",), [("seed=0",), ("seed=1",)]),
+        (("strategy=b",), [("seed=0",), ("seed=1",)]),
+    ]
+    first = trials(found, STAGES[0], knows)
+    assert [job for trial in first for job in trial.jobs][:4] == [
+        ["strategy=a", "local.lr=0.1", "seed=0"],
+        ["strategy=a", "local.lr=0.1", "seed=1"],
+        ["strategy=a", "local.lr=1.0", "seed=0"],
+        ["strategy=a", "local.lr=1.0", "seed=1"],
+    ]
+    # a: 0.3 and (0.9 + 0.1) / 2 = 0.5; b: 0.8, and one of its runs failed.
+    failed = Outcome((), None, "diverged")
+    settle(
+        first,
+        [outcome(v) for v in (0.2, 0.4, 0.9, 0.1)] + [outcome(0.8, "b"), outcome(0.8, "b"), failed, failed],
+        METRIC,
+    )
+    assert [arm.chosen for arm in found] == [("local.lr=1.0",), ("local.lr=0.1",)]
+    second = trials(found, STAGES[1], knows)
+    assert next(job for trial in second for job in trial.jobs) == [
+        "strategy=b",
+        "local.lr=0.1",
+        "strategy.server.lr=0.01",
+        "seed=0",
+    ]
+    assert len(second) == 3  # for b alone
+    settle(second, [outcome(v, "b") for v in (0.1, 0.1, 0.9, 0.9, 0.2, 0.2)], METRIC)
+    assert found[1].chosen == ("local.lr=0.1", "strategy.server.lr=0.1")
+    assert found[1].edges == ("local.lr=0.1",)  # the middle one of the second stage is at no edge
+    assert found[0].scores == {("local.lr=0.1",): pytest.approx(0.3), ("local.lr=1.0",): 0.5}
+    assert math.isnan(found[1].scores["local.lr=1.0",])
+
+
+@pytest.mark.parametrize("metric", ["validation/loss", "clients/loss_mean"])
+def test_the_less_the_better_of_a_loss(metric):
+    (arm,) = arms([["seed=0"]])
+    tried = trials([arm], STAGES[0], lambda job, key: True)
+    settle(tried, [outcome(None, **{metric: loss}) for loss in (0.4, 2.0)], metric)
+    assert arm.chosen == ("local.lr=0.1",)
+
+
+def test_where_everything_failed_nothing_is_chosen():
+    (arm,) = arms([["seed=0"]])
+    settle(trials([arm], STAGES[0], lambda job, key: True), [outcome(None), outcome(None)], METRIC)
+    assert (arm.chosen, arm.edges) == ((), ())
+
+
+def test_values_asked_for_on_the_command_line():
+    arguments = ["local.lr=0.5,0.7", "rounds=3"]
+    assert untuned(arguments, STAGES) == ["rounds=3"]
+    assert [asked(stage, arguments) for stage in STAGES] == [{"local.lr": "0.5,0.7"}, STAGES[1]]
+
+
+def test_a_suggestion_is_a_recipe(tmp_path):
+    found = arms(made())
+    tried = trials(found, STAGES[0], knows)
+    settle(tried, [outcome(v) for v in (0.2, 0.4, 0.9, 0.1)] + [outcome(0.8)] * 4, METRIC)
+    paths = suggest(found, METRIC, "fedrun experiment=x", tmp_path / "recipes")
+    assert [path.name for path in paths] == ["digits-a.yaml", "digits-a.2.yaml"]
+    assert suggestions(tmp_path) == sorted(paths)
+    text = paths[0].read_text()
+    assert text.startswith("# @package _global_\n# Suggested by: fedrun experiment=x\n# For: strategy=a\n")
+    assert "seeds 0, 1:\n#   local.lr=0.1: 30.00 %\n#   local.lr=1.0: 50.00 %\n" in text
+    assert OmegaConf.to_container(OmegaConf.load(paths[0])) == {"local": {"lr": 1.0}}
+
+
+def test_keys_of_a_configuration():
+    config = {"strategy": {"server": {"lr": None}}}
+    assert known_keys(config, "strategy.server.lr")
+    assert not known_keys(config, "strategy.server.alpha")
+    assert not known_keys(config, "strategy.server.lr.x")
+
+
+@pytest.mark.parametrize("name", TUNES)
+@pytest.mark.parametrize("scale", ["full", "small", "smoke"])
+def test_every_papers_search_holds_validation_data_out(name, scale):
+    config = compose([f"experiment={name}", f"scale={scale}"]).config
+    assert build_experiment(config).validation.share > 0
+    assert config["name"] == (name if scale == "full" else f"{name}/{scale}")
+
+
+def test_every_paper_has_a_search():
+    papers = {name.partition("/")[0] for name in protocols()}
+    assert sorted(f"{paper}/tune" for paper in papers) == TUNES
+
+
+def test_a_seed_that_failed_leaves_no_score():
+    """0.9 of one seed is no mean of two: the rate whose seeds both ran is chosen."""
+    from fedrun.sweeps.outcome import Outcome
+    from fedrun.sweeps.search import arms, settle, trials
+
+    from .test_search import METRIC, STAGES, outcome
+
+    (arm,) = arms([["seed=0"], ["seed=1"]])
+    failed = Outcome((), None, "diverged")
+    settle(trials([arm], STAGES[0], lambda job, key: True), [outcome(0.3), outcome(0.5), outcome(0.9), failed], METRIC)
+    assert arm.chosen == ("local.lr=0.1",) and np.isnan(arm.scores["local.lr=1.0",])

@@ -1,0 +1,276 @@
+"""Sweeps: one table and one plot at the end, failed jobs named, done again where interrupted, in parallel."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from fedrun.sweeps.callback import unlaunchable, unlike_recipes
+from fedrun.sweeps.outcome import Outcome, outcomes
+from fedrun.sweeps.parallel_launcher import Parallel
+
+from ..helpers.forked import Fedrun
+from ..helpers.timeless import results
+
+SETTING = (
+    "rounds=2",
+    "model=logistic",
+    "partition.clients=4",
+    "local.batch_size=32",
+    "hardware.threads=1",
+    "tracking=none",
+)
+
+
+@pytest.fixture(scope="module")
+def fedrun() -> Iterator[Fedrun]:
+    with Fedrun("fedrun.runs.session", "matplotlib.figure", "sklearn.datasets", "rich.console", "plotless") as command:
+        yield command
+
+
+def changed(folder: Path) -> dict[str, int]:
+    """When each file of every run was changed."""
+    return {str(path): path.stat().st_mtime_ns for path in folder.glob("outputs/runs/**/*") if path.is_file()}
+
+
+def table(out: str) -> list[list[str]]:
+    """The cells of the rows of the table at the end."""
+    lines = out.split("─\n")[1].split("\n\n", maxsplit=1)[0].splitlines()
+    return [line.split() for line in lines]
+
+
+def cell(accuracies: list[float]) -> list[str]:
+    """Mean and standard deviation (ddof 0) of two values, in percent."""
+    one, other = accuracies
+    return [f"{50 * (one + other):.2f}", "±", f"{50 * abs(one - other):.2f}"]
+
+
+def test_a_sweep_and_the_same_sweep_again(fedrun: Fedrun, tmp_path: Path) -> None:
+    command = ("-m", "seed=0,1", "strategy=fedavg,turbosvm", *SETTING)
+    ended = fedrun(*command, folder=tmp_path)
+    assert (ended.status, ended.err) == (0, "")
+    lines = ended.out.splitlines()
+    told = " ".join(SETTING)
+    assert f"== 3: seed=1 strategy=turbosvm {told}" in lines
+    assert [line.partition(":")[0] for line in lines if line.startswith("== ")] == [f"== {n // 2}" for n in range(8)]
+
+    final = {path: rows[-1]["test/accuracy"] for path, rows in results(tmp_path).items()}
+    assert len(final) == 4
+    for row, strategy in zip(table(ended.out), ("fedavg", "turbosvm"), strict=True):
+        accuracies = [accuracy for path, accuracy in final.items() if f"/{strategy}/" in path]
+        assert row[:5] == [strategy, "2", *cell(accuracies)]
+
+    (sweep,) = (tmp_path / "outputs/sweeps").iterdir()
+    picture = sweep / "curves.png"
+    assert lines[-1] == f"curves  {picture.relative_to(tmp_path)}"
+    assert picture.read_bytes().startswith(b"\x89PNG") and picture.read_bytes().endswith(b"IEND\xaeB`\x82")
+    assert "final (round" not in ended.out, "a job printed the table of a single run"
+
+    before = changed(tmp_path)
+    again = fedrun(*command, folder=tmp_path)
+    assert changed(tmp_path) == before
+    assert again.status == 0
+    assert f"== 3: seed=1 strategy=turbosvm {told}: finished earlier" in again.out
+    assert table(again.out) == table(ended.out)
+
+
+def test_a_job_that_fails_is_named_and_the_others_go_on(fedrun: Fedrun, tmp_path: Path) -> None:
+    ended = fedrun("-m", "clients_per_round=1000,2", "seed=0,1", *SETTING, folder=tmp_path)
+    assert ended.status == 1
+    reason = "clients_per_round=1000: the federation has 4 clients; allowed: 1 to 4, or a share such as 0.1"
+    told = " ".join(SETTING)
+    assert ended.err.splitlines() == [
+        f"== 0: failed: {reason}",
+        f"== 1: failed: {reason}",
+        f"failed: clients_per_round=1000 seed=0 {told}: {reason}",
+        f"failed: clients_per_round=1000 seed=1 {told}: {reason}",
+        "fedrun: 2 of 4 jobs failed",
+    ]
+    assert [row[:3] for row in table(ended.out)] == [["digits", "fedavg", "2"]]
+    assert ended.out.splitlines()[-1].startswith("curves  outputs/sweeps/")
+    (sweep,) = (tmp_path / "outputs/sweeps").iterdir()
+    assert [outcome.error for outcome in outcomes(sweep)] == [reason, reason, None, None]
+
+
+def test_a_sweep_of_which_nothing_is_left(fedrun: Fedrun, tmp_path: Path) -> None:
+    ended = fedrun("-m", "local.lr=1e30", "local.weight_decay=1e30", "seed=0,1", *SETTING, folder=tmp_path)
+    assert ended.status == 1
+    assert ended.err.splitlines()[-1] == "fedrun: 2 of 2 jobs failed"
+    assert "curves" not in ended.out
+
+
+def test_a_job_that_fails_in_an_unforeseen_way(fedrun: Fedrun, tmp_path: Path) -> None:
+    command = ("-m", "strategy.server._target_=breaking.Breaking,fedrun.strategies.fedavg.FedAvg", *SETTING)
+    ended = fedrun(*command, folder=tmp_path)
+    assert ended.status == 1
+    assert "Traceback" in ended.err  # whoever repairs it needs to know where
+    assert "== 0: failed: ZeroDivisionError: in the middle of a round" in ended.err
+    assert ended.err.splitlines()[-1] == "fedrun: 1 of 2 jobs failed"
+    assert [row[:3] for row in table(ended.out)] == [["digits", "fedavg", "1"]]
+
+
+def test_a_lack_of_memory_is_one_line(fedrun: Fedrun, tmp_path: Path) -> None:
+    """10^12 hidden units: an allocation that fails inside PyTorch."""
+    command = ("-m", "model.hidden=[1000000000000],[4]", *(key for key in SETTING if key != "model=logistic"))
+    ended = fedrun(*command, folder=tmp_path)
+    first, *_, last = ended.err.splitlines()
+    assert first.startswith(
+        "== 0: failed: not enough memory for 256000000000000 bytes at once: the data, the model, the batch "
+    )
+    assert (ended.status, last, "Traceback" in ended.err) == (1, "fedrun: 1 of 2 jobs failed", False)
+
+
+def test_a_folder_that_another_sweep_has_used(fedrun: Fedrun, tmp_path: Path) -> None:
+    """What is told is of this sweep's jobs."""
+    for seeds, runs in (("0,1", "2"), ("2", "1")):
+        ended = fedrun("-m", f"seed={seeds}", "hydra.sweep.dir=here", *SETTING, folder=tmp_path)
+        assert (ended.status, ended.err) == (0, "")
+        assert [row[2] for row in table(ended.out)] == [runs]
+
+
+def test_a_finished_run_without_its_metrics_is_in_the_table(fedrun: Fedrun, tmp_path: Path) -> None:
+    assert fedrun("-m", "seed=0,1", *SETTING, folder=tmp_path).status == 0
+    (metrics,) = tmp_path.glob("outputs/runs/*/*/*/seed=1/metrics.jsonl")
+    metrics.unlink()
+    ended = fedrun("-m", "seed=0,1", *SETTING, folder=tmp_path)
+    assert [row[2] for row in table(ended.out)] == ["2"]
+    assert ended.err.startswith("fedrun: not in the curves: ") and ended.err.count("\n") == 1
+    assert ended.status == 0
+
+
+def test_a_sweep_in_which_some_strategies_have_a_recipe_says_so() -> None:
+    """As mnist has for FedAvg, but not for FedProx."""
+    one, other = ({"dataset": "mnist", "strategy": name, "recipe": None} for name in ("fedavg", "fedprox"))
+    assert unlike_recipes([one, other]) is None
+    told = unlike_recipes([{**one, "recipe": "mnist-fedavg"}, other])
+    assert told is not None and told.startswith(
+        "note    mnist: no recipe for fedprox, beside mnist-fedavg; recipe=NAME"
+    )
+    assert unlike_recipes([{**one, "recipe": "a"}, {**other, "recipe": "b"}]) is None
+
+
+def test_a_search_by_what_no_run_measures(fedrun: Fedrun, tmp_path: Path) -> None:
+    stages = 'hydra.sweeper.stages=[{local.lr:"0.1,0.5"}]'
+    metric = "hydra.sweeper.metric=validation/acuracy"
+    ended = fedrun("-m", stages, metric, "validation.share=0.2", *SETTING, folder=tmp_path)
+    assert (ended.status, list(tmp_path.glob("outputs/sweeps/*/recipes/*"))) == (2, [])
+    assert ended.err.startswith("fedrun: hydra.sweeper.metric=validation/acuracy: a run has no such metric; allowed: ")
+
+
+def test_ctrl_c_ends_a_sweep(fedrun: Fedrun, tmp_path: Path) -> None:
+    command = ("-m", "seed=0,1", *SETTING, "rounds=100000", "checkpoint_seconds=0")
+    ended = fedrun(*command, folder=tmp_path, send=(signal.SIGINT, 3.0))
+    assert ended.status == 130
+    assert ended.err == "fedrun: interrupted; the same command (without overwrite=true) continues\n"
+    assert "== 1" not in ended.out
+
+
+def test_an_experiment_is_a_sweep(fedrun: Fedrun, tmp_path: Path) -> None:
+    keys = [key for key in SETTING if not key.startswith("rounds")]
+    ended = fedrun("experiment=demo", *keys, "rounds=1", folder=tmp_path)
+    assert (ended.status, ended.err) == (0, "")
+    assert [row[:2] for row in table(ended.out)] == [["fedavg", "3"], ["turbosvm", "3"]]
+    assert len(list(tmp_path.glob("outputs/demo/digits/*/*/seed=*/summary.json"))) == 6
+
+
+def test_a_search_ends_with_a_recipe(fedrun: Fedrun, tmp_path: Path) -> None:
+    """Of 0.0001 and 0.5 the larger rate learns something in two rounds; FedAvg's server has no rate to try."""
+    stages = 'hydra.sweeper.stages=[{local.lr:"0.0001,0.5"},{strategy.server.lr:"0.1"}]'
+    ended = fedrun("-m", stages, "validation.share=0.2", *SETTING, folder=tmp_path)
+    assert (ended.status, ended.err) == (0, "")
+    assert [line.partition(":")[0] for line in ended.out.splitlines() if line.startswith("== ")] == [
+        f"== {n // 2}" for n in range(4)
+    ]
+    assert "Validation metrics after the last round" in ended.out
+    name, path = ended.out.splitlines()[-1].split()
+    recipe = (tmp_path / path).read_text()
+    assert f"# Suggested by: fedrun -m validation.share=0.2 {' '.join(SETTING)} '{stages}'\n" in recipe
+    assert (name, Path(path).name) == ("recipe", "digits-fedavg.yaml")
+    assert recipe.endswith("\nlocal:\n  lr: 0.5\n")
+    assert "At an end of its grid, so that better values may lie beyond: local.lr=0.5\n" in recipe
+    for rows in results(tmp_path).values():
+        assert not any(key.startswith("test/") for row in rows for key in row)
+
+
+def test_jobs_in_parallel(fedrun: Fedrun, tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    command = ("-m", "seed=0,1", *SETTING)
+    one = fedrun(*command, folder=tmp_path / "one")
+    parallel = ("hydra/launcher=parallel", "hydra.launcher.jobs=2")
+    two = subprocess.run(
+        [sys.executable, "-m", "fedrun", *command, *parallel],
+        cwd=tmp_path / "two",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (two.returncode, two.stderr) == (0, "")
+    assert results(tmp_path / "two") == results(tmp_path / "one")
+    assert table(two.stdout) == table(one.out)
+    # Nothing but a line at the beginning and one at the end of each job, each with the job's number.
+    jobs = two.stdout.split("\n\n")[0].splitlines()
+    assert sorted(line.partition(": ")[0] for line in jobs) == [f"== {n // 2}" for n in range(4)]
+
+
+@pytest.mark.parametrize("more", [("seed=0",), ("-m", "seed=0,1"), ("-m", "seed=0,1", "hydra/launcher=parallel")])
+def test_a_reader_who_has_seen_enough(tmp_path: Path, more: tuple[str, ...]) -> None:
+    """The runs go on, and nobody complains."""
+    command = [sys.executable, "-m", "fedrun", *more, *SETTING]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert (process.stderr.read(), process.wait()) == (b"", 0)
+    assert all(len(rows) == 3 for rows in results(tmp_path).values())
+    assert len(list(tmp_path.glob("outputs/runs/**/summary.json"))) == len(results(tmp_path)) > 0
+
+
+@pytest.mark.parametrize(("asked", "jobs", "at_once"), [(None, 5, 4), (None, 3, 3), (1, 5, 1), (8, 5, 5)])
+def test_how_many_jobs_run_at_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, asked: int | None, jobs: int, at_once: int
+) -> None:
+    """No more than there are; each gets its share of the cores by their number."""
+    found = []
+    monkeypatch.setattr("fedrun.execution.hardware.cores", lambda: 4)
+    monkeypatch.setattr(
+        "fedrun.sweeps.job_processes.carried_out", lambda job, count, many, lost: found.append(many) or []
+    )
+    launcher = Parallel(asked)
+    launcher.config = OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path)}}})
+    launcher.launch([["seed=0"]] * jobs, 0)
+    assert found == [at_once]
+
+
+@pytest.mark.parametrize("jobs", ["0", "-1", "1.5", "all"])
+def test_an_impossible_number_of_jobs_at_once(fedrun: Fedrun, tmp_path: Path, jobs: str) -> None:
+    command = ("-m", "seed=0,1", *SETTING, "hydra/launcher=parallel", f"hydra.launcher.jobs={jobs}")
+    ended = fedrun(*command, folder=tmp_path)
+    assert (ended.status, ended.out) == (2, "")
+    assert ended.err == f"fedrun: hydra.launcher.jobs={jobs}: allowed: an integer, at least 1; or null\n"
+
+
+def test_outcomes_come_in_the_order_of_the_jobs(tmp_path: Path) -> None:
+    for number in (10, 2, 0):
+        (tmp_path / str(number)).mkdir()
+        Outcome((f"seed={number}",), {"seed": number} if number else None, None if number else "why").save(
+            tmp_path / str(number)
+        )
+    (tmp_path / "11").mkdir()  # a job that was interrupted leaves none
+    assert outcomes(tmp_path) == [
+        Outcome(("seed=0",), None, "why"),
+        Outcome(("seed=2",), {"seed": 2}, None),
+        Outcome(("seed=10",), {"seed": 10}, None),
+    ]
+
+
+def test_a_system_that_cannot_fork(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedrun.sweeps.callback.get_all_start_methods", lambda: ["spawn"])
+    why = "hydra/launcher=parallel: this system has no way to fork processes; leave it out"
+    assert (unlaunchable({"jobs": None}), unlaunchable({})) == (why, None)

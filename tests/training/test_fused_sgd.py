@@ -1,0 +1,132 @@
+"""Steps without a gradient laid down, against torch.optim.SGD."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import prune
+
+from fedrun.training import fused_sgd as descent
+from fedrun.training.fused_sgd import Descent
+
+
+def in_place():
+    """A layer changes the outputs of the linear one before it."""
+    return nn.Sequential(nn.Linear(4, 6), nn.ReLU(inplace=True), nn.Dropout(0.0))
+
+
+class Twice(nn.Module):
+    """Its linear layer is used twice, and its weights once more by themselves."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.last = nn.Linear(4, 6)
+
+    def forward(self, x):
+        return self.last(self.layer(self.layer(x)) + x @ self.layer.weight)
+
+
+class Recurring(nn.Module):
+    """A sequence: the linear layer sees ``[batch, length, width]``."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(2, 3), nn.Tanh())
+
+    def forward(self, x):
+        return self.inner(x.view(-1, 2, 2)).flatten(1)
+
+
+class Repeated(nn.Module):
+    """A large layer is used three times: the gradient at its second use needs the weights as the third found them."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+        self.last = nn.Linear(4, 6)
+
+    def forward(self, x):
+        return self.last(self.inner(self.inner(self.inner(x))))
+
+
+class Beside(nn.Module):
+    """Large layers beside each other, of which one looks at nothing that is trained."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Sequential(nn.Linear(4, 6, bias=False), nn.Tanh(), nn.Linear(6, 6))
+        self.second = nn.Sequential(nn.Linear(4, 6, bias=False))
+
+    def forward(self, x):
+        return self.first(x) * self.second(x)
+
+
+@pytest.mark.parametrize("block", [1, 8, 10**6], ids=["by rows", "in blocks", "at once"])
+@pytest.mark.parametrize("large", [0, 20, 10**6], ids=["every layer", "some", "none"])
+@pytest.mark.parametrize("encoder", [in_place, Twice, Recurring, Repeated, Beside])
+def test_steps_are_those_of_torchs_sgd(monkeypatch, large, encoder, block):
+    monkeypatch.setattr(descent, "LARGE", large)
+    monkeypatch.setattr(descent, "BLOCK", block)
+    torch.manual_seed(0)
+    used = nn.Sequential(encoder(), nn.Linear(6, 3))
+    network = nn.Sequential(used, nn.Linear(5, 5))
+    ordinary = copy.deepcopy(used)
+    optimizer = torch.optim.SGD(ordinary.parameters(), lr=0.3)
+    with Descent(network) as steps:
+        for _ in range(3):
+            inputs, labels = torch.randn(7, 4), torch.randint(0, 3, (7,))
+            steps.step(nn.functional.cross_entropy(used(inputs), labels), 0.3)
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(ordinary(inputs), labels).backward()
+            optimizer.step()
+    for own, other in zip(used.parameters(), ordinary.parameters(), strict=True):
+        torch.testing.assert_close(own, other, rtol=1e-5, atol=1e-6)
+
+
+def test_a_drift_finds_the_weights_as_they_were(monkeypatch):
+    """W − η (G + μ (W − A)) with A = 0, by hand: the loss is the sum of the outputs, so G is the inputs."""
+    monkeypatch.setattr(descent, "LARGE", 0)
+    network = nn.Sequential(nn.Linear(2, 1, bias=False))
+    weight = network[0].weight
+    with torch.no_grad():
+        weight.copy_(torch.tensor([[1.0, -2.0]]))
+    with Descent(network) as steps:
+        steps.step(network(torch.tensor([[3.0, 4.0]])).sum(), 0.5, lambda: weight.data.mul_(1 - 0.5 * 0.1))
+    torch.testing.assert_close(weight.data, torch.tensor([[1 - 0.5 * (3 + 0.1), -2 - 0.5 * (4 - 0.2)]]))
+
+
+def test_weights_that_are_made_of_others(monkeypatch):
+    """A pruned layer's are, before each pass; the loss is the sum of the outputs, so the gradient is the inputs."""
+    monkeypatch.setattr(descent, "LARGE", 0)
+    layer = nn.Linear(2, 1, bias=False)
+    with torch.no_grad():
+        layer.weight.copy_(torch.tensor([[1.0, -2.0]]))
+    network = nn.Sequential(prune.custom_from_mask(layer, "weight", torch.tensor([[1.0, 0.0]])))
+    with Descent(network) as steps:
+        steps.step(network(torch.tensor([[3.0, 4.0]])).sum(), 0.5)
+    assert layer.weight_orig.tolist() == [[1 - 0.5 * 3, -2]]
+
+
+def test_a_pass_without_a_step_changes_nothing(monkeypatch):
+    monkeypatch.setattr(descent, "LARGE", 0)
+    network = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 1, bias=False))
+    before = copy.deepcopy(network)
+    x = torch.tensor([[1.0, 2.0]])
+    with Descent(network) as steps:
+        network(x)
+        steps.step(network(x).sum(), 0.1)
+    optimizer = torch.optim.SGD(before.parameters(), lr=0.1)
+    before(x).sum().backward()
+    optimizer.step()
+    for own, other in zip(network.parameters(), before.parameters(), strict=True):
+        torch.testing.assert_close(own, other)
+
+
+def test_a_network_is_left_as_it_was(monkeypatch):
+    monkeypatch.setattr(descent, "LARGE", 0)
+    network = nn.Sequential(nn.Linear(4, 3))
+    with Descent(network):
+        assert "forward" in vars(network[0])
+    assert "forward" not in vars(network[0])
