@@ -11,11 +11,11 @@ import torch
 from fedrun.config.composed import compose
 from fedrun.data.datasets.base import Dataset, Scaled, Spec
 from fedrun.data.datasets.in_memory import InMemory
-from fedrun.data.federation import Federation, Shares
+from fedrun.data.federation import ClientIndices, Federation
 from fedrun.data.partitions.base import Partition
 from fedrun.execution.executor import Executor
 from fedrun.experiment.experiment import Experiment, build_experiment
-from fedrun.models.base import ModelRecipe
+from fedrun.models.base import ModelConfig
 from fedrun.runs import session
 from fedrun.simulation.simulation import Simulation
 
@@ -36,11 +36,11 @@ class GivenSizes(Partition):
         order = torch.arange(dataset.train_size) * 7 % dataset.train_size  # 7 and the size have no common factor
         parts = [part.numpy() for part in order.split(list(self.sizes))]
         test = torch.arange(dataset.train_size, len(dataset.targets)).numpy()
-        return Federation(dataset, Shares.of(parts), Shares.of([test]))
+        return Federation(dataset, ClientIndices.of(parts), ClientIndices.of([test]))
 
 
 @dataclass(frozen=True)
-class GivenModel(ModelRecipe):
+class GivenModel(ModelConfig):
     """Any network."""
 
     network: Build

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from fedrun.system.errors import BAD_INPUT, RunError, foreseen
-from fedrun.system.lazy_import import defer
+from fedrun.system.lazy_import import lazy_import
 from fedrun.system.signals import INTERRUPTED
 
 
@@ -28,7 +28,7 @@ def carry_out(command: Callable[[Sequence[str]], int]) -> NoReturn:
     output (``| head``) has seen enough, and the command ends. Ctrl-C ends it without a word.
     """
     name = Path(sys.argv[0]).name
-    defer("torch")
+    lazy_import("torch")
     try:
         try:
             status = command(sys.argv[1:])

@@ -18,11 +18,11 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from fedrun.execution.ranks import ALONE, START, RankLostError, Ranks, StoppedError, join, launched
-from fedrun.system.closed_stdout import outlive_readers
+from fedrun.execution.ranks import SINGLE_PROCESS, START, RankLostError, Ranks, StoppedError, join, launched
+from fedrun.system.closed_stdout import ignore_closed_stdout
 from fedrun.system.errors import BAD_INPUT, InputError, RunError, foreseen
-from fedrun.system.lazy_import import defer
-from fedrun.system.signals import INTERRUPTED, TERMINATED, TerminatedError, heed_termination
+from fedrun.system.lazy_import import lazy_import
+from fedrun.system.signals import INTERRUPTED, TERMINATED, TerminatedError, handle_termination
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -37,7 +37,7 @@ FAILED = 1
 
 def main() -> None:
     """The ``fedrun`` command."""
-    defer("torch")
+    lazy_import("torch")
     if launched():
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # a lost connection is told in one line, not in forty
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises its errors instead of printing them over many lines
@@ -46,7 +46,7 @@ def main() -> None:
             stream.reconfigure(errors="replace")  # a terminal that knows no ± must not end a run
     sys.argv[1:] = options_first(sys.argv[1:])
     if not launched():  # ranks stop together, or not at all: see fedrun.execution.ranks
-        heed_termination()
+        handle_termination()
     sys.exit(_guarded())
 
 
@@ -116,7 +116,7 @@ def _guarded() -> int:
     except InputError as error:
         return _composition_failed(str(error))
     except RunError as error:
-        return _ended(ALONE, error)
+        return _ended(SINGLE_PROCESS, error)
     except BrokenPipeError:  # whoever read our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
@@ -128,7 +128,7 @@ def _guarded() -> int:
 
 def _composition_failed(line: str) -> int:
     """Say once, however many processes there are, that no configuration could be composed."""
-    ranks = ALONE
+    ranks = SINGLE_PROCESS
     try:
         ranks = _ranks()
         with ranks.together():
@@ -139,7 +139,7 @@ def _composition_failed(line: str) -> int:
 
 def _ranks() -> Ranks:
     """The processes that torchrun has started, or this one."""
-    return join() if launched() else ALONE
+    return join() if launched() else SINGLE_PROCESS
 
 
 def _ended(ranks: Ranks, error: InputError | RunError) -> int:
@@ -162,7 +162,7 @@ def job(config: DictConfig) -> float | None:
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
 
-    outlive_readers()
+    ignore_closed_stdout()
     if HydraConfig.get().mode == RunMode.MULTIRUN:
         return _sweep_job(config)
     _single_job(config)
@@ -171,7 +171,7 @@ def job(config: DictConfig) -> float | None:
 
 def _single_job(config: DictConfig) -> None:
     """A run by itself: it ends with its result table, or ends the process with an exit status."""
-    ranks = ALONE
+    ranks = SINGLE_PROCESS
     try:
         ranks = _ranks()
         with ranks.together():

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from fedrun.cli.entrypoint import OneLineParser, carry_out
 from fedrun.runs.metrics_file import TARGETED
-from fedrun.system.atomic_file import whole
+from fedrun.system.atomic_file import atomic_write
 from fedrun.system.errors import BAD_INPUT, InputError
 
 if TYPE_CHECKING:
@@ -147,8 +147,8 @@ def report(options: argparse.Namespace, runs: Sequence[Run]) -> str | None:
             tell(f"figure {options.figure}: {unknown}")
         return None
     if options.results:
+        from fedrun.report.papers.results import sections
         from fedrun.report.papers.results_file import document, read
-        from fedrun.report.results import sections
 
         kept = read(Path(options.to)) if options.keep else []
         made = sections(runs)
@@ -220,7 +220,7 @@ def write(text: str | None, to: str | None) -> None:
         if path.is_symlink() or (path.exists() and not path.is_file()):  # such as /dev/stdout: no file to replace
             path.write_bytes(content)
         else:
-            with whole(path) as file:
+            with atomic_write(path) as file:
                 file.write(content)
     except OSError as error:
         raise InputError(f"{to}: cannot be written ({error.strerror})") from None

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedrun.config.options import conf_dir, further_folder, option_names
+from fedrun.config.hydra_config import hydra_config
+from fedrun.config.options import further_folder, option_names
 from fedrun.system.errors import InputError
 
 if TYPE_CHECKING:
@@ -139,19 +140,15 @@ def compose(overrides: Sequence[str] = (), config_dir: str | Path | None = None)
     Raises:
         InputError: an override cannot be used, or there is no such folder.
     """
-    from hydra import compose as hydra_compose
-    from hydra import initialize_config_dir
     from hydra.errors import HydraException
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
     folder = None if config_dir is None else further_folder(config_dir)
-    searched = [] if folder is None else [f"hydra.searchpath=['file://{folder}']"]
-    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        try:
-            config = hydra_compose("config", [*searched, *overrides], return_hydra_config=True)
-        except (HydraException, OmegaConfBaseException, ValueError) as error:
-            from fedrun.config.composition_errors import explain
+    try:
+        config = hydra_config(overrides, folder)
+    except (HydraException, OmegaConfBaseException, ValueError) as error:
+        from fedrun.config.composition_errors import explain
 
-            raise InputError(explain(error, overrides, folder)) from error
+        raise InputError(explain(error, overrides, folder)) from error
     return Composed.of(OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"]), config.hydra)

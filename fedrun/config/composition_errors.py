@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hydra.errors import MissingConfigException, OverrideParseException
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 
-from fedrun.config.composed import compose
-from fedrun.config.options import options, parts, told_folder
+from fedrun.config.hydra_config import hydra_config
+from fedrun.config.options import config_dir_option, options, parts
 from fedrun.system.errors import InputError
 
 
@@ -19,7 +19,7 @@ def explain(error: Exception, arguments: Sequence[str], config_dir: Path | None 
 
     ``config_dir`` is the folder of further options; None: the one that the running command was told of.
     """
-    folder, text = config_dir or told_folder(), " ".join(str(error).split())
+    folder, text = config_dir or config_dir_option(), " ".join(str(error).split())
     if not text and isinstance(error.__cause__, Exception):  # Hydra wraps OmegaConf's errors in empty ones
         return explain(error.__cause__, arguments, folder)
     match error:
@@ -86,9 +86,13 @@ def _why_unknown(key: str, arguments: Sequence[str], folder: Path | None) -> str
 def _composed(choices: Sequence[str], folder: Path | None) -> Any:
     """The configuration with these options, or nothing where they cannot be composed either."""
     from hydra.core.global_hydra import GlobalHydra
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
 
     GlobalHydra.instance().clear()  # the failed attempt may have left its own behind
     try:
-        return compose(choices, folder).config
-    except InputError:
+        config = hydra_config(choices, folder)
+        keys = [str(key) for key in config if key != "hydra"]
+        return OmegaConf.to_container(OmegaConf.masked_copy(config, keys), resolve=True, throw_on_missing=True)
+    except (HydraException, OmegaConfBaseException, ValueError):
         return None

@@ -1,15 +1,29 @@
-"""Recipes: the frozen, validated dataclasses that a configuration is made of.
+"""The decorator of config classes: the frozen, validated dataclasses that a configuration is made of.
 
-Every option of every config group names a recipe class in its ``_target_`` key; the option's other keys are the
-recipe's constructor arguments. A recipe is small and cheap: creating one reads no file and does not import torch
-(modules that hold recipes may say ``import torch`` but must not *use* it while being imported), so a whole
-configuration is checked in milliseconds. The work is done later, by the recipe's methods.
+Every option of every config group names a config class in its ``_target_`` key; the option's other keys are the
+constructor arguments. A config class is small and cheap: creating one reads no file and does not import torch (modules
+that hold config classes may say ``import torch`` but must not *use* it while they are imported), so a whole
+configuration is checked in milliseconds. The work is done later, by the methods.
 
-The defaults live in ``conf/`` and nowhere else, so recipes have no default values. :func:`fedrun.config.build.option`
-builds a recipe from its YAML file for those who use fedrun as a library.
+The defaults live in ``conf/`` and nowhere else, so config classes have no default values.
+:func:`fedrun.config.build.option` builds one from its YAML file for those who use fedrun as a library.
 """
 
+from __future__ import annotations
+
+from typing import TypeVar, dataclass_transform
+
 from pydantic import ConfigDict
+from pydantic.dataclasses import dataclass
+
+T = TypeVar("T")
 
 STRICT = ConfigDict(strict=True, extra="forbid", arbitrary_types_allowed=True, allow_inf_nan=False)
-"""How recipes are validated: no silent conversion ("5" is not 5), no unknown keys, no infinity and no NaN."""
+"""How config classes are validated: no silent conversion ("5" is not 5), no unknown keys, no infinity and no NaN."""
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+def config_class(cls: type[T]) -> type[T]:
+    """Make a frozen dataclass whose constructor takes keyword arguments only and validates them (:data:`STRICT`)."""
+    made: type[T] = dataclass(frozen=True, kw_only=True, config=STRICT)(cls)  # type: ignore[assignment]  # of T itself
+    return made

@@ -20,7 +20,7 @@ def option_names(group: str, folders: Iterable[Path]) -> set[str]:
     return {path.stem for folder in folders for path in (folder / group).glob("*.yaml")}
 
 
-def told_folder() -> Path | None:
+def config_dir_option() -> Path | None:
     """The folder of further options that the running ``fedrun`` command was told of (``--config-dir``), if any."""
     from hydra.core.global_hydra import GlobalHydra
 
@@ -58,7 +58,7 @@ def options(group: str, config_dir: Path | None = None) -> list[str]:
 def option_files(group: str, config_dir: Path | None = None) -> dict[str, Path]:
     """The file of each of a group's options."""
     pattern = "**/*.yaml" if group == "experiment" else "*.yaml"  # a paper's experiments have a folder of their own
-    folders = [above / group for above in (config_dir or told_folder(), conf_dir()) if above and group]
+    folders = [above / group for above in (config_dir or config_dir_option(), conf_dir()) if above and group]
     return {
         path.relative_to(folder).with_suffix("").as_posix(): path for folder in folders for path in folder.glob(pattern)
     }

@@ -14,7 +14,7 @@ from fedrun.data.datasets.base import Dataset
 
 
 @dataclass(frozen=True)
-class Shares:
+class ClientIndices:
     """Samples shared out over holders: holder ``k`` has ``samples[offsets[k]:offsets[k + 1]]``.
 
     Attributes:
@@ -28,7 +28,7 @@ class Shares:
     names: tuple[str, ...] | None = None
 
     @classmethod
-    def of(cls, parts: Sequence[np.ndarray], names: tuple[str, ...] | None = None) -> Shares:
+    def of(cls, parts: Sequence[np.ndarray], names: tuple[str, ...] | None = None) -> ClientIndices:
         """The shares of a list that has each holder's sample numbers."""
         offsets = np.cumsum([0, *(len(part) for part in parts)])
         samples = np.concatenate(parts) if parts else np.empty(0)
@@ -41,12 +41,12 @@ class Shares:
         """The sample numbers of one holder, int64 ``[n_k]``."""
         return self.samples[self.offsets[holder] : self.offsets[holder + 1]]
 
-    def chosen(self, holders: np.ndarray) -> Shares:
+    def chosen(self, holders: np.ndarray) -> ClientIndices:
         """The shares of some holders (bool ``[holders]``), under the names they have here."""
         kept = torch.from_numpy(holders)
         samples = self.samples[torch.repeat_interleave(kept, self.sizes)]
         offsets = torch.cat([torch.zeros(1, dtype=torch.int64), self.sizes[kept].cumsum(0)])
-        return Shares(samples, offsets, tuple(self.name(int(holder)) for holder in np.flatnonzero(holders)))
+        return ClientIndices(samples, offsets, tuple(self.name(int(holder)) for holder in np.flatnonzero(holders)))
 
     def class_counts(self, targets: torch.Tensor, classes: int) -> torch.Tensor:
         """How many samples of each class every holder has: int64 ``[holders, classes]``, given all targets ``[n]``."""
@@ -73,8 +73,8 @@ class Clients:
         flipped: whose labels are flipped, bool ``[clients]``.
     """
 
-    train: Shares
-    test: Shares | None
+    train: ClientIndices
+    test: ClientIndices | None
     flipped: torch.Tensor
 
 
@@ -96,9 +96,9 @@ class Federation:
     """
 
     dataset: Dataset
-    train: Shares
-    test: Shares
-    own_test: Shares | None = None
+    train: ClientIndices
+    test: ClientIndices
+    own_test: ClientIndices | None = None
     unseen: Clients | None = None
     flipped: torch.Tensor | None = None
     attackers: frozenset[int] = frozenset()
@@ -107,7 +107,7 @@ class Federation:
     def pooled(self) -> Federation:
         """The same data in one place: a single client, named ``all`` and honest, holds every client's samples."""
         samples = self.train.samples
-        everything = Shares(samples, torch.tensor([0, len(samples)]), ("all",))
+        everything = ClientIndices(samples, torch.tensor([0, len(samples)]), ("all",))
         own = self.own_test
-        tests = None if own is None else Shares(own.samples, torch.tensor([0, len(own.samples)]), ("all",))
+        tests = None if own is None else ClientIndices(own.samples, torch.tensor([0, len(own.samples)]), ("all",))
         return replace(self, train=everything, own_test=tests, flipped=None, attackers=frozenset())

@@ -8,15 +8,14 @@ from typing import Annotated
 import numpy as np
 import torch
 from annotated_types import Ge, Le, Lt
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
-from fedrun.data.federation import Clients, Federation, Shares
+from fedrun.config.config_class import config_class
+from fedrun.data.federation import ClientIndices, Clients, Federation
 from fedrun.system.errors import InputError
 from fedrun.system.randomness import numpy_generator
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class Population:
     """Turns a partition's clients into seen and unseen ones with test samples of their own (MaxFL: Cho et al., 2024).
 
@@ -91,7 +90,7 @@ class Population:
         )
 
 
-def split(shares: Shares, test_share: float, draw: np.random.Generator) -> tuple[Shares, Shares]:
+def split(shares: ClientIndices, test_share: float, draw: np.random.Generator) -> tuple[ClientIndices, ClientIndices]:
     """Every holder's samples, in random order, cut into a training and a test part."""
     sizes = shares.sizes.numpy()
     holder = np.repeat(np.arange(len(shares)), sizes)
@@ -101,13 +100,13 @@ def split(shares: Shares, test_share: float, draw: np.random.Generator) -> tuple
     training = torch.from_numpy(rank < kept[holder])
     shuffled = shares.samples[torch.from_numpy(order)]
 
-    def part(chosen: torch.Tensor, held: np.ndarray) -> Shares:
-        return Shares(shuffled[chosen], torch.from_numpy(np.concatenate([[0], np.cumsum(held)])), shares.names)
+    def part(chosen: torch.Tensor, held: np.ndarray) -> ClientIndices:
+        return ClientIndices(shuffled[chosen], torch.from_numpy(np.concatenate([[0], np.cumsum(held)])), shares.names)
 
     return part(training, np.minimum(kept, sizes)), part(~training, np.maximum(sizes - kept, 0))
 
 
-def flip(targets: torch.Tensor, shares: Shares, classes: int) -> torch.Tensor:
+def flip(targets: torch.Tensor, shares: ClientIndices, classes: int) -> torch.Tensor:
     """The targets with those of the shares' samples reversed, y → C − 1 − y: a new int64 ``[n]``."""
     changed = targets.clone()
     changed[shares.samples] = classes - 1 - changed[shares.samples]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass as value
+from dataclasses import dataclass
 
 import torch
 
@@ -10,7 +10,7 @@ from fedrun.data.datasets.augmentation import Augmentation
 from fedrun.data.datasets.base import Dataset, Encoding
 
 
-@value(frozen=True)
+@dataclass(frozen=True)
 class Samples:
     """A dataset's samples where they are needed: gathered in their compact type, encoded on the device.
 

@@ -8,16 +8,15 @@ from typing import Annotated, Literal
 import numpy as np
 import torch
 from annotated_types import Ge, Lt
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
-from fedrun.data.federation import Federation, Shares
+from fedrun.config.config_class import config_class
+from fedrun.data.federation import ClientIndices, Federation
 from fedrun.data.population import split
 from fedrun.system.errors import InputError
 from fedrun.system.randomness import numpy_generator
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class Validation:
     """Puts a part of the training data in the place of all test data.
 
@@ -53,7 +52,7 @@ class Validation:
             raise InputError(
                 f"validation.share={self.share}: no client has enough samples to give one up; allowed: more"
             )
-        pooled = Shares(held.samples, torch.tensor([0, count]), ("validation",))
+        pooled = ClientIndices(held.samples, torch.tensor([0, count]), ("validation",))
         own = None if federation.own_test is None else held
         return replace(federation, train=train, test=pooled, own_test=own, unseen=None, tested="validation")
 

@@ -10,21 +10,22 @@ from typing import TypeVar
 
 import torch
 
-from fedrun.data.federation import Federation, Shares
+from fedrun.data.federation import ClientIndices, Federation
 from fedrun.data.samples import Samples
 from fedrun.evaluation.client_results import ClientResults, Metrics
 from fedrun.evaluation.early_rejection import screened
 from fedrun.evaluation.metrics.classification import pooled_metrics
 from fedrun.evaluation.own_models import own_results
 from fedrun.evaluation.threshold_cache import cached, key
-from fedrun.execution.choice import Pace, due
-from fedrun.execution.context import LAST, Workplace
-from fedrun.execution.ranks import ALONE, Ranks
+from fedrun.execution.choice import ExecutorTimings, due
+from fedrun.execution.context import ExecutionContext
+from fedrun.execution.ranks import SINGLE_PROCESS, Ranks
 from fedrun.experiment.appeal.base import Convention, OwnResults, Thresholds
 from fedrun.experiment.experiment import Experiment
 from fedrun.experiment.state import State
 from fedrun.models.flat_network import FlatNetwork
 from fedrun.models.inference import SampleResults, ensemble, evaluate, joined, per_holder
+from fedrun.strategies.client_state import LAST
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.server import ServerState
 from fedrun.strategies.sgd import SGD
@@ -39,7 +40,7 @@ UNSEEN = "unseen"
 """The population that never takes part."""
 
 
-class Assessment:
+class Evaluator:
     """Evaluates models on a federation.
 
     Args:
@@ -60,7 +61,7 @@ class Assessment:
         samples: Samples,
         initial_model: Callable[[], torch.Tensor],
         cache: Path | None,
-        ranks: Ranks = ALONE,
+        ranks: Ranks = SINGLE_PROCESS,
     ) -> None:
         self.experiment = experiment
         self.federation = federation
@@ -90,7 +91,7 @@ class Assessment:
             for name, (train, test) in self._populations().items()
         }
 
-    def _populations(self) -> dict[str, tuple[Shares, Shares | None]]:
+    def _populations(self) -> dict[str, tuple[ClientIndices, ClientIndices | None]]:
         """Training and test samples of the clients, by population."""
         federation = self.federation
         found = {SEEN: (federation.train, federation.own_test)}
@@ -102,13 +103,13 @@ class Assessment:
         self,
         purpose: str,
         model: torch.Tensor,
-        train: Shares,
-        test: Shares | None,
+        train: ClientIndices,
+        test: ClientIndices | None,
         local: LocalTraining,
         *,
         round: int = -1,
         of_train: bool = True,
-        pace: Pace = (),
+        timings: ExecutorTimings = (),
     ) -> OwnResults:
         """Results of models that every client has trained by itself from a common one.
 
@@ -124,8 +125,8 @@ class Assessment:
         """
         experiment = self.experiment
         seed = address(experiment.seed, f"alone/{purpose}", round)
-        work = Workplace(self.network, self.samples, clients=train, client=SGD(), local=local, seed=seed)
-        executor, batch_size = due(experiment.hardware.executor, pace), experiment.evaluation.batch_size
+        work = ExecutionContext(self.network, self.samples, clients=train, client=SGD(), local=local, seed=seed)
+        executor, batch_size = due(experiment.hardware.executor, timings), experiment.evaluation.batch_size
         return own_results(work, model, test, executor, batch_size, of_train, self._ranks)
 
     def metrics(self, state: State, target: float | None = None) -> Metrics:
@@ -184,7 +185,7 @@ class Assessment:
         for client in self._own_clients(state, LAST):
             model = state.memory.held.get(client, {}).get(LAST)
             total += initial if model is None else model.to(total)
-        self._ranks.add_up(total)
+        self._ranks.all_reduce(total)
         participants = self.experiment.strategy.server.mean_model(state.server, self.network.layout)
 
         def accuracy(model: torch.Tensor) -> float:
@@ -216,7 +217,7 @@ class Assessment:
         batches = ranks.part(-(-len(indices) // size))
         own, nothing = indices[size * batches.start : size * batches.stop], torch.zeros(0)
         found = self._evaluate(models, own) if len(own) else SampleResults(nothing, nothing.long(), nothing.long())
-        return joined(ranks.gathered(found))
+        return joined(ranks.all_gather(found))
 
     def _evaluate(self, models: Sequence[torch.Tensor], indices: torch.Tensor) -> SampleResults:
         how = self.experiment.evaluation
@@ -253,13 +254,15 @@ class Assessment:
         """F_k(w) and the accuracy of every client that trains on its training samples, float64 ``[N]`` each."""
         return self._per_client(state, SEEN, self.federation.train)
 
-    def _per_client(self, state: State, population: str, shares: Shares) -> tuple[torch.Tensor, torch.Tensor]:
+    def _per_client(self, state: State, population: str, shares: ClientIndices) -> tuple[torch.Tensor, torch.Tensor]:
         """Mean loss and accuracy of each client of a population on some samples of its own."""
         personal = population == SEEN and self._personal
         results = self._personal_results(state, shares) if personal else self.results(state, shares.samples)
         return per_holder(results, shares)
 
-    def _measured(self, state: State, population: str, train: Shares, test: Shares | None) -> dict[str, OwnResults]:
+    def _measured(
+        self, state: State, population: str, train: ClientIndices, test: ClientIndices | None
+    ) -> dict[str, OwnResults]:
         experiment = self.experiment
         nothing = torch.full((len(train),), float("nan"), dtype=torch.float64)
         train_loss, test_loss, accuracy = nothing, nothing, nothing
@@ -280,7 +283,7 @@ class Assessment:
                 brief,
                 round=state.round,
                 of_train=self._convention == "train",
-                pace=state.pace,
+                timings=state.timings,
             )
         return found
 
@@ -309,7 +312,7 @@ class Assessment:
         """Measure, for every client, the models that serve it."""
         own = self._own_clients(state, self.experiment.strategy.client.personal)
         measured = {client: measure(client, self._serving(state, client)) for client in own}
-        everywhere = {client: found for part in self._ranks.gathered(measured) for client, found in part.items()}
+        everywhere = {client: found for part in self._ranks.all_gather(measured) for client, found in part.items()}
         return [everywhere[client] for client in range(len(self.federation.train))]
 
     def _own_clients(self, state: State, name: str | None) -> list[int]:
@@ -318,10 +321,10 @@ class Assessment:
         """
         ranks = self._ranks
         held = [client for client, vectors in state.memory.held.items() if name in vectors]
-        holder = {client: rank for rank, clients in enumerate(ranks.gathered(held)) for client in clients}
+        holder = {client: rank for rank, clients in enumerate(ranks.all_gather(held)) for client in clients}
         everyone = range(len(self.federation.train))
         return [client for client in everyone if holder.get(client, client % ranks.count) == ranks.number]
 
-    def _personal_results(self, state: State, own: Shares) -> SampleResults:
+    def _personal_results(self, state: State, own: ClientIndices) -> SampleResults:
         """The models that serve each client on some samples of the client's own, in their order."""
         return joined(self._by_client(state, lambda client, models: self._evaluate(models, own[client])))

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import torch
 
-from fedrun.data.federation import Shares
+from fedrun.data.federation import ClientIndices
 from fedrun.execution.choice import chosen
-from fedrun.execution.context import NOTHING, Task, Workplace
+from fedrun.execution.context import CohortJob, ExecutionContext
 from fedrun.execution.distributed_cohort import balanced
 from fedrun.execution.ranks import Ranks
 from fedrun.execution.stacked import StackedPerceptron
 from fedrun.experiment.appeal.base import OwnResults
 from fedrun.models.inference import evaluate
+from fedrun.strategies.client_state import NO_STATE
 from fedrun.strategies.vectors import MODEL
 
 
 def own_results(
-    work: Workplace,
+    work: ExecutionContext,
     model: torch.Tensor,
-    test: Shares | None,
+    test: ClientIndices | None,
     executor: str,
     batch_size: int,
     of_train: bool,
@@ -44,7 +45,7 @@ def own_results(
     # Small networks of this kind train faster side by side, also where the federated training goes client by client.
     name = executor if StackedPerceptron.of(network.network) is None else "vectorized"
     workers = chosen(name, work, warns=False)  # the federated training meets the same refusal, and says so
-    for visit in workers.visits(Task(clients, 0, {MODEL: model}, NOTHING)) if len(clients) else ():
+    for visit in workers.visits(CohortJob(clients, 0, {MODEL: model}, NO_STATE)) if len(clients) else ():
         client = int(clients[visit.position])
         network.load(visit.model)
         if of_train:
@@ -53,6 +54,6 @@ def own_results(
             tested = evaluate(network, samples, own, batch_size)
             test_loss[client] = tested.losses.double().mean()
             accuracy[client] = (tested.predictions == tested.targets).double().mean()
-    for others, results in ranks.gathered((clients, found[:, clients])):
+    for others, results in ranks.all_gather((clients, found[:, clients])):
         found[:, others] = results
     return OwnResults(train_loss, test_loss, accuracy)

@@ -13,17 +13,17 @@ from pathlib import Path
 import torch
 
 from fedrun.data.datasets.base import Dataset
-from fedrun.data.federation import Shares
-from fedrun.execution.ranks import ALONE, Ranks
+from fedrun.data.federation import ClientIndices
+from fedrun.execution.ranks import SINGLE_PROCESS, Ranks
 from fedrun.experiment.appeal.base import Thresholds
 from fedrun.experiment.experiment import Experiment
-from fedrun.system.atomic_file import whole
+from fedrun.system.atomic_file import atomic_write
 
 log = logging.getLogger(__name__)
 
 FIELDS = ("train", "test", "solo_accuracy")
 
-Populations = Mapping[str, tuple[Shares, Shares | None]]
+Populations = Mapping[str, tuple[ClientIndices, ClientIndices | None]]
 """Training and test samples of the clients, by population."""
 
 
@@ -59,14 +59,16 @@ def source(kind: type) -> str:
         return ""
 
 
-def cached(path: Path, compute: Callable[[], dict[str, Thresholds]], ranks: Ranks = ALONE) -> dict[str, Thresholds]:
+def cached(
+    path: Path, compute: Callable[[], dict[str, Thresholds]], ranks: Ranks = SINGLE_PROCESS
+) -> dict[str, Thresholds]:
     """The thresholds in the file, by population, or, where there is none, those computed now and written to it.
 
     The leader alone touches the file; the ranks compute together.
     """
     from safetensors.torch import save
 
-    known = ranks.told(_read(path) if ranks.leads else None)
+    known = ranks.broadcast(_read(path) if ranks.leads else None)
     if known is not None:
         return known
     found = compute()
@@ -74,7 +76,7 @@ def cached(path: Path, compute: Callable[[], dict[str, Thresholds]], ranks: Rank
         return found
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with whole(path, f"{platform.node()}.{os.getpid()}") as file:  # another run may be writing the same
+        with atomic_write(path, f"{platform.node()}.{os.getpid()}") as file:  # another run may be writing the same
             file.write(save(packed(found)))
     except OSError as error:  # the run needs them in memory only
         log.warning("%s: cannot be written (%s); other runs will compute the thresholds again", path, error.strerror)

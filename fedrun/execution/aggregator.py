@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import torch
 
-from fedrun.execution.context import LAST, Task, Visit, Workplace
-from fedrun.strategies.server import CohortUpdate, Senders, ServerHalf, ServerState
+from fedrun.execution.context import ClientResult, CohortJob, ExecutionContext
+from fedrun.strategies.client_state import LAST
+from fedrun.strategies.server import CohortUpdate, Senders, ServerState, ServerStrategy
 from fedrun.strategies.vectors import MODEL, Vectors
 
 
-class Gathering:
+class Aggregator:
     """Folds the clients' uploads, one after the other, into a :class:`CohortUpdate`.
 
     Only running means and the rows the server half asks for are kept, never a model per client. A client whose upload
@@ -19,13 +20,13 @@ class Gathering:
         memory: what the accepted clients will remember.
     """
 
-    def __init__(self, workplace: Workplace, server: ServerHalf, state: ServerState, task: Task) -> None:
-        self._work = workplace
+    def __init__(self, context: ExecutionContext, server: ServerStrategy, state: ServerState, task: CohortJob) -> None:
+        self._work = context
         self._server = server
         self._state = state
         self._keep = task.memory.keep
         self._cohort = task.cohort
-        self._samples = workplace.clients.sizes[task.cohort]
+        self._samples = context.clients.sizes[task.cohort]
         self._weights: list[float] | None = None  # of the whole cohort, where they do not depend on reports
         self._total = 0.0
         self._means: dict[str, torch.Tensor] = {}
@@ -39,7 +40,7 @@ class Gathering:
         self._correct = 0
         self.memory: dict[int, Vectors] = {}
 
-    def add(self, visit: Visit, share: float = 1.0, counts: bool = True) -> None:
+    def add(self, visit: ClientResult, share: float = 1.0, counts: bool = True) -> None:
         """Fold in one client.
 
         Args:
@@ -75,7 +76,7 @@ class Gathering:
         self._steps[position] = trained.steps
         if not counts:
             return
-        kept = {**visit.memory, LAST: uploads[MODEL]} if self._work.keeps_last else visit.memory
+        kept = {**visit.memory, LAST: uploads[MODEL]} if self._work.stores_last_upload else visit.memory
         self.memory[int(self._cohort[position])] = self._keep(kept)  # also of nothing: an idle displacement goes
         self._seen += trained.processed
         self._loss += float(trained.loss_sum)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from fedrun.execution.context import Workplace
+from fedrun.execution.context import ExecutionContext
 from fedrun.execution.executor import Executor
 from fedrun.execution.in_process import InProcess
 from fedrun.execution.vectorized import Vectorized
@@ -19,11 +19,11 @@ AUTO = "auto"
 TRIALS = 2
 """Rounds that each is timed on. The better one counts: in its first, an executor also builds what the others use."""
 
-Pace = tuple[tuple[str, float], ...]
+ExecutorTimings = tuple[tuple[str, float], ...]
 """Executors on trial in the order of their rounds, each with the seconds of local work per sample processed."""
 
 
-def settled(asked: str, workplace: Workplace, warns: bool = True) -> str:
+def settled(asked: str, context: ExecutionContext, warns: bool = True) -> str:
     """What was asked for, or, where an executor cannot do the work, the sequential one.
 
     Args:
@@ -33,7 +33,7 @@ def settled(asked: str, workplace: Workplace, warns: bool = True) -> str:
             somebody else has said so.
     """
     for name in EXECUTORS if asked == AUTO else [asked]:
-        if reason := EXECUTORS[name].refusal(workplace):
+        if reason := EXECUTORS[name].refusal(context):
             if warns and asked != AUTO:
                 log.warning(
                     "hardware.executor=%s does not support %s; using hardware.executor=in_process", name, reason
@@ -42,17 +42,17 @@ def settled(asked: str, workplace: Workplace, warns: bool = True) -> str:
     return asked
 
 
-def chosen(asked: str, workplace: Workplace, warns: bool = True) -> Executor:
+def chosen(asked: str, context: ExecutionContext, warns: bool = True) -> Executor:
     """The executor of this name, a key of :data:`EXECUTORS`, or what is :func:`settled` instead."""
-    return EXECUTORS[settled(asked, workplace, warns)](workplace)
+    return EXECUTORS[settled(asked, context, warns)](context)
 
 
-def undecided(asked: str, pace: Pace) -> bool:
+def undecided(asked: str, timings: ExecutorTimings) -> bool:
     """Whether the next round is part of a trial."""
-    return asked == AUTO and len(pace) < TRIALS * len(EXECUTORS)
+    return asked == AUTO and len(timings) < TRIALS * len(EXECUTORS)
 
 
-def due(asked: str, pace: Pace) -> str:
+def due(asked: str, timings: ExecutorTimings) -> str:
     """The executor that carries out the next round: a key of :data:`EXECUTORS`.
 
     Args:
@@ -61,12 +61,12 @@ def due(asked: str, pace: Pace) -> str:
     """
     if asked != AUTO:
         return asked
-    if undecided(asked, pace):
-        return tuple(EXECUTORS)[len(pace) % len(EXECUTORS)]
-    least = best(pace)
+    if undecided(asked, timings):
+        return tuple(EXECUTORS)[len(timings) % len(EXECUTORS)]
+    least = best(timings)
     return min(least, key=least.__getitem__)
 
 
-def best(pace: Pace) -> dict[str, float]:
+def best(timings: ExecutorTimings) -> dict[str, float]:
     """Every executor's least seconds per sample."""
-    return {name: min(seconds for each, seconds in pace if each == name) for name, _ in pace}
+    return {name: min(seconds for each, seconds in timings if each == name) for name, _ in timings}

@@ -7,54 +7,35 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from fedrun.data.federation import Shares
-from fedrun.data.samples import Samples
-from fedrun.models.flat_network import FlatNetwork
-from fedrun.models.inference import SampleResults, evaluate
-from fedrun.strategies.client import ClientHalf
-from fedrun.strategies.client_state import ClientMemory
-from fedrun.strategies.local_training import LocalTraining
+from fedrun.strategies.client import ClientStrategy
+from fedrun.strategies.client_state import ClientStates
+from fedrun.strategies.clustering.context import TrainingContext
 from fedrun.strategies.vectors import Vectors
 from fedrun.training.objective import Trained
 from fedrun.uploads.attacks.base import Attack
 
 
 @dataclass(frozen=True)
-class Workplace:
-    """Everything an executor needs that does not change from round to round.
+class ExecutionContext(TrainingContext):
+    """Everything that an executor needs and that does not change from round to round.
 
     Attributes:
-        network: the network; its vector is scratch space.
-        samples: the dataset on its device.
-        clients: who holds which training samples.
         client: how local training differs from plain SGD.
-        local: how clients train.
-        seed: of every random choice.
         attack: what the attackers among the clients do.
         attackers: their numbers.
-        thresholds: every client's ρ_k, float64 ``[N]``, where the client half asks for it.
-        keeps_last: whether every client remembers the model that it has last sent.
+        thresholds: the threshold ρ_k of every client, float64 ``[N]``, where the client strategy uses it.
+        keeps_last: whether the state of a client holds the model that it has last sent.
     """
 
-    network: FlatNetwork
-    samples: Samples
-    clients: Shares
-    client: ClientHalf
-    local: LocalTraining
-    seed: int
+    client: ClientStrategy
     attack: Attack | None = None
     attackers: frozenset[int] = frozenset()
     thresholds: torch.Tensor | None = None
-    keeps_last: bool = False
-
-    def results(self, model: torch.Tensor, client: int) -> SampleResults:
-        """The results of a model ``[P]`` on a client's training samples."""
-        self.network.load(model)
-        return evaluate(self.network, self.samples, self.clients[client], FORWARD_BATCH)
+    stores_last_upload: bool = False
 
 
 @dataclass(frozen=True)
-class Visit:
+class ClientResult:
     """One client's local training, done.
 
     Attributes:
@@ -75,7 +56,7 @@ class Visit:
 
 
 @dataclass(frozen=True)
-class Task:
+class CohortJob:
     """What a cohort is asked to do.
 
     Attributes:
@@ -92,13 +73,13 @@ class Task:
     cohort: torch.Tensor
     round: int
     received: Vectors
-    memory: ClientMemory
+    memory: ClientStates
     steps: torch.Tensor | None = None
     fusion: float = 0.0
     uploads: bool = True
     mixture: torch.Tensor | None = None
 
-    def part(self, which: torch.Tensor) -> Task:
+    def part(self, which: torch.Tensor) -> CohortJob:
         """The same for some of the cohort, by their positions or a mask ``[C]``."""
 
         def some(each: torch.Tensor | None) -> torch.Tensor | None:
@@ -108,18 +89,3 @@ class Task:
 
 
 Progress = Callable[[int], None]
-
-IDLE = "idle"
-"""In a client's memory: the displacement of the parameters by training that was not sent up, ``[T]``."""
-
-LAST = "last"
-"""In a client's memory: the model that it has last sent, ``[P]``, where it is compared or averaged later."""
-
-MOMENTUM = "momentum"
-"""In a client's memory: the optimizer's momentum ``[T]``, for halves that keep it."""
-
-FORWARD_BATCH = 1024
-"""Samples per forward pass where clients only look at the broadcast model."""
-
-NOTHING = ClientMemory((), 0)
-"""The memory of clients that remember nothing."""

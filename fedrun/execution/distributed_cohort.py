@@ -16,10 +16,10 @@ from typing import TypeVar
 
 import torch
 
-from fedrun.execution.context import Task
+from fedrun.execution.context import CohortJob
 from fedrun.execution.executor import Executor
 from fedrun.execution.ranks import Ranks
-from fedrun.strategies.client_state import ClientMemory
+from fedrun.strategies.client_state import ClientStates
 from fedrun.strategies.server import CohortUpdate
 from fedrun.strategies.vectors import Vectors
 
@@ -42,7 +42,7 @@ def balanced(loads: Sequence[float], ranks: int) -> torch.Tensor:
 
 
 @dataclass(frozen=True)
-class Part:
+class PartialUpdate:
     """What one rank tells the others of its share of a model's update, apart from what is long.
 
     Attributes:
@@ -56,13 +56,13 @@ class Part:
     width: int
 
     @classmethod
-    def of(cls, update: CohortUpdate) -> Part:
+    def of(cls, update: CohortUpdate) -> PartialUpdate:
         """What is told of an update."""
         shapes = {name: mean.shape for name, mean in update.mean.items()}
         return cls(replace(update, mean={}, rows=None), shapes, 0 if update.rows is None else update.rows.shape[1])
 
 
-class Team:
+class DistributedCohort:
     """The executors of all ranks, as one of the ranks sees them: who does what, and what all of it comes to.
 
     All ranks must call the same methods in the same order. In a run of one process there is nothing to share out, and
@@ -84,24 +84,24 @@ class Team:
     def __init__(self, executor: Executor, ranks: Ranks, remembers: bool) -> None:
         self._executor = executor
         self._ranks = ranks
-        self.homes: torch.Tensor | None = None
+        self.client_to_rank: torch.Tensor | None = None
         if remembers and ranks.count > 1:
             everyone = torch.arange(len(executor.usual_steps))
-            self.homes = balanced(self._loads(everyone, executor.usual_steps), ranks.count)
+            self.client_to_rank = balanced(self._loads(everyone, executor.usual_steps), ranks.count)
 
     def _loads(self, clients: torch.Tensor, steps: torch.Tensor) -> list[float]:
         """How many samples clients process that make these numbers of steps, up to a last batch's being smaller."""
-        sizes, batch = self._executor.workplace.clients.sizes[clients], self._executor.workplace.local.batch_size
+        sizes, batch = self._executor.context.clients.sizes[clients], self._executor.context.local.batch_size
         batches = torch.ones_like(sizes) if batch is None else -(-sizes // batch)
         loads: list[float] = (steps * sizes / batches).tolist()
         return loads
 
     def _is_mine(self, clients: torch.Tensor, loads: Sequence[float]) -> torch.Tensor:
         """Which of these clients, with so much to do each, are this rank's, bool ``[n]``."""
-        ranks = balanced(loads, self._ranks.count) if self.homes is None else self.homes[clients]
+        ranks = balanced(loads, self._ranks.count) if self.client_to_rank is None else self.client_to_rank[clients]
         return ranks == self._ranks.number
 
-    def shares(self, tasks: Sequence[Task]) -> list[Task]:
+    def shares(self, tasks: Sequence[CohortJob]) -> list[CohortJob]:
         """What is this rank's of each task of a round, possibly nobody; no client may be in two of them."""
         if self._ranks.count == 1:
             return list(tasks)
@@ -120,19 +120,19 @@ class Team:
         """
         mine = clients
         if self._ranks.count > 1:
-            mine = clients[self._is_mine(clients, self._executor.workplace.clients.sizes[clients].tolist())]
+            mine = clients[self._is_mine(clients, self._executor.context.clients.sizes[clients].tolist())]
         known = self.brought_together({client: question(client) for client in mine.tolist()})
         return torch.stack([known[client] for client in clients.tolist()])
 
     def brought_together(self, known: Mapping[int, T]) -> dict[int, T]:
         """What each rank knows of its clients, for all."""
-        return {client: value for part in self._ranks.gathered(known) for client, value in part.items()}
+        return {client: value for part in self._ranks.all_gather(known) for client, value in part.items()}
 
     def agreed(self, value: T) -> T:
         """The leader's version of what all ranks have computed, but where rounding may have made a difference."""
-        return self._ranks.told(value)
+        return self._ranks.broadcast(value)
 
-    def idle(self, task: Task) -> ClientMemory:
+    def idle(self, task: CohortJob) -> ClientStates:
         """Train this rank's clients among those that are not selected; see :meth:`Executor.idle`."""
         (share,) = self.shares([task])
         return self._executor.idle(share) if len(share.cohort) else task.memory
@@ -152,12 +152,12 @@ class Team:
         """
         if self._ranks.count == 1:
             return list(updates)
-        told = self._ranks.gathered([Part.of(update) for update in updates])
+        told = self._ranks.all_gather([PartialUpdate.of(update) for update in updates])
         parts = [[of_rank[model] for of_rank in told] for model in range(len(updates))]
         return list(map(self._joined, updates, parts, members, received))
 
     def _joined(
-        self, own: CohortUpdate, parts: Sequence[Part], members: torch.Tensor, received: Vectors
+        self, own: CohortUpdate, parts: Sequence[PartialUpdate], members: torch.Tensor, received: Vectors
     ) -> CohortUpdate:
         """One model's update from all ranks' shares."""
         updates = [part.update for part in parts]
@@ -193,7 +193,7 @@ class Team:
         )
 
     def _summed(
-        self, own: CohortUpdate, parts: Sequence[Part], received: Vectors, total: float, order: torch.Tensor
+        self, own: CohortUpdate, parts: Sequence[PartialUpdate], received: Vectors, total: float, order: torch.Tensor
     ) -> tuple[Vectors, torch.Tensor | None]:
         """The weighted means over all ranks and all rows, from one sum over the ranks.
 
@@ -204,7 +204,7 @@ class Team:
         width = max(part.width for part in parts)
         lengths = [shape.numel() for shape in shapes.values()]
         counts = [len(part.update.clients) for part in parts]
-        vector = torch.zeros(sum(lengths) + width * sum(counts), device=self._executor.workplace.network.vector.device)
+        vector = torch.zeros(sum(lengths) + width * sum(counts), device=self._executor.context.network.vector.device)
         *sums, stacked = torch.split(vector, [*lengths, width * sum(counts)])
         if total:
             weight = own.total_weight / total
@@ -222,7 +222,7 @@ class Team:
         if rows is not None and own.rows is not None:
             first = sum(counts[: self._ranks.number])
             rows[first : first + len(own.rows)] = own.rows
-        self._ranks.add_up(vector)
+        self._ranks.all_reduce(vector)
         for name, moved in zip(shapes, sums, strict=True):
             if name in anchors:
                 moved.add_(anchors[name].flatten())

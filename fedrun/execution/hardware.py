@@ -7,11 +7,10 @@ from typing import Annotated, Literal
 
 import torch
 from annotated_types import Ge, Le
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 from fedrun.execution.allocator import keep_freed_memory
-from fedrun.execution.ranks import ALONE, Ranks
+from fedrun.execution.ranks import SINGLE_PROCESS, Ranks
 from fedrun.system.errors import InputError
 
 
@@ -20,7 +19,7 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class Hardware:
     """The machine's part of a configuration.
 
@@ -45,7 +44,7 @@ class Hardware:
     client_memory_gb: Annotated[float, Ge(0)]
     distributed: bool
 
-    def prepare(self, parallel_jobs: int, ranks: Ranks = ALONE) -> torch.device:
+    def prepare(self, parallel_jobs: int, ranks: Ranks = SINGLE_PROCESS) -> torch.device:
         """Apply the settings to this process and return the device.
 
         Args:

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import torch
 
-from fedrun.execution.context import IDLE, MOMENTUM, Progress, Task, Visit
+from fedrun.execution.context import ClientResult, CohortJob, Progress
 from fedrun.execution.executor import Executor
 from fedrun.strategies.client import ClientInfo
+from fedrun.strategies.client_state import IDLE, MOMENTUM
 from fedrun.system.randomness import address, generator
 from fedrun.training.train import train
 
@@ -17,15 +18,15 @@ from fedrun.training.train import train
 class InProcess(Executor):
     """Trains a cohort's clients in turn on one network."""
 
-    def visits(self, task: Task, progress: Progress = lambda done: None) -> Iterator[Visit]:
+    def visits(self, task: CohortJob, progress: Progress = lambda done: None) -> Iterator[ClientResult]:
         infos, steps = self.infos(task), self.steps(task).tolist()
         for position in range(len(task.cohort)):
             yield self._visit(task, position, infos.of(position), steps[position])
             progress(position + 1)
 
-    def _visit(self, task: Task, position: int, info: ClientInfo, steps: int) -> Visit:
+    def _visit(self, task: CohortJob, position: int, info: ClientInfo, steps: int) -> ClientResult:
         """Train one client; a method of its own, lest its vectors live on while the next client trains."""
-        work, client = self.workplace, int(task.cohort[position])
+        work, client = self.context, int(task.cohort[position])
         network, half, received = work.network, work.client, task.received
         trainable, device = network.layout.trainable, network.vector.device
         own = task.memory.of(client, device)
@@ -48,7 +49,7 @@ class InProcess(Executor):
         uploads, kept = self.finished(model, received, own, constants, replace(info, start=start))
         if momentum is not None:
             kept = {**kept, MOMENTUM: momentum}
-        return Visit(position, start, network.vector, uploads, kept, trained)
+        return ClientResult(position, start, network.vector, uploads, kept, trained)
 
 
 def seed_forward(seed: int, device: torch.device) -> None:

@@ -93,7 +93,7 @@ class Ranks:
         """Which of so many things in a row are this rank's; it has as many as any other, or one less."""
         return slice(count * self.number // self.count, count * (self.number + 1) // self.count)
 
-    def gathered(self, value: T) -> list[T]:
+    def all_gather(self, value: T) -> list[T]:
         """Every rank's value, in the order of ranks."""
         if self.count == 1:
             return [value]
@@ -104,7 +104,7 @@ class Ranks:
             distributed.all_gather_object(values, value)
         return values
 
-    def told(self, value: T) -> T:
+    def broadcast(self, value: T) -> T:
         """The leader's value; the others' own does not matter."""
         if self.count == 1:
             return value
@@ -116,7 +116,7 @@ class Ranks:
         own: T = said[0]
         return own
 
-    def dealt(self, values: Sequence[T] | None) -> T:
+    def scatter(self, values: Sequence[T] | None) -> T:
         """One value for each rank from the leader, who alone has to give them."""
         from torch import distributed
 
@@ -125,7 +125,7 @@ class Ranks:
             distributed.scatter_object_list(own, None if values is None else list(values), 0)
         return own[0]  # type: ignore[no-any-return]  # what the leader put in is of this type
 
-    def collected(self, value: T) -> list[T]:
+    def gather(self, value: T) -> list[T]:
         """Every rank's value for the leader; nothing for the others."""
         from torch import distributed
 
@@ -134,7 +134,7 @@ class Ranks:
             distributed.gather_object(value, values, 0)
         return values or []
 
-    def add_up(self, vector: torch.Tensor) -> None:
+    def all_reduce(self, vector: torch.Tensor) -> None:
         """Replace a vector by its sum over all ranks, the same to the last bit for each of them."""
         if self.count == 1:
             return
@@ -154,13 +154,13 @@ class Ranks:
         Returns:
             That word; and the signal by which any of the ranks is asked to stop, so that all stop here, or 0.
         """
-        wishes = self.gathered((due, self.asked))
+        wishes = self.all_gather((due, self.asked))
         asked = max(number for _, number in wishes)
         if asked:
             signal.setitimer(signal.ITIMER_REAL, 0)  # patience was for the round
         return wishes[0][0], asked
 
-    def heed_signals(self) -> None:
+    def handle_signals(self) -> None:
         """From now on let SIGTERM and SIGINT ask this rank to stop, instead of ending it.
 
         A rank that stopped by itself could not write what the others' clients remember; so all stop after the round. A
@@ -187,7 +187,7 @@ class Ranks:
             if self.count == 1:
                 raise
             refusal = str(error)
-        refusals = self.gathered(refusal)
+        refusals = self.all_gather(refusal)
         found = [(rank, each) for rank, each in enumerate(refusals) if each is not None]
         if found:
             rank, line = found[0]
@@ -199,7 +199,7 @@ class Ranks:
         Raises:
             InputError: the value is not the same everywhere.
         """
-        values = self.gathered(value)
+        values = self.all_gather(value)
         if different := [rank for rank, each in enumerate(values) if each != values[0]]:
             raise InputError(
                 f"rank {different[0]} has {what} {values[different[0]]}, rank 0 has {values[0]}; all ranks need the "
@@ -269,7 +269,7 @@ class Ranks:
         return False
 
 
-ALONE = Ranks()
+SINGLE_PROCESS = Ranks()
 """A run in one process."""
 
 
@@ -303,7 +303,7 @@ def join() -> Ranks:
         ) from error
     local, local_count = int(os.environ.get("LOCAL_RANK", "0")), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     ranks = Ranks(number, count, local, local_count, store)
-    ranks.heed_signals()
+    ranks.handle_signals()
     return ranks
 
 

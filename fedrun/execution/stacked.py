@@ -105,15 +105,15 @@ class StackedPerceptron:
         passed: list[Passed],
         tensors: Mapping[str, torch.Tensor],
         rate: float,
-        drift: Callable[[], object] | None = None,
+        linear_update: Callable[[], object] | None = None,
     ) -> None:
         """Move parameters ``[C, ...]`` in place by −rate times the gradient of a scalar loss.
 
-        ``drift`` changes the parameters by itself, once the gradient is known.
+        ``linear_update`` changes the parameters by itself, once the gradient is known.
         """
         gradients = self._at_outputs(loss, passed)
-        if drift is not None:
-            drift()
+        if linear_update is not None:
+            linear_update()
         for layer, outputs in zip(passed, gradients, strict=True):
             tensors[f"{layer.layer}.weight"].baddbmm_(outputs.mT, layer.inputs, alpha=-rate)
             if (bias := tensors.get(f"{layer.layer}.bias")) is not None:

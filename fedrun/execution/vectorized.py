@@ -13,17 +13,18 @@ from functools import partial
 import torch
 
 from fedrun.data.datasets.augmentation import UNIFORMS, draws
-from fedrun.execution.context import IDLE, MOMENTUM, Progress, Task, Visit, Workplace
+from fedrun.execution.context import ClientResult, CohortJob, ExecutionContext, Progress
 from fedrun.execution.executor import Executor
 from fedrun.execution.stacked import Drop, Passed, StackedPerceptron
 from fedrun.models.parallel_encoders import OutsideEncoder
 from fedrun.models.precision import computing
-from fedrun.strategies.client import ClientHalf, ClientInfo
+from fedrun.strategies.client import ClientInfo, ClientStrategy
+from fedrun.strategies.client_state import IDLE, MOMENTUM
 from fedrun.strategies.vectors import MODEL, Vectors
 from fedrun.system.randomness import generator
 from fedrun.training.batches import epochs
 from fedrun.training.objective import Trained
-from fedrun.training.sgd import drift, repair, sgd_step
+from fedrun.training.sgd import linear_update, repair, sgd_step
 
 GROUP = 128
 """Most clients trained side by side; more would cost memory and gain little."""
@@ -46,23 +47,23 @@ class Vectorized(Executor):
     """Trains groups of clients as one batched computation, with the results of :class:`InProcess` up to rounding."""
 
     @classmethod
-    def refusal(cls, workplace: Workplace) -> str | None:
-        half = workplace.client
+    def refusal(cls, context: ExecutionContext) -> str | None:
+        half = context.client
         if half.compares or half.recalls:
             return f"strategy.client={type(half).__name__}, which compares embeddings under several models"
         if half.trains_beside:
             return f"strategy.client={type(half).__name__}, which trains a second model beside the first"
-        network = workplace.network
-        stacked = workplace.local.precision == "float32" and StackedPerceptron.of(network.network) is not None
+        network = context.network
+        stacked = context.local.precision == "float32" and StackedPerceptron.of(network.network) is not None
         if stacked and network.vector.device.type == "cpu":
             return None  # a GPU's dropout draws in an order of its own, which would have to be followed
         for module in network.network.modules():
             if isinstance(module, UNSUPPORTED):
                 return f"a model with {type(module).__name__} layers"
-        return None if stacked else unbatched(workplace)
+        return None if stacked else unbatched(context)
 
-    def visits(self, task: Task, progress: Progress = lambda done: None) -> Iterator[Visit]:
-        steps, sizes = self.steps(task).tolist(), self.workplace.clients.sizes[task.cohort].tolist()
+    def visits(self, task: CohortJob, progress: Progress = lambda done: None) -> Iterator[ClientResult]:
+        steps, sizes = self.steps(task).tolist(), self.context.clients.sizes[task.cohort].tolist()
         alike = sorted(range(len(sizes)), key=lambda position: (steps[position], sizes[position]))
         infos = self.infos(task)
         together = self._together()
@@ -73,15 +74,17 @@ class Vectorized(Executor):
 
     def _together(self) -> int:
         """How many clients are trained side by side: a function of the model and the machine alone."""
-        vector = self.workplace.network.vector
+        vector = self.context.network.vector
         room = CPU_BYTES
         if vector.device.type == "cuda":
             room = torch.cuda.get_device_properties(vector.device).total_memory // 4
         return max(1, min(GROUP, room // (VECTORS * vector.numel() * vector.element_size())))
 
-    def _train(self, positions: list[int], task: Task, info: ClientInfo, steps: list[int]) -> Iterator[Visit]:
+    def _train(
+        self, positions: list[int], task: CohortJob, info: ClientInfo, steps: list[int]
+    ) -> Iterator[ClientResult]:
         """Train one group of clients."""
-        work = self.workplace
+        work = self.context
         half, received, trainable = work.client, task.received, work.network.layout.trainable
         clients = task.cohort[positions].tolist()
         work.network.load(received[MODEL])  # from which what is not trained is taken
@@ -108,7 +111,7 @@ class Vectorized(Executor):
         if momentum is not None and half.keeps_momentum:
             kept = {**kept, MOMENTUM: momentum}
         for k, position in enumerate(positions):
-            yield Visit(
+            yield ClientResult(
                 position,
                 start[k],
                 model[k],
@@ -130,10 +133,10 @@ class Vectorized(Executor):
 
         ``firsts`` are the numbers of each step's first batch.
         """
-        half, local = self.workplace.client, self.workplace.local
-        pull = half.pull(constants)
+        half, local = self.context.client, self.context.local
+        linear_correction = half.linear_correction(constants)
         plain = momentum is None and local.max_gradient_norm is None and half.takes_the_gradient
-        beside = drift(pull, local, rate) if plain else None
+        beside = linear_update(linear_correction, local, rate) if plain else None
         for first in firsts:
 
             def gradient(at: torch.Tensor, which: int, first: int = first) -> torch.Tensor:
@@ -143,10 +146,12 @@ class Vectorized(Executor):
                 objective.descend(weights, first, rate, beside)
             else:
                 move = half.direction(gradient, weights, constants) if half.directs else gradient(weights, 0)
-                if pull is not None:
-                    pull.add_to(move, weights)
+                if linear_correction is not None:
+                    linear_correction.add_to(move, weights)
                 half.correct(move, weights, constants)
-                sgd_step(weights, move, momentum, rate, local, None if pull is None else pull.decay)
+                sgd_step(
+                    weights, move, momentum, rate, local, None if linear_correction is None else linear_correction.decay
+                )
             if local.repair_nonfinite:
                 repair(weights)
 
@@ -160,7 +165,7 @@ class Vectorized(Executor):
             each batch, int64 ``[C, S]``, 0 after a client's last step; and what their augmentation has drawn, float32
             ``[C, S, B, 5]``, if there is one.
         """
-        work = self.workplace
+        work = self.context
         sizes, offsets = work.clients.sizes[clients].tolist(), work.clients.offsets[clients]
         ways = [self.local(count, client) for client, count in zip(clients, steps, strict=True)]
         full = [size if local.batch_size is None else local.batch_size for size, local in zip(sizes, ways, strict=True)]
@@ -189,16 +194,16 @@ def of_last(vectors: Vectors, clients: int) -> dict[str, torch.Tensor]:
     return {name: vector[-clients:] if vector.ndim > 1 else vector for name, vector in vectors.items()}
 
 
-def unbatched(workplace: Workplace) -> str | None:
+def unbatched(context: ExecutionContext) -> str | None:
     """What a model does that cannot be done for many clients at once, in words; None where one step of two goes well.
 
     Only trying tells: a model of the user's own may keep account in its forward pass, or draw in it.
     """
-    network, samples = workplace.network, workplace.samples
+    network, samples = context.network, context.samples
     views, module = network.layout.views, network.network.train()
     if len(list(module.named_modules(remove_duplicate=False))) > len(list(module.modules())):
         return "a model with a layer in two places"  # functional_call does not put its own weights back
-    inputs, targets = samples.gather(workplace.clients.samples[[0, 0]].expand(2, 2))
+    inputs, targets = samples.gather(context.clients.samples[[0, 0]].expand(2, 2))
 
     def loss(parameters: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.cross_entropy(torch.func.functional_call(module, views(parameters), (x,)), y)
@@ -216,7 +221,7 @@ class Objectives:
 
     Args:
         workplace: with the network, the samples and the client half.
-        constants: from :meth:`ClientHalf.constants`, ``[C, m]`` or ``[m]`` each.
+        constants: from :meth:`ClientStrategy.constants`, ``[C, m]`` or ``[m]`` each.
         batches: sample numbers int64 ``[C, S, B]``.
         counts: how many of each batch's samples are real, int64 ``[C, S]``: none after a client's last batch. Clients
             come in the order of their numbers of batches.
@@ -231,15 +236,15 @@ class Objectives:
 
     def __init__(
         self,
-        workplace: Workplace,
+        context: ExecutionContext,
         constants: Vectors,
         batches: torch.Tensor,
         counts: torch.Tensor,
         uniforms: torch.Tensor | None,
         forward: Sequence[torch.Generator],
     ) -> None:
-        device = workplace.network.vector.device
-        self._samples = workplace.samples
+        device = context.network.vector.device
+        self._samples = context.samples
         self._constants = constants
         self._batches = batches
         self._uniforms = None if uniforms is None else uniforms.to(device)
@@ -250,12 +255,12 @@ class Objectives:
         self._slots = torch.arange(batches.shape[2], device=device)
         self.losses = torch.zeros(len(batches), device=device)
         self.correct, self.processed = (torch.zeros(len(batches), dtype=torch.int64, device=device) for _ in range(2))
-        module, half, self._views = workplace.network.network.train(), workplace.client, workplace.network.layout.views
+        module, half, self._views = context.network.network.train(), context.client, context.network.layout.views
         own = {name: 0 if vector.ndim > 1 else None for name, vector in constants.items()}
-        precision = workplace.local.precision
+        precision = context.local.precision
         self._perceptron = StackedPerceptron.of(module) if precision == "float32" else None
         # one fused call where the loss is plain
-        self._losses = None if type(half).loss is ClientHalf.loss else torch.vmap(half.loss, in_dims=(0, 0, own))
+        self._losses = None if type(half).loss is ClientStrategy.loss else torch.vmap(half.loss, in_dims=(0, 0, own))
 
         def client_loss(
             parameters: torch.Tensor, fixed: Vectors, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 from fedrun.models.precision import Precision
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class Evaluation:
     """When and how the global model is evaluated.
 

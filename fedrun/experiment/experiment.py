@@ -6,13 +6,12 @@ import re
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le
-from pydantic.dataclasses import dataclass
 
 from fedrun.config.allowed_values import shown
 from fedrun.config.build import construct
 from fedrun.config.composed import Plain
-from fedrun.config.config_class import STRICT
-from fedrun.data.datasets.base import DatasetRecipe
+from fedrun.config.config_class import config_class
+from fedrun.data.datasets.base import DatasetConfig
 from fedrun.data.partitions.base import Partition
 from fedrun.data.population import Population
 from fedrun.data.validation import Validation
@@ -23,14 +22,14 @@ from fedrun.experiment.participation.base import Participation
 from fedrun.experiment.strategy import Strategy
 from fedrun.experiment.studies.base import Study
 from fedrun.experiment.tracking import Tracking
-from fedrun.models.base import ModelRecipe
+from fedrun.models.base import ModelConfig
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.vectors import MODEL
 from fedrun.system.errors import InputError
 from fedrun.uploads.attacks.base import Attack
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class Experiment:
     """Everything one run is made of. Constructor arguments are the keys of the composed configuration.
 
@@ -64,9 +63,9 @@ class Experiment:
             ``none``.
     """
 
-    dataset: DatasetRecipe
+    dataset: DatasetConfig
     partition: Partition
-    model: ModelRecipe
+    model: ModelConfig
     strategy: Strategy
     study: Study | None
     local: LocalTraining

@@ -6,22 +6,20 @@ Diao, Li, He, AAAI 2024, arXiv 2312.06290.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass as value
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import torch
 from annotated_types import Ge, Gt, Le, Lt
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset, Encoding, Scaled, Spec
 from fedrun.data.datasets.in_memory import InMemory
 from fedrun.data.federation import Federation
 from fedrun.data.samples import Samples
-from fedrun.execution.ranks import ALONE, Ranks
-from fedrun.models.base import ModelRecipe, encoder_and_head
+from fedrun.execution.ranks import SINGLE_PROCESS, Ranks
+from fedrun.models.base import ModelConfig, encoder_and_head
 from fedrun.models.flat_network import FlatNetwork, Layout
 from fedrun.models.frozen_encoders import FrozenEncoders
 from fedrun.strategies.fedavg import FedAvg
@@ -34,7 +32,7 @@ if TYPE_CHECKING:
     from fedrun.experiment.experiment import Experiment
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class PostTraining:
     """There is no further stage; the option that has one extends this class."""
 
@@ -67,7 +65,7 @@ class PostTraining:
         network: FlatNetwork,
         samples: Samples,
         models: Sequence[torch.Tensor],
-        ranks: Ranks = ALONE,
+        ranks: Ranks = SINGLE_PROCESS,
     ) -> tuple[Experiment, Federation]:
         """The stage as an experiment of its own, and its federation.
 
@@ -82,7 +80,7 @@ class PostTraining:
         raise NotImplementedError
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class Classifier(PostTraining):
     """Trains one classifier Φ ``[C, K d]`` on the features of K frozen encoders side by side, in the last rounds.
 
@@ -144,7 +142,7 @@ class Classifier(PostTraining):
         network: FlatNetwork,
         samples: Samples,
         models: Sequence[torch.Tensor],
-        ranks: Ranks = ALONE,
+        ranks: Ranks = SINGLE_PROCESS,
     ) -> tuple[Experiment, Federation]:
         from fedrun.experiment.strategy import Strategy
 
@@ -181,7 +179,7 @@ class Classifier(PostTraining):
         return stage, replace(federation, dataset=kept)
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class FewSteps(FedAvg):
     """The mean of models that were trained for the first few batches of an epoch.
 
@@ -199,8 +197,8 @@ Embed = Callable[["torch.Tensor", bool], "torch.Tensor"]
 """Encoded inputs ``[B, ...]``, and whether encoders are in training mode, to embeddings ``[B, d]``."""
 
 
-@value(frozen=True)
-class WideHead(ModelRecipe):
+@dataclass(frozen=True)
+class WideHead(ModelConfig):
     """A head on features: on the inputs themselves, or on what fixed encoders make of them.
 
     Attributes:
@@ -235,7 +233,7 @@ def joined_embeddings(encoders: FrozenEncoders, inputs: torch.Tensor, training: 
     return torch.cat(list(encoders(inputs, training).values()), dim=1)
 
 
-@value(frozen=True)
+@dataclass(frozen=True)
 class SideBySide:
     """Stored samples to their features under several frozen encoders, in evaluation mode: an encoding.
 
@@ -256,7 +254,9 @@ class SideBySide:
         return joined_embeddings(self.encoders, flat).view(*stored.shape[:leading], -1)
 
 
-def features(samples: Samples, encoding: SideBySide, width: int, batch_size: int, ranks: Ranks = ALONE) -> torch.Tensor:
+def features(
+    samples: Samples, encoding: SideBySide, width: int, batch_size: int, ranks: Ranks = SINGLE_PROCESS
+) -> torch.Tensor:
     """The features of all samples of a dataset, float32 ``[n, width]`` on the CPU.
 
     Every rank computes those of its part of the batches, and has all in the end.
@@ -265,7 +265,7 @@ def features(samples: Samples, encoding: SideBySide, width: int, batch_size: int
     batches = torch.split(torch.arange(len(found)), batch_size)
     for batch in batches[ranks.part(len(batches))]:
         found[batch] = encoding(samples.gather(batch)[0]).cpu()
-    ranks.add_up(found)
+    ranks.all_reduce(found)
     return found
 
 

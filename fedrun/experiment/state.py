@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from fedrun.execution.choice import Pace
-from fedrun.strategies.client_state import ClientMemory
+from fedrun.execution.choice import ExecutorTimings
+from fedrun.strategies.client_state import ClientStates
 from fedrun.strategies.server import ServerState
 
 
@@ -52,11 +52,11 @@ class State:
 
     round: int
     models: tuple[ServerState, ...]
-    memory: ClientMemory
+    memory: ClientStates
     totals: Totals
     membership: torch.Tensor | None = None
     frozen: tuple[torch.Tensor, ...] = ()
-    pace: Pace = ()
+    timings: ExecutorTimings = ()
 
     @property
     def server(self) -> ServerState:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from pydantic.dataclasses import dataclass
-
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 from fedrun.experiment.post_training import PostTraining
-from fedrun.strategies.client import ClientHalf
+from fedrun.strategies.client import ClientStrategy
 from fedrun.strategies.clustering.base import Clustering
-from fedrun.strategies.server import ServerHalf
+from fedrun.strategies.server import ServerStrategy
 from fedrun.strategies.vectors import MODEL
 from fedrun.system.errors import InputError
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class Strategy:
     """A client half and a server half.
 
@@ -22,8 +20,8 @@ class Strategy:
         server: how uploads become the next global state.
     """
 
-    client: ClientHalf
-    server: ServerHalf
+    client: ClientStrategy
+    server: ServerStrategy
 
     def clusters(self) -> Clustering:
         """Who trains which model: everybody the one there is."""
@@ -58,7 +56,7 @@ class Strategy:
             )
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class ClusteredStrategy(Strategy):
     """Two halves for several global models, and a stage that may follow.
 
@@ -97,7 +95,7 @@ class ClusteredStrategy(Strategy):
                 f"strategy.server={server} follows what a model's clients remember, and with "
                 f"strategy.clustering={type(self.clustering).__name__} these change; choose another, such as fedavg"
             )
-        if (self.clustering.infers or self.clustering.keeps_last) and MODEL not in self.client.sends:
+        if (self.clustering.infers or self.clustering.stores_last_upload) and MODEL not in self.client.sends:
             raise InputError(
                 f"strategy.client={client} does not send models, by which "
                 f"strategy.clustering={type(self.clustering).__name__} tells clients apart; choose another client "

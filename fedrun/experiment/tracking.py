@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pydantic.dataclasses import dataclass
-
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 from fedrun.experiment.observer import Observer
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class Tracking:
     """Whether and where a run is mirrored; it never changes a result. Each option of the group extends this class."""
 

@@ -11,7 +11,7 @@ from fedrun.data.datasets.base import Spec
 from fedrun.system.errors import InputError
 
 
-class ModelRecipe(ABC):
+class ModelConfig(ABC):
     """A model option of the configuration."""
 
     @abstractmethod

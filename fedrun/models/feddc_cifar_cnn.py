@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import torch
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Spec
-from fedrun.models.base import ModelRecipe, encoder_and_head, require_image
+from fedrun.models.base import ModelConfig, encoder_and_head, require_image
 from fedrun.models.convolution import LEAST_SIDE_OF_LENET, lenet_encoder
 
 CHANNELS = (64, 64)
 HIDDEN = (384, 192)
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
-class FeddcCifarCNN(ModelRecipe):
+@config_class
+class FeddcCifarCNN(ModelConfig):
     """5x5 convolutions (64, 64), hidden layers (384, 192), the head (FedDyn, FedDC; FedUmf's appendix).
 
     For 3x32x32 images 797 962 parameters with 10 classes, 815 332 with 100.

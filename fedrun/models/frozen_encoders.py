@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 
 import torch
 
 from fedrun.models.flat_network import FlatNetwork
-from fedrun.strategies.vectors import Vectors
 
 
 class FrozenEncoders:
@@ -18,7 +18,7 @@ class FrozenEncoders:
         models: ``[P]`` each, by name.
     """
 
-    def __init__(self, network: FlatNetwork, models: Vectors) -> None:
+    def __init__(self, network: FlatNetwork, models: Mapping[str, torch.Tensor]) -> None:
         self._encoder = copy.deepcopy(network.network.get_submodule("encoder"))
         for module in self._encoder.modules():
             if isinstance(module, torch.nn.modules.batchnorm._BatchNorm):
@@ -29,7 +29,7 @@ class FrozenEncoders:
             for name, views in ((name, network.layout.views(model)) for name, model in models.items())
         }
 
-    def __call__(self, inputs: torch.Tensor, training: bool = False) -> Vectors:
+    def __call__(self, inputs: torch.Tensor, training: bool = False) -> dict[str, torch.Tensor]:
         """The embeddings ``[B, d]`` of a batch under each model.
 
         Args:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass as value
+from dataclasses import dataclass
 
 import torch
 
-from fedrun.data.federation import Shares
+from fedrun.data.federation import ClientIndices
 from fedrun.data.samples import Samples
 from fedrun.models.flat_network import FlatNetwork
 from fedrun.models.precision import Precision, computing
 
 
-@value(frozen=True)
+@dataclass(frozen=True)
 class SampleResults:
     """One model's results on some samples, in their order.
 
@@ -86,7 +86,7 @@ def joined(parts: Sequence[SampleResults]) -> SampleResults:
     )
 
 
-def per_holder(results: SampleResults, shares: Shares) -> tuple[torch.Tensor, torch.Tensor]:
+def per_holder(results: SampleResults, shares: ClientIndices) -> tuple[torch.Tensor, torch.Tensor]:
     """Mean loss and accuracy of each holder, float64 ``[holders]``, NaN for one without samples.
 
     ``results`` must be those of ``shares.samples``, in that order.

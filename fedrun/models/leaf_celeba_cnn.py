@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import torch
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Spec
-from fedrun.models.base import ModelRecipe, encoder_and_head, require_shape
+from fedrun.models.base import ModelConfig, encoder_and_head, require_shape
 
 CHANNELS = 32
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
-class LeafCelebaCNN(ModelRecipe):
+@config_class
+class LeafCelebaCNN(ModelConfig):
     """Four blocks of 3x3 convolution (32 channels), BatchNorm, 2x2 max-pooling and ReLU, then the head (TurboSVM-FL).
 
     30 498 parameters and 256 float buffers with 2 classes. LEAF's TensorFlow original rounds up when it pools (1152

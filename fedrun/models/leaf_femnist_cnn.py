@@ -6,16 +6,15 @@ from typing import Annotated
 
 import torch
 from annotated_types import Ge
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Spec
-from fedrun.models.base import ModelRecipe, encoder_and_head, require_shape
+from fedrun.models.base import ModelConfig, encoder_and_head, require_shape
 from fedrun.models.convolution import conv5_encoder
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
-class LeafFemnistCNN(ModelRecipe):
+@config_class
+class LeafFemnistCNN(ModelConfig):
     """Two 5x5 convolutions (32, 64 channels), one hidden layer, the head (LEAF; TurboSVM-FL).
 
     6 603 710 parameters with 2048 hidden units and 62 classes.

@@ -6,15 +6,14 @@ from typing import Annotated
 
 import torch
 from annotated_types import Ge
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Spec
-from fedrun.models.base import ModelRecipe, encoder_and_head, require_text
+from fedrun.models.base import ModelConfig, encoder_and_head, require_text
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
-class LeafShakespeareLSTM(ModelRecipe):
+@config_class
+class LeafShakespeareLSTM(ModelConfig):
     """A symbol embedding, a stack of LSTM layers, and a head that reads the last time step (LEAF; TurboSVM-FL).
 
     819 920 parameters with LEAF's widths and 80 symbols (PyTorch's LSTM has two bias vectors per layer; with one it

@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 
 import torch
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Spec
-from fedrun.models.base import ModelRecipe, encoder_and_head, require_numbers
+from fedrun.models.base import ModelConfig, encoder_and_head, require_numbers
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
-class Logistic(ModelRecipe):
+@config_class
+class Logistic(ModelConfig):
     """One linear layer with bias on the flattened sample: a convex problem.
 
     Attributes:

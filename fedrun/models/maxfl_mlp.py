@@ -6,18 +6,17 @@ from typing import Annotated
 
 import torch
 from annotated_types import Ge, Lt
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Spec
-from fedrun.models.base import ModelRecipe, require_shape
+from fedrun.models.base import ModelConfig, require_shape
 from fedrun.models.mlp import perceptron
 
 Width = Annotated[int, Ge(1)]
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
-class MaxflMLP(ModelRecipe):
+@config_class
+class MaxflMLP(ModelConfig):
     """Two hidden layers with ReLU, dropout after the first, the head, for Fashion-MNIST and EMNIST (Cho et al., 2022).
 
     784-64-30-10 has 52 500 parameters, with 62 classes 54 112. The paper's text says where the dropout is but not the
@@ -39,8 +38,8 @@ class MaxflMLP(ModelRecipe):
         return perceptron(spec, self.hidden, dropout=(self.dropout, 0.0))
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
-class MaxflSent140MLP(ModelRecipe):
+@config_class
+class MaxflSent140MLP(ModelConfig):
     """Three hidden layers with ReLU over a tweet's mean word vector (Cho et al., 2022).
 
     200-128-86-30-2 has 39 494 parameters; the widths are recovered as for :class:`MaxflMLP`.

@@ -8,15 +8,14 @@ from typing import Annotated
 
 import torch
 from annotated_types import Ge, Lt
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Spec
-from fedrun.models.base import ModelRecipe, encoder_and_head, require_numbers
+from fedrun.models.base import ModelConfig, encoder_and_head, require_numbers
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
-class MLP(ModelRecipe):
+@config_class
+class MLP(ModelConfig):
     """Flatten, then hidden layers with ReLU and optional dropout, then the head.
 
     Attributes:

@@ -6,18 +6,17 @@ from typing import Annotated, ClassVar
 
 import torch
 from annotated_types import Ge
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Spec
-from fedrun.models.base import ModelRecipe, require_shape
+from fedrun.models.base import ModelConfig, require_shape
 from fedrun.models.mlp import perceptron
 
 Width = Annotated[int, Ge(1)]
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
-class Mnist2NN(ModelRecipe):
+@config_class
+class Mnist2NN(ModelConfig):
     """The "2NN": 784-200-200-10 with ReLU (McMahan et al., 2017). 199 210 parameters with the paper's widths.
 
     Attributes:
@@ -35,7 +34,7 @@ class Mnist2NN(ModelRecipe):
         return perceptron(spec, self.hidden, dropout=(0.0, 0.0))
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class FeddcEmnistFCN(Mnist2NN):
     """The same with the widths FedDC's code has for EMNIST letters: 784-100-100-10, 89 610 parameters.
 

@@ -6,16 +6,15 @@ from typing import Annotated
 
 import torch
 from annotated_types import Ge
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Spec
-from fedrun.models.base import ModelRecipe, encoder_and_head, require_shape
+from fedrun.models.base import ModelConfig, encoder_and_head, require_shape
 from fedrun.models.convolution import conv5_encoder
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
-class MnistCNN(ModelRecipe):
+@config_class
+class MnistCNN(ModelConfig):
     """The "McMahan CNN": two 5x5 convolutions (32, 64 channels), one hidden layer, the head (McMahan et al., 2017).
 
     1 663 370 parameters with 512 hidden units and 10 classes, which fixes that the convolutions are padded.

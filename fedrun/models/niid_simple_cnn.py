@@ -6,19 +6,18 @@ from typing import Annotated
 
 import torch
 from annotated_types import Ge
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Spec
-from fedrun.models.base import ModelRecipe, encoder_and_head, require_image
+from fedrun.models.base import ModelConfig, encoder_and_head, require_image
 from fedrun.models.convolution import LEAST_SIDE_OF_LENET, lenet_encoder
 
 CHANNELS = (6, 16)
 HIDDEN = (120, 84)
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
-class NiidSimpleCNN(ModelRecipe):
+@config_class
+class NiidSimpleCNN(ModelConfig):
     """LeNet-5 with ReLU and max-pooling: 5x5 convolutions (6, 16), hidden layers (120, 84), the head (NIID-Bench).
 
     With 10 classes 62 006 parameters for 3x32x32 images, 44 426 for 1x28x28.

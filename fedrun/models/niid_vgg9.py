@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import torch
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Spec
-from fedrun.models.base import ModelRecipe, encoder_and_head, require_image
+from fedrun.models.base import ModelConfig, encoder_and_head, require_image
 from fedrun.models.convolution import conv_pool_relu, conv_relu
 
 EMBEDDING = 512
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
-class NiidVGG9(ModelRecipe):
+@config_class
+class NiidVGG9(ModelConfig):
     """Six 3x3 convolutions (32, 64, 128, 128, 256, 256), two hidden layers of 512 units, the head (NIID-Bench).
 
     Pooling follows every second convolution; dropout is 0.05 of whole channels after the second pooling and 0.1 before

@@ -6,17 +6,16 @@ from collections import OrderedDict
 from typing import Literal
 
 import torch
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Spec
-from fedrun.models.base import ModelRecipe, encoder_and_head, require_image
+from fedrun.models.base import ModelConfig, encoder_and_head, require_image
 
 GROUPS = 2
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
-class ResNet(ModelRecipe):
+@config_class
+class ResNet(ModelConfig):
     """torchvision's ResNet-18 or ResNet-50, by default with the first layer that suits small images.
 
     With 10 classes, 3 channels and the 3x3 first layer: 11 173 962 parameters and 9 600 float buffers (depth 18),

@@ -12,7 +12,7 @@ from fedrun.execution.vector_store import VectorStore
 from fedrun.experiment.state import State, Totals
 from fedrun.strategies.server import ServerState
 from fedrun.strategies.vectors import Vectors
-from fedrun.system.atomic_file import whole
+from fedrun.system.atomic_file import atomic_write
 from fedrun.system.errors import InputError
 
 FORMAT = 4
@@ -78,14 +78,14 @@ def save(path: Path, checkpoint: Checkpoint, identity: Identity, store: VectorSt
             for client, vectors in state.memory.held.items()
         },
         "totals": asdict(state.totals),
-        "pace": state.pace,
+        "pace": state.timings,
         "metrics_bytes": checkpoint.metrics_bytes,
         "tracking_id": checkpoint.tracking_id,
         "seconds": checkpoint.seconds,
     }
     try:
         store.flush()
-        with whole(path) as file:
+        with atomic_write(path) as file:
             torch.save(content, file)
     except RuntimeError as error:  # torch.save hides a failing write behind an error of its own
         raise error.__context__ if isinstance(error.__context__, OSError) else OSError(str(error)) from error
@@ -152,8 +152,8 @@ def load(path: Path, identity: Identity, initial: State, store: VectorStore) -> 
             raise InputError(f"{path}: holds another model; {advice}")
         memory = replace(initial.memory, held=_recalled(content["memory"], store))
         totals = Totals(**content["totals"])
-        pace = tuple((str(name), float(seconds)) for name, seconds in content["pace"])
-        state = State(int(content["round"]), models, memory, totals, content["membership"], frozen, pace)
+        timings = tuple((str(name), float(seconds)) for name, seconds in content["pace"])
+        state = State(int(content["round"]), models, memory, totals, content["membership"], frozen, timings)
         return Checkpoint(state, content["metrics_bytes"], content["tracking_id"], content["seconds"])
     except InputError:
         raise

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrun.runs.metrics_file import null_for_nan
-from fedrun.system.atomic_file import whole
+from fedrun.system.atomic_file import atomic_write
 from fedrun.system.errors import InputError
 
 SUMMARY = "summary.json"
@@ -100,5 +100,5 @@ def clear(folder: Path) -> None:
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write a file atomically."""
-    with whole(path) as file:
+    with atomic_write(path) as file:
         file.write(f"{json.dumps(null_for_nan(content), indent=2)}\n".encode())

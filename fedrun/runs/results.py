@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from fedrun.data.federation import Shares
+from fedrun.data.federation import ClientIndices
 from fedrun.evaluation.client_results import ClientResults
 from fedrun.evaluation.evaluator import SEEN, UNSEEN
 from fedrun.evaluation.metrics.rounds_to_target import first_hit
@@ -22,7 +22,7 @@ from fedrun.models.inference import per_holder
 from fedrun.runs.metrics_file import TARGETED, evaluated_rounds, series
 from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.vectors import Vectors
-from fedrun.system.atomic_file import whole
+from fedrun.system.atomic_file import atomic_write
 from fedrun.system.source_commit import loaded_commit
 
 HIGHER_IS_BETTER = tuple(f"{part}/{name}" for part in ("test", "validation") for name in ("accuracy", "f1", "mcc"))
@@ -78,7 +78,7 @@ def save_model(simulation: Simulation, state: State, path: Path) -> None:
         views = concatenated([model.cpu() for model in state.frozen], simulation.network.layout, views)
     elif len(each) > 1:
         views = {f"models.{number}.{name}": view for number, own in enumerate(each) for name, view in own.items()}
-    with whole(path) as file:
+    with atomic_write(path) as file:
         file.write(save({name: view.clone(memory_format=torch.contiguous_format) for name, view in views.items()}))
 
 
@@ -111,22 +111,22 @@ def save_clients(simulation: Simulation, state: State, path: Path) -> None:
             ("flipped", pyarrow.bool_()),
         ]
     )
-    with whole(path) as file:
+    with atomic_write(path) as file:
         pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows, schema), file)
 
 
 def _client_rows(simulation: Simulation, state: State) -> list[dict[str, Any]]:
     """The rows of all clients and holders, from the simulation of the stage in which the state is."""
-    federation, assessment = simulation.federation, simulation.assessment
+    federation, evaluator = simulation.federation, simulation.evaluator
     train, test, unseen = federation.train, federation.test, federation.unseen
-    measured = assessment.clients(state)
+    measured = evaluator.clients(state)
     rows = _rows(train, _judged(measured, SEEN) or _training(simulation, state), True, federation.flipped)
     for client in federation.attackers:
         rows[client]["attacker"] = True
     if unseen is not None:
         rows += _rows(unseen.train, _judged(measured, UNSEEN), False, unseen.flipped)
     if simulation.experiment.strategy.client.personal is None:
-        rows += _rows(test, _losses(*per_holder(assessment.results(state, test.samples), test)), False, None)
+        rows += _rows(test, _losses(*per_holder(evaluator.results(state, test.samples), test)), False, None)
     else:  # no model is everybody's
         rows += _rows(test, None, False, None)
     return rows
@@ -142,7 +142,7 @@ def _training(simulation: Simulation, state: State) -> ClientResults | None:
     asked, clients = simulation.experiment.evaluation.train_clients, simulation.federation.train
     if asked == "auto":  # a third of training on as many samples: forward, but not backward
         asked = state.totals.client_samples >= 3 * int(clients.sizes.sum())
-    return _losses(*simulation.assessment.on_training(state)) if asked else None
+    return _losses(*simulation.evaluator.on_training(state)) if asked else None
 
 
 def _losses(loss: torch.Tensor, accuracy: torch.Tensor) -> ClientResults:
@@ -150,7 +150,7 @@ def _losses(loss: torch.Tensor, accuracy: torch.Tensor) -> ClientResults:
 
 
 def _rows(
-    shares: Shares, results: ClientResults | None, seen: bool, flipped: torch.Tensor | None
+    shares: ClientIndices, results: ClientResults | None, seen: bool, flipped: torch.Tensor | None
 ) -> list[dict[str, Any]]:
     """The rows of some clients."""
 

@@ -18,9 +18,8 @@ from omegaconf import OmegaConf
 from fedrun.config.composed import Composed
 from fedrun.evaluation.client_results import Metrics
 from fedrun.execution.choice import best
-from fedrun.execution.context import NOTHING
-from fedrun.execution.distributed_client_state import ScatteredMemory
-from fedrun.execution.ranks import ALONE, Ranks, StoppedError
+from fedrun.execution.distributed_client_state import DistributedClientStates
+from fedrun.execution.ranks import SINGLE_PROCESS, Ranks, StoppedError
 from fedrun.experiment.experiment import Experiment, build_experiment
 from fedrun.experiment.observer import Observer, Row, RunInfo
 from fedrun.experiment.state import State
@@ -43,6 +42,7 @@ from fedrun.runs.folder import (
 )
 from fedrun.runs.metrics_file import MetricsFile, read_rows
 from fedrun.simulation.simulation import Simulation
+from fedrun.strategies.client_state import NO_STATE
 from fedrun.system.errors import InputError, RunError
 from fedrun.system.source_commit import loaded_commit
 
@@ -57,7 +57,7 @@ def run(
     experiment: Experiment,
     observers: Sequence[Observer] = (),
     parallel_jobs: int = 1,
-    ranks: Ranks = ALONE,
+    ranks: Ranks = SINGLE_PROCESS,
 ) -> dict[str, Any]:
     """Carry out a run in its folder, or take it up where it was left; return its summary.
 
@@ -96,7 +96,7 @@ def run(
                 )
         if ranks.leads and earlier is None:
             require_writable(folder)
-    if (summary := ranks.told(earlier)) is not None:
+    if (summary := ranks.broadcast(earlier)) is not None:
         return summary
     simulation = simulated(experiment, folder, parallel_jobs, ranks)
     with ExitStack() as held:
@@ -206,7 +206,7 @@ class Session:
         self.identity = Identity(composed.hash, experiment.seed, data, appeal)
         self.began = time.perf_counter()
         self._saved: Checkpoint | None = None
-        self._scattered: ScatteredMemory | None = None
+        self._scattered: DistributedClientStates | None = None
 
     def run(self) -> dict[str, Any]:
         """Resume or begin, run the missing rounds, write the results; the summary."""
@@ -236,12 +236,12 @@ class Session:
         self._saved = stable
         if self.ranks.count == 1:
             return stable, metrics, rows
-        state, homes = stable.state, self.simulation.homes
+        state, client_to_rank = stable.state, self.simulation.client_to_rank
         memory = state.memory
-        if homes is not None:
-            self._scattered = ScatteredMemory(self.ranks, homes, memory.keep)
+        if client_to_rank is not None:
+            self._scattered = DistributedClientStates(self.ranks, client_to_rank, memory.keep)
             memory = self._scattered.deal(memory)
-        state, rows = self.ranks.told((replace(state, memory=NOTHING).to("cpu"), rows))
+        state, rows = self.ranks.broadcast((replace(state, memory=NO_STATE).to("cpu"), rows))
         state = replace(state.to(self.simulation.device), memory=memory)
         return replace(stable, state=state), metrics, rows
 
@@ -349,7 +349,7 @@ class Session:
         with writing(clients):
             results.save_clients(self.simulation, state, clients)
         if not self.ranks.leads:
-            return self.ranks.told({})
+            return self.ranks.broadcast({})
         names = ("federation.png", "model.safetensors", "curves.png")
         federation, model, curves = (self.folder / name for name in names)
         with writing(federation):  # pictures wait until the end: drawing takes longer than starting
@@ -377,12 +377,15 @@ class Session:
             "best": results.best(rows),
             "rounds_to": results.hits(rows, self.targets),
             "seconds": stable.seconds,
-            "executor": {"name": self.simulation.stage(state).executor(state), "seconds_per_sample": best(state.pace)},
+            "executor": {
+                "name": self.simulation.stage(state).executor(state),
+                "seconds_per_sample": best(state.timings),
+            },
             "versions": results.versions(),
         }
         with writing(self.folder / SUMMARY):
             write_json(self.folder / SUMMARY, summary)
-        return self.ranks.told(summary)
+        return self.ranks.broadcast(summary)
 
     def info(self, stable: Checkpoint, rows: Sequence[Row]) -> RunInfo:
         """What observers are told when the run begins."""

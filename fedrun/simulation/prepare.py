@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fedrun.data.federation import Federation, Shares
+from fedrun.data.federation import ClientIndices, Federation
 from fedrun.data.population import flip
 from fedrun.experiment.experiment import Experiment
 from fedrun.system.errors import InputError
@@ -32,6 +32,6 @@ def prepared(experiment: Experiment) -> Federation:
     liars = sorted(federation.attackers - set(flipped))  # those flipped already would tell the truth
     if experiment.attack.flips_labels and liars:
         parts = [federation.train[client].numpy() for client in liars]
-        targets = flip(federation.dataset.targets, Shares.of(parts), dataset.spec.classes)
+        targets = flip(federation.dataset.targets, ClientIndices.of(parts), dataset.spec.classes)
         federation = replace(federation, dataset=replace(federation.dataset, targets=targets))
     return federation.pooled() if experiment.strategy.client.pools else federation

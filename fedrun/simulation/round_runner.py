@@ -9,20 +9,20 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from fedrun.execution.aggregator import Gathering
-from fedrun.execution.context import Progress, Task, Visit
-from fedrun.execution.distributed_cohort import Team, nothing
+from fedrun.execution.aggregator import Aggregator
+from fedrun.execution.context import ClientResult, CohortJob, Progress
+from fedrun.execution.distributed_cohort import DistributedCohort, nothing
 from fedrun.execution.executor import Executor
 from fedrun.experiment.state import State
-from fedrun.strategies.client import ClientHalf
-from fedrun.strategies.client_state import ClientMemory
-from fedrun.strategies.clustering.base import Clustering, Sent, Turn
-from fedrun.strategies.server import CohortUpdate, ServerHalf, ServerState
+from fedrun.strategies.client import ClientStrategy
+from fedrun.strategies.client_state import ClientStates
+from fedrun.strategies.clustering.base import Clustering, ClusteringRound, FirstUpdate
+from fedrun.strategies.server import CohortUpdate, ServerState, ServerStrategy
 from fedrun.strategies.vectors import CENTRES, MODEL, Vectors
 
 
 @dataclass(frozen=True)
-class Work:
+class RoundResult:
     """What a cohort's local work came to.
 
     Attributes:
@@ -36,9 +36,9 @@ class Work:
     """
 
     models: tuple[ServerState, ...]
-    tasks: tuple[Task, ...]
+    tasks: tuple[CohortJob, ...]
     updates: tuple[CohortUpdate | None, ...]
-    memory: ClientMemory
+    memory: ClientStates
     membership: torch.Tensor | None
     client_samples: int
     forward_samples: int
@@ -73,7 +73,7 @@ def _mean(parts: Sequence[tuple[float, int]]) -> float:
 
 
 @dataclass(frozen=True)
-class LocalWork:
+class RoundRunner:
     """How rounds of local work are carried out.
 
     All of a round's trainings, of whichever models, are shared out over the ranks together; each rank folds what its
@@ -89,13 +89,13 @@ class LocalWork:
     """
 
     executor: Executor
-    team: Team
-    client: ClientHalf
-    server: ServerHalf
+    team: DistributedCohort
+    client: ClientStrategy
+    server: ServerStrategy
     clustering: Clustering
     fusion: Callable[[int], float]
 
-    def of(self, state: State, cohort: torch.Tensor, progress: Progress) -> Work:
+    def of(self, state: State, cohort: torch.Tensor, progress: Progress) -> RoundResult:
         """The work of a round's cohort, int64 ``[C]``."""
         clustering, membership, looked = self.clustering, state.membership, 0
         if clustering.infers and membership is None:
@@ -103,8 +103,8 @@ class LocalWork:
         if clustering.several:
             models = [server.model for server in state.models]
             known = membership if membership is not None else self._nobody(len(models))
-            turn = Turn(state.round, cohort, models, known, state.memory, self.team.asked)
-            choice = clustering.chosen(self.executor.workplace, turn)
+            turn = ClusteringRound(state.round, cohort, models, known, state.memory, self.team.asked)
+            choice = clustering.chosen(self.executor.context, turn)
             membership, looked = choice.membership, choice.forward_samples
         shares = torch.ones(len(cohort), 1) if membership is None else membership[cohort]
         soft = bool((shares.count_nonzero(1) > 1).any())
@@ -112,15 +112,15 @@ class LocalWork:
         return replace(work, membership=membership, forward_samples=work.forward_samples + looked)
 
     def _nobody(self, models: int) -> torch.Tensor:
-        return torch.zeros(len(self.executor.workplace.clients), models, dtype=torch.float64)
+        return torch.zeros(len(self.executor.context.clients), models, dtype=torch.float64)
 
-    def _task(self, state: State, model: int, cohort: torch.Tensor) -> Task:
+    def _task(self, state: State, model: int, cohort: torch.Tensor) -> CohortJob:
         """What clients that begin at this model are asked to do."""
         wanted, current = self.client.needs | {MODEL}, state.models[model]
         received = {name: vector for name, vector in self.server.broadcast(current).items() if name in wanted}
         if CENTRES in wanted:
             received[CENTRES] = torch.stack([each.model for each in state.models])
-        return Task(
+        return CohortJob(
             cohort=cohort,
             round=state.round,
             received=received,
@@ -129,7 +129,7 @@ class LocalWork:
             fusion=self.fusion(state.round),
         )
 
-    def _divided(self, state: State, cohort: torch.Tensor, shares: torch.Tensor, progress: Progress) -> Work:
+    def _divided(self, state: State, cohort: torch.Tensor, shares: torch.Tensor, progress: Progress) -> RoundResult:
         """Every model is trained by the clients that belong to it alone."""
         numbers, members = _grouped(cohort, shares.argmax(1))
         tasks = [self._task(state, model, clients) for model, clients in zip(numbers, members, strict=True)]
@@ -141,7 +141,7 @@ class LocalWork:
                 updates[model], memory = self.executor.run(self.server, state.models[model], task, each)
         return self._work(state.models, tasks, cohort, shares, updates, memory)
 
-    def _mixed(self, state: State, cohort: torch.Tensor, shares: torch.Tensor, progress: Progress) -> Work:
+    def _mixed(self, state: State, cohort: torch.Tensor, shares: torch.Tensor, progress: Progress) -> RoundResult:
         """Every client begins at the model that counts most for it, and is folded into each by what that counts."""
         nearest = shares.argmax(1)
         tasks = [
@@ -157,7 +157,7 @@ class LocalWork:
         updates, memory = self._folded(state.models, mine, cohort, shares, visits)
         return self._work(state.models, tasks, cohort, shares, updates, memory)
 
-    def _inferring(self, state: State, cohort: torch.Tensor, progress: Progress) -> Work:
+    def _inferring(self, state: State, cohort: torch.Tensor, progress: Progress) -> RoundResult:
         """All clients train the one model; their models say who belongs where, and are averaged there."""
         task, keep, initial = self._task(state, 0, cohort), state.memory.keep, state.server.model
         (share,) = mine = self.team.shares([task])
@@ -168,9 +168,9 @@ class LocalWork:
             kept = keep(visit.memory)
             start = task.received[MODEL]  # rather than a view into what a group of clients started at
             visits.append((client, replace(visit, start=start, model=uploads[MODEL], uploads=uploads, memory=kept)))
-        work = self.executor.workplace
+        work = self.executor.context
         rate = work.local.rate(state.round)
-        sent = {client: Sent(visit.model, visit.trained.steps, rate) for client, visit in visits}
+        sent = {client: FirstUpdate(visit.model, visit.trained.steps, rate) for client, visit in visits}
         own = {client: self.clustering.told(work, initial, each) for client, each in sent.items()}
         told = torch.stack([each for _, each in sorted(self.team.brought_together(own).items())])
         membership = self.team.agreed(self.clustering.inferred(work, told))
@@ -179,24 +179,24 @@ class LocalWork:
         updates, memory = self._folded(models, mine, cohort, shares, on_device)
         return replace(self._work(models, [task], cohort, shares, updates, memory), membership=membership)
 
-    def _visits(self, share: Task, progress: Progress) -> Iterator[tuple[int, Visit]]:
+    def _visits(self, share: CohortJob, progress: Progress) -> Iterator[tuple[int, ClientResult]]:
         """A task's visits, each with its client's number."""
         if len(share.cohort):
             for visit in self.executor.visits(share, progress):
                 yield int(share.cohort[visit.position]), visit
 
     def _back(self, vectors: Vectors) -> Vectors:
-        device = self.executor.workplace.network.vector.device
+        device = self.executor.context.network.vector.device
         return {name: vector.to(device) for name, vector in vectors.items()}
 
     def _folded(
         self,
         models: tuple[ServerState, ...],
-        mine: Sequence[Task],
+        mine: Sequence[CohortJob],
         cohort: torch.Tensor,
         shares: torch.Tensor,
-        visits: Iterable[tuple[int, Visit]],
-    ) -> tuple[dict[int, CohortUpdate], ClientMemory]:
+        visits: Iterable[tuple[int, ClientResult]],
+    ) -> tuple[dict[int, CohortUpdate], ClientStates]:
         """Fold each of this rank's visits into every model by what that counts for the client.
 
         Args:
@@ -214,13 +214,13 @@ class LocalWork:
         cohort, shares = cohort[is_mine], shares[is_mine]
         row = {client: number for number, client in enumerate(cohort.tolist())}
         nearest = shares.argmax(1)
-        gatherings: dict[int, Gathering] = {}
+        gatherings: dict[int, Aggregator] = {}
         places: dict[int, dict[int, int]] = {}  # of clients among a model's members
         for model, server in enumerate(models):
             members = cohort[shares[:, model] > 0]
             if len(members):
-                gatherings[model] = Gathering(
-                    self.executor.workplace, self.server, server, replace(mine[0], cohort=members)
+                gatherings[model] = Aggregator(
+                    self.executor.context, self.server, server, replace(mine[0], cohort=members)
                 )
                 places[model] = {client: index for index, client in enumerate(members.tolist())}
         for client, visit in visits:
@@ -238,12 +238,12 @@ class LocalWork:
     def _work(
         self,
         models: tuple[ServerState, ...],
-        tasks: Sequence[Task],
+        tasks: Sequence[CohortJob],
         cohort: torch.Tensor,
         shares: torch.Tensor,
         updates: Mapping[int, CohortUpdate],
-        memory: ClientMemory,
-    ) -> Work:
+        memory: ClientStates,
+    ) -> RoundResult:
         """What the round came to on all ranks, from this rank's updates by the number of their model."""
         trained = [model for model in range(len(models)) if (shares[:, model] > 0).any()]
         combined = self.team.combined(
@@ -252,7 +252,7 @@ class LocalWork:
             [self.server.broadcast(models[model]) for model in trained],
         )
         by_model = dict(zip(trained, combined, strict=True))
-        return Work(
+        return RoundResult(
             models,
             tuple(tasks),
             tuple(by_model.get(model) for model in range(len(models))),
@@ -269,7 +269,7 @@ def _grouped(cohort: torch.Tensor, models: torch.Tensor) -> tuple[list[int], lis
     return numbers, [cohort[models == model] for model in numbers]
 
 
-def _in_turn(progress: Progress, shares: Sequence[Task], whole: int) -> list[Progress]:
+def _in_turn(progress: Progress, shares: Sequence[CohortJob], whole: int) -> list[Progress]:
     """How the parts of one rank's share of a cohort tell their progress, one after the other, as if all ranks' clients
     were done in step with its own.
     """

@@ -14,20 +14,20 @@ import torch
 from fedrun.data.federation import Federation
 from fedrun.data.samples import Samples
 from fedrun.evaluation.client_results import Metrics
-from fedrun.evaluation.evaluator import SEEN, Assessment
-from fedrun.execution.choice import Pace, best, chosen, due, settled, undecided
-from fedrun.execution.context import IDLE, LAST, MOMENTUM, Task, Workplace
-from fedrun.execution.distributed_cohort import Team
+from fedrun.evaluation.evaluator import SEEN, Evaluator
+from fedrun.execution.choice import ExecutorTimings, best, chosen, due, settled, undecided
+from fedrun.execution.context import CohortJob, ExecutionContext
+from fedrun.execution.distributed_cohort import DistributedCohort
 from fedrun.execution.executor import Executor
-from fedrun.execution.ranks import ALONE, Ranks
+from fedrun.execution.ranks import SINGLE_PROCESS, Ranks
 from fedrun.execution.vector_store import VectorStore
 from fedrun.experiment.experiment import Experiment
 from fedrun.experiment.state import State, Totals
 from fedrun.models.flat_network import FlatNetwork
 from fedrun.simulation.prepare import prepared
-from fedrun.simulation.round_runner import LocalWork, Work
+from fedrun.simulation.round_runner import RoundResult, RoundRunner
 from fedrun.simulation.selection import cohort_size, select
-from fedrun.strategies.client_state import ClientMemory
+from fedrun.strategies.client_state import IDLE, LAST, MOMENTUM, ClientStates
 from fedrun.strategies.server import Round, ServerState
 from fedrun.strategies.vectors import MODEL, Vectors
 from fedrun.system.errors import InputError, RunError
@@ -66,7 +66,7 @@ class Simulation:
         cache: Path | None = None,
         memory_file: Path | None = None,
         federation: Federation | None = None,
-        ranks: Ranks = ALONE,
+        ranks: Ranks = SINGLE_PROCESS,
     ) -> None:
         experiment.check()
         self.experiment = experiment
@@ -87,19 +87,19 @@ class Simulation:
             )
         self.samples = Samples.of(self.dataset, self.device)
         self._parallel_jobs = parallel_jobs
-        self._works: dict[str, LocalWork] = {}
+        self._works: dict[str, RoundRunner] = {}
         self._last_stage: tuple[tuple[torch.Tensor, ...], Simulation] | None = None
         self.store = VectorStore(self.network.layout.size, experiment.hardware.client_memory_gb * 2**30, memory_file)
         first = partial(self._initial_model, 0)
-        self.assessment = Assessment(experiment, self.federation, self.network, self.samples, first, cache, ranks)
+        self.evaluator = Evaluator(experiment, self.federation, self.network, self.samples, first, cache, ranks)
         if experiment.appeal.known and not experiment.appeal.trained:
-            _ = self.assessment.thresholds  # a file that cannot be used is refused before anything is written
+            _ = self.evaluator.thresholds  # a file that cannot be used is refused before anything is written
 
     @cached_property
-    def _workplace(self) -> Workplace:
+    def _context(self) -> ExecutionContext:
         """Where clients train, but for their thresholds, which take a training of their own."""
         experiment = self.experiment
-        return Workplace(
+        return ExecutionContext(
             network=self.network,
             samples=self.samples,
             clients=self.federation.train,
@@ -108,49 +108,49 @@ class Simulation:
             seed=experiment.seed,
             attack=experiment.attack if self.federation.attackers else None,
             attackers=self.federation.attackers,
-            keeps_last=self._keeps_last,
+            stores_last_upload=self._stores_last_upload,
         )
 
     @cached_property
     def _asked(self) -> str:
         """The executor that was asked for, if it can do the work, or ``auto``."""
-        return settled(self.experiment.hardware.executor, self._workplace)
+        return settled(self.experiment.hardware.executor, self._context)
 
     def executor(self, state: State) -> str:
         """The name of the executor that carries out the next round."""
-        return due(self._asked, state.pace)
+        return due(self._asked, state.timings)
 
     @property
-    def homes(self) -> torch.Tensor | None:
+    def client_to_rank(self) -> torch.Tensor | None:
         """On which rank every client is trained and what it remembers lies, int64 ``[N]``; None where each of the ranks
         (there may be only one) can train any client.
         """
-        return self._local_work(due(self._asked, ())).team.homes
+        return self._local_work(due(self._asked, ())).team.client_to_rank
 
-    def _local_work(self, name: str) -> LocalWork:
+    def _local_work(self, name: str) -> RoundRunner:
         """How rounds are carried out by this executor, with those of the other ranks."""
         if name not in self._works:
             strategy = self.experiment.strategy
-            known = self.assessment.thresholds[SEEN].train.to(self.device) if strategy.client.knows_threshold else None
-            executor = chosen(name, replace(self._workplace, thresholds=known))
-            team = Team(executor, self.ranks, bool(self._remembered))
-            self._works[name] = LocalWork(
+            known = self.evaluator.thresholds[SEEN].train.to(self.device) if strategy.client.knows_threshold else None
+            executor = chosen(name, replace(self._context, thresholds=known))
+            team = DistributedCohort(executor, self.ranks, bool(self._remembered))
+            self._works[name] = RoundRunner(
                 executor, team, strategy.client, strategy.server, strategy.clusters(), self._fusion
             )
         return self._works[name]
 
-    def _on_trial(self, state: State, seconds: float, work: Work) -> Pace:
+    def _on_trial(self, state: State, seconds: float, work: RoundResult) -> ExecutorTimings:
         """The trial of executors after a round whose local work took so long; an end of it is told."""
-        if not undecided(self._asked, state.pace) or not work.client_samples:
-            return state.pace
-        slowness = self.ranks.told(seconds) / work.client_samples  # told: all ranks must decide alike
-        pace = (*state.pace, (self.executor(state), slowness))
-        if not undecided(self._asked, pace):
-            took = ", ".join(f"{each} {1e6 * least:.3g} µs" for each, least in best(pace).items())
-            fastest, following = due(self._asked, pace), state.round + 2
+        if not undecided(self._asked, state.timings) or not work.client_samples:
+            return state.timings
+        slowness = self.ranks.broadcast(seconds) / work.client_samples  # told: all ranks must decide alike
+        timings = (*state.timings, (self.executor(state), slowness))
+        if not undecided(self._asked, timings):
+            took = ", ".join(f"{each} {1e6 * least:.3g} µs" for each, least in best(timings).items())
+            fastest, following = due(self._asked, timings), state.round + 2
             log.info("hardware.executor=auto: per sample %s; %s from round %d on", took, fastest, following)
             self._works = {fastest: self._local_work(fastest)}
-        return pace
+        return timings
 
     @property
     def _remembered(self) -> frozenset[str]:
@@ -162,7 +162,7 @@ class Simulation:
             names |= {IDLE}
         if client.keeps_momentum and self.experiment.local.momentum:
             names |= {MOMENTUM}
-        if self._keeps_last:
+        if self._stores_last_upload:
             names |= {LAST}
         return names
 
@@ -171,9 +171,9 @@ class Simulation:
         return tuple(sorted(self._remembered))
 
     @property
-    def _keeps_last(self) -> bool:
+    def _stores_last_upload(self) -> bool:
         """Whether every client is remembered by the model that it has last sent."""
-        return self.experiment.strategy.clusters().keeps_last or self.experiment.evaluation.client_means
+        return self.experiment.strategy.clusters().stores_last_upload or self.experiment.evaluation.client_means
 
     def initial(self) -> State:
         """The state before the first round."""
@@ -182,8 +182,8 @@ class Simulation:
         lengths = {LAST: layout.size, **dict.fromkeys(client.remembers_models, layout.size)}
         lengths |= dict.fromkeys(client.remembers_heads, layout.head_size)
         clustering, clients = experiment.strategy.clusters(), len(self.federation.train)
-        memory = ClientMemory(self._names, layout.trainable, lengths=lengths, store=self.store.keep)
-        membership = self.ranks.told(clustering.before(self._workplace))  # told: rounding must not part the ranks
+        memory = ClientStates(self._names, layout.trainable, lengths=lengths, store=self.store.keep)
+        membership = self.ranks.broadcast(clustering.before(self._context))  # told: rounding must not part the ranks
         count = clustering.initial_models if membership is None else membership.shape[1]
         models = tuple(server.init(self._initial_model(number), layout, clients) for number in range(count))
         reported = clients * clustering.reports(layout.classes)
@@ -212,7 +212,7 @@ class Simulation:
             return select(experiment.seed, state.round, clients, self.cohort_size), {}
         willing = torch.ones(clients, dtype=torch.bool)
         if not participation.mandatory(state.round, experiment.rounds):
-            willing = self.assessment.on_training(state)[0] < self.assessment.thresholds[SEEN].train
+            willing = self.evaluator.on_training(state)[0] < self.evaluator.thresholds[SEEN].train
         if participation.rule == "draw_then_drop":
             cohort = select(experiment.seed, state.round, clients, self.cohort_size)
             cohort = cohort[willing[cohort]]
@@ -285,9 +285,9 @@ class Simulation:
         cohort, metrics = self.cohort(state)
         if not len(cohort):
             return replace(state, round=state.round + 1), {**metrics, "time/round_s": time.perf_counter() - began}
-        crew, begun = self._local_work(self.executor(state)), time.perf_counter()
-        work = crew.of(state, cohort, lambda done: progress(done, len(cohort)))
-        pace = self._on_trial(state, time.perf_counter() - begun, work)
+        runner, begun = self._local_work(self.executor(state)), time.perf_counter()
+        work = runner.of(state, cohort, lambda done: progress(done, len(cohort)))
+        timings = self._on_trial(state, time.perf_counter() - begun, work)
         if work.excluded:
             log.warning("round %d: left out, not finite: clients %s", state.round + 1, work.excluded)
         if not work.some:
@@ -300,7 +300,7 @@ class Simulation:
             raise RunError(f"round {state.round + 1}: no client's upload was finite (clients {cohort.tolist()}): {why}")
         memory = work.memory
         if experiment.strategy.server.fusion is not None and state.round + 1 < experiment.rounds:
-            memory = self._idle(crew, work.tasks[0], memory)
+            memory = self._idle(runner, work.tasks[0], memory)
         trained = time.perf_counter()
         models, steps = self._aggregated(state, work)
         if experiment.local.repair_nonfinite:
@@ -317,7 +317,7 @@ class Simulation:
         }
         if experiment.strategy.clusters().several:
             metrics |= {"clusters/models": float(len(models)), "clusters/trained": float(len(work.some))}
-        totals = self._totals(state.totals, cohort, work, crew.executor)
+        totals = self._totals(state.totals, cohort, work, runner.executor)
         return replace(
             state,
             round=state.round + 1,
@@ -325,10 +325,10 @@ class Simulation:
             memory=memory,
             totals=totals,
             membership=work.membership,
-            pace=pace,
+            timings=timings,
         ), metrics
 
-    def _aggregated(self, state: State, work: Work) -> tuple[tuple[ServerState, ...], dict[str, float]]:
+    def _aggregated(self, state: State, work: RoundResult) -> tuple[tuple[ServerState, ...], dict[str, float]]:
         """The next models, and the mean metrics of the server steps. A model that nobody has trained stays."""
         experiment, server = self.experiment, self.experiment.strategy.server
         clients, layout = len(self.federation.train), self.network.layout
@@ -344,7 +344,7 @@ class Simulation:
         names = steps[0].keys()
         return tuple(models), {name: sum(step[name] for step in steps) / len(steps) for name in names}
 
-    def _totals(self, totals: Totals, cohort: torch.Tensor, work: Work, executor: Executor) -> Totals:
+    def _totals(self, totals: Totals, cohort: torch.Tensor, work: RoundResult, executor: Executor) -> Totals:
         """The costs so far, with those of a round."""
         strategy, layout = self.experiment.strategy, self.network.layout
         kept = layout.head_size if strategy.client.keeps_head else 0
@@ -381,7 +381,7 @@ class Simulation:
         share = self.experiment.strategy.server.fusion
         return 0.0 if share is None or round == 0 else share * self.experiment.local.lr_decay
 
-    def _idle(self, crew: LocalWork, task: Task, memory: ClientMemory) -> ClientMemory:
+    def _idle(self, runner: RoundRunner, task: CohortJob, memory: ClientStates) -> ClientStates:
         """The memory after those clients have trained that are selected in the next round and were not in this one.
 
         The others' idle training cannot matter: a displacement lasts for one round.
@@ -390,7 +390,7 @@ class Simulation:
         idle = following[~torch.isin(following, task.cohort)]
         if not len(idle):
             return memory
-        return crew.team.idle(Task(idle, task.round, task.received, memory))
+        return runner.team.idle(CohortJob(idle, task.round, task.received, memory))
 
     def test(self, state: State, target: float | None = None) -> Metrics:
         """``test/*`` (or ``validation/*``) over the pooled samples; where clients test on their own ``clients/*`` and
@@ -400,7 +400,7 @@ class Simulation:
             state: whose models are tested.
             target: test only until it is clear that this accuracy was not reached; None: fully.
         """
-        return self.stage(state).assessment.metrics(state, target)
+        return self.stage(state).evaluator.metrics(state, target)
 
 
 def _numbers(vectors: Vectors) -> int:

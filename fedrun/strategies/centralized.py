@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from pydantic.dataclasses import dataclass
-
-from fedrun.config.config_class import STRICT
-from fedrun.strategies.client import ClientHalf
+from fedrun.config.config_class import config_class
+from fedrun.strategies.client import ClientStrategy
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
-class Centralized(ClientHalf):
+@config_class
+class Centralized(ClientStrategy):
     """One model trained by SGD on the training samples of all clients together; its momentum survives the rounds.
 
     A round is ``local.epochs`` passes over the pooled data (or ``local.steps`` steps). ``clients_per_round`` plays no

@@ -37,18 +37,18 @@ class ClientInfo:
         initial_lr: η_0, the learning rate before any decay.
         momentum: ρ of the local SGD.
         label_counts: training samples per class, float32 ``[..., classes]``; only for halves that ask
-            (:attr:`ClientHalf.counts_labels`).
+            (:attr:`ClientStrategy.counts_labels`).
         initial_loss: F_k at the broadcast model, over all of the client's training samples and in evaluation mode,
             float64 ``[..., 1]``, as the client reports it; only for halves that ask
-            (:attr:`ClientHalf.measures_initial_loss`).
+            (:attr:`ClientStrategy.measures_initial_loss`).
         initial_gradient: the gradient of that loss, float32 ``[..., T]``; only for halves that ask
-            (:attr:`ClientHalf.measures_initial_gradient`).
+            (:attr:`ClientStrategy.measures_initial_gradient`).
         threshold: ρ_k, the training loss below which the global model appeals to the client, float64 ``[..., 1]``; only
-            for halves that ask (:attr:`ClientHalf.knows_threshold`).
+            for halves that ask (:attr:`ClientStrategy.knows_threshold`).
         mixture: what each of several models counts for the client, float32 ``[..., M]``; None where there is one model.
         head: which entries of a model's vector are the head's; None where the model is not a network.
-        start: where local training started, ``[..., P]``: the broadcast model, moved as :meth:`ClientHalf.start` and an
-            idle displacement have it (FedUmf); None before :meth:`ClientHalf.finish`.
+        start: where local training started, ``[..., P]``: the broadcast model, moved as :meth:`ClientStrategy.start`
+            and an idle displacement have it (FedUmf); None before :meth:`ClientStrategy.finish`.
     """
 
     trainable: int
@@ -87,10 +87,10 @@ class ClientInfo:
 
 
 @dataclass(frozen=True)
-class Pull:
+class LinearCorrection:
     """What is added to the gradient at a model y, where that is linear in y: strength · y + shift.
 
-    A step by such a gradient need not lay it down: see :func:`fedrun.training.sgd.drift`.
+    A step by such a gradient need not lay it down: see :func:`fedrun.training.sgd.linear_update`.
 
     Attributes:
         shift: float32 ``[..., T]``.
@@ -114,7 +114,7 @@ class Pull:
         return self.strength if self.decays else None
 
 
-class ClientHalf:
+class ClientStrategy:
     """Plain local SGD, and the hooks by which a strategy changes it.
 
     Class attributes (torch-free, so that a configuration can be checked for halves that do not fit together):
@@ -128,7 +128,7 @@ class ClientHalf:
         compares: names of constants that are models ``[P]``; every batch is also embedded by their encoders, frozen and
             in evaluation mode, for :meth:`contrast`.
         relies_on: sums over all clients' memories that the server must keep account of and use (see
-            :attr:`ServerHalf.maintains`), without which local training goes astray.
+            :attr:`ServerStrategy.maintains`), without which local training goes astray.
         counts_labels: whether :attr:`ClientInfo.label_counts` is wanted.
         measures_initial_loss: whether :attr:`ClientInfo.initial_loss` is wanted, at the cost of a forward pass over all
             of the client's samples.
@@ -181,12 +181,12 @@ class ClientHalf:
     @property
     def directs(self) -> bool:
         """Whether steps are taken along :meth:`direction`."""
-        return type(self).direction is not ClientHalf.direction
+        return type(self).direction is not ClientStrategy.direction
 
     @property
     def takes_the_gradient(self) -> bool:
         """Whether a step is taken along the gradient of the loss, neither replaced nor corrected but by a pull."""
-        return not self.directs and type(self).correct is ClientHalf.correct
+        return not self.directs and type(self).correct is ClientStrategy.correct
 
     def check(self, local: LocalTraining) -> None:
         """Refuse settings of the local training that this half cannot work with.
@@ -241,7 +241,7 @@ class ClientHalf:
         """
         raise NotImplementedError
 
-    def pull(self, constants: Vectors) -> Pull | None:
+    def linear_correction(self, constants: Vectors) -> LinearCorrection | None:
         """What is added to every gradient of a client's local training, if that is linear in the model; None: nothing.
 
         Asked for once, before the first step.

@@ -9,6 +9,15 @@ import torch
 
 from fedrun.strategies.vectors import Vectors
 
+IDLE = "idle"
+"""In a client's memory: the displacement of the parameters by training that was not sent up, ``[T]``."""
+
+LAST = "last"
+"""In a client's memory: the model that it has last sent, ``[P]``, where it is compared or averaged later."""
+
+MOMENTUM = "momentum"
+"""In a client's memory: the optimizer's momentum ``[T]``, for halves that keep it."""
+
 Keep = Callable[["torch.Tensor"], "torch.Tensor"]
 """Makes a lasting copy of a vector on the CPU: in main memory, or in a memory-mapped file."""
 
@@ -19,7 +28,7 @@ def in_memory(vector: torch.Tensor) -> torch.Tensor:
 
 
 @dataclass(frozen=True)
-class ClientMemory:
+class ClientStates:
     """Named vectors per client, ``[T]`` unless said otherwise: zeros until a client first stores something.
 
     A value: a round makes a new memory, so an interrupted round leaves no trace. Only clients that have taken part hold
@@ -53,7 +62,11 @@ class ClientMemory:
         """Lasting copies of vectors, for :meth:`updated`."""
         return {name: self.store(vector) for name, vector in vectors.items()}
 
-    def updated(self, changes: Mapping[int, Vectors]) -> ClientMemory:
+    def updated(self, changes: Mapping[int, Vectors]) -> ClientStates:
         """The memory after these clients have come to hold these vectors, and nothing else."""
         kept = {client: vectors for client, vectors in {**self.held, **changes}.items() if vectors}
         return replace(self, held=kept) if changes else self
+
+
+NO_STATE = ClientStates((), 0)
+"""The memory of clients that remember nothing."""

@@ -7,14 +7,13 @@ from typing import Annotated
 
 import torch
 from annotated_types import Ge, Lt
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
-from fedrun.strategies.server import COLUMNS, CohortUpdate, Round, Rows, ServerHalf, ServerState
+from fedrun.config.config_class import config_class
+from fedrun.strategies.server import COLUMNS, CohortUpdate, Round, Rows, ServerState, ServerStrategy
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
-class CoordinateMedian(ServerHalf):
+@config_class
+class CoordinateMedian(ServerStrategy):
     """Every entry of the model becomes the median of the clients' entries; all clients count alike.
 
     For an even number of clients it is the mean of the two in the middle.
@@ -31,8 +30,8 @@ class CoordinateMedian(ServerHalf):
         return ServerState(middle, state.slots), {}
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
-class TrimmedMean(ServerHalf):
+@config_class
+class TrimmedMean(ServerStrategy):
     """Every entry of the model becomes the mean of the clients' entries without the smallest and the largest.
 
     Attributes:

@@ -6,16 +6,15 @@ from typing import Annotated, ClassVar
 
 import torch
 from annotated_types import Ge
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
-from fedrun.strategies.client import ClientHalf, ClientInfo, Gradient
+from fedrun.config.config_class import config_class
+from fedrun.strategies.client import ClientInfo, ClientStrategy, Gradient
 from fedrun.strategies.solo import OWN
 from fedrun.strategies.vectors import MODEL, Vectors
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
-class Ditto(ClientHalf):
+@config_class
+class Ditto(ClientStrategy):
     """Plain local SGD of the global model w, and on the same batches of the client's own model v_k.
 
     v_k ← v_k − η (g(v_k) + λ (v_k − w)) with w as broadcast; v_k begins as the first w that the client receives, and

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 from fedrun.models.flat_network import Layout
-from fedrun.strategies.server import CohortUpdate, Round, Senders, ServerHalf, ServerState, uniform
+from fedrun.strategies.server import CohortUpdate, Round, Senders, ServerState, ServerStrategy, uniform
 from fedrun.strategies.vectors import MODEL
 
 Weighting = Literal["samples", "uniform"]
@@ -20,8 +19,8 @@ def client_weights(senders: Senders, weighting: Weighting) -> torch.Tensor:
     return senders.samples.double() if weighting == "samples" else uniform(senders)
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
-class FedAvg(ServerHalf):
+@config_class
+class FedAvg(ServerStrategy):
     """The weighted mean of the clients' models.
 
     Attributes:

@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 import torch
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 from fedrun.strategies.head_refinement import HeadRefinement, Refined
 from fedrun.strategies.server import CohortUpdate, Round
 
@@ -22,7 +21,7 @@ def positive_cosines(embeddings: torch.Tensor) -> torch.Tensor:
     return (directions @ directions.T).triu(1).relu().sum()
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class FedAwS(HeadRefinement):
     """After the base's aggregation, one Adam step on the logit layer against the sum of positive cosines."""
 

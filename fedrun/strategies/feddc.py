@@ -6,11 +6,10 @@ from typing import Annotated, ClassVar
 
 import torch
 from annotated_types import Ge
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 from fedrun.models.flat_network import Layout
-from fedrun.strategies.client import ClientHalf, ClientInfo, Pull
+from fedrun.strategies.client import ClientInfo, ClientStrategy, LinearCorrection
 from fedrun.strategies.feddyn import DRIFT, FedDynServer
 from fedrun.strategies.server import CohortUpdate, Round, ServerState
 from fedrun.strategies.vectors import MODEL, Vectors
@@ -22,8 +21,8 @@ CORRECTIONS = "drift and gradient state"
 """What the server must follow of the clients' memories for FedDC's client half to go right."""
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
-class FedDCClient(ClientHalf):
+@config_class
+class FedDCClient(ClientStrategy):
     """Local SGD with gradient g(y) + α_k (y − (w − h_k)) − g_k + G/ω_k.
 
     Attributes:
@@ -43,8 +42,8 @@ class FedDCClient(ClientHalf):
         shift.mul_(alpha).sub_(memory[GRADIENT]).addcdiv_(received[GRADIENT], client.share)
         return {"alpha": alpha, "shift": shift}
 
-    def pull(self, constants: Vectors) -> Pull | None:
-        return Pull(constants["shift"], constants["alpha"])
+    def linear_correction(self, constants: Vectors) -> LinearCorrection | None:
+        return LinearCorrection(constants["shift"], constants["alpha"])
 
     def finish(
         self, model: torch.Tensor, received: Vectors, memory: Vectors, constants: Vectors, client: ClientInfo
@@ -59,7 +58,7 @@ class FedDCClient(ClientHalf):
         return {MODEL: model, GRADIENT: change.mul_(client.share)}, kept
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class FedDCServer(FedDynServer):
     """The plain mean of the participants' models, moved by the mean drift of all clients; G follows the clients."""
 

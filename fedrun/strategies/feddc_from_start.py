@@ -5,16 +5,15 @@ from __future__ import annotations
 from typing import ClassVar
 
 import torch
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 from fedrun.strategies.client import ClientInfo
 from fedrun.strategies.feddc import GRADIENT, FedDCClient
 from fedrun.strategies.feddyn import DRIFT
 from fedrun.strategies.vectors import MODEL, Vectors
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class FedDCFromStart(FedDCClient):
     """Drift and gradient state move by y_k - start_k instead of y_k - w.
 

@@ -6,20 +6,19 @@ from typing import Annotated, ClassVar
 
 import torch
 from annotated_types import Ge
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 from fedrun.models.flat_network import Layout
-from fedrun.strategies.client import ClientHalf, ClientInfo, Pull
-from fedrun.strategies.server import CohortUpdate, Round, Senders, ServerHalf, ServerState, uniform
+from fedrun.strategies.client import ClientInfo, ClientStrategy, LinearCorrection
+from fedrun.strategies.server import CohortUpdate, Round, Senders, ServerState, ServerStrategy, uniform
 from fedrun.strategies.vectors import MODEL, Vectors
 
 DRIFT = "drift"
 """h_k in a client's memory; the mean of all N h_k in the server's state."""
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
-class FedDynClient(ClientHalf):
+@config_class
+class FedDynClient(ClientStrategy):
     """Local SGD with gradient g(y) + α_k (y − w + h_k), where h_k sums the client's displacements so far.
 
     Attributes:
@@ -38,9 +37,9 @@ class FedDynClient(ClientHalf):
         shift = memory[DRIFT] - received[MODEL][..., : client.trainable]
         return {"alpha": alpha, "shift": shift.mul_(alpha)}
 
-    def pull(self, constants: Vectors) -> Pull | None:
+    def linear_correction(self, constants: Vectors) -> LinearCorrection | None:
         # g(y) + α_k (h_k − w) + α_k y
-        return Pull(constants["shift"], constants["alpha"], decays=True)
+        return LinearCorrection(constants["shift"], constants["alpha"], decays=True)
 
     def finish(
         self, model: torch.Tensor, received: Vectors, memory: Vectors, constants: Vectors, client: ClientInfo
@@ -52,8 +51,8 @@ class FedDynClient(ClientHalf):
         return {MODEL: model}, {DRIFT: moved.add_(memory[DRIFT])}
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
-class FedDynServer(ServerHalf):
+@config_class
+class FedDynServer(ServerStrategy):
     """The plain mean of the participants' models, moved by the mean drift of all clients.
 
     The server needs no client's h_k: their mean moves by the participants' displacements alone.
@@ -80,8 +79,8 @@ class FedDynServer(ServerHalf):
         share = len(update.clients) / round.clients
         told = update.mean.get(DRIFT)  # where moves are not counted from the broadcast model
         moved = update.mean[MODEL][:trainable] - state.model[:trainable] if told is None else told
-        drift = state.slots[DRIFT].add(moved, alpha=share)
+        linear_update = state.slots[DRIFT].add(moved, alpha=share)
         del moved  # before there is another vector
         model = update.mean[MODEL]
-        model[:trainable] += drift
-        return ServerState(model, {**state.slots, DRIFT: drift}), {}
+        model[:trainable] += linear_update
+        return ServerState(model, {**state.slots, DRIFT: linear_update}), {}

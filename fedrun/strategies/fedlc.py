@@ -7,15 +7,14 @@ from typing import Annotated, ClassVar, Literal
 
 import torch
 from annotated_types import Ge
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
-from fedrun.strategies.client import ClientHalf, ClientInfo
+from fedrun.config.config_class import config_class
+from fedrun.strategies.client import ClientInfo, ClientStrategy
 from fedrun.strategies.vectors import Vectors
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
-class FedLC(ClientHalf):
+@config_class
+class FedLC(ClientStrategy):
     """Softmax loss of z'_c = z_c − τ n_c^(−1/4), where n_c is the number of the client's samples of class c.
 
     A class which the client does not have drops out (its margin is infinite). Evaluation uses plain logits.

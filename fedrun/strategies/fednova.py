@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import torch
 from annotated_types import Ge
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
-from fedrun.strategies.client import ClientHalf, ClientInfo, Pull
-from fedrun.strategies.server import CohortUpdate, Round, ServerHalf, ServerState
+from fedrun.config.config_class import config_class
+from fedrun.strategies.client import ClientInfo, ClientStrategy, LinearCorrection
+from fedrun.strategies.server import CohortUpdate, Round, ServerState, ServerStrategy
 from fedrun.strategies.vectors import MODEL, Vectors, displacement
 from fedrun.system.errors import InputError
 
@@ -24,8 +23,8 @@ NORMALIZER = "normalizer"
 """a_k, one number."""
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
-class FedNovaClient(ClientHalf):
+@config_class
+class FedNovaClient(ClientStrategy):
     """Local SGD that sends its displacement per effective step, and how many effective steps it made.
 
     Attributes:
@@ -48,9 +47,9 @@ class FedNovaClient(ClientHalf):
     def constants(self, received: Vectors, memory: Vectors, client: ClientInfo) -> Vectors:
         return {"anchor": received[MODEL][..., : client.trainable]}
 
-    def pull(self, constants: Vectors) -> Pull | None:
+    def linear_correction(self, constants: Vectors) -> LinearCorrection | None:
         anchor = constants["anchor"]
-        return Pull(-self.mu * anchor, anchor.new_full((1,), self.mu)) if self.mu else None
+        return LinearCorrection(-self.mu * anchor, anchor.new_full((1,), self.mu)) if self.mu else None
 
     def effective_steps(self, client: ClientInfo) -> torch.Tensor:
         """a_k = ‖a‖₁, the sum of the weights with which a client's gradients enter its displacement, ``[..., 1]``."""
@@ -72,8 +71,8 @@ class FedNovaClient(ClientHalf):
         return {DIRECTION: direction, NORMALIZER: a}, {}
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
-class FedNovaServer(ServerHalf):
+@config_class
+class FedNovaServer(ServerStrategy):
     """One step of τ_eff effective steps along the mean normalised direction; weights p_k = n_k / Σ_S n_j."""
 
     @property

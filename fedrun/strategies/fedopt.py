@@ -12,13 +12,12 @@ from typing import Annotated, Literal
 
 import torch
 from annotated_types import Ge, Gt, Lt
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 from fedrun.models.flat_network import Layout
 from fedrun.strategies.adam import Adam
 from fedrun.strategies.fedavg import Weighting, client_weights
-from fedrun.strategies.server import CohortUpdate, Round, Senders, ServerHalf, ServerState
+from fedrun.strategies.server import CohortUpdate, Round, Senders, ServerState, ServerStrategy
 from fedrun.strategies.vectors import MODEL, Vectors
 from fedrun.system.errors import InputError
 
@@ -26,8 +25,8 @@ Slots = dict[str, "torch.Tensor"]
 Variant = Literal["torch", "reddi"]
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
-class FedOpt(ServerHalf):
+@config_class
+class FedOpt(ServerStrategy):
     """What the family shares: the optimizer moves the parameters only; buffers are averaged or frozen.
 
     Attributes:
@@ -78,7 +77,7 @@ def moving_average(slot: torch.Tensor, value: torch.Tensor, beta: float) -> torc
     return slot.lerp(value, 1 - beta)
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class FedAdagrad(FedOpt):
     """v ← v + Δ²;  x ← x + η_g m / (√v + τ).
 
@@ -107,7 +106,7 @@ class FedAdagrad(FedOpt):
         return stepped(parameters, m, v.sqrt().add_(self.eps), self.lr), {"fedadagrad/m": m, "fedadagrad/v": v}
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class FedAdam(FedOpt):
     """m ← β₁ m + (1 − β₁) Δ;  v ← β₂ v + (1 − β₂) Δ²;  x ← x + η_g m / (√v + τ).
 
@@ -140,7 +139,7 @@ class FedAdam(FedOpt):
         return stepped(parameters, m, v.sqrt().add_(self.eps), self.lr), {"fedadam/m": m, "fedadam/v": v}
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class FedYogi(FedOpt):
     """v ← v − (1 − β₂) Δ² sign(v − Δ²), otherwise FedAdam as in the paper, with v₀ = τ² (torch has no Yogi).
 
@@ -165,7 +164,7 @@ class FedYogi(FedOpt):
         return stepped(parameters, m, v.sqrt().add_(self.eps), self.lr), {"fedyogi/m": m, "fedyogi/v": v}
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class FedAMS(FedOpt):
     """FedAdam whose second moment never falls: v̂ ← max(v̂, v, ε);  x ← x + η_g m / √v̂.
 

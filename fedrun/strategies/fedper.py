@@ -5,19 +5,18 @@ from __future__ import annotations
 from typing import ClassVar
 
 import torch
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 from fedrun.models.flat_network import Layout
-from fedrun.strategies.client import ClientHalf, ClientInfo
+from fedrun.strategies.client import ClientInfo, ClientStrategy
 from fedrun.strategies.vectors import MODEL, Vectors
 
 HEAD = "head"
 """The client's own head, in its memory."""
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
-class FedPer(ClientHalf):
+@config_class
+class FedPer(ClientStrategy):
     """Plain local SGD of the whole network; only the encoder is sent, the head stays with the client.
 
     A client's head begins as the common initial one. The tests are of the global encoder with the client's own head.

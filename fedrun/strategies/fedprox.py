@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Annotated
 
 from annotated_types import Ge
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
-from fedrun.strategies.client import ClientHalf, ClientInfo, Pull
+from fedrun.config.config_class import config_class
+from fedrun.strategies.client import ClientInfo, ClientStrategy, LinearCorrection
 from fedrun.strategies.vectors import MODEL, Vectors
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
-class FedProx(ClientHalf):
+@config_class
+class FedProx(ClientStrategy):
     """Minimise F_k(y) + μ/2 ‖y − x‖² over the parameters, where x is the broadcast model.
 
     Attributes:
@@ -26,7 +25,7 @@ class FedProx(ClientHalf):
     def constants(self, received: Vectors, memory: Vectors, client: ClientInfo) -> Vectors:
         return {"anchor": received[MODEL][..., : client.trainable]}
 
-    def pull(self, constants: Vectors) -> Pull | None:
+    def linear_correction(self, constants: Vectors) -> LinearCorrection | None:
         # g(y) + μ (y − x)
         anchor = constants["anchor"]
-        return Pull(-self.mu * anchor, anchor.new_full((1,), self.mu))
+        return LinearCorrection(-self.mu * anchor, anchor.new_full((1,), self.mu))

@@ -6,15 +6,14 @@ from typing import Annotated, ClassVar
 
 import torch
 from annotated_types import Ge, Le
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
-from fedrun.strategies.client import ClientHalf, ClientInfo
+from fedrun.config.config_class import config_class
+from fedrun.strategies.client import ClientInfo, ClientStrategy
 from fedrun.strategies.vectors import Vectors
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
-class FedRS(ClientHalf):
+@config_class
+class FedRS(ClientStrategy):
     """Cross-entropy of logits that are scaled down for classes which the client does not have.
 
     The paper's classifier has no bias; where there is one, the whole logit is scaled. Evaluation uses plain logits.

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pydantic.dataclasses import dataclass
-
 from fedrun.config.allowed_values import shown
-from fedrun.config.config_class import STRICT
-from fedrun.strategies.client import ClientHalf
+from fedrun.config.config_class import config_class
+from fedrun.strategies.client import ClientStrategy
 from fedrun.system.errors import InputError
 
 if TYPE_CHECKING:
     from fedrun.strategies.local_training import LocalTraining
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
-class FedSGD(ClientHalf):
+@config_class
+class FedSGD(ClientStrategy):
     """Plain SGD that makes exactly one step, on one batch of all n_k samples: E = 1, B = ∞.
 
     With y_k = x − η g_k the weighted mean of the models is x − η Σ p_k g_k, the step along the mean gradient.

@@ -6,15 +6,14 @@ from typing import Annotated, ClassVar
 
 import torch
 from annotated_types import Ge
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
-from fedrun.strategies.client import ClientHalf, ClientInfo, Pull
+from fedrun.config.config_class import config_class
+from fedrun.strategies.client import ClientInfo, ClientStrategy, LinearCorrection
 from fedrun.strategies.vectors import CENTRES, Vectors
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
-class FedSoftClient(ClientHalf):
+@config_class
+class FedSoftClient(ClientStrategy):
     """Minimise F_k(y) + λ/2 Σ_s u_ks ‖y − c_s‖² over the parameters, where c_s are all the models.
 
     Training starts at the model that counts most, as in FedConcat's script; in the original clients go on from their
@@ -35,6 +34,6 @@ class FedSoftClient(ClientHalf):
         centres = received[CENTRES][:, : client.trainable]
         return {"shift": -self.strength * mixture @ centres, "total": self.strength * mixture.sum(-1, keepdim=True)}
 
-    def pull(self, constants: Vectors) -> Pull | None:
+    def linear_correction(self, constants: Vectors) -> LinearCorrection | None:
         # g(y) + λ (Σ_s u_s) y − λ Σ_s u_s c_s
-        return Pull(constants["shift"], constants["total"])
+        return LinearCorrection(constants["shift"], constants["total"])

@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Annotated
 
 from annotated_types import Ge, Le
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 from fedrun.strategies.feddc import GRADIENT, FedDCServer
 from fedrun.strategies.server import CohortUpdate, Round, ServerState
 from fedrun.strategies.vectors import MODEL
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class FedUmf(FedDCServer):
     """The plain mean of the participants' models; those that were idle in the round before start ahead.
 

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass as value
+from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 import torch
 from annotated_types import Gt
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 from fedrun.models.flat_network import Layout
 from fedrun.strategies.adam import Adam
-from fedrun.strategies.server import CohortUpdate, Round, Rows, Senders, ServerHalf, ServerState
+from fedrun.strategies.server import CohortUpdate, Round, Rows, Senders, ServerState, ServerStrategy
 from fedrun.strategies.vectors import Vectors
 from fedrun.system.errors import InputError
 
 
-@value(frozen=True)
+@dataclass(frozen=True)
 class Refined:
     """What became of the class embeddings.
 
@@ -33,8 +32,8 @@ class Refined:
     metrics: dict[str, float]
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
-class HeadRefinement(ServerHalf):
+@config_class
+class HeadRefinement(ServerStrategy):
     """Aggregates with ``base``, then changes the class embeddings (the rows of the logit layer) by :meth:`refine`.
 
     Attributes:
@@ -50,7 +49,7 @@ class HeadRefinement(ServerHalf):
 
     changes_heads: ClassVar[bool] = True
 
-    base: ServerHalf
+    base: ServerStrategy
     lr: Annotated[float, Gt(0)]
     adam_eps: Annotated[float, Gt(0)]
     bias: Literal["coordinate", "separate"]

@@ -6,15 +6,14 @@ from typing import Annotated
 
 import torch
 from annotated_types import Ge
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
-from fedrun.strategies.server import COLUMNS, CohortUpdate, Round, Rows, ServerHalf, ServerState
+from fedrun.config.config_class import config_class
+from fedrun.strategies.server import COLUMNS, CohortUpdate, Round, Rows, ServerState, ServerStrategy
 from fedrun.system.errors import InputError, RunError
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
-class Krum(ServerHalf):
+@config_class
+class Krum(ServerStrategy):
     """The mean of the models that lie closest to their neighbours.
 
     A client's score is the sum of the squared distances between its parameters and those of its M − f − 2 nearest

@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Annotated
 
 from annotated_types import Ge, Gt, Le, Lt
-from pydantic.dataclasses import dataclass
 
 from fedrun.config.allowed_values import shown
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 from fedrun.models.precision import Precision
 from fedrun.system.errors import InputError
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class LocalTraining:
     """How every client trains. The optimizer is fresh in every round, unless the client half keeps its momentum.
 

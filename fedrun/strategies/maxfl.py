@@ -6,19 +6,18 @@ from typing import Annotated, ClassVar
 
 import torch
 from annotated_types import Ge, Gt
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
-from fedrun.strategies.client import ClientHalf, ClientInfo
-from fedrun.strategies.server import CohortUpdate, Round, Senders, ServerHalf, ServerState
+from fedrun.config.config_class import config_class
+from fedrun.strategies.client import ClientInfo, ClientStrategy
+from fedrun.strategies.server import CohortUpdate, Round, Senders, ServerState, ServerStrategy
 from fedrun.strategies.vectors import MODEL, Vectors
 
 NEARNESS = "nearness"
 """q_k, one number: how near the client's loss is to its threshold."""
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
-class MaxFLClient(ClientHalf):
+@config_class
+class MaxFLClient(ClientStrategy):
     """Plain local SGD; the client also reports how near its loss at the broadcast model is to its threshold.
 
     Attributes:
@@ -51,8 +50,8 @@ def nearness(loss: torch.Tensor, threshold: torch.Tensor) -> torch.Tensor:
     return shrunk / (1 + shrunk) ** 2
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
-class MaxFLServer(ServerHalf):
+@config_class
+class MaxFLServer(ServerStrategy):
     """A step along the clients' displacements, weighted by q_k; the number of samples does not matter.
 
     Attributes:

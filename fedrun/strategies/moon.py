@@ -6,18 +6,17 @@ from typing import Annotated, ClassVar
 
 import torch
 from annotated_types import Ge, Gt
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
-from fedrun.strategies.client import ClientHalf, ClientInfo
+from fedrun.config.config_class import config_class
+from fedrun.strategies.client import ClientInfo, ClientStrategy
 from fedrun.strategies.vectors import MODEL, Vectors
 
 PREVIOUS = "previous"
 """v_k, the client's last local model."""
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
-class Moon(ClientHalf):
+@config_class
+class Moon(ClientStrategy):
     """Keep the representation near the broadcast model's and away from that of the client's own previous model.
 
     loss = CE + μ ℓ with ℓ = −log(exp(cos(z, z_g)/τ) / (exp(cos(z, z_g)/τ) + exp(cos(z, z_p)/τ))), where z, z_g and z_p

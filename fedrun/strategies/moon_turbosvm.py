@@ -6,15 +6,14 @@ from typing import Annotated, ClassVar
 
 import torch
 from annotated_types import Ge, Gt
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
-from fedrun.strategies.client import ClientHalf, ClientInfo
+from fedrun.config.config_class import config_class
+from fedrun.strategies.client import ClientInfo, ClientStrategy
 from fedrun.strategies.vectors import EARLIER, MODEL, Vectors
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
-class MoonTurboSVM(ClientHalf):
+@config_class
+class MoonTurboSVM(ClientStrategy):
     """Keep embeddings near the broadcast model's and away from those of this round's earlier epochs.
 
     No model of an earlier round is remembered, and samples are visited in the same order in every epoch. In the first

@@ -11,12 +11,11 @@ from typing import Annotated, ClassVar, Literal
 
 import torch
 from annotated_types import Gt
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 from fedrun.models.flat_network import Layout
-from fedrun.strategies.client import ClientHalf, ClientInfo
-from fedrun.strategies.server import CohortUpdate, Round, Senders, ServerHalf, ServerState
+from fedrun.strategies.client import ClientInfo, ClientStrategy
+from fedrun.strategies.server import CohortUpdate, Round, Senders, ServerState, ServerStrategy
 from fedrun.strategies.vectors import MODEL, Vectors
 
 EXCESS = "excess"
@@ -30,8 +29,8 @@ LEAST_WEIGHT = 1e-100
 """A client's least share of all weights: above 0, so that any cohort has weights to share its work by."""
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
-class MWFedClient(ClientHalf):
+@config_class
+class MWFedClient(ClientStrategy):
     """Plain local SGD; the client also reports by how much its loss at the broadcast model exceeds its threshold."""
 
     sends: ClassVar[frozenset[str]] = frozenset({MODEL, EXCESS})
@@ -46,8 +45,8 @@ class MWFedClient(ClientHalf):
         return {MODEL: model, EXCESS: client.initial_loss - client.threshold}, {}
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
-class MWFedServer(ServerHalf):
+@config_class
+class MWFedServer(ServerStrategy):
     """The mean of the clients' models with weights ω_k, which also share out the round's local steps.
 
     Attributes:

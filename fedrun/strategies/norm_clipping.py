@@ -6,16 +6,15 @@ from typing import Annotated
 
 import torch
 from annotated_types import Gt
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 from fedrun.strategies.fedavg import Weighting, client_weights
-from fedrun.strategies.server import COLUMNS, CohortUpdate, Round, Rows, Senders, ServerHalf, ServerState
+from fedrun.strategies.server import COLUMNS, CohortUpdate, Round, Rows, Senders, ServerState, ServerStrategy
 from fedrun.strategies.vectors import MODEL
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
-class NormClipping(ServerHalf):
+@config_class
+class NormClipping(ServerStrategy):
     """The weighted mean of the clients' displacements, each scaled down to a largest norm.
 
     Attributes:

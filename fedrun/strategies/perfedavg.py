@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import torch
 from annotated_types import Gt
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
-from fedrun.strategies.client import ClientHalf, Gradient
+from fedrun.config.config_class import config_class
+from fedrun.strategies.client import ClientStrategy, Gradient
 from fedrun.strategies.vectors import Vectors
 from fedrun.system.errors import InputError
 
@@ -19,8 +18,8 @@ if TYPE_CHECKING:
     from fedrun.strategies.local_training import LocalTraining
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
-class PerFedAvgFO(ClientHalf):
+@config_class
+class PerFedAvgFO(ClientStrategy):
     """Local SGD on F_k(w − α ∇F_k(w)), whose gradient is taken at the adapted model (first-order approximation).
 
     A step consumes two independent batches; its rate is the paper's β, ``local.lr``. For a client's own result,
@@ -45,7 +44,7 @@ class PerFedAvgFO(ClientHalf):
         return gradient(model - self.alpha * gradient(model, 0), 1)
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class PerFedAvgHF(PerFedAvgFO):
     """The same with the Hessian's part of the gradient, by differences (Hessian-free); a step consumes three batches.
 

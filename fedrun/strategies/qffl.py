@@ -6,11 +6,10 @@ from typing import Annotated, ClassVar
 
 import torch
 from annotated_types import Ge
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
-from fedrun.strategies.client import ClientHalf, ClientInfo
-from fedrun.strategies.server import CohortUpdate, Round, Senders, ServerHalf, ServerState
+from fedrun.config.config_class import config_class
+from fedrun.strategies.client import ClientInfo, ClientStrategy
+from fedrun.strategies.server import CohortUpdate, Round, Senders, ServerState, ServerStrategy
 from fedrun.strategies.vectors import MODEL, Vectors, displacement
 
 STEP = "step"
@@ -26,8 +25,8 @@ LOSS_FLOOR = 1e-10
 """Added to F_k before the power, as in the authors' code."""
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
-class QFFLClient(ClientHalf):
+@config_class
+class QFFLClient(ClientStrategy):
     """Local SGD whose displacement is weighted by a power of the client's loss at the broadcast model.
 
     The paper's clients send Δ_k = F_k^q Δw_k and h_k. Here F_k^q, which leaves the range of float32 for large q, is
@@ -55,8 +54,8 @@ class QFFLClient(ClientHalf):
         return {STEP: step, CURVATURE: self.q * squared / loss + lipschitz, POWER: loss**self.q}, {}
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
-class QFFLServer(ServerHalf):
+@config_class
+class QFFLServer(ServerStrategy):
     """w ← w − Σ Δ_k / Σ h_k; for q = 0 that is the plain mean of the clients' models.
 
     Float buffers are averaged with the same weights F_k^q.

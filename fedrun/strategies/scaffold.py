@@ -6,20 +6,19 @@ from typing import Annotated, ClassVar, Literal
 
 import torch
 from annotated_types import Gt
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 from fedrun.models.flat_network import Layout
-from fedrun.strategies.client import ClientHalf, ClientInfo, Pull
-from fedrun.strategies.server import CohortUpdate, Round, Senders, ServerHalf, ServerState, uniform
+from fedrun.strategies.client import ClientInfo, ClientStrategy, LinearCorrection
+from fedrun.strategies.server import CohortUpdate, Round, Senders, ServerState, ServerStrategy, uniform
 from fedrun.strategies.vectors import MODEL, Vectors
 
 CONTROL = "control"
 """The control variate's name: c on its way down, c_k⁺ − c_k on its way up, c_k in a client's memory."""
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
-class ScaffoldClient(ClientHalf):
+@config_class
+class ScaffoldClient(ClientStrategy):
     """Correct every local step by the difference of the server's and the client's control variates.
 
     Attributes:
@@ -40,9 +39,9 @@ class ScaffoldClient(ClientHalf):
     def constants(self, received: Vectors, memory: Vectors, client: ClientInfo) -> Vectors:
         return {"correction": received[CONTROL] - memory[CONTROL]}
 
-    def pull(self, constants: Vectors) -> Pull | None:
+    def linear_correction(self, constants: Vectors) -> LinearCorrection | None:
         # y ← y − η (g(y) − c_k + c)
-        return Pull(constants["correction"])
+        return LinearCorrection(constants["correction"])
 
     def finish(
         self, model: torch.Tensor, received: Vectors, memory: Vectors, constants: Vectors, client: ClientInfo
@@ -58,8 +57,8 @@ class ScaffoldClient(ClientHalf):
         return {MODEL: model, CONTROL: change}, {CONTROL: kept}
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
-class ScaffoldServer(ServerHalf):
+@config_class
+class ScaffoldServer(ServerStrategy):
     """Plain means of the clients' moves and of their control variates' changes.
 
     Attributes:

@@ -63,8 +63,8 @@ class CohortUpdate(Senders):
 
     Attributes:
         steps: int64 ``[C]``, SGD steps made.
-        mean: weighted mean over the clients of each uploaded vector, with :meth:`ServerHalf.weights`. The server half
-            may overwrite them, and build the next state in their place.
+        mean: weighted mean over the clients of each uploaded vector, with :meth:`ServerStrategy.weights`. The server
+            strategy may overwrite them, and build the next state in their place.
         total_weight: the sum of those weights.
         rows: ``[C, r]``, the entries of every client's model that the server half asked for (``rows``), or None.
         excluded: clients whose upload held NaN or infinity.
@@ -109,7 +109,7 @@ def uniform(senders: Senders) -> torch.Tensor:
     return torch.ones(len(senders.clients), dtype=torch.float64)
 
 
-class ServerHalf(ABC):
+class ServerStrategy(ABC):
     """How a cohort's uploads become the next global state.
 
     Attributes:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pydantic.dataclasses import dataclass
-
-from fedrun.config.config_class import STRICT
-from fedrun.strategies.client import ClientHalf
+from fedrun.config.config_class import config_class
+from fedrun.strategies.client import ClientStrategy
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
-class SGD(ClientHalf):
+@config_class
+class SGD(ClientStrategy):
     """Minimise the local loss F_k by SGD from the broadcast model, and send the result."""

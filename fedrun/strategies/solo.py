@@ -5,19 +5,18 @@ from __future__ import annotations
 from typing import ClassVar
 
 import torch
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
-from fedrun.strategies.client import ClientHalf, ClientInfo
-from fedrun.strategies.server import CohortUpdate, Round, ServerHalf, ServerState
+from fedrun.config.config_class import config_class
+from fedrun.strategies.client import ClientInfo, ClientStrategy
+from fedrun.strategies.server import CohortUpdate, Round, ServerState, ServerStrategy
 from fedrun.strategies.vectors import MODEL, Vectors
 
 OWN = "own"
 """The client's own model, in its memory."""
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
-class SoloClient(ClientHalf):
+@config_class
+class SoloClient(ClientStrategy):
     """A client goes on training its own model, which began as the common initial one; its momentum survives the rounds.
 
     Nothing is sent. The tests are of the clients' own models: each on its client's test samples, or, where clients
@@ -40,8 +39,8 @@ class SoloClient(ClientHalf):
         return {}, {OWN: model}
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
-class SoloServer(ServerHalf):
+@config_class
+class SoloServer(ServerStrategy):
     """The initial model stays the initial model."""
 
     @property

@@ -12,9 +12,8 @@ from typing import Annotated, ClassVar, Literal
 
 import torch
 from annotated_types import Ge, Gt, Le
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 from fedrun.strategies.head_refinement import HeadRefinement, Refined
 from fedrun.strategies.server import CohortUpdate, Round, Rows
 from fedrun.strategies.svm import FittedSVM, Kernel, KernelName, Multiclass, fit, spread_out_loss
@@ -23,7 +22,7 @@ from fedrun.system.errors import InputError, RunError
 from fedrun.system.randomness import generator
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class TurboSVM(HeadRefinement):
     """Selective aggregation and max-margin spread-out regularisation of the class embeddings (Algorithms 1 to 3).
 

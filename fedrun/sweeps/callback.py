@@ -19,7 +19,7 @@ from omegaconf import DictConfig
 from fedrun.execution.ranks import launched
 from fedrun.experiment.observer import Row
 from fedrun.sweeps.outcome import OUTCOME, Outcome, outcomes
-from fedrun.system.closed_stdout import outlive_readers
+from fedrun.system.closed_stdout import ignore_closed_stdout
 from fedrun.system.errors import InputError
 
 CURVES = "curves.png"
@@ -76,7 +76,7 @@ class Sweep(Callback):
         """Refuse the sweep, with exit status 2 and nothing written, if one of its jobs can be refused by its
         configuration alone: better now than in the middle of the night.
         """
-        outlive_readers()
+        ignore_closed_stdout()
         refusal = unlaunchable(config.hydra.launcher) or unplaceable(config) or first_refusal(config)
         if launched():
             refusal = "torchrun starts the processes of a single run; start a sweep's runs one by one"

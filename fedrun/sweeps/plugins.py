@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import sys
+from importlib import import_module
+from types import ModuleType
+
 from hydra.core.plugins import Plugins
 
 from fedrun.sweeps.grid_sweeper import Grids
 from fedrun.sweeps.parallel_launcher import Parallel
 
-NAMESPACE = "hydra_plugins.fedrun"
-"""The module name under which the plugins are registered: Hydra accepts names below ``hydra_plugins`` only."""
+PARENT, NAME = "hydra_plugins", "fedrun"
+"""Hydra accepts and imports plugins below ``hydra_plugins`` only, so both are known as members of a module there."""
 
 
 def register_plugins() -> None:
-    """Register both, as ``hydra_plugins.fedrun.Grids`` and ``hydra_plugins.fedrun.Parallel``."""
+    """Register ``hydra_plugins.fedrun.Grids`` and ``hydra_plugins.fedrun.Parallel``, without a folder of that name."""
+    try:
+        parent = import_module(PARENT)  # the namespace package of other plugins, such as Optuna's sweeper
+    except ModuleNotFoundError:
+        parent = sys.modules[PARENT] = ModuleType(PARENT)
+        parent.__path__ = []  # Hydra looks for further plugins below it
+    module = sys.modules[f"{PARENT}.{NAME}"] = ModuleType(f"{PARENT}.{NAME}")
+    setattr(parent, NAME, module)
     for plugin in (Grids, Parallel):
-        Plugins.instance().register(type(plugin.__name__, (plugin,), {"__module__": NAMESPACE}))
+        named = type(plugin.__name__, (plugin,), {"__module__": module.__name__})
+        setattr(module, plugin.__name__, named)
+        Plugins.instance().register(named)

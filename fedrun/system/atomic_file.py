@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 
 @contextmanager
-def whole(path: Path, writer: str = "") -> Iterator[BinaryIO]:
+def atomic_write(path: Path, writer: str = "") -> Iterator[BinaryIO]:
     """A file to write to; at the end, once it is on the disk, it takes the place of what is there.
 
     After an error nothing is left of it, and what was there before is untouched; a process that is killed leaves its

@@ -9,7 +9,7 @@ import sys
 from typing import Any, TextIO, cast
 
 
-class Unbreakable:
+class ClosedStdout:
     """A stream whose writers never hear that nobody takes what they write; from then on it is lost."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -37,7 +37,7 @@ class Unbreakable:
         os.close(nowhere)
 
 
-def outlive_readers() -> None:
+def ignore_closed_stdout() -> None:
     """From now on, whoever stops reading the standard output ends nothing."""
-    if not isinstance(sys.stdout, Unbreakable):
-        sys.stdout = cast(TextIO, Unbreakable(sys.stdout))
+    if not isinstance(sys.stdout, ClosedStdout):
+        sys.stdout = cast(TextIO, ClosedStdout(sys.stdout))

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 
-class Deferred(ModuleType):
+class LazyModule(ModuleType):
     """A module that executes itself when an attribute it does not have yet is asked for."""
 
     def __getattr__(self, name: str) -> Any:
@@ -25,12 +25,12 @@ class Deferred(ModuleType):
         return getattr(self, name)
 
 
-def defer(name: str) -> None:
+def lazy_import(name: str) -> None:
     """From now on, ``import name`` loads the package when it is first used, unless it is loaded already."""
     spec = importlib.util.find_spec(name) if name not in sys.modules else None
     if spec is None or spec.loader is None:
         return
     module = importlib.util.module_from_spec(spec)
-    module.__class__ = Deferred
+    module.__class__ = LazyModule
     del module.__path__  # so that importing a submodule loads the package first
     sys.modules[name] = module

@@ -27,7 +27,7 @@ def heeded(*numbers: int) -> list[int]:
     return [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
 
 
-def heed_termination() -> None:
+def handle_termination() -> None:
     """From now on, those signals interrupt this process."""
     for number in heeded(*TERMINATING):
         signal.signal(number, terminate)

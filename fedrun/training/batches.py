@@ -54,7 +54,7 @@ def processed(samples: int, local: LocalTraining, passes: tuple[int, ...] = (1,)
     Args:
         samples: n_k.
         local: with the client's own number of epochs or steps.
-        passes: how often each batch of a step is processed (see :attr:`ClientHalf.passes`).
+        passes: how often each batch of a step is processed (see :attr:`ClientStrategy.passes`).
     """
     batch = min(samples, local.batch_size or samples)
     per_epoch = -(-samples // batch)

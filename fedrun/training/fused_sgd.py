@@ -22,7 +22,7 @@ BLOCK = 2**19
 """Weights in a block: few enough to stay in a cache from one product to the next."""
 
 
-class Descent:
+class FusedSGDStep:
     """Moves a network's parameters along the gradient, while it is entered (``with Descent(network) as descent``).
 
     Args:
@@ -47,7 +47,7 @@ class Descent:
         self._left: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
         self._rate: float | None = None
 
-    def __enter__(self) -> Descent:
+    def __enter__(self) -> FusedSGDStep:
         for layer in self._layers:
             layer.forward = partial(self._forward, layer)  # type: ignore[method-assign]
         return self
@@ -98,16 +98,16 @@ class Descent:
                 _move(block, part, inputs, rate)
         return gradient
 
-    def step(self, loss: torch.Tensor, rate: float, drift: Callable[[], object] | None = None) -> None:
+    def step(self, loss: torch.Tensor, rate: float, linear_update: Callable[[], object] | None = None) -> None:
         """θ ← θ − rate · gradient of the scalar loss of one forward pass made since the last step.
 
-        ``drift`` changes the parameters by itself, once the gradient is known.
+        ``linear_update`` changes the parameters by itself, once the gradient is known.
         """
-        self._rate = rate if drift is None else None
+        self._rate = rate if linear_update is None else None
         gradients = torch.autograd.grad(loss, self._edges, allow_unused=True)
         self._uses.clear()
-        if drift is not None:
-            drift()
+        if linear_update is not None:
+            linear_update()
         with torch.no_grad():
             for weight, outputs, inputs in self._left:
                 _move(weight, outputs, inputs, rate)

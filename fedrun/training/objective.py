@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from dataclasses import dataclass as value
+from dataclasses import dataclass
 
 import torch
 
 from fedrun.models.flat_network import FlatNetwork
 from fedrun.models.frozen_encoders import FrozenEncoders
 from fedrun.models.precision import Precision, computing
-from fedrun.strategies.client import ClientHalf
+from fedrun.strategies.client import ClientStrategy
 from fedrun.strategies.vectors import EARLIER, Vectors
 
 
-@value(frozen=True)
+@dataclass(frozen=True)
 class Trained:
     """What one client's local training produced.
 
     Attributes:
         steps: SGD steps made.
         processed: samples processed.
-        loss_sum: sum over processed samples of :meth:`ClientHalf.loss`, float32 scalar on the device.
+        loss_sum: sum over processed samples of :meth:`ClientStrategy.loss`, float32 scalar on the device.
         correct: number of processed samples that were predicted correctly, int64 scalar on the device.
         compared: samples processed by forward passes under models to compare with.
     """
@@ -39,18 +39,18 @@ class Objective:
     Args:
         network: the loaded network, set to training mode.
         half: what differs from plain SGD.
-        constants: from :meth:`ClientHalf.constants`.
+        constants: from :meth:`ClientStrategy.constants`.
         precision: of forward and backward passes.
     """
 
     def __init__(
-        self, network: FlatNetwork, half: ClientHalf, constants: Vectors, precision: Precision = "float32"
+        self, network: FlatNetwork, half: ClientStrategy, constants: Vectors, precision: Precision = "float32"
     ) -> None:
         self._network = network
         self._precision = precision
         self._half = half
         self._constants = constants
-        self._plain = type(half).loss is ClientHalf.loss  # then one fused call computes the mean
+        self._plain = type(half).loss is ClientStrategy.loss  # then one fused call computes the mean
         self._frozen = (
             FrozenEncoders(network, {name: constants[name] for name in half.compares}) if half.compares else None
         )

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from fedrun.strategies.client import Pull
+from fedrun.strategies.client import LinearCorrection
 from fedrun.strategies.local_training import LocalTraining
 
 
@@ -36,19 +36,21 @@ def sgd_step(
     weights.add_(gradient, alpha=-rate)
 
 
-def drift(pull: Pull | None, local: LocalTraining, rate: float) -> Callable[[torch.Tensor], object] | None:
+def linear_update(
+    linear_correction: LinearCorrection | None, local: LocalTraining, rate: float
+) -> Callable[[torch.Tensor], object] | None:
     """What a step without clipping and momentum does to parameters beside following the loss's gradient.
 
     y ← (1 − η (strength + λ)) y − η shift, in place on ``[..., T]`` and in one pass; None: nothing.
     """
-    if pull is None:
+    if linear_correction is None:
         return (lambda weights: weights.mul_(1 - rate * local.weight_decay)) if local.weight_decay else None
-    strength = pull.strength
+    strength = linear_correction.strength
     if local.weight_decay:
-        strength = (pull.shift.new_zeros(1) if strength is None else strength) + local.weight_decay
+        strength = (linear_correction.shift.new_zeros(1) if strength is None else strength) + local.weight_decay
     if strength is None:
-        return lambda weights: weights.add_(pull.shift, alpha=-rate)
-    shift, kept = pull.shift * -rate, 1 - rate * strength
+        return lambda weights: weights.add_(linear_correction.shift, alpha=-rate)
+    shift, kept = linear_correction.shift * -rate, 1 - rate * strength
     return lambda weights: torch.addcmul(shift, weights, kept, out=weights)
 
 

@@ -15,18 +15,18 @@ import torch
 
 from fedrun.data.samples import Samples
 from fedrun.models.flat_network import FlatNetwork
-from fedrun.strategies.client import ClientHalf
+from fedrun.strategies.client import ClientStrategy
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.vectors import Vectors
 from fedrun.training.batches import batches, epochs
-from fedrun.training.fused_sgd import Descent
+from fedrun.training.fused_sgd import FusedSGDStep
 from fedrun.training.objective import Objective, Trained
-from fedrun.training.sgd import drift, repair, sgd_step
+from fedrun.training.sgd import linear_update, repair, sgd_step
 
 
 def train(
     network: FlatNetwork,
-    half: ClientHalf,
+    half: ClientStrategy,
     local: LocalTraining,
     samples: Samples,
     own: torch.Tensor,
@@ -45,7 +45,7 @@ def train(
         samples: the dataset.
         own: the client's sample numbers, int64 ``[n_k]``.
         rate: η_t.
-        constants: from :meth:`ClientHalf.constants`.
+        constants: from :meth:`ClientStrategy.constants`.
         generator: draws the order of the samples.
         momentum: ``[T]`` to begin with, updated in place; None: zero.
         augment: changes the compact inputs ``[n, ...]`` of one epoch after another; None: they stay as they are.
@@ -53,9 +53,9 @@ def train(
     weights = network.vector[: network.layout.trainable]
     if momentum is None and local.momentum:
         momentum = torch.zeros_like(weights)
-    pull = half.pull(constants)
+    linear_correction = half.linear_correction(constants)
     plain = momentum is None and local.max_gradient_norm is None and half.takes_the_gradient
-    beside = drift(pull, local, rate) if plain else None
+    beside = linear_update(linear_correction, local, rate) if plain else None
     objective = Objective(network, half, constants, local.precision)
     batch = len(own) if local.batch_size is None else local.batch_size
     group: list[tuple[torch.Tensor, torch.Tensor]] = []  # the batches of a step with a direction of its own
@@ -79,13 +79,13 @@ def train(
                 return False
             move = half.direction(gradient_at, weights, constants)
             group.clear()
-        if pull is not None:
-            pull.add_to(move, weights)
+        if linear_correction is not None:
+            linear_correction.add_to(move, weights)
         half.correct(move, weights, constants)
-        sgd_step(weights, move, momentum, rate, local, None if pull is None else pull.decay)
+        sgd_step(weights, move, momentum, rate, local, None if linear_correction is None else linear_correction.decay)
         return True
 
-    with Descent(network.network) if plain else nullcontext() as descent:
+    with FusedSGDStep(network.network) if plain else nullcontext() as descent:
         steps = 0
         for order in epochs(len(own), local, generator, half.shuffles):
             inputs, labels = samples.gather(own[order])

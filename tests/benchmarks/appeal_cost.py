@@ -67,7 +67,7 @@ def main() -> None:
         state, _ = simulation.advance(simulation.initial())  # the first one also builds what the others use
         rounds, pooled, everyone = [], [], []
         began = clock()
-        _ = simulation.assessment.thresholds
+        _ = simulation.evaluator.thresholds
         thresholds = clock() - began
         for number in range(arguments.measured):
             began = clock()
@@ -75,9 +75,9 @@ def main() -> None:
             rounds.append(clock() - began)
             if number % EVERY == 0:
                 began = clock()
-                simulation.assessment.results(state, simulation.federation.test.samples)
+                simulation.evaluator.results(state, simulation.federation.test.samples)
                 middle = clock()
-                simulation.assessment.clients(state)
+                simulation.evaluator.clients(state)
                 pooled.append(middle - began)
                 everyone.append(clock() - middle)
         run = arguments.rounds * (median(rounds) + median(pooled) / EVERY)

@@ -16,12 +16,12 @@ from interleaved import CLOCKS, interleave
 from random_images import FEMNIST, plain_sgd, random_images
 
 from fedrun.config.build import option
-from fedrun.data.federation import Shares
+from fedrun.data.federation import ClientIndices
 from fedrun.data.samples import Samples
-from fedrun.execution.context import Task, Workplace
+from fedrun.execution.context import CohortJob, ExecutionContext
 from fedrun.execution.in_process import InProcess
 from fedrun.models.flat_network import FlatNetwork
-from fedrun.strategies.client_state import ClientMemory
+from fedrun.strategies.client_state import ClientStates
 from fedrun.strategies.vectors import MODEL
 
 BATCH = 64
@@ -39,7 +39,7 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
 
     data = random_images(BATCH * arguments.steps)
-    shares = Shares(torch.arange(len(data.targets)), torch.tensor([0, len(data.targets)]))
+    shares = ClientIndices(torch.arange(len(data.targets)), torch.tensor([0, len(data.targets)]))
     torch.manual_seed(0)
     network = FlatNetwork(option("model", "leaf_femnist_cnn").build(FEMNIST))
     samples, start = Samples.of(data, torch.device("cpu")), network.vector.clone()
@@ -48,15 +48,15 @@ def main() -> None:
         half, layout = option("strategy/client", name), network.layout
         local = plain_sgd(0.1, BATCH)
         executor = InProcess(
-            Workplace(network=network, samples=samples, clients=shares, client=half, local=local, seed=0)
+            ExecutionContext(network=network, samples=samples, clients=shares, client=half, local=local, seed=0)
         )
         names = tuple(sorted(half.remembers | half.remembers_models))
         lengths = dict.fromkeys(half.remembers_models, layout.size)
         received = {MODEL: start} | {sent: torch.zeros(layout.trainable) for sent in half.needs}
-        once = Task(torch.tensor([0]), 0, received, ClientMemory(names, layout.trainable, lengths=lengths))
+        once = CohortJob(torch.tensor([0]), 0, received, ClientStates(names, layout.trainable, lengths=lengths))
         (visit,) = executor.visits(once)
         kept = once.memory.updated({0: once.memory.keep(visit.memory)})
-        again = Task(once.cohort, 1, received, kept)
+        again = CohortJob(once.cohort, 1, received, kept)
         return lambda: [visit.trained for visit in executor.visits(again)]
 
     plain, ratios = round_of("sgd"), {}

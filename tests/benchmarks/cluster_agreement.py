@@ -24,27 +24,30 @@ from sklearn.metrics import adjusted_rand_score
 
 from fedrun.config.build import option
 from fedrun.config.composed import compose
-from fedrun.execution.context import NOTHING, Task, Workplace
+from fedrun.execution.context import CohortJob, ExecutionContext
 from fedrun.execution.in_process import InProcess
 from fedrun.experiment.experiment import build_experiment
 from fedrun.simulation.simulation import Simulation
-from fedrun.strategies.clustering.base import Sent
+from fedrun.strategies.client_state import NO_STATE
+from fedrun.strategies.clustering.base import FirstUpdate
 from fedrun.strategies.vectors import MODEL
 
 BY = ("shares", "labels")
 NOISE, DRAWS = 0.001, 10
 
 
-def first_round(chosen: list[str]) -> tuple[Workplace, torch.Tensor, list[Sent]]:
+def first_round(chosen: list[str]) -> tuple[ExecutionContext, torch.Tensor, list[FirstUpdate]]:
     """The first round of FedConcat: where clients train, the common model, what every client sends."""
     experiment = build_experiment(compose(chosen).config)
     simulation = Simulation(experiment)
     network, samples, clients = simulation.network, simulation.samples, simulation.federation.train
     local, seed = experiment.local, experiment.seed
     state = simulation.initial()
-    work = Workplace(network, samples, clients, experiment.strategy.client, local, seed)
-    task = Task(torch.arange(len(clients)), 0, {MODEL: state.server.model}, NOTHING)
-    sent = [Sent(visit.model.clone(), visit.trained.steps, local.rate(0)) for visit in InProcess(work).visits(task)]
+    work = ExecutionContext(network, samples, clients, experiment.strategy.client, local, seed)
+    task = CohortJob(torch.arange(len(clients)), 0, {MODEL: state.server.model}, NO_STATE)
+    sent = [
+        FirstUpdate(visit.model.clone(), visit.trained.steps, local.rate(0)) for visit in InProcess(work).visits(task)
+    ]
     return work, state.server.model, sent
 
 

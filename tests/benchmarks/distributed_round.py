@@ -24,13 +24,14 @@ from interleaved import Comparison, interleave
 from random_images import plain_sgd, random_images
 
 from fedrun.config.build import option
-from fedrun.data.federation import Shares
+from fedrun.data.federation import ClientIndices
 from fedrun.data.samples import Samples
-from fedrun.execution.context import NOTHING, Task, Workplace
-from fedrun.execution.distributed_cohort import Team
+from fedrun.execution.context import CohortJob, ExecutionContext
+from fedrun.execution.distributed_cohort import DistributedCohort
 from fedrun.execution.in_process import InProcess
 from fedrun.execution.ranks import Ranks, join
 from fedrun.models.flat_network import FlatNetwork
+from fedrun.strategies.client_state import NO_STATE
 from fedrun.strategies.server import ServerState
 from fedrun.strategies.vectors import MODEL
 
@@ -50,13 +51,13 @@ def work(number: int, ranks: int, clients: int, batch: int, pairs: int, port: in
     everyone = join()
     held = sizes(2 * clients)
     data = random_images(sum(held))
-    shares = Shares(torch.arange(sum(held)), torch.tensor([0, *held]).cumsum(0))
+    shares = ClientIndices(torch.arange(sum(held)), torch.tensor([0, *held]).cumsum(0))
     torch.manual_seed(0)
     built = option("model", "leaf_femnist_cnn").build(data.spec)
     plain, network = copy.deepcopy(built), FlatNetwork(built)
     start, server = network.vector.clone(), option("strategy/server", "fedavg")
     executor = InProcess(
-        Workplace(
+        ExecutionContext(
             network=network,
             samples=Samples.of(data, torch.device("cpu")),
             clients=shares,
@@ -65,9 +66,9 @@ def work(number: int, ranks: int, clients: int, batch: int, pairs: int, port: in
             seed=0,
         )
     )
-    team = Team(executor, everyone, remembers=False)
+    team = DistributedCohort(executor, everyone, remembers=False)
     cohort = torch.randperm(2 * clients, generator=torch.Generator().manual_seed(1))[:clients]
-    task = Task(cohort, 0, {MODEL: start}, NOTHING)
+    task = CohortJob(cohort, 0, {MODEL: start}, NO_STATE)
 
     def together() -> torch.Tensor:
         everyone.gathered(None)  # all begin at once

@@ -26,12 +26,13 @@ from random_images import FEMNIST, plain_sgd, random_images
 
 from fedrun.config.build import option
 from fedrun.data.datasets.base import Dataset, Spec, Symbols
-from fedrun.data.federation import Shares
+from fedrun.data.federation import ClientIndices
 from fedrun.data.samples import Samples
 from fedrun.execution.choice import EXECUTORS
-from fedrun.execution.context import NOTHING, Task, Workplace
+from fedrun.execution.context import CohortJob, ExecutionContext
 from fedrun.models.flat_network import FlatNetwork
 from fedrun.models.precision import Precision
+from fedrun.strategies.client_state import NO_STATE
 from fedrun.strategies.server import ServerState
 from fedrun.strategies.vectors import MODEL
 from fedrun.system.randomness import generator
@@ -111,7 +112,7 @@ def rounds(load: Workload, executor: str, precision: Precision) -> tuple[Callabl
     sizes = [*load.sizes, *(load.sizes[0] for _ in range(load.clients - len(load.sizes)))]
     make = random_images if load.spec.vocabulary is None else random_symbols
     data = make(sum(sizes), load.spec)
-    shares = Shares(torch.arange(sum(sizes)), torch.tensor([0, *sizes]).cumsum(0))
+    shares = ClientIndices(torch.arange(sum(sizes)), torch.tensor([0, *sizes]).cumsum(0))
     torch.manual_seed(0)
     network = option("model", load.model).build(data.spec)
     plain = copy.deepcopy(network)
@@ -119,7 +120,7 @@ def rounds(load: Workload, executor: str, precision: Precision) -> tuple[Callabl
     start, cohort = flat.vector.clone(), len(load.sizes)
     client, server = option("strategy/client", "sgd"), option("strategy/server", "fedavg")
     work = EXECUTORS[executor](
-        Workplace(
+        ExecutionContext(
             network=flat,
             samples=Samples.of(data, torch.device("cpu")),
             clients=shares,
@@ -128,7 +129,7 @@ def rounds(load: Workload, executor: str, precision: Precision) -> tuple[Callabl
             seed=0,
         )
     )
-    task = Task(torch.arange(cohort), 0, {MODEL: start}, NOTHING)
+    task = CohortJob(torch.arange(cohort), 0, {MODEL: start}, NO_STATE)
     # The bare loop may keep its data as ready tensors; fedrun gathers and encodes uint8 as it goes.
     ready = [(data.encoding(data.inputs[shares[k]]), data.targets[shares[k]]) for k in range(cohort)]
 

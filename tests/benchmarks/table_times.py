@@ -29,7 +29,7 @@ from hydra import initialize_config_dir
 
 from fedrun.config.composed import Composed, compose
 from fedrun.config.options import conf_dir, options
-from fedrun.data.datasets.base import Dataset, DatasetRecipe, Scaled, Symbols, Users
+from fedrun.data.datasets.base import Dataset, DatasetConfig, Scaled, Symbols, Users
 from fedrun.data.datasets.colour import ColourImages
 from fedrun.data.datasets.in_memory import InMemory
 from fedrun.experiment.experiment import Experiment, build_experiment
@@ -56,7 +56,7 @@ USERS = {  # users and samples of each, on average; a tenth of the users are tes
 
 
 @cache
-def stand_in(name: str, recipe: DatasetRecipe) -> InMemory:
+def stand_in(name: str, recipe: DatasetConfig) -> InMemory:
     """Random samples in a published dataset's shape and numbers."""
     spec, users, augmentation, encoding = recipe.spec, None, None, Scaled(255.0)
     if name in USERS:
@@ -106,7 +106,7 @@ def seconds(experiment: Experiment, measured: int) -> float:
     began = time.process_time()
     simulation = Simulation(experiment)
     state = simulation.initial()
-    _ = simulation.assessment.thresholds
+    _ = simulation.evaluator.thresholds
     total = time.process_time() - began
     for first, last in ((0, experiment.first_rounds), (experiment.first_rounds, experiment.rounds)):
         state, taken = replace(state, round=first), []

@@ -147,10 +147,10 @@ def test_a_wrong_command_line_is_one_line():
 def test_reading_runs_needs_no_torch(runs):
     code = """
 import sys
-from fedrun.deferred import Deferred, defer
-defer("torch")
-from fedrun.report.command import run
+from fedrun.system.lazy_import import LazyModule, lazy_import
+lazy_import("torch")
+from fedrun.cli.report import run
 assert run(sys.argv[1:]) == 0
-assert type(sys.modules["torch"]) is Deferred, "torch was loaded"
+assert type(sys.modules["torch"]) is LazyModule, "torch was loaded"
 """
     subprocess.run([sys.executable, "-c", code, runs], check=True, capture_output=True)

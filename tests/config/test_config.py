@@ -20,8 +20,9 @@ from fedrun.config.build import option
 from fedrun.config.composed import Composed, compose
 from fedrun.config.options import conf_dir, options
 from fedrun.experiment.experiment import Experiment, build_experiment
-from fedrun.models.base import ModelRecipe
+from fedrun.models.base import ModelConfig
 from fedrun.strategies.fedprox import FedProx
+from fedrun.sweeps.plugins import register_plugins
 from fedrun.system.errors import InputError
 
 CONF = conf_dir()
@@ -43,6 +44,7 @@ def build(*overrides: str) -> Experiment:
 
 
 def located(target: str) -> Any:
+    register_plugins()  # two targets exist below Hydra's namespace only
     module, _, name = target.rpartition(".")
     return getattr(import_module(module), name)
 
@@ -109,7 +111,7 @@ def test_every_half_works_in_some_strategy(half: str) -> None:
 
 @pytest.mark.parametrize("model", options("model"))
 def test_every_model_fits_a_dataset(model: str) -> None:
-    assert isinstance(option("model", model), ModelRecipe)
+    assert isinstance(option("model", model), ModelConfig)
 
     def fits(dataset: str) -> bool:
         try:
@@ -517,19 +519,21 @@ def test_torch_is_not_loaded_to_check_an_option() -> None:
     """A module that holds a recipe may say ``import torch``, but not use it while it is imported."""
     code = """
 import sys
-from fedrun.deferred import Deferred, defer
-defer("torch")
-from fedrun.config import build_experiment, compose, options
+from fedrun.system.lazy_import import LazyModule, lazy_import
+lazy_import("torch")
+from fedrun.config.composed import compose
+from fedrun.config.options import options
+from fedrun.experiment.experiment import build_experiment
 for group in ("strategy", "dataset", "partition"):
     for name in options(group):
         build_experiment(compose([f"{group}={name}"]).config)
-        if type(sys.modules["torch"]) is not Deferred:
+        if type(sys.modules["torch"]) is not LazyModule:
             sys.exit(f"{group}={name} loads torch")
-from fedrun.config import option
+from fedrun.config.build import option
 for group in ("strategy/client", "model"):
     for name in options(group):
         option(group, name)
-        if type(sys.modules["torch"]) is not Deferred:
+        if type(sys.modules["torch"]) is not LazyModule:
             sys.exit(f"{group}={name} loads torch")
 """
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

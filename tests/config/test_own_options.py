@@ -14,7 +14,7 @@ from fedrun.execution.choice import EXECUTORS
 from fedrun.experiment.experiment import build_experiment
 from fedrun.experiment.strategy import Strategy
 from fedrun.simulation.simulation import Simulation
-from fedrun.strategies.client import ClientHalf
+from fedrun.strategies.client import ClientStrategy
 from fedrun.strategies.fedavg import FedAvg
 from fedrun.strategies.vectors import MODEL
 from fedrun.system.errors import InputError
@@ -114,7 +114,7 @@ MISTAKES = {
     ),
     "other": (
         "from pydantic.dataclasses import dataclass\n@dataclass\nclass X:\n    pass\n",
-        r"^strategy\.client=.*: allowed: strategy/client=OPTION, .*; X does not extend ClientHalf$",
+        r"^strategy\.client=.*: allowed: strategy/client=OPTION, .*; X does not extend ClientStrategy$",
     ),
 }
 """What a module of one's own may hold in the place of a recipe X, and what is said then."""
@@ -142,7 +142,7 @@ def test_a_partition_that_leaves_a_client_without_samples(make_experiment, sizes
         Simulation(make_experiment(sizes=sizes))
 
 
-class Forgetful(ClientHalf):
+class Forgetful(ClientStrategy):
     """It misspells what it remembers."""
 
     remembers = frozenset({"drift"})
@@ -151,7 +151,7 @@ class Forgetful(ClientHalf):
         return {MODEL: model}, {"drfit": memory["drift"] + 1}
 
 
-class Silent(ClientHalf):
+class Silent(ClientStrategy):
     """It says that it sends something, and does not."""
 
     sends = frozenset({MODEL, "norm"})
@@ -165,7 +165,9 @@ class Silent(ClientHalf):
         (Silent(), r"^Silent sends \['model', 'norm'\], but its finish returns \['model'\] for that$"),
     ],
 )
-def test_a_half_that_does_not_do_what_it_says(make_experiment, half: ClientHalf, message: str, executor: str) -> None:
+def test_a_half_that_does_not_do_what_it_says(
+    make_experiment, half: ClientStrategy, message: str, executor: str
+) -> None:
     """A name missing in a memory would be zero for ever, and the result plausible and wrong."""
     experiment = make_experiment(strategy=Strategy(client=half, server=FedAvg(weighting="samples")))
     experiment = replace(experiment, hardware=replace(experiment.hardware, executor=executor))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedrun.data.federation import Clients, Federation, Shares
+from fedrun.data.federation import ClientIndices, Clients, Federation
 from fedrun.data.population import Population
 from fedrun.simulation.simulation import Simulation
 from fedrun.system.errors import InputError
@@ -71,7 +71,7 @@ def test_floors_of_the_split(federation):
 
 
 def test_a_split_in_which_nobody_has_two_samples_is_refused(federation):
-    alone = replace(federation, train=Shares.of([np.array([sample]) for sample in range(3)]))
+    alone = replace(federation, train=ClientIndices.of([np.array([sample]) for sample in range(3)]))
     with pytest.raises(InputError, match=r"^population\.test_share=0\.4: no client has enough samples to give"):
         population(test_share=0.4).populate(alone, 0)
 
@@ -143,7 +143,7 @@ def test_too_many_unseen_clients(federation, unseen):
 
 
 def test_pooling_leaves_nobody_to_attack(make_experiment):
-    shares = Shares(torch.arange(4), torch.tensor([0, 1, 4]), ("x", "y"))
+    shares = ClientIndices(torch.arange(4), torch.tensor([0, 1, 4]), ("x", "y"))
     made = Federation(small_images(4, 2), shares, shares, shares, attackers=frozenset({1})).pooled()
     assert (len(made.train), made.train.name(0), made.attackers) == (1, "all", frozenset())
 

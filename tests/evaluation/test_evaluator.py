@@ -108,7 +108,7 @@ def test_local_tuning(make_experiment, network, lr):
             loss, accuracy = measured(tuned, simulation, test[client])
             losses.append(loss)
             accuracies.append(accuracy)
-            appeals.append(loss < simulation.assessment.thresholds[name].test[client].item())
+            appeals.append(loss < simulation.evaluator.thresholds[name].test[client].item())
         assert metrics[f"{name}/tuned_loss_mean"] == pytest.approx(sum(losses) / len(train), rel=1e-4)
         assert metrics[f"{name}/tuned_accuracy_mean"] == pytest.approx(sum(accuracies) / len(train))
         assert metrics[f"{name}/tuned_gm_appeal"] == pytest.approx(sum(appeals) / len(train))
@@ -144,7 +144,7 @@ def test_the_rows_of_all_clients(make_experiment, tmp_path):
         ("clients", federation.train, federation.own_test, federation.flipped),
         ("unseen", federation.unseen.train, federation.unseen.test, federation.unseen.flipped),
     ):
-        rho = simulation.assessment.thresholds[name].test
+        rho = simulation.evaluator.thresholds[name].test
         for client in range(len(train)):
             tested = len(test[client]) > 0
             loss, accuracy = measured(network, simulation, test[client]) if tested else (None, None)
@@ -186,7 +186,7 @@ def test_personal_models_are_judged_each_by_itself(make_experiment, tmp_path, te
     )
     state, _ = simulation.advance(simulation.initial())
     federation, rows = simulation.federation, rows_of(simulation, state, tmp_path)
-    rho = simulation.assessment.thresholds["clients"]
+    rho = simulation.evaluator.thresholds["clients"]
     for client, network in enumerate(personal(simulation, state)):
         own = federation.train[client] if federation.own_test is None else federation.own_test[client]
         loss, _ = measured(network, simulation, own)
@@ -283,13 +283,13 @@ def test_every_round_is_judged_by_samples_of_its_own(make_experiment, monkeypatc
     # every round is judged by samples of its own
     made = make_experiment(network=mlp)
     simulation = Simulation(replace(made, evaluation=replace(made.evaluation, adaptive=True, batch_size=8)))
-    asked, evaluate = [], simulation.assessment._evaluate_together
+    asked, evaluate = [], simulation.evaluator._evaluate_together
 
     def watched(models, samples):
         asked.append(samples.tolist())
         return evaluate(models, samples)
 
-    monkeypatch.setattr(simulation.assessment, "_evaluate_together", watched)
+    monkeypatch.setattr(simulation.evaluator, "_evaluate_together", watched)
     state = simulation.initial()
     for round in (1, 2):
         simulation.test(replace(state, round=round), float("inf"))

@@ -40,13 +40,13 @@ def test_a_refusal_is_told_once_a_run(make_experiment, caplog, default_experimen
 
 
 def test_both_are_tried_in_turn_and_the_better_round_of_each_counts():
-    pace = (("in_process", 5.0), ("vectorized", 9.0), ("in_process", 4.0), ("vectorized", 3.0))
-    tried = [due("auto", pace[:rounds]) for rounds in range(4)]
+    timings = (("in_process", 5.0), ("vectorized", 9.0), ("in_process", 4.0), ("vectorized", 3.0))
+    tried = [due("auto", timings[:rounds]) for rounds in range(4)]
     assert tried == ["in_process", "vectorized", "in_process", "vectorized"]
-    assert [undecided("auto", pace[:rounds]) for rounds in range(5)] == [True, True, True, True, False]
-    assert best(pace) == {"in_process": 4.0, "vectorized": 3.0}
-    assert due("auto", pace) == "vectorized"
-    assert due("auto", (*pace[:3], ("vectorized", 4.5))) == "in_process"
+    assert [undecided("auto", timings[:rounds]) for rounds in range(5)] == [True, True, True, True, False]
+    assert best(timings) == {"in_process": 4.0, "vectorized": 3.0}
+    assert due("auto", timings) == "vectorized"
+    assert due("auto", (*timings[:3], ("vectorized", 4.5))) == "in_process"
     assert due("vectorized", ()) == "vectorized" and not undecided("vectorized", ())
 
 
@@ -63,8 +63,8 @@ def test_the_faster_executor_is_found_and_told(make_experiment, caplog):
     auto = replace(experiment, hardware=replace(experiment.hardware, executor="auto"))
     with caplog.at_level(logging.INFO, "fedrun"):
         simulation, state = rounds(auto, 6)
-    assert [name for name, _ in state.pace] == ["in_process", "vectorized"] * 2
-    least = best(state.pace)
+    assert [name for name, _ in state.timings] == ["in_process", "vectorized"] * 2
+    least = best(state.timings)
     fastest = min(least, key=least.get)
     assert all(0 < seconds < 1 for seconds in least.values())
     assert simulation.executor(state) == fastest
@@ -77,15 +77,15 @@ def test_the_faster_executor_is_found_and_told(make_experiment, caplog):
 def test_what_a_trial_has_found_is_part_of_the_state(make_experiment, faster):
     """Whoever takes up a state works as the one who left it, to the last bit."""
     experiment = make_experiment(clients_per_round=4)
-    pace = tuple((name, 1.0 if name == faster else 2.0) for name in ("in_process", "vectorized") * 2)
-    begun = replace(Simulation(experiment).initial(), pace=pace)
+    timings = tuple((name, 1.0 if name == faster else 2.0) for name in ("in_process", "vectorized") * 2)
+    begun = replace(Simulation(experiment).initial(), timings=timings)
     _, auto = rounds(replace(experiment, hardware=replace(experiment.hardware, executor="auto")), 2, begun)
     _, named = rounds(replace(experiment, hardware=replace(experiment.hardware, executor=faster)), 2, begun)
     assert torch.equal(auto.server.model, named.server.model)
-    assert auto.pace == pace
+    assert auto.timings == timings
 
 
 def test_nothing_is_tried_where_one_executor_cannot_work(make_experiment, caplog):
     experiment = make_experiment(network=refused, clients_per_round=2, hardware={"executor": "auto"})
     simulation, state = rounds(experiment, 5)
-    assert (state.pace, simulation.executor(state), caplog.text) == ((), "in_process", "")
+    assert (state.timings, simulation.executor(state), caplog.text) == ((), "in_process", "")

@@ -19,8 +19,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from fedrun.execution.context import Task
-from fedrun.execution.distributed_cohort import Team, balanced
+from fedrun.execution.context import CohortJob
+from fedrun.execution.distributed_cohort import DistributedCohort, balanced
 from fedrun.execution.ranks import RankLostError, Ranks
 from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.vectors import MODEL
@@ -152,11 +152,11 @@ def test_ranks_meet_before_torch_is_loaded() -> None:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
     code = """
-from fedrun.deferred import defer
-defer("torch")
-from fedrun.ranks import join
+from fedrun.system.lazy_import import lazy_import
+lazy_import("torch")
+from fedrun.execution.ranks import join
 ranks = join()
-print(ranks.gathered("here"))
+print(ranks.all_gather("here"))
 ranks.leave()
 """
     torchruns = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
@@ -222,9 +222,12 @@ def test_each_stage_is_taken_up_where_it_was_left(fedrun: Fedrun, alone: Any, tm
         *CLUSTERS,
     )
     deaths = [
-        (3, ("fedrun.execution.distributed_cohort:Team", "combined", 2, 0)),  # when the second round has been trained
+        (
+            3,
+            ("fedrun.execution.distributed_cohort:DistributedCohort", "combined", 2, 0),
+        ),  # when the second round has been trained
         (2, ("fedrun.experiment.post_training", "features", 1, 0)),  # when the second stage is made ready
-        (3, ("fedrun.execution.distributed_cohort:Team", "combined", 2, 0)),  # in its second round
+        (3, ("fedrun.execution.distributed_cohort:DistributedCohort", "combined", 2, 0)),  # in its second round
     ]
     for done, (ranks, death) in enumerate(deaths, start=1):
         ended = fedrun.together(ranks, *SMALL, *stages, RANKS, folder=tmp_path, kill_at=death, killed=ranks - 1)
@@ -274,14 +277,14 @@ def test_patience_with_a_round_has_an_end(monkeypatch: pytest.MonkeyPatch) -> No
     before = [signal.getsignal(number) for number in numbers]
     try:
         ranks = Ranks()
-        ranks.heed_signals()
+        ranks.handle_signals()
         assert ranks.after_round(True) == (True, 0)
         signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGINT)  # who asks twice is not in a greater hurry
         assert ranks.after_round(False) == (False, signal.SIGTERM)
         time.sleep(0.2)
         ranks = Ranks()
-        ranks.heed_signals()
+        ranks.handle_signals()
         signal.raise_signal(signal.SIGTERM)
         with pytest.raises(RankLostError, match="stopped within a round, by a signal or because another rank was lost"):
             time.sleep(5)
@@ -351,9 +354,9 @@ def test_all_trainings_of_a_round_are_balanced_together(make_experiment: Any) ->
     simulation = Simulation(make_experiment())
     state = simulation.initial()
     tasks = [
-        Task(torch.tensor(pair), 0, {MODEL: state.server.model}, state.memory) for pair in ([0, 1], [3, 2], [5, 4])
+        CohortJob(torch.tensor(pair), 0, {MODEL: state.server.model}, state.memory) for pair in ([0, 1], [3, 2], [5, 4])
     ]
-    teams = [Team(first_executor(simulation), Ranks(rank, 3), remembers=False) for rank in range(3)]
+    teams = [DistributedCohort(first_executor(simulation), Ranks(rank, 3), remembers=False) for rank in range(3)]
     shared = [[share.cohort.tolist() for share in team.shares(tasks)] for team in teams]
     assert shared == [[[], [], [4]], [[1], [2], []], [[0], [3], [5]]]
 

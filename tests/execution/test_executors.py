@@ -19,15 +19,15 @@ from fedrun.config.composed import compose
 from fedrun.config.options import options
 from fedrun.data.datasets.base import Dataset, Scaled, Spec
 from fedrun.execution import vectorized
-from fedrun.execution.context import Task, Visit, Workplace
+from fedrun.execution.context import ClientResult, CohortJob, ExecutionContext
 from fedrun.execution.executor import Executor
 from fedrun.execution.in_process import InProcess
 from fedrun.execution.vectorized import Vectorized
 from fedrun.experiment.experiment import Experiment, build_experiment
 from fedrun.experiment.strategy import Strategy
 from fedrun.simulation.simulation import Simulation
-from fedrun.strategies.client import ClientHalf
-from fedrun.strategies.client_state import ClientMemory
+from fedrun.strategies.client import ClientStrategy
+from fedrun.strategies.client_state import ClientStates
 from fedrun.strategies.server import CohortUpdate
 from fedrun.strategies.vectors import MODEL
 from fedrun.system.errors import InputError, RunError
@@ -170,13 +170,13 @@ def test_vectorized_reports_progress_once_per_group(make_experiment, monkeypatch
 # --- an executor by itself -------------------------------------------------------------------------------------------
 
 
-class Work:
+class RoundResult:
     """An executor and what it is given in the first round."""
 
     def __init__(self, experiment: Experiment, executor: type[Executor]) -> None:
         simulation = Simulation(experiment)
         self.executor = executor(
-            Workplace(
+            ExecutionContext(
                 network=simulation.network,
                 samples=simulation.samples,
                 clients=simulation.federation.train,
@@ -194,22 +194,22 @@ class Work:
     def __call__(self, cohort) -> CohortUpdate:
         return self.with_memory(cohort)[0]
 
-    def with_memory(self, cohort) -> tuple[CohortUpdate, ClientMemory]:
-        task = Task(torch.tensor(list(cohort)), 0, self.received, self.memory)
+    def with_memory(self, cohort) -> tuple[CohortUpdate, ClientStates]:
+        task = CohortJob(torch.tensor(list(cohort)), 0, self.received, self.memory)
         return self.executor.run(self.server, self.state, task, lambda done: None)
 
-    def visits(self, cohort) -> Iterator[Visit]:
-        return self.executor.visits(Task(torch.tensor(list(cohort)), 0, self.received, self.memory))
+    def visits(self, cohort) -> Iterator[ClientResult]:
+        return self.executor.visits(CohortJob(torch.tensor(list(cohort)), 0, self.received, self.memory))
 
     def progress(self, cohort) -> list[int]:
         seen: list[int] = []
-        task = Task(torch.tensor(list(cohort)), 0, self.received, self.memory)
+        task = CohortJob(torch.tensor(list(cohort)), 0, self.received, self.memory)
         self.executor.run(self.server, self.state, task, seen.append)
         return seen
 
 
-def work(experiment: Experiment, executor: str) -> Work:
-    return Work(experiment, EXECUTORS[executor])
+def work(experiment: Experiment, executor: str) -> RoundResult:
+    return RoundResult(experiment, EXECUTORS[executor])
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
@@ -509,7 +509,7 @@ def test_parameters_are_repaired_after_every_step(make_experiment, executor, net
     build = NETWORKS[network]
     experiment = make_experiment(sizes=(4, 8, 12, 16), clients_per_round=4, network=build, local=local)
     run_cohort = work(experiment, executor)
-    place = run_cohort.executor.workplace
+    place = run_cohort.executor.context
     inputs, labels = place.samples.gather(place.clients[2])
     start = build(Spec((1, 4, 4), 3))
     start.load_state_dict(place.network.layout.views(run_cohort.state.model.clone()))
@@ -521,17 +521,17 @@ def test_parameters_are_repaired_after_every_step(make_experiment, executor, net
 
 
 def test_a_memory_is_a_value():
-    empty = ClientMemory(("control",), 2)
+    empty = ClientStates(("control",), 2)
     one = empty.updated({3: {"control": torch.ones(2)}})
     assert empty.of(3, torch.device("cpu"))["control"].tolist() == [0, 0]
     assert one.of(3, torch.device("cpu"))["control"].tolist() == [1, 1]
     two = one.updated({3: {"control": torch.full((2,), 5.0)}, 1: {"control": torch.full((2,), 2.0)}})
     assert one.held[3]["control"].tolist() == [1, 1]
     assert {client: vectors["control"].tolist() for client, vectors in two.held.items()} == {3: [5, 5], 1: [2, 2]}
-    assert ClientMemory((), 2).updated({1: {}}) == ClientMemory((), 2)
+    assert ClientStates((), 2).updated({1: {}}) == ClientStates((), 2)
 
 
-class Watched(ClientHalf):
+class Watched(ClientStrategy):
     """Looks whether the vectors of the client before are still held when the next one begins."""
 
     def __init__(self) -> None:

@@ -54,8 +54,8 @@ def test_appeal_against_a_loop(clients: int) -> None:
         maxfl = 0.0
         for _ in range(40):
             weights = [sigmoid_slope((maxfl - own) ** 2) for own in known]
-            pull = sum(weight * -0.2 * (maxfl - own) for weight, own in zip(weights, known, strict=True))
-            maxfl += pull / sum(weights)
+            linear_correction = sum(weight * -0.2 * (maxfl - own) for weight, own in zip(weights, known, strict=True))
+            maxfl += linear_correction / sum(weights)
         for which, estimate in enumerate((sum(known) / clients, maxfl)):
             hits[which] += sum(
                 (estimate - mean) ** 2 < (own - mean) ** 2 for mean, own in zip(true, known, strict=True)

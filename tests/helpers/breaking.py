@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pydantic.dataclasses import dataclass
-
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 from fedrun.strategies.fedavg import FedAvg
 from fedrun.strategies.server import CohortUpdate, Round, ServerState
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class Breaking(FedAvg):
     """FedAvg, but that it divides by zero."""
 

@@ -207,7 +207,7 @@ def become(
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
-        os.write(files[2], str(type(sys.modules.get("torch")).__name__ == "Deferred").encode())
+        os.write(files[2], str(type(sys.modules.get("torch")).__name__ == "LazyModule").encode())
         os._exit(status)
 
 

@@ -197,8 +197,8 @@ class NaiveFedDC(NaiveFedDyn):
         h, g, mean = self.drifts[client], self.gradients[client], self.gradient
 
         def added(y: Tensors) -> torch.Tensor:
-            pull = sum(((y[name] - (w[name] - h[name])) ** 2).sum() for name in w) * self.alpha / omega / 2
-            return pull + sum((y[name] * (mean[name] / omega - g[name])).sum() for name in w)
+            linear_correction = sum(((y[name] - (w[name] - h[name])) ** 2).sum() for name in w) * self.alpha / omega / 2
+            return linear_correction + sum((y[name] * (mean[name] / omega - g[name])).sum() for name in w)
 
         return added
 

@@ -11,12 +11,12 @@ import torch
 from torch import nn
 
 from fedrun.config.composed import compose
-from fedrun.data.federation import Shares
+from fedrun.data.federation import ClientIndices
 from fedrun.evaluation.metrics.classification import pooled_metrics
 from fedrun.experiment.experiment import Experiment, build_experiment
+from fedrun.experiment.state import State, Totals
 from fedrun.experiment.strategy import Strategy
 from fedrun.models.inference import evaluate, per_holder
-from fedrun.simulation import State, Totals
 from fedrun.simulation.selection import select
 from fedrun.simulation.simulation import Simulation
 from fedrun.system.errors import InputError
@@ -241,8 +241,8 @@ def test_evaluation_does_not_depend_on_its_batches_and_moves_nothing(make_experi
 
 def test_results_per_holder(make_experiment):
     simulation = Simulation(make_experiment(network=logistic))
-    shares = Shares(torch.tensor([5, 6, 7, 50, 8]), torch.tensor([0, 3, 3, 5]))  # the second holds nothing
-    results = simulation.assessment.results(simulation.initial(), shares.samples)
+    shares = ClientIndices(torch.tensor([5, 6, 7, 50, 8]), torch.tensor([0, 3, 3, 5]))  # the second holds nothing
+    results = simulation.evaluator.results(simulation.initial(), shares.samples)
     losses, accuracies = per_holder(results, shares)
     assert losses[0].item() == pytest.approx(results.losses[:3].mean().item())
     assert losses[2].item() == pytest.approx(results.losses[3:].mean().item())

@@ -14,8 +14,8 @@ from fedrun.experiment.strategy import Strategy
 from fedrun.models.flat_network import Layout, Slot
 from fedrun.simulation.selection import select
 from fedrun.simulation.simulation import Simulation
-from fedrun.strategies.client import ClientHalf, ClientInfo
-from fedrun.strategies.server import CohortUpdate, Round, Senders, ServerHalf, ServerState
+from fedrun.strategies.client import ClientInfo, ClientStrategy
+from fedrun.strategies.server import CohortUpdate, Round, Senders, ServerState, ServerStrategy
 from fedrun.strategies.vectors import MODEL
 
 from ..helpers.naive_averaging import NaiveClients, NaiveFedAdam, NaiveFedAvg, NaiveScaffold, NaiveServer
@@ -35,8 +35,8 @@ ONE = Layout(slots=(Slot("head.weight", (1, 1), 0, 1),), trainable=1, size=1, he
 class Quadratics:
     """A federation of quadratic clients around a client half and a server half."""
 
-    client: ClientHalf
-    server: ServerHalf
+    client: ClientStrategy
+    server: ServerStrategy
     curves: tuple[tuple[float, float], ...]
     samples: tuple[int, ...]
     lr: float
@@ -54,8 +54,12 @@ class Quadratics:
             y = self.client.start(received, memory, info).clone()
             for _ in range(self.steps):
                 gradient = a * (y - b)
-                if (pull := self.client.pull(constants)) is not None:
-                    gradient = gradient + pull.shift + (0 if pull.strength is None else pull.strength * y)
+                if (linear_correction := self.client.linear_correction(constants)) is not None:
+                    gradient = (
+                        gradient
+                        + linear_correction.shift
+                        + (0 if linear_correction.strength is None else linear_correction.strength * y)
+                    )
                 self.client.correct(gradient, y, constants)
                 y -= self.lr * gradient
             uploads, kept = self.client.finish(y, received, memory, constants, info)
@@ -112,7 +116,7 @@ def round_of(index: int, clients: int) -> Round:
     return Round(index=index, total=10, clients=clients, layout=ONE, seed=0)
 
 
-def start(server: ServerHalf, x: float) -> ServerState:
+def start(server: ServerStrategy, x: float) -> ServerState:
     return server.init(torch.tensor([x]), ONE, 2)
 
 
@@ -138,7 +142,7 @@ def test_fedproxs_gradient_has_the_factor_one_half():
     received = {MODEL: torch.tensor([1.0])}
     y = torch.tensor([2.0])
     gradient = 1.0 * (y - 4.0)
-    half.pull(half.constants(received, {}, info_of((1,), 0, 1, 0.1))).add_to(gradient, y)
+    half.linear_correction(half.constants(received, {}, info_of((1,), 0, 1, 0.1))).add_to(gradient, y)
     assert (y - 0.1 * gradient).item() == pytest.approx(2.15, abs=1e-6)  # without the 1/2 in the loss it would be 2.10
 
 

@@ -13,7 +13,7 @@ from fedrun.config.build import option
 from fedrun.config.composed import compose
 from fedrun.execution.distributed_cohort import nothing
 from fedrun.experiment.experiment import build_experiment
-from fedrun.simulation.round_runner import Work
+from fedrun.simulation.round_runner import RoundResult
 from fedrun.simulation.selection import select
 from fedrun.simulation.simulation import Simulation
 from fedrun.system.randomness import generator
@@ -84,7 +84,7 @@ def test_the_loss_is_a_mean_over_the_accepted_clients(make_experiment):
         return replace(nothing(), clients=torch.ones(1), loss=loss, accepted_samples=accepted, client_samples=processed)
 
     # The second model's clients processed 90 samples, of which 30 belong to the clients that were accepted.
-    work = Work((), (), (update(1.0, 10, 10), update(3.0, 30, 90)), None, None, 100, 0)
+    work = RoundResult((), (), (update(1.0, 10, 10), update(3.0, 30, 90)), None, None, 100, 0)
     assert work.loss == pytest.approx((10 * 1.0 + 30 * 3.0) / 40)
 
 

@@ -14,7 +14,7 @@ from fedrun.experiment.strategy import Strategy
 from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.fedaws import FedAwS, positive_cosines
 from fedrun.strategies.head_refinement import HeadRefinement
-from fedrun.strategies.server import ServerHalf
+from fedrun.strategies.server import ServerStrategy
 from fedrun.system.errors import InputError
 
 from ..helpers.naive_averaging import NaiveClients
@@ -71,7 +71,7 @@ def test_the_encoder_is_the_bases(make_experiment):
 def test_it_leaves_everything_else_to_its_base():
     """Whatever a server half may say of itself is said by the base, but for what a head refinement is about."""
     own = {"init", "aggregate", "check", "mean_model", "changes_heads"}
-    hooks = {name for name in vars(ServerHalf) if not name.startswith("_")} - own
+    hooks = {name for name in vars(ServerStrategy) if not name.startswith("_")} - own
     assert {"needs", "fusion", "steps", "weights", "check_cohort"} <= hooks
     assert hooks <= vars(HeadRefinement).keys()
 

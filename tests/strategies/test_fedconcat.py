@@ -452,9 +452,7 @@ def test_random_inputs_find_the_clusters():
     setting = ("partition=clusters", "local.epochs=20", "local.lr=0.1", "hardware.threads=1", "strategy=fedconcat_id")
     simulation = Simulation(build_experiment(compose(setting).config))
     state, _ = simulation.advance(simulation.initial())
-    truth = option("strategy/clustering", "label_distributions", clusters=5).before(
-        first_executor(simulation).workplace
-    )
+    truth = option("strategy/clustering", "label_distributions", clusters=5).before(first_executor(simulation).context)
     together = [(m @ m.T) > 0 for m in (state.membership, truth)]
     assert torch.equal(*together)
 

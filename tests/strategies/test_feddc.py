@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from fedrun.config.build import option
-from fedrun.execution.context import NOTHING, Task
+from fedrun.execution.context import CohortJob
 from fedrun.experiment.strategy import Strategy
 from fedrun.simulation.simulation import Simulation
+from fedrun.strategies.client_state import NO_STATE
 
 from ..conftest import first_executor
 from ..helpers.naive_averaging import NaiveClients
@@ -63,7 +64,7 @@ def test_without_drift_clients_run_plain_sgd(make_experiment):
     received = SERVER.broadcast(state.server)
     for client in range(6):
         cohort = torch.tensor([client])
-        tasks = [Task(cohort, 0, received, simulation.initial().memory) for simulation in (plain, own)]
+        tasks = [CohortJob(cohort, 0, received, simulation.initial().memory) for simulation in (plain, own)]
         ended = [
             next(first_executor(s).visits(task)).model.clone() for s, task in zip((plain, own), tasks, strict=True)
         ]
@@ -80,5 +81,5 @@ def test_a_client_receives_and_sends_two_vectors(make_experiment):
 def test_the_steps_of_a_mean_client_are_rounded_up(make_experiment):
     # a client of 8.5 samples makes ⌈8.5 / 4⌉ = 3 steps, not ⌈8 / 4⌉
     simulation = Simulation(make_experiment(network=mlp, sizes=(6, 11), clients_per_round=2))
-    task = Task(torch.tensor([0, 1]), 0, {"model": simulation.initial().server.model}, NOTHING)
+    task = CohortJob(torch.tensor([0, 1]), 0, {"model": simulation.initial().server.model}, NO_STATE)
     assert first_executor(simulation).infos(task).mean_steps == 3

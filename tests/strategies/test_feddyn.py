@@ -9,7 +9,7 @@ import torch
 
 from fedrun.config.build import option
 from fedrun.config.composed import compose
-from fedrun.execution.aggregator import Gathering
+from fedrun.execution.aggregator import Aggregator
 from fedrun.experiment.experiment import build_experiment
 from fedrun.experiment.strategy import Strategy
 from fedrun.simulation.simulation import Simulation
@@ -63,12 +63,12 @@ def test_without_a_pull_the_server_adds_all_past_displacements(make_experiment):
     average = Simulation(
         replace(experiment, strategy=Strategy(client=option("strategy/client", "sgd"), server=UNIFORM))
     )
-    state, other, drift = simulation.initial(), plain.initial(), 0.0
+    state, other, linear_update = simulation.initial(), plain.initial(), 0.0
     for _ in range(3):
         mean = average.advance(replace(state, memory=average.initial().memory))[0].server.model
-        drift = drift + COHORT / 6 * (mean - state.server.model)
+        linear_update = linear_update + COHORT / 6 * (mean - state.server.model)
         state, other = simulation.advance(state)[0], plain.advance(other)[0]
-        torch.testing.assert_close(state.server.model, mean + drift, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(state.server.model, mean + linear_update, rtol=1e-5, atol=1e-6)
         assert torch.equal(state.server.model, other.server.model)
 
 
@@ -92,11 +92,11 @@ def test_the_means_of_what_clients_have_sent(make_experiment, name, monkeypatch)
         sent[int(self._cohort[visit.position])] = visit.uploads["model"].clone()
         added(self, visit, *arguments)
 
-    added = Gathering.add
-    monkeypatch.setattr(Gathering, "add", noting)
-    evaluate = simulation.assessment._evaluate
+    added = Aggregator.add
+    monkeypatch.setattr(Aggregator, "add", noting)
+    evaluate = simulation.evaluator._evaluate
     monkeypatch.setattr(
-        simulation.assessment, "_evaluate", lambda models, of: tested.append(models[0].clone()) or evaluate(models, of)
+        simulation.evaluator, "_evaluate", lambda models, of: tested.append(models[0].clone()) or evaluate(models, of)
     )
     for _ in range(3):
         sent.clear()

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import pytest
 import torch
-from SPLIT_fedrun.simulation import simulation as simulation_module
 from torch import nn
 
 from fedrun.config.build import option
 from fedrun.data.datasets.base import Dataset, Scaled, Spec
-from fedrun.execution.context import Task
+from fedrun.execution.context import CohortJob
 from fedrun.experiment.strategy import Strategy
+from fedrun.simulation import simulation as simulation_module
 from fedrun.simulation.selection import select
 from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.feddc import FedDCClient
@@ -40,9 +40,9 @@ from .test_fedconcat import after
 from .test_feddc import feddc
 
 
-def fedumf(alpha: float, drift: float | None = None, origin: str = "broadcast") -> Strategy:
+def fedumf(alpha: float, linear_update: float | None = None, origin: str = "broadcast") -> Strategy:
     kind = FedDCFromStart if origin == "start" else FedDCClient
-    client = SGD if drift is None else kind(alpha=drift)
+    client = SGD if linear_update is None else kind(alpha=linear_update)
     return Strategy(client=client, server=option("strategy/server", "fedumf", alpha=alpha))
 
 
@@ -103,13 +103,13 @@ LOCAL = {
 @pytest.mark.parametrize(
     ("drift", "origin"), [(None, "broadcast"), (0.3, "broadcast"), (0.3, "start")], ids=["sgd", "feddc", "from start"]
 )
-def test_networks(make_experiment, network, local, drift, origin, executor):
+def test_networks(make_experiment, network, local, linear_update, origin, executor):
     """Computing only those who will be selected equals training everybody."""
     build = NETWORKS[network]
     experiment = make_experiment(
         network=build,
         local=local,
-        strategy=fedumf(0.8, drift, origin),
+        strategy=fedumf(0.8, linear_update, origin),
         clients_per_round=3,
         rounds=5,
         seed=2,
@@ -117,10 +117,10 @@ def test_networks(make_experiment, network, local, drift, origin, executor):
     )
     simulation = Simulation(experiment)
     arguments = (network_of(simulation, build), data_of(simulation), NaiveClients(**local), 2)
-    if drift is None:
+    if linear_update is None:
         naive = NaiveFedUmf(*arguments, fusion=0.8)
     else:
-        naive = NaiveFedUmfFedDC(*arguments, fusion=0.8, alpha=drift, from_start=origin == "start")
+        naive = NaiveFedUmfFedDC(*arguments, fusion=0.8, alpha=linear_update, from_start=origin == "start")
     assert_equal_after(simulation, naive, rounds=5, cohort=3)
     assert naive.fused >= 4
     cohorts = [set(select(2, t, 6, 3).tolist()) for t in range(5)]
@@ -182,7 +182,7 @@ def test_an_idle_client_that_diverges_is_forgotten(make_experiment):
     experiment = poisoned_experiment(make_experiment, 2, network=mlp, strategy=fedumf(1.0), local={"epochs": 2})
     simulation = Simulation(experiment)
     state = simulation.initial()
-    task = Task(torch.tensor([3, 2, 0]), 0, experiment.strategy.server.broadcast(state.server), state.memory)
+    task = CohortJob(torch.tensor([3, 2, 0]), 0, experiment.strategy.server.broadcast(state.server), state.memory)
     memory = first_executor(simulation).idle(task)
     assert set(memory.held) == {0, 3}
     assert all(vectors["idle"].isfinite().all() for vectors in memory.held.values())

@@ -12,7 +12,7 @@ from fedrun.config.build import option
 from fedrun.experiment.strategy import Strategy
 from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.krum import krum_scores
-from fedrun.strategies.server import ServerHalf, ServerState
+from fedrun.strategies.server import ServerState, ServerStrategy
 from fedrun.system.errors import InputError, RunError
 
 from ..helpers.naive_averaging import NaiveClients, Tensors
@@ -34,13 +34,13 @@ from .test_averaging import (
 COHORT = 5
 
 
-def server(name: str, **settings: object) -> ServerHalf:
+def server(name: str, **settings: object) -> ServerStrategy:
     half = option("strategy/server", name, **settings)
-    assert isinstance(half, ServerHalf)
+    assert isinstance(half, ServerStrategy)
     return half
 
 
-def aggregate(half: ServerHalf, before: float, ends: list[float]) -> tuple[float, dict[str, float]]:
+def aggregate(half: ServerStrategy, before: float, ends: list[float]) -> tuple[float, dict[str, float]]:
     """One round on a model of one number, of clients with equally many samples."""
     rows = torch.tensor(ends)[:, None]
     update = replace(update_of({"model": rows.mean(0)}, (1,) * len(ends)), rows=rows)

@@ -1,12 +1,12 @@
 import pytest
 
-from fedrun.system.atomic_file import whole
+from fedrun.system.atomic_file import atomic_write
 
 
 def test_the_file_takes_its_place_at_the_end(tmp_path):
     path = tmp_path / "numbers.csv"
     path.write_bytes(b"old")
-    with whole(path) as file:
+    with atomic_write(path) as file:
         file.write(b"new")
         assert path.read_bytes() == b"old"
     assert path.read_bytes() == b"new"
@@ -17,7 +17,7 @@ def test_the_file_takes_its_place_at_the_end(tmp_path):
 def test_an_error_leaves_what_was_there(tmp_path, error):
     path = tmp_path / "numbers.csv"
     path.write_bytes(b"old")
-    with pytest.raises(error), whole(path):
+    with pytest.raises(error), atomic_write(path):
         raise error
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
@@ -28,14 +28,14 @@ def test_a_full_disk_leaves_what_was_there(tmp_path):
     path = tmp_path / "numbers.csv"
     path.write_bytes(b"old")
     (tmp_path / "numbers.csv.partial").symlink_to("/dev/full")
-    with pytest.raises(OSError, match="No space left"), whole(path) as file:
+    with pytest.raises(OSError, match="No space left"), atomic_write(path) as file:
         file.write(b"new")
     assert path.read_bytes() == b"old"
 
 
 def test_two_writers_do_not_meet(tmp_path):
     path = tmp_path / "numbers.csv"
-    with whole(path, "one") as first, whole(path, "two") as second:
+    with atomic_write(path, "one") as first, atomic_write(path, "two") as second:
         first.write(b"first")
         second.write(b"second")
     assert path.read_bytes() == b"first"

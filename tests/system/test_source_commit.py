@@ -1,6 +1,6 @@
 import subprocess
 
-import fedrun.commit
+from fedrun.system import source_commit
 from fedrun.system.source_commit import commit, loaded_commit
 
 
@@ -11,7 +11,7 @@ def git(folder, *arguments):
 
 def test_a_process_runs_the_commit_that_it_has_loaded(monkeypatch):
     loaded_commit.cache_clear()
-    monkeypatch.setattr(fedrun.system.source_commit, "commit", iter(["one", "two"]).__next__)
+    monkeypatch.setattr(source_commit, "commit", iter(["one", "two"]).__next__)
     assert [loaded_commit(), loaded_commit()] == ["one", "one"]
     loaded_commit.cache_clear()
 

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.utils import prune
 
 from fedrun.training import fused_sgd as descent
-from fedrun.training.fused_sgd import Descent
+from fedrun.training.fused_sgd import FusedSGDStep
 
 
 def in_place():
@@ -74,7 +74,7 @@ def test_steps_are_those_of_torchs_sgd(monkeypatch, large, encoder, block):
     network = nn.Sequential(used, nn.Linear(5, 5))
     ordinary = copy.deepcopy(used)
     optimizer = torch.optim.SGD(ordinary.parameters(), lr=0.3)
-    with Descent(network) as steps:
+    with FusedSGDStep(network) as steps:
         for _ in range(3):
             inputs, labels = torch.randn(7, 4), torch.randint(0, 3, (7,))
             steps.step(nn.functional.cross_entropy(used(inputs), labels), 0.3)
@@ -92,7 +92,7 @@ def test_a_drift_finds_the_weights_as_they_were(monkeypatch):
     weight = network[0].weight
     with torch.no_grad():
         weight.copy_(torch.tensor([[1.0, -2.0]]))
-    with Descent(network) as steps:
+    with FusedSGDStep(network) as steps:
         steps.step(network(torch.tensor([[3.0, 4.0]])).sum(), 0.5, lambda: weight.data.mul_(1 - 0.5 * 0.1))
     torch.testing.assert_close(weight.data, torch.tensor([[1 - 0.5 * (3 + 0.1), -2 - 0.5 * (4 - 0.2)]]))
 
@@ -104,7 +104,7 @@ def test_weights_that_are_made_of_others(monkeypatch):
     with torch.no_grad():
         layer.weight.copy_(torch.tensor([[1.0, -2.0]]))
     network = nn.Sequential(prune.custom_from_mask(layer, "weight", torch.tensor([[1.0, 0.0]])))
-    with Descent(network) as steps:
+    with FusedSGDStep(network) as steps:
         steps.step(network(torch.tensor([[3.0, 4.0]])).sum(), 0.5)
     assert layer.weight_orig.tolist() == [[1 - 0.5 * 3, -2]]
 
@@ -114,7 +114,7 @@ def test_a_pass_without_a_step_changes_nothing(monkeypatch):
     network = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 1, bias=False))
     before = copy.deepcopy(network)
     x = torch.tensor([[1.0, 2.0]])
-    with Descent(network) as steps:
+    with FusedSGDStep(network) as steps:
         network(x)
         steps.step(network(x).sum(), 0.1)
     optimizer = torch.optim.SGD(before.parameters(), lr=0.1)
@@ -127,6 +127,6 @@ def test_a_pass_without_a_step_changes_nothing(monkeypatch):
 def test_a_network_is_left_as_it_was(monkeypatch):
     monkeypatch.setattr(descent, "LARGE", 0)
     network = nn.Sequential(nn.Linear(4, 3))
-    with Descent(network):
+    with FusedSGDStep(network):
         assert "forward" in vars(network[0])
     assert "forward" not in vars(network[0])

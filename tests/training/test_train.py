@@ -14,7 +14,7 @@ from fedrun.config.build import build, option
 from fedrun.data.datasets.base import Scaled
 from fedrun.data.samples import Samples
 from fedrun.models.flat_network import FlatNetwork
-from fedrun.strategies.client import ClientHalf, Pull
+from fedrun.strategies.client import ClientStrategy, LinearCorrection
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.system.errors import InputError
 from fedrun.training import fused_sgd as descent
@@ -228,7 +228,7 @@ def test_a_client_with_one_sample_trains():
 def test_the_correction_comes_before_clipping_and_never_touches_buffers():
     """A half that replaces the gradient by tens: clipped to norm 1, the step is 0.1 / sqrt(T) everywhere."""
 
-    class Tens(ClientHalf):
+    class Tens(ClientStrategy):
         def correct(self, gradient, model, constants):
             assert gradient.shape == model.shape == (8,)
             gradient.fill_(10.0)
@@ -258,9 +258,9 @@ def test_a_pull_is_added_to_every_gradient(monkeypatch, local, strength, decays,
     monkeypatch.setattr(descent, "LARGE", large)
     shift = torch.linspace(-0.4, 0.4, 8)
 
-    class Pulled(ClientHalf):
-        def pull(self, constants):
-            return Pull(shift, None if strength is None else torch.tensor([strength]), decays)
+    class Pulled(ClientStrategy):
+        def linear_correction(self, constants):
+            return LinearCorrection(shift, None if strength is None else torch.tensor([strength]), decays)
 
     torch.manual_seed(0)
     network = FlatNetwork(nn.Sequential(OrderedDict(encoder=nn.Sequential(nn.Identity()), head=nn.Linear(3, 2))))
@@ -273,9 +273,9 @@ def test_a_pull_is_added_to_every_gradient(monkeypatch, local, strength, decays,
             at = y.clone().requires_grad_()
             logits = samples.inputs[batch] @ at[:6].view(2, 3).T + at[6:]
             nn.functional.cross_entropy(logits, samples.targets[batch]).backward()
-            pull = 0 if strength is None else strength * y
-            gradient = at.grad + shift + (0 if decays else pull)
+            linear_correction = 0 if strength is None else strength * y
+            gradient = at.grad + shift + (0 if decays else linear_correction)
             if way.max_gradient_norm:
                 gradient *= min(1, way.max_gradient_norm / gradient.norm())
-            y -= 0.2 * (gradient + (pull if decays else 0) + way.weight_decay * y)
+            y -= 0.2 * (gradient + (linear_correction if decays else 0) + way.weight_decay * y)
     torch.testing.assert_close(network.vector, y, rtol=1e-5, atol=1e-6)

@@ -8,9 +8,8 @@ from typing import Annotated, Literal
 
 import torch
 from annotated_types import Ge, Le
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 from fedrun.system.randomness import generator
 
 Share = Annotated[float, Ge(0), Le(1)]
@@ -22,7 +21,7 @@ CHUNK = 512
 """Images changed at once; more would cost memory and gain nothing."""
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class Augmentation:
     """First a crop, then a flip, then a rotation, drawn anew for every image and epoch.
 

@@ -117,7 +117,7 @@ class Dataset:
     augmentation: Augmentation | None = None
 
 
-class DatasetRecipe(ABC):
+class DatasetConfig(ABC):
     """A dataset option of the configuration."""
 
     @property

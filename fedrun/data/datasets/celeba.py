@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Encoding, Scaled, Spec
 from fedrun.data.datasets.leaf import SPLITS, UNSPLIT, Decoder, LeafDataset, LeafJson, Source, integer_labels
 from fedrun.data.datasets.pictures import embedded_picture, picture
@@ -25,7 +24,7 @@ LEAST = 5
 """LEAF leaves out celebrities of whom there are fewer photographs."""
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class Celeba(LeafDataset):
     """LEAF's CelebA: 9343 celebrities, 200 288 photographs, 2 classes.
 

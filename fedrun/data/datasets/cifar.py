@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset, Spec
 from fedrun.data.datasets.colour import ColourImages
 from fedrun.data.datasets.in_memory import Arrays, in_memory, require_labels
@@ -21,7 +20,7 @@ SHAPE = (3, 32, 32)
 PIXELS = 3 * 32 * 32
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class Cifar(TorchvisionFiles, ColourImages):
     """What CIFAR-10 and CIFAR-100 share: pickled batches of 3x32x32 images. No code in a pickle is run.
 
@@ -117,7 +116,7 @@ class Cifar(TorchvisionFiles, ColourImages):
         return content
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class Cifar10(Cifar):
     """CIFAR-10: 50 000 + 10 000 photographs of 10 kinds of things, 3x32x32."""
 
@@ -133,7 +132,7 @@ class Cifar10(Cifar):
     labels_key: ClassVar[str] = "labels"
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class Cifar100(Cifar):
     """CIFAR-100: 50 000 + 10 000 photographs of 100 kinds of things (the fine labels), 3x32x32."""
 

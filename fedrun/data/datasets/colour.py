@@ -5,18 +5,17 @@ from __future__ import annotations
 from typing import Annotated
 
 from annotated_types import Ge, Gt, Le
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 from fedrun.data.datasets.augmentation import Augmentation
-from fedrun.data.datasets.base import DatasetRecipe, Scaled
+from fedrun.data.datasets.base import DatasetConfig, Scaled
 
 Mean = Annotated[float, Ge(0), Le(1)]
 Std = Annotated[float, Gt(0), Le(1)]
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
-class ColourImages(DatasetRecipe):
+@config_class
+class ColourImages(DatasetConfig):
     """Images of three colours, stored as uint8 ``[n, 3, height, width]`` and read as ``(stored / 255 - mean) / std``.
 
     Attributes:

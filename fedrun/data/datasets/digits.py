@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
-from fedrun.data.datasets.base import Dataset, DatasetRecipe, Scaled, Spec
+from fedrun.config.config_class import config_class
+from fedrun.data.datasets.base import Dataset, DatasetConfig, Scaled, Spec
 from fedrun.data.datasets.in_memory import in_memory
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
-class Digits(DatasetRecipe):
+@config_class
+class Digits(DatasetConfig):
     """Handwritten digits of 13 people, 16 grey levels (the test part of UCI's "Optical Recognition of Handwritten
     Digits").
 

@@ -6,9 +6,8 @@ import string
 from typing import Any, ClassVar
 
 import numpy as np
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Encoding, Scaled, Spec
 from fedrun.data.datasets.leaf import Decoder, LeafDataset, LeafJson, Source, integer_labels
 from fedrun.data.datasets.pictures import embedded_picture
@@ -22,7 +21,7 @@ NOTICED_ROUNDING = 1e-3
 """Of the range 0 to 1. Pixels that are grey levels, even if written with three digits, are nearer than that to one."""
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class Femnist(LeafDataset):
     """LEAF's FEMNIST: 3550 writers, 805 263 images of 28x28 grey pixels, 62 classes (0-9, A-Z, a-z).
 

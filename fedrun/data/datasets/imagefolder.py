@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Annotated
 
 from annotated_types import Ge, Gt, Le, Lt
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset, Spec
 from fedrun.data.datasets.cache import cache_place
 from fedrun.data.datasets.colour import ColourImages
@@ -23,7 +22,7 @@ Split = tuple[tuple[str, ...], list[ClassFiles], list[ClassFiles]]
 """Names of the classes, training images, test images."""
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class ImageFolder(ColourImages):
     """Images in ``train/<class>/`` and ``test/<class>/``, or in ``<class>/`` with a share of each for the test.
 

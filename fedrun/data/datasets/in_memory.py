@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from fedrun.data.datasets.augmentation import Augmentation
-from fedrun.data.datasets.base import Dataset, DatasetRecipe, Encoding, Scaled, Spec
+from fedrun.data.datasets.base import Dataset, DatasetConfig, Encoding, Scaled, Spec
 from fedrun.data.datasets.fingerprint import fingerprint
 from fedrun.system.errors import InputError
 
@@ -21,7 +21,7 @@ DIVISORS = {"uint8": 255.0, "float32": 1.0}
 
 
 @dataclass(frozen=True)
-class InMemory(DatasetRecipe):
+class InMemory(DatasetConfig):
     """A dataset that is already there, for an experiment on data that no option of the configuration reads.
 
     Attributes:

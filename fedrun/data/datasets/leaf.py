@@ -21,10 +21,9 @@ from typing import IO, Annotated, Any, ClassVar, Protocol
 import numpy as np
 import torch
 from annotated_types import Ge
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
-from fedrun.data.datasets.base import Dataset, DatasetRecipe, Encoding, Users
+from fedrun.config.config_class import config_class
+from fedrun.data.datasets.base import Dataset, DatasetConfig, Encoding, Users
 from fedrun.data.datasets.cache import Cached, Index, Numbers, cache_key, cache_place, create, open_cache, write_cache
 from fedrun.data.datasets.fingerprint import fingerprint
 from fedrun.system.errors import InputError
@@ -97,8 +96,8 @@ class LeafJson:
         return read_users(path, self.decoder)
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
-class LeafDataset(DatasetRecipe):
+@config_class
+class LeafDataset(DatasetConfig):
     """What LEAF's datasets share.
 
     The users of a split are ordered by their number of samples and then by name: ascending in training, descending in

@@ -9,9 +9,8 @@ from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from annotated_types import Ge, Gt, Le
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset, Scaled, Spec
 from fedrun.data.datasets.idx import find_idx, read_idx
 from fedrun.data.datasets.in_memory import in_memory, require_labels
@@ -21,7 +20,7 @@ from fedrun.system.errors import InputError
 SIDE = 28
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class IdxImages(TorchvisionFiles):
     """What these datasets share: four IDX files of 28x28 grey images and their labels.
 
@@ -118,7 +117,7 @@ def moments(images: np.ndarray) -> tuple[float, float]:
     return mean, float(np.sqrt(counts @ (greys - mean) ** 2 / counts.sum()))
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class MirroredImages(IdxImages):
     """What MNIST and Fashion-MNIST share: torchvision fetches each file by itself, from one of several mirrors."""
 
@@ -134,7 +133,7 @@ class MirroredImages(IdxImages):
         return [raw / file.replace("[.gz]", ".gz") for file in self.files]
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class Mnist(MirroredImages):
     """MNIST: handwritten digits, 60 000 to train and 10 000 to test (LeCun, Cortes, Burges)."""
 
@@ -144,7 +143,7 @@ class Mnist(MirroredImages):
     class_names: ClassVar[tuple[str, ...]] = tuple("0123456789")
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class FashionMnist(MirroredImages):
     """Fashion-MNIST: clothes in MNIST's format, 60 000 to train and 10 000 to test (Xiao, Rasul, Vollgraf 2017)."""
 
@@ -175,7 +174,7 @@ EMNIST_CLASSES: dict[str, str] = {
 """The characters of each split, by class. Where upper and lower case look alike, they share a class."""
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class Emnist(IdxImages):
     """EMNIST: handwritten characters made from NIST's forms as MNIST was (Cohen, Afshar, Tapson, van Schaik, 2017).
 

@@ -14,9 +14,8 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from annotated_types import Ge
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Encoding, Scaled, Spec
 from fedrun.data.datasets.cache import Numbers, cache_key
 from fedrun.data.datasets.leaf import Decoder, LeafDataset, LeafJson, Source, integer_labels
@@ -34,7 +33,7 @@ TOKEN = re.compile(
 )
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class Sent140(LeafDataset):
     """Tweets as the mean of their words' vectors, and as label whether they are positive.
 

@@ -9,9 +9,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from annotated_types import Ge, Le
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset, Encoding, Spec, Symbols
 from fedrun.data.datasets.leaf import Decoder, LeafDataset, LeafJson, Source
 from fedrun.data.datasets.user_tables import ParquetTable
@@ -26,7 +25,7 @@ SUBSTITUTE = len(ALPHABET) - 1
 UNKNOWN = 255
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class Shakespeare(LeafDataset):
     """LEAF's Shakespeare: 80 characters of a role's speeches and, as label, the character that follows them.
 

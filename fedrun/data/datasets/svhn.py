@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset, Spec
 from fedrun.data.datasets.colour import ColourImages
 from fedrun.data.datasets.in_memory import Arrays, in_memory, require_labels
@@ -19,7 +18,7 @@ from fedrun.system.errors import InputError
 SIDE = 32
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class Svhn(TorchvisionFiles, ColourImages):
     """The cropped digits of SVHN, 73 257 + 26 032, 3x32x32, without the "extra" ones (Netzer et al., 2011).
 

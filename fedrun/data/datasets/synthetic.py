@@ -7,17 +7,16 @@ from typing import Annotated, Literal
 import numpy as np
 import torch
 from annotated_types import Ge, Le
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
-from fedrun.data.datasets.base import Dataset, DatasetRecipe, Scaled, Spec, Users
+from fedrun.config.config_class import config_class
+from fedrun.data.datasets.base import Dataset, DatasetConfig, Scaled, Spec, Users
 from fedrun.data.datasets.fingerprint import fingerprint
 from fedrun.system.errors import InputError
 from fedrun.system.randomness import numpy_generator
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
-class Synthetic(DatasetRecipe):
+@config_class
+class Synthetic(DatasetConfig):
     """Client k draws ``x ~ N(v_k, diag(j^-1.2))`` and labels it ``argmax(W_k x + b_k)``.
 
     The entries of ``W_k`` and ``b_k`` are ``N(u_k, 1)`` with ``u_k ~ N(0, alpha)``, and the entries of ``v_k`` are

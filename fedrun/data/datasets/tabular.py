@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import torch
 from annotated_types import Ge
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
-from fedrun.data.datasets.base import Dataset, DatasetRecipe, Scaled, Spec, Users
+from fedrun.config.config_class import config_class
+from fedrun.data.datasets.base import Dataset, DatasetConfig, Scaled, Spec, Users
 from fedrun.data.datasets.fingerprint import fingerprint
 from fedrun.system.errors import InputError
 
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
 SPLITS = ("train", "test")
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
-class Tabular(DatasetRecipe):
+@config_class
+class Tabular(DatasetConfig):
     """A table whose columns are a label, numbers and, if wanted, a client and a split.
 
     Clients are users in the order of their names: as texts, or as numbers where all are. A client with rows in both

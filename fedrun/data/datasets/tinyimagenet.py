@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from pydantic.dataclasses import dataclass
-
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset, Spec
 from fedrun.data.datasets.cache import cache_place
 from fedrun.data.datasets.colour import ColourImages
@@ -18,7 +16,7 @@ CLASSES = 200
 ADDRESS = "http://cs231n.stanford.edu/tiny-imagenet-200.zip"
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class TinyImageNet(ColourImages):
     """Tiny ImageNet: 100 000 training images of 200 kinds of things; its 10 000 validation images are the test set.
 

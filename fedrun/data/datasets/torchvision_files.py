@@ -11,10 +11,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from pydantic.dataclasses import dataclass
-
-from fedrun.config.config_class import STRICT
-from fedrun.data.datasets.base import DatasetRecipe
+from fedrun.config.config_class import config_class
+from fedrun.data.datasets.base import DatasetConfig
 from fedrun.system.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,8 +21,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
-class TorchvisionFiles(DatasetRecipe):
+@config_class
+class TorchvisionFiles(DatasetConfig):
     """What these datasets share. Files are only read, so the folder can be read-only.
 
     Attributes:

@@ -15,7 +15,7 @@ from fedrun.data.datasets.cache import locked
 from fedrun.data.download.catalogue import Download, Entry, place_of_table
 from fedrun.data.download.download import Progress, Unreachable, download, verified
 from fedrun.data.download.unpack import unpack
-from fedrun.system.atomic_file import whole
+from fedrun.system.atomic_file import atomic_write
 from fedrun.system.errors import InputError
 
 logger = logging.getLogger(__name__)
@@ -132,7 +132,7 @@ def _download(item: Download, path: Path, data_dir: Path, progress: Progress) ->
             if number == len(item.urls):
                 raise
             logger.warning("%s; trying %s", error, item.urls[number])
-    with whole(record_path, secrets.token_hex(4)) as file:
+    with atomic_write(record_path, secrets.token_hex(4)) as file:
         file.write(json.dumps(record, indent=1).encode())
 
 

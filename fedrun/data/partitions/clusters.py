@@ -6,9 +6,8 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 from annotated_types import Ge
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset
 from fedrun.data.federation import Federation
 from fedrun.data.partitions.dealing import deal, even_sizes, piles_of_classes, shuffle_piles
@@ -16,7 +15,7 @@ from fedrun.data.partitions.publisher_split import PublisherSplit, pooled_federa
 from fedrun.system.errors import InputError
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class Clusters(PublisherSplit):
     """Each cluster of clients has its own labels; its samples are shared out iid (MaxFL: Cho et al., TMLR 2024).
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import torch
 
-from fedrun.data.federation import Shares
+from fedrun.data.federation import ClientIndices
 
 
 def even_sizes(total: int, parts: int) -> np.ndarray:
@@ -50,7 +50,7 @@ def shuffle_piles(samples: np.ndarray, sizes: np.ndarray, rng: np.random.RandomS
         rng.shuffle(samples[start:stop])
 
 
-def deal(samples: np.ndarray, counts: np.ndarray) -> Shares:
+def deal(samples: np.ndarray, counts: np.ndarray) -> ClientIndices:
     """Give every client its part of every pile.
 
     Args:
@@ -66,6 +66,6 @@ def deal(samples: np.ndarray, counts: np.ndarray) -> Shares:
     return consecutive(samples[positions], counts.sum(0))
 
 
-def consecutive(samples: np.ndarray, sizes: np.ndarray) -> Shares:
+def consecutive(samples: np.ndarray, sizes: np.ndarray) -> ClientIndices:
     """The shares of clients that hold ``samples`` (int64 ``[n]``) in consecutive parts of these sizes ``[N]``."""
-    return Shares(torch.from_numpy(samples), torch.from_numpy(starts_of(sizes)))
+    return ClientIndices(torch.from_numpy(samples), torch.from_numpy(starts_of(sizes)))

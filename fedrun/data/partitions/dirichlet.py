@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset
 from fedrun.data.federation import Federation
 from fedrun.data.partitions.dealing import deal, piles_of_classes, shuffle_piles, starts_of
@@ -16,7 +15,7 @@ from fedrun.data.partitions.publisher_split import pooled_federation
 from fedrun.system.errors import InputError
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class Dirichlet(DirichletProportions):
     """p_c ~ Dir(β 1_N) shares class c out over the N clients (NIID-Bench: Li, Diao, Chen, He, ICDE 2022; FedConcat).
 

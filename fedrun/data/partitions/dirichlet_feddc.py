@@ -6,9 +6,8 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 from annotated_types import Ge
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset
 from fedrun.data.federation import Federation
 from fedrun.data.partitions.class_priors import draw_counts, log_dirichlet
@@ -17,7 +16,7 @@ from fedrun.data.partitions.lognormal_sizes import lognormal_sizes
 from fedrun.data.partitions.publisher_split import PublisherSplit, pooled_federation
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class DirichletFedDC(PublisherSplit):
     """Client k draws by prior_k ~ Dir(α 1_C) until it is full (FedDyn: Acar et al., 2021; FedDC: Gao et al., 2022).
 

@@ -6,9 +6,8 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 from annotated_types import Ge
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset
 from fedrun.data.federation import Federation
 from fedrun.data.partitions.class_priors import draw_counts, log_dirichlet
@@ -16,7 +15,7 @@ from fedrun.data.partitions.dealing import deal, even_sizes, piles_of_classes, s
 from fedrun.data.partitions.publisher_split import PublisherSplit, pooled_federation
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class DirichletHsu(PublisherSplit):
     """Client k draws q_k ~ Dir(α p), then its n/N samples by q_k (Hsu, Qi, Brown, 2019, arXiv 1909.06335).
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Annotated, ClassVar
 
 from annotated_types import Ge, Gt
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 from fedrun.data.partitions.publisher_split import PublisherSplit
 from fedrun.system.errors import InputError
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class DirichletProportions(PublisherSplit):
     """NIID-Bench's two partitions with p ~ Dir(β 1_N) (Li, Diao, Chen, He, ICDE 2022).
 

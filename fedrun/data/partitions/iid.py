@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from pydantic.dataclasses import dataclass
-
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset
 from fedrun.data.federation import Federation
 from fedrun.data.partitions.dealing import consecutive, even_sizes
 from fedrun.data.partitions.publisher_split import PublisherSplit, pooled_federation
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class IID(PublisherSplit):
     """A random permutation of the training samples, cut into equal parts (McMahan et al., 2017).
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset
 from fedrun.data.federation import Federation
 from fedrun.data.partitions.dealing import deal, piles_of_classes, shuffle_piles
@@ -15,7 +14,7 @@ from fedrun.data.partitions.publisher_split import PublisherSplit, pooled_federa
 from fedrun.system.errors import InputError
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class IIDClassExact(PublisherSplit):
     """Every client gets 1/N of each class at random: FedDC's balanced iid split of CIFAR-100 (Gao et al., 2022).
 

@@ -9,11 +9,10 @@ from typing import Annotated
 import numpy as np
 import torch
 from annotated_types import Ge, Gt, Le, Lt
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset, Users
-from fedrun.data.federation import Federation, Shares
+from fedrun.data.federation import ClientIndices, Federation
 from fedrun.data.partitions.base import Partition
 from fedrun.data.partitions.dealing import positions_in, starts_of
 from fedrun.system.errors import InputError
@@ -21,7 +20,7 @@ from fedrun.system.errors import InputError
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class Natural(Partition):
     """A client is a user; other users are held out whole for the test (LEAF: Caldas et al., 2018; TurboSVM-FL).
 
@@ -102,10 +101,10 @@ class Natural(Partition):
         return training
 
 
-def shares_of_users(users: Users, chosen: np.ndarray) -> Shares:
+def shares_of_users(users: Users, chosen: np.ndarray) -> ClientIndices:
     """Each chosen user (bool ``[U]``) holds all of its samples, in the dataset's order."""
     starts = users.offsets[:-1].numpy()[chosen]
     sizes = users.offsets.diff().numpy()[chosen]
     names = tuple(users.names[user] for user in np.flatnonzero(chosen))
     samples, offsets = positions_in(starts, sizes), starts_of(sizes)
-    return Shares(torch.from_numpy(samples), torch.from_numpy(offsets), names)
+    return ClientIndices(torch.from_numpy(samples), torch.from_numpy(offsets), names)

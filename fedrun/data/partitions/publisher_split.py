@@ -7,17 +7,16 @@ from typing import Annotated, ClassVar
 import numpy as np
 import torch
 from annotated_types import Ge
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset
-from fedrun.data.federation import Federation, Shares
+from fedrun.data.federation import ClientIndices, Federation
 from fedrun.data.partitions.base import Partition
 from fedrun.system.errors import InputError
 from fedrun.system.randomness import numpy_generator
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class PublisherSplit(Partition):
     """What partitions of a publisher's training split have in common.
 
@@ -69,7 +68,7 @@ class PublisherSplit(Partition):
         return dataset.targets[:size].numpy()
 
 
-def pooled_federation(dataset: Dataset, train: Shares) -> Federation:
+def pooled_federation(dataset: Dataset, train: ClientIndices) -> Federation:
     """The federation whose clients are ``train`` and whose test set is the test split, held by one holder ``test``."""
     samples = torch.arange(dataset.train_size, len(dataset.targets))
-    return Federation(dataset, train, Shares(samples, torch.tensor([0, len(samples)]), ("test",)))
+    return Federation(dataset, train, ClientIndices(samples, torch.tensor([0, len(samples)]), ("test",)))

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset
 from fedrun.data.federation import Federation
 from fedrun.data.partitions.dealing import consecutive
@@ -15,7 +14,7 @@ from fedrun.data.partitions.dirichlet_proportions import DirichletProportions
 from fedrun.data.partitions.publisher_split import pooled_federation
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class QuantityDirichlet(DirichletProportions):
     """A permutation cut in proportions p ~ Dir(β 1_N) (``iid-diff-quantity`` of NIID-Bench: Li et al., ICDE 2022).
 

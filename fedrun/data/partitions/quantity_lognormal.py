@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Annotated, ClassVar
 
 from annotated_types import Ge
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset
 from fedrun.data.federation import Federation
 from fedrun.data.partitions.dealing import consecutive
@@ -15,7 +14,7 @@ from fedrun.data.partitions.lognormal_sizes import lognormal_sizes
 from fedrun.data.partitions.publisher_split import PublisherSplit, pooled_federation
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class QuantityLognormal(PublisherSplit):
     """A permutation cut into parts of lognormal sizes (``unbalanced_sgm`` of FedDyn and FedDC; FedUmf).
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 from typing import Annotated, ClassVar
 
 from annotated_types import Ge
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset
 from fedrun.data.federation import Federation
 from fedrun.data.partitions.dealing import consecutive, even_sizes, piles_of_classes, positions_in, starts_of
 from fedrun.data.partitions.publisher_split import PublisherSplit, pooled_federation
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class Shards(PublisherSplit):
     """Label-sorted samples cut into shards, of which each client gets a few at random (McMahan et al., 2017).
 

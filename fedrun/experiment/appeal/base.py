@@ -6,14 +6,13 @@ MaxFL: Cho, Jhunjhunwala, Li, Smith, Joshi, TMLR 2024, arXiv 2205.14840.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass as value
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
-from fedrun.data.federation import Shares
+from fedrun.config.config_class import config_class
+from fedrun.data.federation import ClientIndices
 from fedrun.strategies.local_training import LocalTraining
 
 Convention = Literal["auto", "test", "train", "mixed"]
@@ -22,7 +21,7 @@ Convention = Literal["auto", "test", "train", "mixed"]
 test samples of their own, otherwise ``train``."""
 
 
-@value(frozen=True)
+@dataclass(frozen=True)
 class OwnResults:
     """How each client's own model does on its own samples: float64 ``[clients]``, NaN for a client without samples.
 
@@ -37,7 +36,7 @@ class OwnResults:
     test_accuracy: torch.Tensor
 
 
-@value(frozen=True)
+@dataclass(frozen=True)
 class Thresholds:
     """Every client's ρ_k, float64 ``[clients]``.
 
@@ -57,7 +56,7 @@ Solo = Callable[[LocalTraining], OwnResults]
 """Trains every client alone from the initial model in this way, and measures."""
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class Appeal:
     """No thresholds, and hence no appeal; the options that have some extend this class.
 
@@ -82,7 +81,7 @@ class Appeal:
         """
         return ""
 
-    def thresholds(self, clients: Shares, local: LocalTraining, solo: Solo) -> Thresholds:
+    def thresholds(self, clients: ClientIndices, local: LocalTraining, solo: Solo) -> Thresholds:
         """The thresholds of some clients.
 
         Args:

@@ -6,15 +6,14 @@ from typing import Annotated, ClassVar
 
 import torch
 from annotated_types import Gt
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
-from fedrun.data.federation import Shares
+from fedrun.config.config_class import config_class
+from fedrun.data.federation import ClientIndices
 from fedrun.experiment.appeal.base import Appeal, Convention, Solo, Thresholds
 from fedrun.strategies.local_training import LocalTraining
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class Constant(Appeal):
     """ρ_k is the same number for every client; nobody has a model of its own to prefer.
 
@@ -32,6 +31,6 @@ class Constant(Appeal):
     def losses(self) -> Convention:
         return self.convention
 
-    def thresholds(self, clients: Shares, local: LocalTraining, solo: Solo) -> Thresholds:
+    def thresholds(self, clients: ClientIndices, local: LocalTraining, solo: Solo) -> Thresholds:
         everyone = torch.full((len(clients),), self.loss, dtype=torch.float64)
         return Thresholds(everyone, everyone, None)

@@ -9,16 +9,15 @@ from pathlib import Path
 from typing import ClassVar
 
 import torch
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
-from fedrun.data.federation import Shares
+from fedrun.config.config_class import config_class
+from fedrun.data.federation import ClientIndices
 from fedrun.experiment.appeal.base import Appeal, Convention, Solo, Thresholds
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.system.errors import InputError
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class FromFile(Appeal):
     """ρ_k is read from a CSV file with the columns ``client`` and ``threshold``.
 
@@ -45,7 +44,7 @@ class FromFile(Appeal):
         except OSError as error:
             raise InputError(f"appeal.path={self.path}: cannot be read ({error})") from None
 
-    def thresholds(self, clients: Shares, local: LocalTraining, solo: Solo) -> Thresholds:
+    def thresholds(self, clients: ClientIndices, local: LocalTraining, solo: Solo) -> Thresholds:
         known = read(Path(self.path).expanduser())
         names = [clients.name(client) for client in range(len(clients))]
         if missing := [name for name in names if name not in known]:

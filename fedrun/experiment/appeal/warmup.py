@@ -6,16 +6,15 @@ from dataclasses import replace
 from typing import Annotated, ClassVar
 
 from annotated_types import Ge, Gt
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
-from fedrun.data.federation import Shares
+from fedrun.config.config_class import config_class
+from fedrun.data.federation import ClientIndices
 from fedrun.experiment.appeal.base import Appeal, Convention, Solo, Thresholds
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.system.errors import InputError
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class WarmUp(Appeal):
     """ρ_k is the loss of a model that the client has trained alone from the common initial model, as in MaxFL.
 
@@ -38,7 +37,7 @@ class WarmUp(Appeal):
     def losses(self) -> Convention:
         return self.convention
 
-    def thresholds(self, clients: Shares, local: LocalTraining, solo: Solo) -> Thresholds:
+    def thresholds(self, clients: ClientIndices, local: LocalTraining, solo: Solo) -> Thresholds:
         # ρ_k = F_k(ŵ_k), with ŵ_k the client's own model after the warm-up
         alone = solo(
             replace(

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic.dataclasses import dataclass
-
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 
 Rule = Literal["draw_willing", "draw_then_drop"]
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class Participation:
     """Everybody comes when selected; the base of rules by which clients stay away."""
 

@@ -6,13 +6,12 @@ import math
 from typing import Annotated
 
 from annotated_types import Ge, Le
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 from fedrun.experiment.participation.base import Participation, Rule
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class Flexible(Participation):
     """After the first rounds, only clients whose training loss F_k(w) is below ρ_k are there to be selected.
 

@@ -8,15 +8,14 @@ from typing import Annotated
 
 import torch
 from annotated_types import Ge, Gt, MinLen
-from pydantic.dataclasses import dataclass
 from torch.nn.functional import softplus
 
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 from fedrun.experiment.studies.base import Study
 from fedrun.system.randomness import generator
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class MeanEstimation(Study):
     """How often one global estimate appeals to clients whose true means differ.
 

@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pydantic.dataclasses import dataclass
-
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 from fedrun.report.papers.paper import FOLDER
 from fedrun.report.papers.paper_table import available, match
 from fedrun.report.papers.protocol import SCALES, Scale, Where, asked_with, described, named, plan, protocols
@@ -26,7 +24,7 @@ Panels = Mapping[str, Mapping[str, Sequence[Run]]]
 """The runs of each line, under the line's name and the panel's title."""
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class Figure(Where):
     """A paper's figure.
 

@@ -17,10 +17,9 @@ from typing import Annotated, Literal, TypeAlias, TypeVar, get_args
 
 from annotated_types import Ge, Gt
 from pydantic import TypeAdapter, ValidationError
-from pydantic.dataclasses import dataclass
 
 from fedrun.config.composed import Plain, compose
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 from fedrun.report.papers.paper import FOLDER, Cell, cells
 from fedrun.system.errors import InputError
 
@@ -33,7 +32,7 @@ Overrides: TypeAlias = tuple[str, ...]
 """What would be asked for on the command line, such as ``("dataset=femnist",)``."""
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class RoundsTo:
     """Rounds until the test accuracy reaches a target.
 
@@ -47,7 +46,7 @@ class RoundsTo:
     interpolated: bool
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class Where:
     """Some cells of a table.
 
@@ -61,7 +60,7 @@ class Where:
         return all(coordinates.get(key) in values for key, values in self.where.items())
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class RoundOf(Where):
     """The round in which some cells are read.
 
@@ -73,7 +72,7 @@ class RoundOf(Where):
     round: Annotated[int, Ge(1)]
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class ValueAt:
     """A metric's value in a round.
 
@@ -106,7 +105,7 @@ class ValueAt:
         raise InputError(f"{cell.paper} {cell.table}: the protocol does not say how {cell.metric} is read everywhere")
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class SpeedUp:
     """Mean rounds of a reference cell over mean rounds of this one.
 
@@ -120,7 +119,7 @@ class SpeedUp:
 Reading: TypeAlias = RoundsTo | ValueAt | SpeedUp
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class OutOfReach(Where):
     """Cells that fedrun does not produce.
 
@@ -132,7 +131,7 @@ class OutOfReach(Where):
     reason: str
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class Extra(Where):
     """Cells for which something more is asked for than their coordinates mean one by one.
 
@@ -146,7 +145,7 @@ class Extra(Where):
     scales: tuple[Scale, ...]
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class Opened(Where):
     """Cells of which a parameter is not known: they are produced for several values of it.
 
@@ -160,7 +159,7 @@ class Opened(Where):
     values: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class Protocol:
     """How a paper's table is produced and compared.
 

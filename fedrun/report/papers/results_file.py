@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fedrun.report.papers.paper_table import NOT_RUN
 from fedrun.report.papers.protocol import by_number, protocols
-from fedrun.report.results import Section
+from fedrun.report.papers.results import Section
 from fedrun.report.table import markdown
 from fedrun.system.errors import InputError
 

@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic.dataclasses import dataclass
-
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 from fedrun.experiment.observer import Observer, Row, RunInfo
 from fedrun.experiment.tracking import Tracking
 
@@ -41,7 +39,7 @@ class Patience:
     finish: float = 60.0
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class Wandb(Tracking):
     """Mirror a run to Weights & Biases.
 

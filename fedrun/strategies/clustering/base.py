@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass as value
+from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import torch
 from annotated_types import Ge
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
-from fedrun.execution.context import Workplace
-from fedrun.strategies.client_state import ClientMemory
+from fedrun.config.config_class import config_class
+from fedrun.strategies.client_state import ClientStates
+from fedrun.strategies.clustering.context import TrainingContext
 
 Question = Callable[[int], "torch.Tensor"]
 """What a client is asked, by its number: its answer is a small tensor on the CPU, of the same shape for all."""
 
 
-@value(frozen=True)
-class Turn:
+@dataclass(frozen=True)
+class ClusteringRound:
     """A round that is about to begin.
 
     Attributes:
@@ -36,12 +35,12 @@ class Turn:
     cohort: torch.Tensor
     models: Sequence[torch.Tensor]
     membership: torch.Tensor
-    memory: ClientMemory
+    memory: ClientStates
     asked: Callable[[torch.Tensor, Question], torch.Tensor]
 
 
-@value(frozen=True)
-class Choice:
+@dataclass(frozen=True)
+class Assignment:
     """Who belongs where.
 
     Attributes:
@@ -53,8 +52,8 @@ class Choice:
     forward_samples: int = 0
 
 
-@value(frozen=True)
-class Sent:
+@dataclass(frozen=True)
+class FirstUpdate:
     """What a client's first training tells of it.
 
     Attributes:
@@ -68,7 +67,7 @@ class Sent:
     rate: float
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class Clustering:
     """One model for everybody; the options that have several extend this class.
 
@@ -82,7 +81,7 @@ class Clustering:
 
     offers: ClassVar[frozenset[str]] = frozenset()
     downloads_all: ClassVar[bool] = False
-    keeps_last: ClassVar[bool] = False
+    stores_last_upload: ClassVar[bool] = False
     infers: ClassVar[bool] = False
     reassigns: ClassVar[bool] = False
 
@@ -105,7 +104,7 @@ class Clustering:
         """How many numbers every client sends once, for :meth:`before`."""
         return 0
 
-    def before(self, work: Workplace) -> torch.Tensor | None:
+    def before(self, context: TrainingContext) -> torch.Tensor | None:
         """The membership ``[N, M]`` of all clients before the first round; None: nobody is assigned yet.
 
         Raises:
@@ -113,31 +112,31 @@ class Clustering:
         """
         return None
 
-    def told(self, work: Workplace, initial: torch.Tensor, sent: Sent) -> torch.Tensor:
+    def told(self, context: TrainingContext, initial: torch.Tensor, sent: FirstUpdate) -> torch.Tensor:
         """What a client's first model tells of its labels, float64 ``[classes]``, where :attr:`infers`.
 
         Args:
-            work: where the clients train.
+            context: where the clients train.
             initial: ``[P]``, the common model that all have trained.
             sent: what the client has sent.
         """
         raise NotImplementedError
 
-    def inferred(self, work: Workplace, told: torch.Tensor) -> torch.Tensor:
+    def inferred(self, context: TrainingContext, told: torch.Tensor) -> torch.Tensor:
         """The membership ``[N, M]`` of all clients after the first round, where :attr:`infers`.
 
         Args:
-            work: where the clients train.
+            context: where the clients train.
             told: :meth:`told` of all clients, float64 ``[N, classes]``.
         """
         raise NotImplementedError
 
-    def chosen(self, work: Workplace, turn: Turn) -> Choice:
+    def chosen(self, context: TrainingContext, turn: ClusteringRound) -> Assignment:
         """The membership in a round, of whose participants each must be assigned."""
-        return Choice(turn.membership)
+        return Assignment(turn.membership)
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class SeveralModels(Clustering):
     """K models from the first round on; in every round its participants are assigned anew.
 
@@ -158,7 +157,7 @@ class SeveralModels(Clustering):
         return self.clusters
 
 
-def reassigned(turn: Turn, clusters: torch.Tensor) -> torch.Tensor:
+def reassigned(turn: ClusteringRound, clusters: torch.Tensor) -> torch.Tensor:
     """The membership ``[N, M]`` in which a round's participants belong to these clusters, int64 ``[C]``."""
     membership = turn.membership.clone()
     membership[turn.cohort] = one_hot(clusters, len(turn.models))

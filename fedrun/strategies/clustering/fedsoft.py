@@ -6,16 +6,15 @@ from typing import Annotated, ClassVar, Literal
 
 import torch
 from annotated_types import Ge, Gt, Lt
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
-from fedrun.execution.context import Workplace
-from fedrun.strategies.clustering.base import Choice, SeveralModels, Turn
+from fedrun.config.config_class import config_class
+from fedrun.strategies.clustering.base import Assignment, ClusteringRound, SeveralModels
+from fedrun.strategies.clustering.context import TrainingContext
 from fedrun.strategies.vectors import CENTRES
 from fedrun.system.randomness import generator
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class FedSoft(SeveralModels):
     """u_ks, what model s counts for client k, is the share of k's samples that have their least loss under s.
 
@@ -40,21 +39,21 @@ class FedSoft(SeveralModels):
     def same_initialisation(self) -> bool:
         return False
 
-    def chosen(self, work: Workplace, turn: Turn) -> Choice:
+    def chosen(self, context: TrainingContext, turn: ClusteringRound) -> Assignment:
         membership, cohort = turn.membership.clone(), turn.cohort
         voters = cohort if turn.round % self.period == 0 else cohort[membership[cohort].sum(1) == 0]
         if not len(voters):
-            return Choice(membership)
+            return Assignment(membership)
 
         def votes(client: int) -> torch.Tensor:
-            losses = [work.results(model, client).losses for model in turn.models]
+            losses = [context.results(model, client).losses for model in turn.models]
             if self.vote == "reshuffled":
-                draw = generator(work.seed, "clusters/vote", turn.round, client)
+                draw = generator(context.seed, "clusters/vote", turn.round, client)
                 losses = [each[torch.randperm(len(each), generator=draw)] for each in losses]
             return importance(torch.stack(losses, dim=1), self.floor)
 
         membership[voters] = turn.asked(voters, votes)
-        return Choice(membership, len(turn.models) * int(work.clients.sizes[voters].sum()))
+        return Assignment(membership, len(turn.models) * int(context.clients.sizes[voters].sum()))
 
 
 def importance(losses: torch.Tensor, floor: float) -> torch.Tensor:

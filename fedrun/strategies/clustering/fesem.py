@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import ClassVar
 
 import torch
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
-from fedrun.execution.context import LAST, Workplace
-from fedrun.strategies.clustering.base import Choice, SeveralModels, Turn, reassigned
+from fedrun.config.config_class import config_class
+from fedrun.strategies.client_state import LAST
+from fedrun.strategies.clustering.base import Assignment, ClusteringRound, SeveralModels, reassigned
+from fedrun.strategies.clustering.context import TrainingContext
 from fedrun.system.randomness import generator
 
 UNKNOWN = -1.0
 """In the place of the distances from a client's last model, where it has sent none yet."""
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class FeSEM(SeveralModels):
     """A participant trains the model that is nearest to its own last one, by Euclidean distance over all of θ.
 
@@ -24,9 +24,9 @@ class FeSEM(SeveralModels):
     possible.
     """
 
-    keeps_last: ClassVar[bool] = True
+    stores_last_upload: ClassVar[bool] = True
 
-    def chosen(self, work: Workplace, turn: Turn) -> Choice:
+    def chosen(self, context: TrainingContext, turn: ClusteringRound) -> Assignment:
         models = turn.models
 
         def distances(client: int) -> torch.Tensor:
@@ -39,6 +39,6 @@ class FeSEM(SeveralModels):
         found = turn.asked(turn.cohort, distances)
         clusters = found.argmin(1)
         new = (found == UNKNOWN).all(1).nonzero().flatten()
-        order = torch.randperm(len(new), generator=generator(work.seed, "clusters/first", turn.round))
+        order = torch.randperm(len(new), generator=generator(context.seed, "clusters/first", turn.round))
         clusters[new[order]] = torch.arange(len(new)) % len(models)
-        return Choice(reassigned(turn, clusters))
+        return Assignment(reassigned(turn, clusters))

@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import ClassVar
 
 import torch
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
-from fedrun.execution.context import Workplace
-from fedrun.strategies.clustering.base import Choice, SeveralModels, Turn, reassigned
+from fedrun.config.config_class import config_class
+from fedrun.strategies.clustering.base import Assignment, ClusteringRound, SeveralModels, reassigned
+from fedrun.strategies.clustering.context import TrainingContext
 from fedrun.system.randomness import generator
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class IFCA(SeveralModels):
     """In every round a participant trains the model with the least mean loss on its training samples.
 
@@ -31,14 +30,14 @@ class IFCA(SeveralModels):
     def same_initialisation(self) -> bool:
         return self.same_init
 
-    def chosen(self, work: Workplace, turn: Turn) -> Choice:
+    def chosen(self, context: TrainingContext, turn: ClusteringRound) -> Assignment:
         def losses(client: int) -> torch.Tensor:
-            return torch.stack([work.results(model, client).losses.double().mean() for model in turn.models])
+            return torch.stack([context.results(model, client).losses.double().mean() for model in turn.models])
 
-        looked = len(turn.models) * int(work.clients.sizes[turn.cohort].sum())
+        looked = len(turn.models) * int(context.clients.sizes[turn.cohort].sum())
         if self.same_init and turn.round == 0:
-            chance = generator(work.seed, "clusters/first", turn.round)
+            chance = generator(context.seed, "clusters/first", turn.round)
             clusters = torch.randint(len(turn.models), turn.cohort.shape, generator=chance)
         else:
             clusters = turn.asked(turn.cohort, losses).nan_to_num(nan=torch.inf).argmin(1)
-        return Choice(reassigned(turn, clusters), looked)
+        return Assignment(reassigned(turn, clusters), looked)

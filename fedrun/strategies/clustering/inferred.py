@@ -8,12 +8,11 @@ from typing import Annotated, ClassVar, Literal
 
 import torch
 from annotated_types import Ge
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
-from fedrun.execution.context import Workplace
+from fedrun.config.config_class import config_class
 from fedrun.models.flat_network import Layout
-from fedrun.strategies.clustering.base import Sent
+from fedrun.strategies.clustering.base import FirstUpdate
+from fedrun.strategies.clustering.context import TrainingContext
 from fedrun.strategies.clustering.kmeans import check_number
 from fedrun.strategies.clustering.label_clusters import LabelClusters, evenly
 from fedrun.system.errors import InputError
@@ -23,7 +22,7 @@ NOISE_BATCH = 500
 """Random inputs per forward pass."""
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class Inferred(LabelClusters):
     """In the first round all clients train the common model; K-means on what their models tell of their labels.
 
@@ -40,26 +39,26 @@ class Inferred(LabelClusters):
     infers: ClassVar[bool] = True
 
     @abstractmethod
-    def distribution(self, work: Workplace, initial: torch.Tensor, sent: Sent) -> torch.Tensor:
+    def distribution(self, context: TrainingContext, initial: torch.Tensor, sent: FirstUpdate) -> torch.Tensor:
         """v_k, what a client's model tells of the shares of its labels, float64 ``[C]``."""
 
     @abstractmethod
-    def moved(self, work: Workplace, initial: torch.Tensor, sent: Sent) -> torch.Tensor:
+    def moved(self, context: TrainingContext, initial: torch.Tensor, sent: FirstUpdate) -> torch.Tensor:
         """By how much the training of its head has moved a client's logits, float64 ``[C]``."""
 
-    def before(self, work: Workplace) -> torch.Tensor | None:
-        check_number(self.clusters, len(work.clients))
+    def before(self, context: TrainingContext) -> torch.Tensor | None:
+        check_number(self.clusters, len(context.clients))
         return None
 
-    def told(self, work: Workplace, initial: torch.Tensor, sent: Sent) -> torch.Tensor:
-        return (self.moved if self.by == "labels" else self.distribution)(work, initial, sent)
+    def told(self, context: TrainingContext, initial: torch.Tensor, sent: FirstUpdate) -> torch.Tensor:
+        return (self.moved if self.by == "labels" else self.distribution)(context, initial, sent)
 
-    def inferred(self, work: Workplace, told: torch.Tensor) -> torch.Tensor:
+    def inferred(self, context: TrainingContext, told: torch.Tensor) -> torch.Tensor:
         if self.by == "labels":
-            return self.membership(evenly(self.labels(told)), work.seed)
+            return self.membership(evenly(self.labels(told)), context.seed)
         # Of a client whose training diverged nothing is known.
         known = told.isfinite().all(1, keepdim=True)
-        return self.membership(torch.where(known, told, 1 / told.shape[1]), work.seed)
+        return self.membership(torch.where(known, told, 1 / told.shape[1]), context.seed)
 
     def labels(self, moved: torch.Tensor) -> torch.Tensor:
         """Which labels each client has, bool ``[N, C]``, by how its training has moved the logits ``[N, C]``; none for
@@ -68,7 +67,7 @@ class Inferred(LabelClusters):
         return moved > 0
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class RandomInputs(Inferred):
     """FedConcat-ID: v_k is the mean softmax output of the client's model on random inputs.
 
@@ -81,28 +80,28 @@ class RandomInputs(Inferred):
 
     inputs: Annotated[int, Ge(1)]
 
-    def distribution(self, work: Workplace, initial: torch.Tensor, sent: Sent) -> torch.Tensor:
-        network = work.network.network
-        return self._mean(work, sent.model, lambda inputs: torch.softmax(network(inputs), 1))
+    def distribution(self, context: TrainingContext, initial: torch.Tensor, sent: FirstUpdate) -> torch.Tensor:
+        network = context.network.network
+        return self._mean(context, sent.model, lambda inputs: torch.softmax(network(inputs), 1))
 
-    def moved(self, work: Workplace, initial: torch.Tensor, sent: Sent) -> torch.Tensor:
-        layout = work.network.layout
+    def moved(self, context: TrainingContext, initial: torch.Tensor, sent: FirstUpdate) -> torch.Tensor:
+        layout = context.network.layout
         after, before = (
             layout.head_rows(model[layout.head], with_bias=True).double().cpu() for model in (sent.model, initial)
         )
-        embedding = self._mean(work, sent.model, work.network.network.get_submodule("encoder"))
+        embedding = self._mean(context, sent.model, context.network.network.get_submodule("encoder"))
         known = torch.nn.functional.pad(embedding, (0, after.shape[1] - len(embedding)), value=1.0)  # 1 for the bias
         return (after - before) @ known
 
     def _mean(
-        self, work: Workplace, model: torch.Tensor, outputs: Callable[[torch.Tensor], torch.Tensor]
+        self, context: TrainingContext, model: torch.Tensor, outputs: Callable[[torch.Tensor], torch.Tensor]
     ) -> torch.Tensor:
         """The mean of what a network makes ``[n, m]`` of the random inputs, once it is this model, float64 ``[m]``."""
-        network, samples = work.network, work.samples
+        network, samples = context.network, context.samples
         network.load(model)
         network.network.eval()
         example = samples.encoding(samples.inputs[:1])
-        draw = generator(work.seed, "clusters/inputs")
+        draw = generator(context.seed, "clusters/inputs")
         total = torch.zeros((), dtype=torch.float64)
         with torch.no_grad():
             for first in range(0, self.inputs, NOISE_BATCH):
@@ -115,7 +114,7 @@ class RandomInputs(Inferred):
         return total / self.inputs
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class BiasMovement(Inferred):
     """FedConcat-IB: v_k from how the head's bias has moved (Ramakrishna, Dan, AISec 2022).
 
@@ -127,19 +126,19 @@ class BiasMovement(Inferred):
 
     formula: Literal["published", "softmax_bias"]
 
-    def before(self, work: Workplace) -> torch.Tensor | None:
-        bias_of(work.network.vector, work.network.layout)  # refused before a round has been wasted
-        return super().before(work)
+    def before(self, context: TrainingContext) -> torch.Tensor | None:
+        bias_of(context.network.vector, context.network.layout)  # refused before a round has been wasted
+        return super().before(context)
 
-    def distribution(self, work: Workplace, initial: torch.Tensor, sent: Sent) -> torch.Tensor:
-        layout = work.network.layout
+    def distribution(self, context: TrainingContext, initial: torch.Tensor, sent: FirstUpdate) -> torch.Tensor:
+        layout = context.network.layout
         if self.formula == "softmax_bias":
             return torch.softmax(bias_of(sent.model, layout), 0)
-        rate = sent.rate * sent.steps / (1 - work.local.momentum)
-        return self.moved(work, initial, sent) / rate + torch.softmax(bias_of(initial, layout), 0)
+        rate = sent.rate * sent.steps / (1 - context.local.momentum)
+        return self.moved(context, initial, sent) / rate + torch.softmax(bias_of(initial, layout), 0)
 
-    def moved(self, work: Workplace, initial: torch.Tensor, sent: Sent) -> torch.Tensor:
-        layout = work.network.layout
+    def moved(self, context: TrainingContext, initial: torch.Tensor, sent: FirstUpdate) -> torch.Tensor:
+        layout = context.network.layout
         return bias_of(sent.model, layout) - bias_of(initial, layout)
 
 

@@ -6,14 +6,13 @@ from typing import Annotated, Literal
 
 import torch
 from annotated_types import Ge
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 from fedrun.strategies.clustering.base import Clustering
 from fedrun.strategies.clustering.kmeans import clustered
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class LabelClusters(Clustering):
     """K-means on one vector v_k ``[C]`` per client, which says of its labels what is known.
 

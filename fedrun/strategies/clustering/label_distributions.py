@@ -6,15 +6,14 @@ from typing import Annotated
 
 import torch
 from annotated_types import Gt
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
-from fedrun.execution.context import Workplace
+from fedrun.config.config_class import config_class
+from fedrun.strategies.clustering.context import TrainingContext
 from fedrun.strategies.clustering.label_clusters import LabelClusters, evenly
 from fedrun.system.randomness import numpy_generator
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class LabelDistributions(LabelClusters):
     """K-means on v_k = (n_k1, .., n_kC) / n_k, which every client reports once, before the first round.
 
@@ -31,21 +30,21 @@ class LabelDistributions(LabelClusters):
     def reports(self, classes: int) -> int:
         return classes
 
-    def before(self, work: Workplace) -> torch.Tensor:
-        reported = self.reported(work)
+    def before(self, context: TrainingContext) -> torch.Tensor:
+        reported = self.reported(context)
         if self.by == "labels":
             reported = evenly(self.labels(reported))
-        return self.membership(reported, work.seed)
+        return self.membership(reported, context.seed)
 
     def labels(self, reported: torch.Tensor) -> torch.Tensor:
         """Which labels clients have that report these v_k ``[N, C]``, bool ``[N, C]``."""
         return reported >= 1 / (2 * reported.shape[1])
 
-    def reported(self, work: Workplace) -> torch.Tensor:
+    def reported(self, context: TrainingContext) -> torch.Tensor:
         """v_k as the clients report them, float64 ``[N, C]``."""
-        counts = work.clients.class_counts(work.samples.targets.cpu(), work.network.layout.classes).double()
+        counts = context.clients.class_counts(context.samples.targets.cpu(), context.network.layout.classes).double()
         shares = counts / counts.sum(1, keepdim=True).clamp_min(1)
         if self.epsilon is None:
             return shares
-        noise = numpy_generator(work.seed, "clusters/privacy").laplace(0.0, 1 / self.epsilon, tuple(shares.shape))
+        noise = numpy_generator(context.seed, "clusters/privacy").laplace(0.0, 1 / self.epsilon, tuple(shares.shape))
         return shares + torch.from_numpy(noise)

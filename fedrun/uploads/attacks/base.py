@@ -7,14 +7,13 @@ from typing import Annotated
 import numpy as np
 import torch
 from annotated_types import Ge, Le
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 from fedrun.system.errors import InputError
 from fedrun.system.randomness import numpy_generator
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class Attack:
     """A share of the clients of the pool misbehaves throughout the run; the base class has only honest hooks.
 

@@ -6,13 +6,12 @@ from typing import Annotated
 
 import torch
 from annotated_types import Ge
-from pydantic.dataclasses import dataclass
 
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 from fedrun.uploads.attacks.base import Attack
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class Gaussian(Attack):
     """An attacker mixes Gaussian noise into its update and reports a larger loss, to gain weight.
 

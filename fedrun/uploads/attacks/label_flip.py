@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pydantic.dataclasses import dataclass
-
-from fedrun.config.config_class import STRICT
+from fedrun.config.config_class import config_class
 from fedrun.uploads.attacks.base import Attack
 
 
-@dataclass(frozen=True, kw_only=True, config=STRICT)
+@config_class
 class LabelFlip(Attack):
     """An attacker's training labels y become C − 1 − y; its test labels stay true.
 

@@ -1,7 +1,7 @@
 import pytest
 
+from fedrun.report.papers.results import Section
 from fedrun.report.papers.results_file import document, read
-from fedrun.report.results import Section
 from fedrun.report.table import Table
 from fedrun.system.errors import InputError
 

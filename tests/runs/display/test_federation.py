@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fedrun.data.datasets.base import Dataset, Scaled, Spec
-from fedrun.data.federation import Federation, Shares
+from fedrun.data.federation import ClientIndices, Federation
 from fedrun.runs.display.federation import COLUMNS, Spread, plot_labels, plot_sizes, summarise
 
 
@@ -17,7 +17,9 @@ def federation_of(labels, parts, test_parts, classes, names=None):
     inputs = torch.zeros(len(targets), 1, dtype=torch.uint8)
     dataset = Dataset(Spec((1,), classes), Scaled(1.0), inputs, targets, len(targets), None, names, "test")
     return Federation(
-        dataset, Shares.of([np.array(part) for part in parts]), Shares.of([np.array(p) for p in test_parts])
+        dataset,
+        ClientIndices.of([np.array(part) for part in parts]),
+        ClientIndices.of([np.array(p) for p in test_parts]),
     )
 
 

@@ -11,11 +11,11 @@ import torch
 from torch import nn
 
 from fedrun.config.build import option
-from fedrun.data.federation import Federation, Shares
-from fedrun.execution.context import LAST, NOTHING, Task, Workplace
+from fedrun.data.federation import ClientIndices, Federation
+from fedrun.execution.context import CohortJob, ExecutionContext
 from fedrun.simulation.simulation import Simulation
-from fedrun.strategies.client_state import ClientMemory
-from fedrun.strategies.clustering.base import Sent, Turn
+from fedrun.strategies.client_state import LAST, NO_STATE, ClientStates
+from fedrun.strategies.clustering.base import ClusteringRound, FirstUpdate
 from fedrun.strategies.clustering.fedsoft import importance
 from fedrun.strategies.clustering.label_clusters import evenly
 from fedrun.strategies.vectors import MODEL
@@ -39,12 +39,12 @@ def simulation(make_experiment) -> Simulation:
     return Simulation(make_experiment(network=logistic))
 
 
-def work_of(simulation: Simulation) -> Workplace:
-    return first_executor(simulation).workplace
+def work_of(simulation: Simulation) -> ExecutionContext:
+    return first_executor(simulation).context
 
 
 @pytest.fixture(scope="module")
-def work(simulation) -> Workplace:
+def work(simulation) -> ExecutionContext:
     return work_of(simulation)
 
 
@@ -59,13 +59,13 @@ def random_models(simulation, count: int) -> list[torch.Tensor]:
     return [torch.randn(simulation.network.layout.size, generator=draw) for _ in range(count)]
 
 
-def turn(round, cohort, models, membership, memory=NOTHING) -> Turn:
+def turn(round, cohort, models, membership, memory=NO_STATE) -> ClusteringRound:
     """A round that is about to begin, with all clients at hand."""
 
     def asked(clients, question):
         return torch.stack([question(client) for client in clients.tolist()])
 
-    return Turn(round, cohort, models, membership, memory, asked)
+    return ClusteringRound(round, cohort, models, membership, memory, asked)
 
 
 def test_label_distributions(work):
@@ -89,7 +89,7 @@ def test_privacy_adds_laplace_noise(make_experiment):
 def test_the_mean_softmax_of_random_inputs(simulation, work):
     (model,) = random_models(simulation, 1)
     half = option("strategy/clustering", "random_inputs", inputs=700)
-    found = half.distribution(work, model, Sent(model, 1, 0.1))
+    found = half.distribution(work, model, FirstUpdate(model, 1, 0.1))
     draw = generator(work.seed, "clusters/inputs")
     noise = torch.cat([torch.rand(500, 1, 4, 4, generator=draw), torch.rand(200, 1, 4, 4, generator=draw)])
     expected = torch.softmax(network_of(simulation, model)(noise), 1).mean(0)
@@ -116,7 +116,7 @@ def test_one_step_moves_the_bias_by_the_labels(make_experiment, formula, expecte
     after, _ = simulation.advance(state)
     assert after.server.model[-2:].tolist() == pytest.approx([0.025, -0.025])
     half = option("strategy/clustering", "bias_movement", formula=formula)
-    found = half.distribution(work_of(simulation), state.server.model, Sent(after.server.model, 1, 0.1))
+    found = half.distribution(work_of(simulation), state.server.model, FirstUpdate(after.server.model, 1, 0.1))
     assert found.tolist() == pytest.approx(expected, abs=1e-4)
 
 
@@ -124,7 +124,7 @@ def test_momentum_is_taken_out_of_the_movement(simulation, work):
     before, after = random_models(simulation, 2)
     half = option("strategy/clustering", "bias_movement")
     heavy = replace(work, local=replace(work.local, momentum=0.75))
-    plain, scaled = (half.distribution(p, before, Sent(after, 5, 0.1)) for p in (work, heavy))
+    plain, scaled = (half.distribution(p, before, FirstUpdate(after, 5, 0.1)) for p in (work, heavy))
     start = torch.softmax(before[-3:].double(), 0)
     torch.testing.assert_close(scaled - start, (plain - start) / 4)
 
@@ -167,7 +167,7 @@ def test_clients_of_which_nothing_is_known_are_even():
 def labels_told(half, work, before, models):
     """The labels that a clustering finds in clients' first models."""
     half = replace(half, by="labels")
-    return half.labels(torch.stack([half.told(work, before, Sent(model, 1, 0.1)) for model in models]))
+    return half.labels(torch.stack([half.told(work, before, FirstUpdate(model, 1, 0.1)) for model in models]))
 
 
 def test_labels_whose_bias_has_risen(simulation, work):
@@ -215,14 +215,16 @@ def test_inferred_labels_on_digits(default_experiment, name):
     shares[30:] = torch.from_numpy(draw.dirichlet([0.5] * 10, 5))
     counts = (shares * 110).round().long()
     parts = [np.concatenate([pools[c][: row[c]].numpy() for c in range(10)]) for row in counts]
-    federation = Federation(dataset, Shares.of(parts), Shares.of([np.arange(dataset.train_size, len(dataset.targets))]))
+    federation = Federation(
+        dataset, ClientIndices.of(parts), ClientIndices.of([np.arange(dataset.train_size, len(dataset.targets))])
+    )
     local = replace(default_experiment.local, lr=0.1, batch_size=16, epochs=5)
     simulation = Simulation(replace(default_experiment, local=local), federation=federation)
     state, half = simulation.initial(), option("strategy/clustering", name)
-    task = Task(torch.arange(35), 0, {MODEL: state.server.model}, state.memory)
+    task = CohortJob(torch.arange(35), 0, {MODEL: state.server.model}, state.memory)
     executor = first_executor(simulation)
     models = [visit.model.clone() for visit in executor.visits(task)]
-    has = labels_told(half, executor.workplace, state.server.model, models)
+    has = labels_told(half, executor.context, state.server.model, models)
     assert torch.equal(has[:30], counts[:30] > 0)
     mixed, found = counts[30:], has[30:]
     assert found[mixed >= 22].all()  # twice as frequent as on average
@@ -303,12 +305,12 @@ def test_fedsoft_votes_by_samples_every_second_round(simulation, work):
 def test_fesem_joins_the_nearest_centre(work):
     # centres 0 and 10, last models 2 and 9
     models = [torch.tensor([0.0]), torch.tensor([10.0])]
-    memory = ClientMemory((LAST,), 1, {1: {LAST: torch.tensor([2.0])}, 4: {LAST: torch.tensor([9.0])}})
+    memory = ClientStates((LAST,), 1, {1: {LAST: torch.tensor([2.0])}, 4: {LAST: torch.tensor([9.0])}})
     half = option("strategy/clustering", "fesem", clusters=2)
     none = torch.zeros(6, 2, dtype=torch.float64)
     choice = half.chosen(work, turn(1, torch.tensor([4, 1]), models, none, memory))
     assert choice.membership[[1, 4]].tolist() == [[1, 0], [0, 1]]
-    everyone = half.chosen(work, turn(0, torch.arange(6), models, none, ClientMemory((LAST,), 1))).membership
+    everyone = half.chosen(work, turn(0, torch.arange(6), models, none, ClientStates((LAST,), 1))).membership
     assert everyone.sum(0).tolist() == [3, 3]  # newcomers are dealt out evenly
 
 
@@ -319,7 +321,7 @@ def test_fesems_distances_count_buffers(make_experiment):
     models[1][-1] = 10
     last = torch.zeros(work.network.layout.size)
     last[-1] = 9
-    memory = ClientMemory((LAST,), 1, {2: {LAST: last}})
+    memory = ClientStates((LAST,), 1, {2: {LAST: last}})
     half = option("strategy/clustering", "fesem", clusters=2)
     found = half.chosen(work, turn(3, torch.tensor([2]), models, torch.zeros(6, 2, dtype=torch.float64), memory))
     assert found.membership[2].tolist() == [0, 1]

@@ -2,11 +2,11 @@ import pytest
 
 from fedrun.config.composed import compose
 from fedrun.report.papers.paper_table import paper_tables
-from fedrun.report.results import sections
+from fedrun.report.papers.results import sections
 from fedrun.report.runs import find
 from fedrun.system.errors import InputError
 
-from ..helpers.run_folders import CONFIG, rows
+from ...helpers.run_folders import CONFIG, rows
 
 
 def found(folders):

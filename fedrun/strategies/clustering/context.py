@@ -1,0 +1,40 @@
+"""What a clustering may look at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from fedrun.data.federation import ClientIndices
+from fedrun.data.samples import Samples
+from fedrun.models.flat_network import FlatNetwork
+from fedrun.models.inference import SampleResults, evaluate
+from fedrun.strategies.local_training import LocalTraining
+
+FORWARD_BATCH = 1024
+"""Samples per forward pass where clients only evaluate the broadcast model."""
+
+
+@dataclass(frozen=True)
+class TrainingContext:
+    """The clients, their samples and how they train: what does not change from round to round.
+
+    Attributes:
+        network: the network; its vector is scratch space.
+        samples: the dataset on its device.
+        clients: the training samples of each client.
+        local: the settings of local training.
+        seed: the seed of every random choice.
+    """
+
+    network: FlatNetwork
+    samples: Samples
+    clients: ClientIndices
+    local: LocalTraining
+    seed: int
+
+    def results(self, model: torch.Tensor, client: int) -> SampleResults:
+        """The results of a model ``[P]`` on the training samples of a client."""
+        self.network.load(model)
+        return evaluate(self.network, self.samples, self.clients[client], FORWARD_BATCH)
