@@ -65,12 +65,12 @@ def test_an_encoding_that_lacks_a_character(folders):
 def test_ctrl_c():
     code = (
         "import signal, time\n"
-        "from fedrun import small_command\n"
+        "from fedrun.cli import entrypoint\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # ignored where the suite runs in the background
         "def command(arguments):\n"
         "    print('begun', flush=True)\n"
         "    time.sleep(60)\n"
-        "small_command.carry_out(command)\n"
+        "entrypoint.carry_out(command)\n"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stdout.readline() == b"begun\n"
