@@ -19,9 +19,9 @@ help: ## List the targets
 	@echo "PAPER-tableN  a paper's table, ours beside it; SCALE=smoke, small or full; JOBS=runs at once: $(TABLES)"
 	@echo "PAPER-figureN a paper's figure from our runs, as PAPER_figureN.png: $(FIGURES)"
 
-$(INSTALLED): pyproject.toml constraints.txt
+$(INSTALLED): pyproject.toml .ci/constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c .ci/constraints.txt -e '.[dev]'
 	touch $@
 
 install: $(INSTALLED) ## Make .venv and install fedrun with the pinned versions
@@ -35,9 +35,10 @@ test: $(INSTALLED) lint types ## Lint, types and the test suite
 test-slow: $(INSTALLED) ## Runs over torchrun's processes: a restart, two machines (network namespaces, as root)
 	$(BIN)/pytest -m slow
 
-lint: $(INSTALLED) ## ruff
+lint: $(INSTALLED) ## ruff, and import-linter: imports go down only
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
 
 types: $(INSTALLED) ## mypy
 	$(BIN)/mypy
@@ -59,11 +60,11 @@ $(FIGURES): $(INSTALLED)
 	$(BIN)/fedrun experiment=$(shell sed -n 's/^runs: //p' fedrun/report/papers/$(figure).yaml) scale=$(SCALE) data_dir=$(DATA) $(PARALLEL)
 	$(BIN)/fedrun-report outputs --figure $(figure) --scale $(SCALE)
 
-results: $(INSTALLED) ## Bring RESULTS.md up to date with the runs in outputs/
-	$(BIN)/fedrun-report outputs --results --keep --to RESULTS.md
+results: $(INSTALLED) ## Bring docs/RESULTS.md up to date with the runs in outputs/
+	$(BIN)/fedrun-report outputs --results --keep --to docs/RESULTS.md
 
-constraints: $(INSTALLED) ## Write the installed versions to constraints.txt
-	$(BIN)/pip freeze --exclude-editable > constraints.txt
+constraints: $(INSTALLED) ## Write the installed versions to .ci/constraints.txt
+	$(BIN)/pip freeze --exclude-editable > .ci/constraints.txt
 
 clean: ## Remove .venv and caches; outputs/ stays
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
