@@ -17,7 +17,7 @@ from fedrun.cli.entrypoint import OneLineParser, carry_out
 from fedrun.system.errors import BAD_INPUT, InputError
 
 if TYPE_CHECKING:
-    from fedrun.data.download.fetch import Reporter
+    from fedrun.data.download.install import Reporter
 
 INTERRUPTED = 130
 
@@ -87,7 +87,7 @@ def bring(name: str, data_dir: Path, url: str | None, source: Path | None) -> No
         InputError: there is no such dataset, or it cannot be had.
     """
     from fedrun.data.download.catalogue import catalogue
-    from fedrun.data.download.fetch import fetch, interrupted, take
+    from fedrun.data.download.install import download_dataset, import_dataset, interrupted
 
     entries = catalogue()
     if name in ("digits", "synthetic", "synthetic_feddyn"):
@@ -98,11 +98,11 @@ def bring(name: str, data_dir: Path, url: str | None, source: Path | None) -> No
         print(f"{name} is in {data_dir}")
     elif source is None:
         with _progress() as report:
-            fetch(name, entries[name], data_dir, url, report)
+            download_dataset(name, entries[name], data_dir, url, report)
     elif not (source := source.expanduser()).exists():
         raise InputError(f"--from {source}: no such file or folder")
     else:
-        take(name, entries[name], data_dir, source, url)
+        import_dataset(name, entries[name], data_dir, source, url)
 
 
 def list_datasets(data_dir: Path) -> None:
@@ -112,7 +112,7 @@ def list_datasets(data_dir: Path) -> None:
     for name, entry in catalogue().items():
         missing = entry.missing(data_dir)
         size = "" if entry.megabytes is None else f"{entry.megabytes} MB, "
-        print(f"{name:<13}{'missing' if missing else 'there':<9}{entry.what}; {size}licence: {entry.licence}")
+        print(f"{name:<13}{'missing' if missing else 'there':<9}{entry.description}; {size}licence: {entry.licence}")
         if missing:
             print(f"{'':<13}lacks {', '.join(str(data_dir / pattern) for pattern in missing)}")
 
@@ -149,14 +149,14 @@ def _progress() -> Iterator[Reporter]:
     """A bar for each file, in a terminal; otherwise nothing but the messages."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-    from fedrun.data.download.download import Progress as Told
+    from fedrun.data.download.http_file import Progress as ProgressCallback
 
     with Progress(
         TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(),
         disable=not sys.stdout.isatty(),
     ) as bars:  # fmt: skip
 
-        def report(file: str) -> Told:
+        def report(file: str) -> ProgressCallback:
             task = bars.add_task(file, total=None)
             return lambda have, whole: bars.update(task, completed=have, total=whole)
 

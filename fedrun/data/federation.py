@@ -41,7 +41,7 @@ class ClientIndices:
         """The sample numbers of one holder, int64 ``[n_k]``."""
         return self.samples[self.offsets[holder] : self.offsets[holder + 1]]
 
-    def chosen(self, holders: np.ndarray) -> ClientIndices:
+    def select(self, holders: np.ndarray) -> ClientIndices:
         """The shares of some holders (bool ``[holders]``), under the names they have here."""
         kept = torch.from_numpy(holders)
         samples = self.samples[torch.repeat_interleave(kept, self.sizes)]
@@ -87,27 +87,27 @@ class Federation:
         train: the clients that training draws its cohorts from, with their training samples.
         test: the pooled samples on which the global model is tested: one holder per held-out user, or a single holder
             where the test set belongs to nobody.
-        own_test: test samples of the clients in ``train``, in their order; None where they have none.
+        client_test: test samples of the clients in ``train``, in their order; None where they have none.
         unseen: clients of the same distribution that never take part in training.
         flipped: which clients in ``train`` have flipped labels, bool ``[N]``; None for none of them.
         attackers: numbers of the clients in ``train`` that attack.
-        tested: what ``test`` and ``own_test`` are: samples that were held out of training only to choose settings by
-            them are called ``validation``, and no others are there then.
+        evaluation_split: what ``test`` and ``client_test`` hold: ``validation`` if the samples were held out of
+            training to choose settings; then there are no test samples.
     """
 
     dataset: Dataset
     train: ClientIndices
     test: ClientIndices
-    own_test: ClientIndices | None = None
+    client_test: ClientIndices | None = None
     unseen: Clients | None = None
     flipped: torch.Tensor | None = None
     attackers: frozenset[int] = frozenset()
-    tested: Literal["test", "validation"] = "test"
+    evaluation_split: Literal["test", "validation"] = "test"
 
     def pooled(self) -> Federation:
         """The same data in one place: a single client, named ``all`` and honest, holds every client's samples."""
         samples = self.train.samples
         everything = ClientIndices(samples, torch.tensor([0, len(samples)]), ("all",))
-        own = self.own_test
+        own = self.client_test
         tests = None if own is None else ClientIndices(own.samples, torch.tensor([0, len(own.samples)]), ("all",))
-        return replace(self, train=everything, own_test=tests, flipped=None, attackers=frozenset())
+        return replace(self, train=everything, client_test=tests, flipped=None, attackers=frozenset())

@@ -73,18 +73,18 @@ class Population:
         def among(chosen: np.ndarray) -> Clients:
             if chosen.all():
                 return Clients(train, test, torch.from_numpy(flipped))
-            own = None if test is None else test.chosen(chosen)
-            return Clients(train.chosen(chosen), own, torch.from_numpy(flipped[chosen]))
+            own = None if test is None else test.select(chosen)
+            return Clients(train.select(chosen), own, torch.from_numpy(flipped[chosen]))
 
         seen = among(~unseen)
         dataset = federation.dataset
         if flipped.any():
-            dataset = replace(dataset, targets=flip(dataset.targets, everyone.chosen(flipped), dataset.spec.classes))
+            dataset = replace(dataset, targets=flip(dataset.targets, everyone.select(flipped), dataset.spec.classes))
         return replace(
             federation,
             dataset=dataset,
             train=seen.train,
-            own_test=seen.test,
+            client_test=seen.test,
             flipped=seen.flipped,
             unseen=among(unseen) if unseen.any() else None,
         )

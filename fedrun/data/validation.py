@@ -53,11 +53,13 @@ class Validation:
                 f"validation.share={self.share}: no client has enough samples to give one up; allowed: more"
             )
         pooled = ClientIndices(held.samples, torch.tensor([0, count]), ("validation",))
-        own = None if federation.own_test is None else held
-        return replace(federation, train=train, test=pooled, own_test=own, unseen=None, tested="validation")
+        own = None if federation.client_test is None else held
+        return replace(
+            federation, train=train, test=pooled, client_test=own, unseen=None, evaluation_split="validation"
+        )
 
     def _clients(self, federation: Federation, draw: np.random.Generator) -> Federation:
-        if federation.own_test is not None:
+        if federation.client_test is not None:
             raise InputError("validation.of=clients: where clients test on their own samples, allowed: samples")
         count = len(federation.train)
         number = max(1, round(self.share * count))
@@ -69,9 +71,9 @@ class Validation:
         held[draw.choice(count, number, replace=False)] = True
         return replace(
             federation,
-            train=federation.train.chosen(~held),
-            test=federation.train.chosen(held),
+            train=federation.train.select(~held),
+            test=federation.train.select(held),
             flipped=None if federation.flipped is None else federation.flipped[torch.from_numpy(~held)],
             unseen=None,
-            tested="validation",
+            evaluation_split="validation",
         )

@@ -94,7 +94,7 @@ class Evaluator:
     def _populations(self) -> dict[str, tuple[ClientIndices, ClientIndices | None]]:
         """Training and test samples of the clients, by population."""
         federation = self.federation
-        found = {SEEN: (federation.train, federation.own_test)}
+        found = {SEEN: (federation.train, federation.client_test)}
         if federation.unseen is not None:
             found[UNSEEN] = (federation.unseen.train, federation.unseen.test)
         return found
@@ -138,7 +138,7 @@ class Evaluator:
             target: test only until it is clear that this accuracy was not reached; None: fully.
         """
         tested = self._pooled_metrics(state) if target is None else self._screened_metrics(state, target)
-        found = {f"{self.federation.tested}/{name}": value for name, value in tested.items()}
+        found = {f"{self.federation.evaluation_split}/{name}": value for name, value in tested.items()}
         if self.experiment.evaluation.client_means:
             found |= self._accuracy_of_means(state)
         for population, by_tuning in self.clients(state).items():
@@ -169,8 +169,8 @@ class Evaluator:
         joined_later = self.experiment.strategy.afterwards().last_rounds(self.experiment.rounds) > 0
         if joined_later or not self._personal:  # those of a further stage are tested together, as its one model will be
             return pooled_metrics(self.results(state, self.federation.test.samples), classes)
-        if self.federation.own_test is not None:
-            return pooled_metrics(self._personal_results(state, self.federation.own_test), classes)
+        if self.federation.client_test is not None:
+            return pooled_metrics(self._personal_results(state, self.federation.client_test), classes)
         # Without a global model and without test samples of their own, every client is tested on all test samples.
         test = self.federation.test.samples
         each = self._by_client(state, lambda _, models: pooled_metrics(self._evaluate(models, test), classes))
@@ -193,7 +193,7 @@ class Evaluator:
             return (found.predictions == found.targets).double().mean().item()
 
         means = {"participants": participants, "all": total / clients}
-        tested = self.federation.tested
+        tested = self.federation.evaluation_split
         return {f"{tested}/accuracy_of_{whose}": accuracy(mean) for whose, mean in means.items() if mean is not None}
 
     def results(self, state: State, indices: torch.Tensor) -> SampleResults:
@@ -248,7 +248,7 @@ class Evaluator:
         asked = self.experiment.appeal.losses
         if asked != "auto":
             return asked
-        return "train" if self.federation.own_test is None else "test"
+        return "train" if self.federation.client_test is None else "test"
 
     def on_training(self, state: State) -> tuple[torch.Tensor, torch.Tensor]:
         """F_k(w) and the accuracy of every client that trains on its training samples, float64 ``[N]`` each."""
@@ -290,7 +290,7 @@ class Evaluator:
     @property
     def _personal(self) -> bool:
         """Whether clients are served by different models: their own, or, where they test by themselves, clusters'."""
-        clustered = self.experiment.strategy.clusters().several and self.federation.own_test is not None
+        clustered = self.experiment.strategy.clusters().several and self.federation.client_test is not None
         return clustered or self.experiment.strategy.client.personal is not None
 
     def _serving(self, state: State, client: int) -> list[torch.Tensor]:

@@ -322,7 +322,7 @@ class Session:
     @property
     def targets(self) -> tuple[float, ...]:
         """The test accuracies whose first round is reported; none where no test sample is looked at."""
-        return self.experiment.targets if self.simulation.federation.tested == "test" else ()
+        return self.experiment.targets if self.simulation.federation.evaluation_split == "test" else ()
 
     def row(self, state: State, measured: Metrics, earlier: Sequence[Row]) -> Row:
         """What is recorded of an evaluated round."""

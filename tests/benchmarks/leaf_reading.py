@@ -27,7 +27,7 @@ INK = 0.15
 CHILD = """
 import json, resource, sys, time
 import torch, ijson, numpy
-from fedrun.datasets.femnist import Femnist
+from fedrun.data.datasets.femnist import Femnist
 def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # kilobytes on Linux
 before, start = peak(), time.perf_counter()
 dataset = Femnist(data_dir=sys.argv[1], cache_dir=None, min_samples=1, min_samples_after_split=1).load()

@@ -35,7 +35,7 @@ CHILD = """
 import json, os, resource, sys, time
 import numpy, torch
 from fedrun.config import option
-from fedrun.datasets.base import Dataset, Scaled, Spec
+from fedrun.data.datasets.base import Dataset, Scaled, Spec
 scheme, clients, samples, classes, keys = sys.argv[1], *map(int, sys.argv[2:5]), json.loads(sys.argv[5])
 draw = numpy.random.default_rng(0)
 targets = numpy.empty(samples + 1, dtype=numpy.int64)

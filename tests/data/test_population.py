@@ -31,7 +31,7 @@ def populations(federation: Federation) -> list[Clients]:
     """The clients that train, and the unseen ones."""
     flipped = federation.flipped
     assert flipped is not None
-    seen = Clients(federation.train, federation.own_test, flipped)
+    seen = Clients(federation.train, federation.client_test, flipped)
     return [seen] if federation.unseen is None else [seen, federation.unseen]
 
 
@@ -64,8 +64,8 @@ def test_floors_of_the_split(federation):
     """⌊0.6 n⌋ of n = 3, 12, 8, 5, 20, 12, 1, 10 samples are for training, and at least one."""
     made = population(test_share=0.4).populate(federation, 0)
     assert made.train.sizes.tolist() == [1, 7, 4, 3, 12, 7, 1, 6]
-    assert made.own_test is not None
-    assert made.own_test.sizes.tolist() == [2, 5, 4, 2, 8, 5, 0, 4]
+    assert made.client_test is not None
+    assert made.client_test.sizes.tolist() == [2, 5, 4, 2, 8, 5, 0, 4]
     nearly_all = population(test_share=0.99).populate(federation, 0)
     assert nearly_all.train.sizes.tolist() == [1] * 8
 
@@ -80,7 +80,7 @@ def test_the_split_is_random_within_a_client(federation):
     """Over many seeds each of a client's 20 samples is in its test about as often: 0.4 of 400, give or take 5 sigma."""
     counts = dict.fromkeys(federation.train[4].tolist(), 0)
     for seed in range(400):
-        test = population(test_share=0.4).populate(federation, seed).own_test
+        test = population(test_share=0.4).populate(federation, seed).client_test
         assert test is not None
         for sample in test[4].tolist():
             counts[sample] += 1

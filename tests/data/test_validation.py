@@ -33,7 +33,11 @@ def test_a_share_of_every_clients_samples(federation, seed):
     """Of n = 3, 12, 8, 1, 20, 12 samples the floor of 0.75 n stays, and at least one."""
     made = Validation(share=0.25, of="samples").hold_out(federation, seed)
     assert made.train.sizes.tolist() == [2, 9, 6, 1, 15, 9]
-    assert (len(made.test), made.test.sizes.tolist(), made.tested) == (1, [1 + 3 + 2 + 0 + 5 + 3], "validation")
+    assert (len(made.test), made.test.sizes.tolist(), made.evaluation_split) == (
+        1,
+        [1 + 3 + 2 + 0 + 5 + 3],
+        "validation",
+    )
     both = torch.cat([made.train.samples, made.test.samples])
     assert sorted(both.tolist()) == sorted(federation.train.samples.tolist())
     assert not set(made.test.samples.tolist()) & set(federation.test.samples.tolist())
@@ -42,9 +46,9 @@ def test_a_share_of_every_clients_samples(federation, seed):
 def test_clients_own_and_unseen_tests_are_not_used_either(federation):
     whole = Population(unseen_clients=2, test_share=0.4, flipped_share=0.0, seed=None).populate(federation, 0)
     made = Validation(share=0.5, of="samples").hold_out(whole, 0)
-    assert whole.own_test is not None and made.own_test is not None
-    assert set(made.own_test.samples.tolist()) == set(made.test.samples.tolist())
-    assert set(made.own_test.samples.tolist()) <= set(whole.train.samples.tolist())
+    assert whole.client_test is not None and made.client_test is not None
+    assert set(made.client_test.samples.tolist()) == set(made.test.samples.tolist())
+    assert set(made.client_test.samples.tolist()) <= set(whole.train.samples.tolist())
     assert made.unseen is None
     with pytest.raises(InputError, match=r"^validation.of=clients: where clients test on their own samples, allowed: "):
         Validation(share=0.5, of="clients").hold_out(whole, 0)
@@ -52,7 +56,7 @@ def test_clients_own_and_unseen_tests_are_not_used_either(federation):
 
 def test_whole_clients(federation):
     made = Validation(share=0.3, of="clients").hold_out(federation, 1)  # 0.3 of 6 is 2, rounded
-    assert (len(made.train), len(made.test), made.tested) == (4, 2, "validation")
+    assert (len(made.train), len(made.test), made.evaluation_split) == (4, 2, "validation")
     names = [shares.name(k) for shares in (made.train, made.test) for k in range(len(shares))]
     assert sorted(names) == [str(k) for k in range(6)]
     again = Validation(share=0.3, of="clients").hold_out(federation, 1)

@@ -93,7 +93,7 @@ def test_local_tuning(make_experiment, network, lr):
     metrics, unseen = simulation.test(state), simulation.federation.unseen
     assert unseen is not None
     for name, train, test in (
-        ("clients", simulation.federation.train, simulation.federation.own_test),
+        ("clients", simulation.federation.train, simulation.federation.client_test),
         ("unseen", unseen.train, unseen.test),
     ):
         losses, accuracies, appeals = [], [], []
@@ -141,7 +141,7 @@ def test_the_rows_of_all_clients(make_experiment, tmp_path):
     network.load_state_dict(simulation.network.layout.views(state.server.model.clone()))
     expected = []
     for name, train, test, flipped in (
-        ("clients", federation.train, federation.own_test, federation.flipped),
+        ("clients", federation.train, federation.client_test, federation.flipped),
         ("unseen", federation.unseen.train, federation.unseen.test, federation.unseen.flipped),
     ):
         rho = simulation.evaluator.thresholds[name].test
@@ -188,7 +188,7 @@ def test_personal_models_are_judged_each_by_itself(make_experiment, tmp_path, te
     federation, rows = simulation.federation, rows_of(simulation, state, tmp_path)
     rho = simulation.evaluator.thresholds["clients"]
     for client, network in enumerate(personal(simulation, state)):
-        own = federation.train[client] if federation.own_test is None else federation.own_test[client]
+        own = federation.train[client] if federation.client_test is None else federation.client_test[client]
         loss, _ = measured(network, simulation, own)
         assert rows[client]["loss"] == pytest.approx(loss, rel=1e-5)
         assert rows[client]["appeal"] == (loss < (rho.test if tests else rho.train)[client].item())
@@ -261,7 +261,7 @@ def test_clients_of_no_cluster_are_served_by_all_models(make_experiment):
             population=replace(TESTED, unseen_clients=0),
         )
     )
-    state, own, losses = simulation.initial(), simulation.federation.own_test, []
+    state, own, losses = simulation.initial(), simulation.federation.client_test, []
     for client in range(6):
         x, y = simulation.dataset.inputs[own[client]].float() / 255, simulation.dataset.targets[own[client]]
         with torch.no_grad():

@@ -59,7 +59,7 @@ def test_a_hundred_steps_alone(make_experiment, network):
     federation = simulation.federation
     assert federation.unseen is not None
     for name, train, test in (
-        ("clients", federation.train, federation.own_test),
+        ("clients", federation.train, federation.client_test),
         ("unseen", federation.unseen.train, federation.unseen.test),
     ):
         found = simulation.evaluator.thresholds[name]
@@ -101,7 +101,7 @@ def test_what_is_compared(make_experiment, convention):
     unseen = simulation.federation.unseen
     assert unseen is not None
     for name, train, test in (
-        ("clients", simulation.federation.train, simulation.federation.own_test),
+        ("clients", simulation.federation.train, simulation.federation.client_test),
         ("unseen", unseen.train, unseen.test),
     ):
         rho = simulation.evaluator.thresholds[name]

@@ -351,7 +351,7 @@ def test_clients_that_test_alone_use_their_clusters_model(make_experiment):
     state = after(simulation, 2)
     accuracies = []
     for client in range(6):
-        own = simulation.federation.own_test[client]
+        own = simulation.federation.client_test[client]
         network = mlp(simulation.dataset.spec)
         network.load_state_dict(
             simulation.network.layout.views(state.models[int(state.membership[client].argmax())].model)
@@ -377,7 +377,7 @@ def test_all_stages_are_tested_on_the_same_samples(make_experiment, clustering):
     )
     simulation = Simulation(experiment)
     test = simulation.federation.test.samples
-    assert not torch.isin(test, simulation.federation.own_test.samples).any()
+    assert not torch.isin(test, simulation.federation.client_test.samples).any()
     state = simulation.initial()
     for number in range(5):
         if number:

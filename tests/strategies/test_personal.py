@@ -29,7 +29,7 @@ def accuracy(simulation, networks) -> float:
     """The mean over clients of their own network's accuracy on their own test samples."""
     each = []
     for client, network in enumerate(networks):
-        own = simulation.federation.own_test[client]
+        own = simulation.federation.client_test[client]
         predicted = network(simulation.dataset.inputs[own].float() / 255).argmax(1)
         each.append((predicted == simulation.dataset.targets[own]).double().mean().item())
     return sum(each) / len(each)

@@ -144,7 +144,7 @@ def test_a_client_that_rests_keeps_its_own_model(make_experiment):
 def test_pooled_clients_pool_their_tests(make_experiment):
     population = Population(unseen_clients=0, test_share=0.4, flipped_share=0.0, seed=None)
     simulation = Simulation(make_experiment(network=mlp, strategy=CENTRALIZED, population=population))
-    own = simulation.federation.own_test
+    own = simulation.federation.client_test
     # ⌊0.6 n⌋ of 3, 12, 8, 5, 20, 12 stay: 1, 7, 4, 3, 12, 7; the others, 26, are the test of the one who holds all
     assert own.sizes.tolist() == [26] and own.name(0) == "all"
     state, _ = simulation.advance(simulation.initial())
@@ -163,7 +163,7 @@ def test_the_pooled_accuracy_of_personal_models_counts_samples(make_experiment):
         make_experiment(network=mlp, strategy=strategy, population=population, clients_per_round=1.0)
     )
     state, _ = simulation.advance(simulation.initial())
-    own, right = simulation.federation.own_test, []
+    own, right = simulation.federation.client_test, []
     for client in range(6):
         network = mlp(simulation.dataset.spec)
         network.load_state_dict(simulation.network.layout.views(state.memory.held[client]["own"]))

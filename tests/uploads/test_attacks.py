@@ -163,8 +163,8 @@ def test_false_labels_are_for_training_only(make_experiment):
     expected = before.clone()
     expected[changed] = 2 - before[changed]
     assert torch.equal(after, expected) and not torch.equal(after, before)
-    assert honest.federation.own_test is not None
-    assert torch.equal(after[honest.federation.own_test.samples], before[honest.federation.own_test.samples])
+    assert honest.federation.client_test is not None
+    assert torch.equal(after[honest.federation.client_test.samples], before[honest.federation.client_test.samples])
     assert torch.equal(after[honest.federation.test.samples], before[honest.federation.test.samples])
     assert torch.equal(attacked.samples.targets, after)
 

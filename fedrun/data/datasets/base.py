@@ -78,13 +78,13 @@ class Users:
         names: one name per user.
         offsets: int64 ``[len(names) + 1]``, ascending, from 0 to the number of samples.
         training: how many of the users, counted from the first, are training users.
-        least: users with fewer samples count in a split by user, and are left out after it.
+        min_samples: users with fewer samples count in a split by user, and are left out after it.
     """
 
     names: tuple[str, ...]
     offsets: torch.Tensor
     training: int
-    least: int = 1
+    min_samples: int = 1
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ CACHE = ".fedrun-cache"
 FORMAT = 2
 """Part of a cache's key, see :func:`cache_key`; to be raised when what is written here changes."""
 
-Numbers = Literal["uint8", "float32"]
+StoredType = Literal["uint8", "float32"]
 """The types in which samples are stored."""
 
 
@@ -56,7 +56,7 @@ class Index:
     sizes: tuple[int, ...]
     training: int
     shape: tuple[int, ...]
-    dtype: Numbers = "uint8"
+    dtype: StoredType = "uint8"
 
     @property
     def offsets(self) -> np.ndarray:
@@ -256,7 +256,7 @@ def _read_meta(folder: Path) -> tuple[Index, tuple[str, ...], str]:
         raise _damaged(path, "cannot be read") from error
     if len(index.names) != len(index.sizes) or not 0 < index.training <= len(index.names) or min(index.sizes) < 1:
         raise _damaged(path, "contradicts itself")
-    if index.dtype not in get_args(Numbers):
+    if index.dtype not in get_args(StoredType):
         raise _damaged(path, f"has samples of type {index.dtype!r}")
     return index, remarks, content_fingerprint
 

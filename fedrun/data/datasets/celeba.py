@@ -12,8 +12,8 @@ import numpy as np
 
 from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Encoding, Scaled, Spec
-from fedrun.data.datasets.leaf import SPLITS, UNSPLIT, Decoder, LeafDataset, LeafJson, Source, integer_labels
-from fedrun.data.datasets.pictures import embedded_picture, picture
+from fedrun.data.datasets.image_decoding import decode_embedded_image, decode_image
+from fedrun.data.datasets.leaf import SPLITS, UNSPLIT, Decoder, FileFormat, LeafDataset, LeafJson, integer_labels
 from fedrun.data.datasets.user_tables import ParquetTable
 from fedrun.system.errors import InputError
 
@@ -55,11 +55,11 @@ class Celeba(LeafDataset):
     def decoder(self) -> Decoder:
         return Photographs(self.folder / IMAGES)
 
-    def sources(self) -> tuple[Source, ...]:
+    def sources(self) -> tuple[FileFormat, ...]:
         table = ParquetTable(self.decoder(), user="celeb_id", x="image", y="Smiling", class_names=self.class_names)
         return (LeafJson(self.decoder()), table)
 
-    def _source(self) -> tuple[Source, dict[str, list[Path]]]:
+    def _source(self) -> tuple[FileFormat, dict[str, list[Path]]]:
         if (self.folder / IDENTITIES).exists() and not any(
             (self.folder / name).is_dir() for name in (*SPLITS, UNSPLIT)
         ):
@@ -147,7 +147,7 @@ def read_lines(path: Path) -> list[str]:
 class Photographs:
     """Decodes names of files in a folder, or pictures as Parquet files of the hub have them, to ``[n, 3, 84, 84]``."""
 
-    how = f"bicubic {SIDE}"
+    cache_tag = f"bicubic {SIDE}"
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -163,10 +163,10 @@ class Photographs:
     def _photograph(self, item: Any) -> np.ndarray:
         """uint8 ``[3, 84, 84]``."""
         if isinstance(item, dict):
-            return embedded_picture(item, "RGB", SIDE, squeeze="bicubic")
+            return decode_embedded_image(item, "RGB", SIDE, squeeze="bicubic")
         if not isinstance(item, str) or not item or Path(item).name != item:
             raise InputError(f"{reprlib.repr(item)} is not the name of a photograph")
         try:
-            return picture(self._folder / item, "RGB", SIDE, squeeze="bicubic")
+            return decode_image(self._folder / item, "RGB", SIDE, squeeze="bicubic")
         except InputError as error:
             raise InputError(f"photograph {self._folder / item} {error}") from error

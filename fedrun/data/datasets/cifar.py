@@ -12,7 +12,7 @@ from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset, Spec
 from fedrun.data.datasets.colour import ColourImages
 from fedrun.data.datasets.in_memory import Arrays, in_memory, require_labels
-from fedrun.data.datasets.plain_pickle import read_pickle
+from fedrun.data.datasets.safe_pickle import read_pickle
 from fedrun.data.datasets.torchvision_files import TorchvisionFiles
 from fedrun.system.errors import InputError
 
@@ -62,13 +62,13 @@ class Cifar(TorchvisionFiles, ColourImages):
         return path if path.is_file() else None
 
     @property
-    def by_hand(self) -> str:
-        return f"unpack {self.torchvisions().url} in {self.folder.parent}"
+    def manual_steps(self) -> str:
+        return f"unpack {self.torchvision_dataset().url} in {self.folder.parent}"
 
-    def fetched(self, aside: Path) -> Iterable[Path]:
+    def download_to(self, aside: Path) -> Iterable[Path]:
         from torchvision.datasets.utils import download_and_extract_archive
 
-        theirs = self.torchvisions()
+        theirs = self.torchvision_dataset()
         download_and_extract_archive(theirs.url, str(aside), filename=theirs.filename, md5=theirs.tgz_md5)
         return [aside / self.unpacked / file for file in self.files]
 

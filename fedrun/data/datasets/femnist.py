@@ -9,8 +9,8 @@ import numpy as np
 
 from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Encoding, Scaled, Spec
-from fedrun.data.datasets.leaf import Decoder, LeafDataset, LeafJson, Source, integer_labels
-from fedrun.data.datasets.pictures import embedded_picture
+from fedrun.data.datasets.image_decoding import decode_embedded_image
+from fedrun.data.datasets.leaf import Decoder, FileFormat, LeafDataset, LeafJson, integer_labels
 from fedrun.data.datasets.user_tables import ParquetTable
 from fedrun.system.errors import InputError
 
@@ -48,7 +48,7 @@ class Femnist(LeafDataset):
     def decoder(self) -> Decoder:
         return GreyImages()
 
-    def sources(self) -> tuple[Source, ...]:
+    def sources(self) -> tuple[FileFormat, ...]:
         """LEAF's JSON, or Parquet files with the columns of the hub's flwrlabs/femnist."""
         table = ParquetTable(GreyPictures(), user="writer_id", x="image", y="character", class_names=CLASS_NAMES)
         return (LeafJson(self.decoder()), table)
@@ -57,7 +57,7 @@ class Femnist(LeafDataset):
 class GreyImages:
     """Decodes lists of 784 numbers from 0 to 1, row by row, to uint8 ``[n, 1, 28, 28]``: ``round(255 x)``."""
 
-    how = "grey"
+    cache_tag = "grey"
 
     def __init__(self) -> None:
         self._worst_rounding = 0.0
@@ -82,11 +82,11 @@ class GreyImages:
 class GreyPictures:
     """Decodes pictures of 28x28 pixels to uint8 ``[n, 1, 28, 28]``."""
 
-    how = "grey"
+    cache_tag = "grey"
 
     def decode(self, x: list[Any], y: list[Any]) -> tuple[np.ndarray, np.ndarray]:
         targets = integer_labels(y, len(CLASS_NAMES))
-        return np.stack([embedded_picture(item, "L", SIDE, squeeze=None) for item in x]), targets
+        return np.stack([decode_embedded_image(item, "L", SIDE, squeeze=None) for item in x]), targets
 
     def remarks(self) -> tuple[str, ...]:
         return ()

@@ -24,7 +24,16 @@ from annotated_types import Ge
 
 from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset, DatasetConfig, Encoding, Users
-from fedrun.data.datasets.cache import Cached, Index, Numbers, cache_key, cache_place, create, open_cache, write_cache
+from fedrun.data.datasets.cache import (
+    Cached,
+    Index,
+    StoredType,
+    cache_key,
+    cache_place,
+    create,
+    open_cache,
+    write_cache,
+)
 from fedrun.data.datasets.fingerprint import fingerprint
 from fedrun.system.errors import InputError
 
@@ -39,7 +48,7 @@ class Decoder(Protocol):
     """Turns a source's samples, some of one user at a time, into the arrays that a cache holds."""
 
     @property
-    def how(self) -> str:
+    def cache_tag(self) -> str:
         """What else than the files decides about the arrays; part of the cache's key."""
 
     def decode(self, x: list[Any], y: list[Any]) -> tuple[np.ndarray, np.ndarray]:
@@ -57,7 +66,7 @@ class Decoder(Protocol):
         """What there is to say about all the samples decoded so far, one line each."""
 
 
-class Source(Protocol):
+class FileFormat(Protocol):
     """A file format that a dataset of users can be read from."""
 
     suffix: ClassVar[str]
@@ -123,7 +132,7 @@ class LeafDataset(DatasetConfig):
 
     name: ClassVar[str]
     class_names: ClassVar[tuple[str, ...]]
-    numbers: ClassVar[Numbers] = "uint8"
+    stored_type: ClassVar[StoredType] = "uint8"
 
     @property
     @abstractmethod
@@ -139,7 +148,7 @@ class LeafDataset(DatasetConfig):
         """A sample's shape in the cache."""
         return self.spec.input_shape
 
-    def sources(self) -> tuple[Source, ...]:
+    def sources(self) -> tuple[FileFormat, ...]:
         """The formats that the files may have."""
         return (LeafJson(self.decoder()),)
 
@@ -161,7 +170,7 @@ class LeafDataset(DatasetConfig):
                 written; no user has ``min_samples`` samples.
         """
         source, files = self._source()
-        key = cache_key(source.decoder.how, [path for paths in files.values() for path in paths])
+        key = cache_key(source.decoder.cache_tag, [path for paths in files.values() for path in paths])
         place = self.place
         create(place / key, lambda folder: self._read(source, files, key, folder))
         cached = open_cache(place / key)
@@ -169,7 +178,7 @@ class LeafDataset(DatasetConfig):
             logger.warning("%s: %s", self.name, remark)
         return self._dataset(cached)
 
-    def _source(self) -> tuple[Source, dict[str, list[Path]]]:
+    def _source(self) -> tuple[FileFormat, dict[str, list[Path]]]:
         """The format that the files have, and the files of each split that there is, sorted by name."""
         folders = {split: self.folder / split for split in SPLITS if os.path.isdir(self.folder / split)}
         if not folders and os.path.isdir(self.folder / UNSPLIT):
@@ -197,10 +206,10 @@ class LeafDataset(DatasetConfig):
             f"then copy leaf/data/{self.name}/data/train and data/test into {self.folder}"
         )
 
-    def _read(self, source: Source, files: Mapping[str, list[Path]], key: str, folder: Path) -> None:
+    def _read(self, source: FileFormat, files: Mapping[str, list[Path]], key: str, folder: Path) -> None:
         """Read all source files into a new cache."""
         sizes = {split: source.sizes(paths) for split, paths in files.items()}
-        index = ordered(sizes["train"], sizes.get("test", {}), self.stored_shape, self.numbers)
+        index = ordered(sizes["train"], sizes.get("test", {}), self.stored_shape, self.stored_type)
         number = {
             split: {name: first + u for u, name in enumerate(names)}
             for split, first, names in (
@@ -219,7 +228,7 @@ class LeafDataset(DatasetConfig):
                         yield number[split][name], inputs, targets
 
         write_cache(folder, index, pieces(), source.decoder.remarks)
-        if cache_key(source.decoder.how, [path for paths in files.values() for path in paths]) != key:
+        if cache_key(source.decoder.cache_tag, [path for paths in files.values() for path in paths]) != key:
             raise InputError(f"the files in {self.folder} changed while they were read; run again")
 
     def _dataset(self, cached: Cached) -> Dataset:
@@ -254,7 +263,7 @@ class LeafDataset(DatasetConfig):
 
 
 def ordered(
-    train: Mapping[str, int], test: Mapping[str, int], shape: tuple[int, ...], numbers: Numbers = "uint8"
+    train: Mapping[str, int], test: Mapping[str, int], shape: tuple[int, ...], numbers: StoredType = "uint8"
 ) -> Index:
     """The order of the users in the cache, see :class:`LeafDataset`, from their numbers of samples."""
     users = sorted(train.items(), key=lambda user: (user[1], user[0]))

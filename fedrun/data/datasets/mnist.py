@@ -122,14 +122,14 @@ class MirroredImages(IdxImages):
     """What MNIST and Fashion-MNIST share: torchvision fetches each file by itself, from one of several mirrors."""
 
     @property
-    def by_hand(self) -> str:
+    def manual_steps(self) -> str:
         kind = self.torchvision_class
         command = f"from torchvision.datasets import {kind}; {kind}({self.data_dir!r}, download=True)"
-        mirrors = " or ".join(self.torchvisions().mirrors)
+        mirrors = " or ".join(self.torchvision_dataset().mirrors)
         return f'run `python -c "{command}"`, or copy the .gz files there from {mirrors}'
 
-    def fetched(self, aside: Path) -> Iterable[Path]:
-        raw = Path(self.torchvisions()(str(aside), download=True).raw_folder)
+    def download_to(self, aside: Path) -> Iterable[Path]:
+        raw = Path(self.torchvision_dataset()(str(aside), download=True).raw_folder)
         return [raw / file.replace("[.gz]", ".gz") for file in self.files]
 
 
@@ -228,12 +228,12 @@ class Emnist(IdxImages):
         return upright[kept], classes[kept]
 
     @property
-    def by_hand(self) -> str:
-        return f"copy the .gz files there from the archive {self.torchvisions().url}"
+    def manual_steps(self) -> str:
+        return f"copy the .gz files there from the archive {self.torchvision_dataset().url}"
 
-    def fetched(self, aside: Path) -> Iterable[Path]:
+    def download_to(self, aside: Path) -> Iterable[Path]:
         from torchvision.datasets.utils import download_and_extract_archive
 
-        theirs = self.torchvisions()
+        theirs = self.torchvision_dataset()
         download_and_extract_archive(theirs.url, str(aside), md5=theirs.md5)
         return sorted((aside / "gzip").glob("*-ubyte.gz"))

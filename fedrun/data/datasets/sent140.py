@@ -17,8 +17,8 @@ from annotated_types import Ge
 
 from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Encoding, Scaled, Spec
-from fedrun.data.datasets.cache import Numbers, cache_key
-from fedrun.data.datasets.leaf import Decoder, LeafDataset, LeafJson, Source, integer_labels
+from fedrun.data.datasets.cache import StoredType, cache_key
+from fedrun.data.datasets.leaf import Decoder, FileFormat, LeafDataset, LeafJson, integer_labels
 from fedrun.data.datasets.user_tables import ROWS, grouped
 from fedrun.data.datasets.word_vectors import WordVectors, word_vectors
 from fedrun.system.errors import InputError
@@ -56,7 +56,7 @@ class Sent140(LeafDataset):
 
     name: ClassVar[str] = "sent140"
     class_names: ClassVar[tuple[str, ...]] = ("negative", "positive")
-    numbers: ClassVar[Numbers] = "float32"
+    stored_type: ClassVar[StoredType] = "float32"
 
     @property
     def spec(self) -> Spec:
@@ -70,7 +70,7 @@ class Sent140(LeafDataset):
         # A folder of their own: the lock of the caches' folder is held while the word vectors are read.
         return MeanVectors(Path(self.vectors).expanduser(), self.dimension, self.place / "words")
 
-    def sources(self) -> tuple[Source, ...]:
+    def sources(self) -> tuple[FileFormat, ...]:
         return (LeafJson(self.decoder()), TweetTable(self.decoder()))
 
 
@@ -83,7 +83,7 @@ class MeanVectors:
                 f"dataset.vectors={path}: no such file; fedrun-data glove fetches GloVe's Twitter vectors, or unpack "
                 "https://nlp.stanford.edu/data/glove.twitter.27B.zip yourself"
             )
-        self.how = cache_key(f"mean {dimension}", [path])
+        self.cache_tag = cache_key(f"mean {dimension}", [path])
         self._path, self._dimension, self._place = path, dimension, place
         self._vocabulary: WordVectors | None = None  # a cached dataset needs none
         self._samples = self._without = 0

@@ -12,7 +12,7 @@ from annotated_types import Ge, Le
 
 from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset, Encoding, Spec, Symbols
-from fedrun.data.datasets.leaf import Decoder, LeafDataset, LeafJson, Source
+from fedrun.data.datasets.leaf import Decoder, FileFormat, LeafDataset, LeafJson
 from fedrun.data.datasets.user_tables import ParquetTable
 from fedrun.system.errors import InputError
 
@@ -64,7 +64,7 @@ class Shakespeare(LeafDataset):
     def decoder(self) -> Decoder:
         return Characters(substitute=self.unknown == "map")
 
-    def sources(self) -> tuple[Source, ...]:
+    def sources(self) -> tuple[FileFormat, ...]:
         """LEAF's JSON, or Parquet files with the columns of the hub's flwrlabs/shakespeare."""
         table = ParquetTable(self.decoder(), user="character_id", x="x", y="y", class_names=self.class_names)
         return (LeafJson(self.decoder()), table)
@@ -74,7 +74,7 @@ class Characters:
     """Decodes strings of 80 characters, and labels of one, to symbol numbers: uint8 ``[n, 80]``, ``[n]``."""
 
     def __init__(self, substitute: bool) -> None:
-        self.how = "map" if substitute else "refuse"
+        self.cache_tag = "map" if substitute else "refuse"
         self._substitute = substitute
         self._substituted = 0
 

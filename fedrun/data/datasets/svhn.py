@@ -54,15 +54,15 @@ class Svhn(TorchvisionFiles, ColourImages):
         return path if path.is_file() else None
 
     @property
-    def by_hand(self) -> str:
-        listed = self.torchvisions().split_list
+    def manual_steps(self) -> str:
+        listed = self.torchvision_dataset().split_list
         return "copy them there from " + " and ".join(listed[split][0] for split in ("train", "test"))
 
-    def fetched(self, aside: Path) -> Iterable[Path]:
+    def download_to(self, aside: Path) -> Iterable[Path]:
         from torchvision.datasets.utils import download_url
 
         for split in ("train", "test"):
-            url, file, md5 = self.torchvisions().split_list[split]
+            url, file, md5 = self.torchvision_dataset().split_list[split]
             download_url(url, str(aside), file, md5)
             yield aside / file
 

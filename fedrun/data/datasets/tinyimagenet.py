@@ -9,7 +9,7 @@ from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset, Spec
 from fedrun.data.datasets.cache import cache_place
 from fedrun.data.datasets.colour import ColourImages
-from fedrun.data.datasets.image_files import ClassFiles, cached_images, class_folders, dataset_of, images_in
+from fedrun.data.datasets.image_cache import ClassFiles, cached_images, class_folders, dataset_of, images_in
 from fedrun.system.errors import InputError
 
 CLASSES = 200

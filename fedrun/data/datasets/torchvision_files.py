@@ -1,4 +1,4 @@
-"""Datasets whose files lie where torchvision puts them, and can be fetched with its downloader."""
+"""Datasets whose files lie where torchvision puts them, and can be download_to with its downloader."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class TorchvisionFiles(DatasetConfig):
     class_names: ClassVar[tuple[str, ...]]
 
     @classmethod
-    def torchvisions(cls) -> type[torchvision.datasets.VisionDataset]:
+    def torchvision_dataset(cls) -> type[torchvision.datasets.VisionDataset]:
         """torchvision's class for the same data, which knows the files' addresses and checksums."""
         import torchvision
 
@@ -64,16 +64,16 @@ class TorchvisionFiles(DatasetConfig):
 
     @property
     @abstractmethod
-    def by_hand(self) -> str:
+    def manual_steps(self) -> str:
         """How the files are had without fedrun, as the end of a sentence."""
 
     @property
     def remedy(self) -> str:
         """How the files are had where they are not downloaded when a run begins, as the end of a sentence."""
-        return f"run `fedrun-data {self.option} --data-dir {self.data_dir}`, or {self.by_hand}"
+        return f"run `fedrun-data {self.option} --data-dir {self.data_dir}`, or {self.manual_steps}"
 
     @abstractmethod
-    def fetched(self, aside: Path) -> Iterable[Path]:
+    def download_to(self, aside: Path) -> Iterable[Path]:
         """Download and unpack into an empty folder; the files that belong into :attr:`folder`."""
 
     def require_files(self) -> None:
@@ -83,7 +83,7 @@ class TorchvisionFiles(DatasetConfig):
             InputError: files are missing, or the download failed.
         """
         if self.download and self._missing():
-            self._fetch()
+            self._download()
         if missing := self._missing():
             raise InputError(f"{self.folder} lacks {', '.join(missing)}: set dataset.download=true, {self.remedy}")
 
@@ -97,13 +97,13 @@ class TorchvisionFiles(DatasetConfig):
     def _missing(self) -> list[str]:
         return [file for file in self.files if self.find(file) is None]
 
-    def _fetch(self) -> None:
+    def _download(self) -> None:
         """Download aside first: what is in the folder is complete, also for a parallel run."""
         logger.info("downloading %s to %s", self.name, self.folder)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(prefix="download-", dir=self.folder) as aside:
-                for path in self.fetched(Path(aside)):
+                for path in self.download_to(Path(aside)):
                     os.replace(path, self.folder / path.name)
         except (RuntimeError, OSError, EOFError, http.client.HTTPException) as error:
             reason = " ".join(str(error).split())

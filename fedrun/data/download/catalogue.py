@@ -7,59 +7,59 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedrun.data.datasets.cache import CACHE
-from fedrun.data.download.download import get_json
+from fedrun.data.download.http_file import get_json
 from fedrun.system.errors import InputError
 
 HUB = "https://huggingface.co"
 
 
 @dataclass(frozen=True)
-class Download:
+class RemoteFile:
     """One published file.
 
     Attributes:
         urls: addresses of the same file, to be tried in this order.
-        place: relative to ``data_dir``: the file's name, or for an archive the folder that it is unpacked to.
+        target: relative to ``data_dir``: the file's name, or for an archive the folder that it is unpacked to.
         checksum: the publisher's or a public library's, such as ``md5:...``; None: recorded at the first download.
         unpack: only members whose names begin with this text, which is cut off up to its last ``/``; None: no archive.
     """
 
     urls: tuple[str, ...]
-    place: str
+    target: str
     checksum: str | None = None
     unpack: str | None = None
 
     @property
     def file(self) -> str:
         """The published file's own name."""
-        return (self.place if self.unpack is None else self.urls[0]).rpartition("/")[2]
+        return (self.target if self.unpack is None else self.urls[0]).rpartition("/")[2]
 
 
 @dataclass(frozen=True)
-class Entry:
+class DatasetFiles:
     """A dataset, or what one needs.
 
     Attributes:
-        what: a few words.
+        description: a few words.
         licence: as far as the publisher states it.
         megabytes: size of the download; None where it is not known.
-        wants: patterns of files below ``data_dir``; the dataset is there when each is matched.
+        required: patterns of files below ``data_dir``; the dataset is there when each is matched.
         downloads: what to fetch; given another base address, or None.
-        also: patterns of further files that belong to it, where they are.
-        instead: further forms of the dataset that the loader reads, each as patterns that must all be matched.
+        optional: patterns of further files that belong to it, where they are.
+        alternatives: further forms of the dataset that the loader reads, each as patterns that must all be matched.
     """
 
-    what: str
+    description: str
     licence: str
     megabytes: int | None
-    wants: tuple[str, ...]
-    downloads: Callable[[str | None], tuple[Download, ...]]
-    also: tuple[str, ...] = ()
-    instead: tuple[tuple[str, ...], ...] = ()
+    required: tuple[str, ...]
+    downloads: Callable[[str | None], tuple[RemoteFile, ...]]
+    optional: tuple[str, ...] = ()
+    alternatives: tuple[tuple[str, ...], ...] = ()
 
     def files(self, folder: Path) -> list[Path]:
         """All of its files in a folder in which they lie as below ``data_dir``, without caches."""
-        patterns = (*self.wants, *self.also)
+        patterns = (*self.required, *self.optional)
         found = {path for pattern in patterns for path in folder.glob(pattern) if path.is_file()}
         return sorted(path for path in found if CACHE not in path.parts)
 
@@ -69,27 +69,29 @@ class Entry:
         def unmatched(patterns: tuple[str, ...]) -> list[str]:
             return [pattern for pattern in patterns if next(data_dir.glob(pattern), None) is None]
 
-        return [] if any(not unmatched(patterns) for patterns in self.instead) else unmatched(self.wants)
+        return [] if any(not unmatched(patterns) for patterns in self.alternatives) else unmatched(self.required)
 
 
-def published(*downloads: Download) -> Callable[[str | None], tuple[Download, ...]]:
+def published(*downloads: RemoteFile) -> Callable[[str | None], tuple[RemoteFile, ...]]:
     """Known files; another base address replaces everything before their names."""
 
-    def at(base: str | None) -> tuple[Download, ...]:
+    def at(base: str | None) -> tuple[RemoteFile, ...]:
         if base is None:
             return downloads
         return tuple(
-            Download((f"{base.rstrip('/')}/{item.urls[0].rpartition('/')[2]}",), item.place, item.checksum, item.unpack)
+            RemoteFile(
+                (f"{base.rstrip('/')}/{item.urls[0].rpartition('/')[2]}",), item.target, item.checksum, item.unpack
+            )
             for item in downloads
         )
 
     return at
 
 
-def on_hub(repository: str, name: str) -> Callable[[str | None], tuple[Download, ...]]:
+def on_hub(repository: str, name: str) -> Callable[[str | None], tuple[RemoteFile, ...]]:
     """The Parquet files of a dataset on the Hugging Face hub, as its converter publishes them."""
 
-    def at(base: str | None) -> tuple[Download, ...]:
+    def at(base: str | None) -> tuple[RemoteFile, ...]:
         address = f"{(base or HUB).rstrip('/')}/api/datasets/{repository}/parquet"
         listed = get_json(address)
         configurations = listed if isinstance(listed, dict) else {}
@@ -102,18 +104,18 @@ def on_hub(repository: str, name: str) -> Callable[[str | None], tuple[Download,
         if not files or not all(isinstance(url, str) and str(split).isidentifier() for split, _, url in files):
             raise InputError(f"{address} does not list Parquet files by split")
         return tuple(
-            Download((url,), place_of_table(name, f"{split}-{number:04d}.parquet")) for split, number, url in files
+            RemoteFile((url,), parquet_target(name, f"{split}-{number:04d}.parquet")) for split, number, url in files
         )
 
     return at
 
 
-def place_of_table(name: str, file: str) -> str:
+def parquet_target(name: str, file: str) -> str:
     """Where one of those files lies: those of the split ``test`` in ``<name>/test``, all others in ``<name>/train``."""
     return f"{name}/{'test' if file.partition('-')[0] == 'test' else 'train'}/{file}"
 
 
-def catalogue() -> dict[str, Entry]:
+def catalogue() -> dict[str, DatasetFiles]:
     """All entries by name; addresses and checksums are those of the installed torchvision where it has them."""
     from torchvision import datasets
 
@@ -124,10 +126,10 @@ def catalogue() -> dict[str, Entry]:
     def unsplit(name: str) -> tuple[str, ...]:
         return (f"{name}/{UNSPLIT}/*",)
 
-    def idx(kind: type[datasets.MNIST], folder: str) -> Callable[[str | None], tuple[Download, ...]]:
+    def idx(kind: type[datasets.MNIST], folder: str) -> Callable[[str | None], tuple[RemoteFile, ...]]:
         return published(
             *(
-                Download(tuple(mirror + file for mirror in kind.mirrors), f"{folder}/raw/{file}", f"md5:{md5}")
+                RemoteFile(tuple(mirror + file for mirror in kind.mirrors), f"{folder}/raw/{file}", f"md5:{md5}")
                 for file, md5 in kind.resources
             )
         )
@@ -136,71 +138,73 @@ def catalogue() -> dict[str, Entry]:
         names = (f"{part}-{kind}-ubyte*" for part in parts for kind in ("images-idx3", "labels-idx1"))
         return tuple(f"{folder}/raw/{name}" for name in names)
 
-    def cifar(kind: type[datasets.CIFAR10]) -> Callable[[str | None], tuple[Download, ...]]:
-        return published(Download((kind.url,), ".", f"md5:{kind.tgz_md5}", unpack=""))
+    def cifar(kind: type[datasets.CIFAR10]) -> Callable[[str | None], tuple[RemoteFile, ...]]:
+        return published(RemoteFile((kind.url,), ".", f"md5:{kind.tgz_md5}", unpack=""))
 
     svhn = [datasets.SVHN.split_list[split] for split in ("train", "test")]
-    emnist = Download((datasets.EMNIST.url,), "EMNIST/raw", f"md5:{datasets.EMNIST.md5}", unpack="gzip/")
-    imagenet = Download(
+    emnist = RemoteFile((datasets.EMNIST.url,), "EMNIST/raw", f"md5:{datasets.EMNIST.md5}", unpack="gzip/")
+    imagenet = RemoteFile(
         ("http://cs231n.stanford.edu/tiny-imagenet-200.zip",), ".", "md5:90528d7ca1a48142e341f4ef8d21d0de", unpack=""
     )
-    tweets = Download(
+    tweets = RemoteFile(
         ("https://cs.stanford.edu/people/alecmgo/trainingandtestdata.zip",), "sent140/train", unpack="training."
     )
-    glove = Download(("https://nlp.stanford.edu/data/glove.twitter.27B.zip",), "glove", unpack="glove.twitter.27B.200d")
+    glove = RemoteFile(
+        ("https://nlp.stanford.edu/data/glove.twitter.27B.zip",), "glove", unpack="glove.twitter.27B.200d"
+    )
     leaf = "BSD 2-clause (LEAF)"
     return {
-        "mnist": Entry(
+        "mnist": DatasetFiles(
             "handwritten digits", "CC BY-SA 3.0", 12, idx_files("MNIST", "train", "t10k"), idx(datasets.MNIST, "MNIST")
         ),
-        "fmnist": Entry(
+        "fmnist": DatasetFiles(
             "clothes", "MIT", 31, idx_files("FashionMNIST", "train", "t10k"),
             idx(datasets.FashionMNIST, "FashionMNIST"),
         ),
-        "emnist": Entry(
+        "emnist": DatasetFiles(
             "digits and letters", "not stated", 562,
             idx_files("EMNIST", "emnist-byclass-train", "emnist-byclass-test"), published(emnist),
-            also=("EMNIST/raw/*",),
+            optional=("EMNIST/raw/*",),
         ),
-        "cifar10": Entry(
+        "cifar10": DatasetFiles(
             "photographs", "not stated", 171, tuple(f"{Cifar10.unpacked}/{file}" for file in Cifar10.every_file()),
             cifar(datasets.CIFAR10),
         ),
-        "cifar100": Entry(
+        "cifar100": DatasetFiles(
             "photographs", "not stated", 170, tuple(f"{Cifar100.unpacked}/{file}" for file in Cifar100.every_file()),
             cifar(datasets.CIFAR100),
         ),
-        "svhn": Entry(
+        "svhn": DatasetFiles(
             "house numbers", "non-commercial use", 247, ("SVHN/train_32x32.mat", "SVHN/test_32x32.mat"),
-            published(*(Download((url,), f"SVHN/{file}", f"md5:{md5}") for url, file, md5 in svhn)),
+            published(*(RemoteFile((url,), f"SVHN/{file}", f"md5:{md5}") for url, file, md5 in svhn)),
         ),
-        "tinyimagenet": Entry(
+        "tinyimagenet": DatasetFiles(
             "photographs", "ImageNet's terms", 248,
             ("tiny-imagenet-200/train/*/images/*.JPEG", "tiny-imagenet-200/val/val_annotations.txt"),
-            published(imagenet), also=("tiny-imagenet-200/**/*",),
+            published(imagenet), optional=("tiny-imagenet-200/**/*",),
         ),
-        "femnist": Entry(
+        "femnist": DatasetFiles(
             "digits and letters by writer", leaf, None, ("femnist/train/*",),
-            on_hub("flwrlabs/femnist", "femnist"), also=("femnist/**/*",), instead=(unsplit("femnist"),),
+            on_hub("flwrlabs/femnist", "femnist"), optional=("femnist/**/*",), alternatives=(unsplit("femnist"),),
         ),
-        "shakespeare": Entry(
+        "shakespeare": DatasetFiles(
             "plays by role", leaf, None, ("shakespeare/train/*",),
-            on_hub("flwrlabs/shakespeare", "shakespeare"), also=("shakespeare/**/*",),
-            instead=(unsplit("shakespeare"),),
+            on_hub("flwrlabs/shakespeare", "shakespeare"), optional=("shakespeare/**/*",),
+            alternatives=(unsplit("shakespeare"),),
         ),
-        "celeba": Entry(
+        "celeba": DatasetFiles(
             "faces by celebrity", "non-commercial research", None, ("celeba/train/*",),
-            on_hub("flwrlabs/celeba", "celeba"), also=("celeba/**/*",),
-            instead=(
+            on_hub("flwrlabs/celeba", "celeba"), optional=("celeba/**/*",),
+            alternatives=(
                 unsplit("celeba"),
                 tuple(f"celeba/{name}" for name in (IDENTITIES, ATTRIBUTES, f"{IMAGES}/*")),
             ),
         ),
-        "sent140": Entry(
-            "tweets by author", "not stated", 81, ("sent140/train/*",), published(tweets), also=("sent140/**/*",),
-            instead=(unsplit("sent140"),),
+        "sent140": DatasetFiles(
+            "tweets by author", "not stated", 81, ("sent140/train/*",), published(tweets), optional=("sent140/**/*",),
+            alternatives=(unsplit("sent140"),),
         ),
-        "glove": Entry(
+        "glove": DatasetFiles(
             "word vectors, for sent140", "PDDL 1.0", 1500, ("glove/glove.twitter.27B.200d.txt",), published(glove)
         ),
     }  # fmt: skip

@@ -10,13 +10,13 @@ from annotated_types import Ge
 from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset
 from fedrun.data.federation import Federation
-from fedrun.data.partitions.dealing import deal, even_sizes, piles_of_classes, shuffle_piles
-from fedrun.data.partitions.publisher_split import PublisherSplit, pooled_federation
+from fedrun.data.partitions.index_groups import even_sizes, shuffle_groups, sort_by_class, split_groups
+from fedrun.data.partitions.train_split import TrainSplitPartition, with_pooled_test
 from fedrun.system.errors import InputError
 
 
 @config_class
-class Clusters(PublisherSplit):
+class Clusters(TrainSplitPartition):
     """Each cluster of clients has its own labels; its samples are shared out iid (MaxFL: Cho et al., TMLR 2024).
 
     Cluster g has the L labels g L .. g L + L - 1; samples of labels beyond the last cluster's are not used. Clients are
@@ -24,11 +24,11 @@ class Clusters(PublisherSplit):
     ``(seed, "partition")``.
 
     Attributes:
-        clients: see :class:`PublisherSplit`; at least one per cluster.
+        clients: see :class:`TrainSplitPartition`; at least one per cluster.
         clusters: number of clusters; 5 in the paper.
         labels_per_cluster: L, number of labels of each cluster; 2 in the paper. Together the clusters may have at most
             as many labels as the dataset has classes.
-        seed: see :class:`PublisherSplit`.
+        seed: see :class:`TrainSplitPartition`.
     """
 
     clusters: Annotated[int, Ge(1)]
@@ -49,10 +49,10 @@ class Clusters(PublisherSplit):
                 f"partition=clusters: clusters={self.clusters} needs at least as many clients, not {self.clients}"
             )
         rng = self.generator(seed)
-        samples, class_sizes = piles_of_classes(targets, classes)
+        samples, class_sizes = sort_by_class(targets, classes)
         sizes = class_sizes[:labels].reshape(self.clusters, self.labels_per_cluster).sum(1)
         samples = samples[: sizes.sum()]
-        shuffle_piles(samples, sizes, rng)
+        shuffle_groups(samples, sizes, rng)
         cluster_of = rng.permutation(np.arange(self.clients) % self.clusters)
         counts = np.zeros((self.clusters, self.clients), dtype=np.int64)
         for cluster, size in enumerate(sizes.tolist()):
@@ -63,4 +63,4 @@ class Clusters(PublisherSplit):
                     "use fewer clients"
                 )
             counts[cluster, members] = even_sizes(size, members.sum())
-        return pooled_federation(dataset, deal(samples, counts))
+        return with_pooled_test(dataset, split_groups(samples, counts))

@@ -9,9 +9,9 @@ import numpy as np
 from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset
 from fedrun.data.federation import Federation
-from fedrun.data.partitions.dealing import deal, piles_of_classes, shuffle_piles, starts_of
 from fedrun.data.partitions.dirichlet_proportions import DirichletProportions
-from fedrun.data.partitions.publisher_split import pooled_federation
+from fedrun.data.partitions.index_groups import offsets_of, shuffle_groups, sort_by_class, split_groups
+from fedrun.data.partitions.train_split import with_pooled_test
 from fedrun.system.errors import InputError
 
 
@@ -25,7 +25,7 @@ class Dirichlet(DirichletProportions):
     (p_c is zero for every client that may still get samples) is repeated here.
 
     Attributes:
-        clients: see :class:`PublisherSplit`.
+        clients: see :class:`TrainSplitPartition`.
         beta: β > 0, the concentration; small values give few classes per client, 0.5 is NIID-Bench's usual one.
         min_samples: see :class:`DirichletProportions`.
         seed: see :class:`DirichletProportions`.
@@ -36,19 +36,19 @@ class Dirichlet(DirichletProportions):
     def split(self, dataset: Dataset, seed: int) -> Federation:
         targets = self.training_targets(dataset, self.min_samples, "min_samples")
         rng = self.legacy_generator(seed)
-        unshuffled, class_sizes = piles_of_classes(targets, dataset.spec.classes)
+        unshuffled, class_sizes = sort_by_class(targets, dataset.spec.classes)
         for _ in range(self.attempts):
             samples = unshuffled.copy()
             counts = self._draw(samples, class_sizes, rng)
             if counts.sum(0).min() >= self.min_samples:
-                train = deal(samples, counts)
-                shuffle_piles(train.samples.numpy(), counts.sum(0), rng)
-                return pooled_federation(dataset, train)
-        raise self.hopeless()
+                train = split_groups(samples, counts)
+                shuffle_groups(train.samples.numpy(), counts.sum(0), rng)
+                return with_pooled_test(dataset, train)
+        raise self.draws_exhausted()
 
     def _draw(self, samples: np.ndarray, class_sizes: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
         """One draw: shuffles the classes in ``samples`` in place; each client's part of each, int64 ``[C, N]``."""
-        offsets = starts_of(class_sizes)
+        offsets = offsets_of(class_sizes)
         counts = np.zeros((len(class_sizes), self.clients), dtype=np.int64)
         held = np.zeros(self.clients, dtype=np.int64)
         for label, size in enumerate(class_sizes.tolist()):

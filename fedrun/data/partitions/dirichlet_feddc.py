@@ -10,14 +10,14 @@ from annotated_types import Ge
 from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset
 from fedrun.data.federation import Federation
-from fedrun.data.partitions.class_priors import draw_counts, log_dirichlet
-from fedrun.data.partitions.dealing import deal, piles_of_classes, shuffle_piles
+from fedrun.data.partitions.class_sampling import draw_counts, log_dirichlet
+from fedrun.data.partitions.index_groups import shuffle_groups, sort_by_class, split_groups
 from fedrun.data.partitions.lognormal_sizes import lognormal_sizes
-from fedrun.data.partitions.publisher_split import PublisherSplit, pooled_federation
+from fedrun.data.partitions.train_split import TrainSplitPartition, with_pooled_test
 
 
 @config_class
-class DirichletFedDC(PublisherSplit):
+class DirichletFedDC(TrainSplitPartition):
     """Client k draws by prior_k ~ Dir(α 1_C) until it is full (FedDyn: Acar et al., 2021; FedDC: Gao et al., 2022).
 
     Every draw is made by a client chosen uniformly among those not yet full, and takes an unused sample of a class
@@ -26,11 +26,11 @@ class DirichletFedDC(PublisherSplit):
     from the addressed generator ``(seed, "partition")``.
 
     Attributes:
-        clients: see :class:`PublisherSplit`.
+        clients: see :class:`TrainSplitPartition`.
         alpha: α, at least 1e-6, the concentration; small values give about one class per client; 0.6 and 0.3 in the
             papers.
         sigma: σ of the clients' lognormal sizes, as in ``partition=quantity_lognormal``; 0: equal sizes.
-        seed: see :class:`PublisherSplit`.
+        seed: see :class:`TrainSplitPartition`.
     """
 
     alpha: Annotated[float, Ge(1e-6)]
@@ -41,12 +41,12 @@ class DirichletFedDC(PublisherSplit):
     def split(self, dataset: Dataset, seed: int) -> Federation:
         targets = self.training_targets(dataset)
         rng = self.generator(seed)
-        samples, class_sizes = piles_of_classes(targets, dataset.spec.classes)
-        shuffle_piles(samples, class_sizes, rng)
+        samples, class_sizes = sort_by_class(targets, dataset.spec.classes)
+        shuffle_groups(samples, class_sizes, rng)
         sizes = lognormal_sizes(len(targets), self.clients, self.sigma, rng, self.name)
         log_priors = log_dirichlet(np.full(len(class_sizes), self.alpha), self.clients, rng)
         counts = draw_counts(sizes, *poisson_times(sizes, rng), log_priors, class_sizes, rng)
-        return pooled_federation(dataset, deal(samples, counts))
+        return with_pooled_test(dataset, split_groups(samples, counts))
 
 
 def poisson_times(sizes: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

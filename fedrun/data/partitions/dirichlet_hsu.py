@@ -10,13 +10,13 @@ from annotated_types import Ge
 from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset
 from fedrun.data.federation import Federation
-from fedrun.data.partitions.class_priors import draw_counts, log_dirichlet
-from fedrun.data.partitions.dealing import deal, even_sizes, piles_of_classes, shuffle_piles
-from fedrun.data.partitions.publisher_split import PublisherSplit, pooled_federation
+from fedrun.data.partitions.class_sampling import draw_counts, log_dirichlet
+from fedrun.data.partitions.index_groups import even_sizes, shuffle_groups, sort_by_class, split_groups
+from fedrun.data.partitions.train_split import TrainSplitPartition, with_pooled_test
 
 
 @config_class
-class DirichletHsu(PublisherSplit):
+class DirichletHsu(TrainSplitPartition):
     """Client k draws q_k ~ Dir(α p), then its n/N samples by q_k (Hsu, Qi, Brown, 2019, arXiv 1909.06335).
 
     p is the distribution of the classes among the training samples. One client after the other draws without
@@ -25,9 +25,9 @@ class DirichletHsu(PublisherSplit):
     ``(seed, "partition")``.
 
     Attributes:
-        clients: see :class:`PublisherSplit`.
+        clients: see :class:`TrainSplitPartition`.
         alpha: α, at least 1e-6, the concentration; small values give about one class per client, large ones give p.
-        seed: see :class:`PublisherSplit`.
+        seed: see :class:`TrainSplitPartition`.
     """
 
     alpha: Annotated[float, Ge(1e-6)]
@@ -37,9 +37,9 @@ class DirichletHsu(PublisherSplit):
     def split(self, dataset: Dataset, seed: int) -> Federation:
         targets = self.training_targets(dataset)
         rng = self.generator(seed)
-        samples, class_sizes = piles_of_classes(targets, dataset.spec.classes)
-        shuffle_piles(samples, class_sizes, rng)
+        samples, class_sizes = sort_by_class(targets, dataset.spec.classes)
+        shuffle_groups(samples, class_sizes, rng)
         log_priors = log_dirichlet(self.alpha * class_sizes / len(targets), self.clients, rng)
         sizes, begins = even_sizes(len(targets), self.clients), np.arange(float(self.clients))
         counts = draw_counts(sizes, begins, np.ones(self.clients), log_priors, class_sizes, rng)
-        return pooled_federation(dataset, deal(samples, counts))
+        return with_pooled_test(dataset, split_groups(samples, counts))

@@ -7,17 +7,17 @@ from typing import Annotated, ClassVar
 from annotated_types import Ge, Gt
 
 from fedrun.config.config_class import config_class
-from fedrun.data.partitions.publisher_split import PublisherSplit
+from fedrun.data.partitions.train_split import TrainSplitPartition
 from fedrun.system.errors import InputError
 
 
 @config_class
-class DirichletProportions(PublisherSplit):
+class DirichletProportions(TrainSplitPartition):
     """NIID-Bench's two partitions with p ~ Dir(β 1_N) (Li, Diao, Chen, He, ICDE 2022).
 
     Attributes:
-        clients: see :class:`PublisherSplit`.
-        seed: see :class:`PublisherSplit`; taken modulo 2³².
+        clients: see :class:`TrainSplitPartition`.
+        seed: see :class:`TrainSplitPartition`; taken modulo 2³².
         beta: β > 0, the concentration; 0.5 is NIID-Bench's usual one.
         min_samples: smallest number of training samples that a client may have; 10 in NIID-Bench.
     """
@@ -26,9 +26,9 @@ class DirichletProportions(PublisherSplit):
     min_samples: Annotated[int, Ge(1)]
 
     attempts: ClassVar[int] = 10_000
-    """Draws made before a setting is given up as hopeless."""
+    """Draws made before a setting is given up as draws_exhausted."""
 
-    def hopeless(self) -> InputError:
+    def draws_exhausted(self) -> InputError:
         """The refusal after so many draws that left some client with too few samples."""
         return InputError(
             f"partition={self.name}: in {self.attempts} draws some client always had fewer than "

@@ -7,12 +7,12 @@ from typing import ClassVar
 from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset
 from fedrun.data.federation import Federation
-from fedrun.data.partitions.dealing import consecutive, even_sizes
-from fedrun.data.partitions.publisher_split import PublisherSplit, pooled_federation
+from fedrun.data.partitions.index_groups import even_sizes, split_consecutive
+from fedrun.data.partitions.train_split import TrainSplitPartition, with_pooled_test
 
 
 @config_class
-class IID(PublisherSplit):
+class IID(TrainSplitPartition):
     """A random permutation of the training samples, cut into equal parts (McMahan et al., 2017).
 
     Where the sizes cannot be equal, the first clients have one sample more. Drawn from the addressed generator
@@ -24,4 +24,4 @@ class IID(PublisherSplit):
     def split(self, dataset: Dataset, seed: int) -> Federation:
         total = len(self.training_targets(dataset))
         rng = self.generator(seed)
-        return pooled_federation(dataset, consecutive(rng.permutation(total), even_sizes(total, self.clients)))
+        return with_pooled_test(dataset, split_consecutive(rng.permutation(total), even_sizes(total, self.clients)))

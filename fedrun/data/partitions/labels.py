@@ -11,13 +11,13 @@ from annotated_types import Ge
 from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset
 from fedrun.data.federation import Federation
-from fedrun.data.partitions.dealing import deal, even_sizes, piles_of_classes, shuffle_piles
-from fedrun.data.partitions.publisher_split import PublisherSplit, pooled_federation
+from fedrun.data.partitions.index_groups import even_sizes, shuffle_groups, sort_by_class, split_groups
+from fedrun.data.partitions.train_split import TrainSplitPartition, with_pooled_test
 from fedrun.system.errors import InputError
 
 
 @config_class
-class Labels(PublisherSplit):
+class Labels(TrainSplitPartition):
     """#C = k: every client owns k classes; a class is shared out evenly over its owners (NIID-Bench; FedConcat).
 
     Client i owns class i mod C and k - 1 others at random. ``random.Random(seed)`` is asked for classes and NumPy's
@@ -25,9 +25,9 @@ class Labels(PublisherSplit):
     are reproduced index by index. Sizes differ, because some classes have more owners than others.
 
     Attributes:
-        clients: see :class:`PublisherSplit`.
+        clients: see :class:`TrainSplitPartition`.
         labels_per_client: k, from 1 to the dataset's number of classes C.
-        seed: see :class:`PublisherSplit`; taken modulo 2³² for NumPy's generator.
+        seed: see :class:`TrainSplitPartition`; taken modulo 2³² for NumPy's generator.
     """
 
     labels_per_client: Annotated[int, Ge(1)]
@@ -42,8 +42,8 @@ class Labels(PublisherSplit):
                 f"partition=labels: labels_per_client={self.labels_per_client} is more than the dataset's "
                 f"{classes} classes"
             )
-        samples, class_sizes = piles_of_classes(targets, classes)
-        shuffle_piles(samples, class_sizes, self.legacy_generator(seed))
+        samples, class_sizes = sort_by_class(targets, classes)
+        shuffle_groups(samples, class_sizes, self.legacy_generator(seed))
         counts = np.zeros((classes, self.clients), dtype=np.int64)
         for label, owned in enumerate(self.owners(classes, random.Random(self.own_seed(seed)))):
             if owned.any():
@@ -59,7 +59,7 @@ class Labels(PublisherSplit):
                 f"partition=labels: {empty} of clients={self.clients} have no sample, because their classes have fewer "
                 "samples than owners; use fewer clients or a larger labels_per_client"
             )
-        return pooled_federation(dataset, deal(samples, counts))
+        return with_pooled_test(dataset, split_groups(samples, counts))
 
     def owners(self, classes: int, rng: random.Random) -> np.ndarray:
         """Which clients own each class, bool ``[C, N]``."""

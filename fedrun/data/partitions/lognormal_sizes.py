@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedrun.data.partitions.dealing import even_sizes
+from fedrun.data.partitions.index_groups import even_sizes
 from fedrun.system.errors import InputError
 
 

@@ -14,7 +14,7 @@ from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset, Users
 from fedrun.data.federation import ClientIndices, Federation
 from fedrun.data.partitions.base import Partition
-from fedrun.data.partitions.dealing import positions_in, starts_of
+from fedrun.data.partitions.index_groups import offsets_of, ranges
 from fedrun.system.errors import InputError
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ class Natural(Partition):
             this share together; the others are left out. Users stay whole, also the last one.
         train_fraction: share of the users that become clients, in (0, 1); 0.9 in LEAF and TurboSVM-FL.
         min_samples: smallest number of samples of a user, in training and test, unless the dataset asks for more
-            (:attr:`fedrun.data.datasets.base.Users.least`); 1 drops only users without samples.
+            (:attr:`fedrun.data.datasets.base.Users.min_samples`); 1 drops only users without samples.
         seed: of the users' split, 0 in TurboSVM-FL for all of its runs; None for the run's seed.
     """
 
@@ -56,7 +56,7 @@ class Natural(Partition):
         seed = seed if self.seed is None else self.seed
         drawn = self._drawn(users, seed)
         training = self._training_users(users, drawn, seed)
-        least = max(self.min_samples, users.least)
+        least = max(self.min_samples, users.min_samples)
         enough = drawn & (users.offsets.diff().numpy() >= least)
         for group, there in (("training", drawn & training), ("test", drawn & ~training)):
             kept = there & enough
@@ -72,7 +72,7 @@ class Natural(Partition):
                 kept.sum(), group, (there & ~enough).sum(), least,
             )  # fmt: skip
         return Federation(
-            dataset, shares_of_users(users, training & enough), shares_of_users(users, ~training & enough)
+            dataset, indices_of_users(users, training & enough), indices_of_users(users, ~training & enough)
         )
 
     def _drawn(self, users: Users, seed: int) -> np.ndarray:
@@ -101,10 +101,10 @@ class Natural(Partition):
         return training
 
 
-def shares_of_users(users: Users, chosen: np.ndarray) -> ClientIndices:
+def indices_of_users(users: Users, chosen: np.ndarray) -> ClientIndices:
     """Each chosen user (bool ``[U]``) holds all of its samples, in the dataset's order."""
     starts = users.offsets[:-1].numpy()[chosen]
     sizes = users.offsets.diff().numpy()[chosen]
     names = tuple(users.names[user] for user in np.flatnonzero(chosen))
-    samples, offsets = positions_in(starts, sizes), starts_of(sizes)
+    samples, offsets = ranges(starts, sizes), offsets_of(sizes)
     return ClientIndices(torch.from_numpy(samples), torch.from_numpy(offsets), names)

@@ -9,9 +9,9 @@ import numpy as np
 from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset
 from fedrun.data.federation import Federation
-from fedrun.data.partitions.dealing import consecutive
 from fedrun.data.partitions.dirichlet_proportions import DirichletProportions
-from fedrun.data.partitions.publisher_split import pooled_federation
+from fedrun.data.partitions.index_groups import split_consecutive
+from fedrun.data.partitions.train_split import with_pooled_test
 
 
 @config_class
@@ -22,7 +22,7 @@ class QuantityDirichlet(DirichletProportions):
     NIID-Bench's order, so that its partitions are reproduced index by index.
 
     Attributes:
-        clients: see :class:`PublisherSplit`.
+        clients: see :class:`TrainSplitPartition`.
         beta: β > 0, the concentration; small values give very unequal sizes; 0.5 is NIID-Bench's usual one.
         min_samples: see :class:`DirichletProportions`.
         seed: see :class:`DirichletProportions`.
@@ -41,5 +41,5 @@ class QuantityDirichlet(DirichletProportions):
             if shares.min() * len(targets) >= self.min_samples:
                 cuts = (np.cumsum(shares) * len(targets)).astype(np.int64)[:-1]
                 sizes = np.diff(cuts, prepend=0, append=len(targets))
-                return pooled_federation(dataset, consecutive(samples, sizes))
-        raise self.hopeless()
+                return with_pooled_test(dataset, split_consecutive(samples, sizes))
+        raise self.draws_exhausted()

@@ -9,22 +9,22 @@ from annotated_types import Ge
 from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset
 from fedrun.data.federation import Federation
-from fedrun.data.partitions.dealing import consecutive
+from fedrun.data.partitions.index_groups import split_consecutive
 from fedrun.data.partitions.lognormal_sizes import lognormal_sizes
-from fedrun.data.partitions.publisher_split import PublisherSplit, pooled_federation
+from fedrun.data.partitions.train_split import TrainSplitPartition, with_pooled_test
 
 
 @config_class
-class QuantityLognormal(PublisherSplit):
+class QuantityLognormal(TrainSplitPartition):
     """A permutation cut into parts of lognormal sizes (``unbalanced_sgm`` of FedDyn and FedDC; FedUmf).
 
     s_k ~ LogNormal(log floor(n/N), σ), scaled to sum to n and rounded down; the first client gets what rounding left
     over, fewer than N samples. Drawn from the addressed generator ``(seed, "partition")``.
 
     Attributes:
-        clients: see :class:`PublisherSplit`.
+        clients: see :class:`TrainSplitPartition`.
         sigma: σ of the sizes' logarithms; 0.3 in FedDC and FedUmf; 0: equal sizes, within one.
-        seed: see :class:`PublisherSplit`.
+        seed: see :class:`TrainSplitPartition`.
     """
 
     sigma: Annotated[float, Ge(0)]
@@ -36,4 +36,4 @@ class QuantityLognormal(PublisherSplit):
         rng = self.generator(seed)
         samples = rng.permutation(total)
         sizes = lognormal_sizes(total, self.clients, self.sigma, rng, self.name)
-        return pooled_federation(dataset, consecutive(samples, sizes))
+        return with_pooled_test(dataset, split_consecutive(samples, sizes))

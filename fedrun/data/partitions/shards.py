@@ -9,21 +9,21 @@ from annotated_types import Ge
 from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset
 from fedrun.data.federation import Federation
-from fedrun.data.partitions.dealing import consecutive, even_sizes, piles_of_classes, positions_in, starts_of
-from fedrun.data.partitions.publisher_split import PublisherSplit, pooled_federation
+from fedrun.data.partitions.index_groups import even_sizes, offsets_of, ranges, sort_by_class, split_consecutive
+from fedrun.data.partitions.train_split import TrainSplitPartition, with_pooled_test
 
 
 @config_class
-class Shards(PublisherSplit):
+class Shards(TrainSplitPartition):
     """Label-sorted samples cut into shards, of which each client gets a few at random (McMahan et al., 2017).
 
     Samples of one label keep their order. Shards are of equal size; where they cannot be, the first ones have one
     sample more. Drawn from the addressed generator ``(seed, "partition")``.
 
     Attributes:
-        clients: see :class:`PublisherSplit`.
+        clients: see :class:`TrainSplitPartition`.
         shards_per_client: 2 in the paper: at most about two labels per client.
-        seed: see :class:`PublisherSplit`.
+        seed: see :class:`TrainSplitPartition`.
     """
 
     shards_per_client: Annotated[int, Ge(1)]
@@ -33,11 +33,11 @@ class Shards(PublisherSplit):
     def split(self, dataset: Dataset, seed: int) -> Federation:
         count = self.clients * self.shards_per_client
         targets = self.training_targets(dataset, self.shards_per_client, "shards_per_client")
-        samples, _ = piles_of_classes(targets, dataset.spec.classes)
+        samples, _ = sort_by_class(targets, dataset.spec.classes)
         sizes = even_sizes(len(targets), count)
         rng = self.generator(seed)
         hands = rng.permutation(count)
         held = sizes[hands].reshape(self.clients, self.shards_per_client).sum(1)
-        return pooled_federation(
-            dataset, consecutive(samples[positions_in(starts_of(sizes)[hands], sizes[hands])], held)
+        return with_pooled_test(
+            dataset, split_consecutive(samples[ranges(offsets_of(sizes)[hands], sizes[hands])], held)
         )

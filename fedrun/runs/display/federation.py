@@ -90,7 +90,7 @@ def summarise(federation: Federation) -> FederationSummary:
         client_classes=Spread.of((counts > 0).sum(1)),
         test_holders=len(federation.test),
         test_samples=len(federation.test.samples),
-        tested=federation.tested,
+        tested=federation.evaluation_split,
         missing=tuple(printable(dataset.class_names[label]) for label in np.flatnonzero(counts.sum(0) == 0)),
     )
 

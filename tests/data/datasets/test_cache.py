@@ -242,7 +242,7 @@ def test_a_source_that_changes_while_it_is_read_is_refused(
 CHILD = """
 import logging, sys
 logging.basicConfig(level=logging.INFO, stream=sys.stdout)
-from fedrun.datasets.femnist import Femnist
+from fedrun.data.datasets.femnist import Femnist
 print("ready", flush=True)
 sys.stdin.readline()
 dataset = Femnist(data_dir=sys.argv[1], cache_dir=None, min_samples=1, min_samples_after_split=1).load()

@@ -93,11 +93,11 @@ def test_order_and_values_are_those_of_torchvision(
     monkeypatch: pytest.MonkeyPatch,  # type: ignore[no-untyped-def]
 ) -> None:
     write(tmp_path)
-    monkeypatch.setattr(recipe.torchvisions(), "_check_integrity", lambda _: True)
-    monkeypatch.setattr(recipe.torchvisions(), "_load_meta", lambda _: None)
+    monkeypatch.setattr(recipe.torchvision_dataset(), "_check_integrity", lambda _: True)
+    monkeypatch.setattr(recipe.torchvision_dataset(), "_load_meta", lambda _: None)
     dataset = cifar(recipe, tmp_path).load()
     for train, ours in ((True, slice(0, dataset.train_size)), (False, slice(dataset.train_size, None))):
-        theirs = recipe.torchvisions()(tmp_path, train=train)
+        theirs = recipe.torchvision_dataset()(tmp_path, train=train)
         assert torch.equal(dataset.inputs[ours].permute(0, 2, 3, 1), torch.from_numpy(theirs.data))
         assert dataset.targets[ours].tolist() == theirs.targets
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from fedrun.data.datasets import image_files
+from fedrun.data.datasets import image_cache
 from fedrun.data.datasets.imagefolder import ImageFolder
 from fedrun.system.errors import InputError
 
@@ -70,7 +70,7 @@ def test_other_sizes_and_kinds_of_images_are_converted(tmp_path: Path) -> None:
 def test_a_class_larger_than_a_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path)
     whole = pets(tmp_path, cache_dir=str(tmp_path / "whole")).load()
-    monkeypatch.setattr(image_files, "PIECE", 1)
+    monkeypatch.setattr(image_cache, "PIECE", 1)
     pieces = pets(tmp_path, cache_dir=str(tmp_path / "pieces")).load()
     assert torch.equal(pieces.inputs, whole.inputs) and torch.equal(pieces.targets, whole.targets)
     assert pieces.train_size == whole.train_size
@@ -80,7 +80,7 @@ def test_images_are_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     folder = write(tmp_path)
     first = pets(tmp_path).load()
     assert [path.name for path in folder.iterdir() if path.name.startswith(".")] == [".fedrun-cache"]
-    monkeypatch.setattr(image_files, "squeezed", lambda *_: pytest.fail("decoded again"))
+    monkeypatch.setattr(image_cache, "squeezed", lambda *_: pytest.fail("decoded again"))
     again = pets(tmp_path).load()
     assert torch.equal(again.inputs, first.inputs) and again.fingerprint == first.fingerprint
 
@@ -106,13 +106,13 @@ def test_a_change_makes_a_new_cache(tmp_path: Path, change: str) -> None:
 
 def test_images_that_change_while_they_are_read_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write(tmp_path)
-    squeezed = image_files.squeezed
+    squeezed = image_cache.squeezed
 
     def touching(path: Path, size: int) -> np.ndarray:
         os.utime(path, ns=(0, 0))
         return squeezed(path, size)
 
-    monkeypatch.setattr(image_files, "squeezed", touching)
+    monkeypatch.setattr(image_cache, "squeezed", touching)
     with pytest.raises(InputError, match=f"^the images in {folder} changed while they were read; run again$"):
         pets(tmp_path).load()
     assert list(folder.glob(".fedrun-cache/*")) == []

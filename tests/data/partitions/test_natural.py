@@ -30,7 +30,7 @@ def test_users_who_are_too_small_for_the_dataset_count_in_the_split(make_dataset
     """As in TurboSVM-FL: LEAF's draw is among all users; then those with fewer than 3 samples go, from both sides."""
     sizes = [1, 2, 3, 4] * 10
     dataset = make_dataset([0] * sum(sizes), sum(sizes), user_sizes=sizes)
-    dataset = replace(dataset, users=replace(dataset.users, least=3))
+    dataset = replace(dataset, users=replace(dataset.users, min_samples=3))
     federation = Natural(sample_fraction=1.0, train_fraction=0.9, min_samples=1, seed=0).split(dataset, 0)
     chosen = set(random.Random(0).sample(range(40), 36))
     assert federation.train.names == tuple(f"user{user}" for user in range(40) if user in chosen and sizes[user] >= 3)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fedrun.data.download.download import Unreachable, download
+from fedrun.data.download.http_file import UnreachableError, download
 from fedrun.system.errors import InputError
 
 CONTENT = bytes(range(256)) * 1000
@@ -88,8 +88,8 @@ def test_a_wrong_checksum_leaves_nothing(site: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("url", "kind", "complaint"),
     [
-        ("{site}/missing", Unreachable, "404 Not Found"),
-        ("http://127.0.0.1:9/a", Unreachable, "Connection refused"),
+        ("{site}/missing", UnreachableError, "404 Not Found"),
+        ("http://127.0.0.1:9/a", UnreachableError, "Connection refused"),
         ("file:///etc/hostname", InputError, "allowed: an http or https address"),
     ],
 )
@@ -106,7 +106,7 @@ def test_a_full_disk_is_one_line_and_the_next_command_continues(site: Any, tmp_p
         "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n"
         "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "from pathlib import Path\n"
-        "from fedrun.data.download.download import download\n"
+        "from fedrun.data.download.http_file import download\n"
         "try: download(sys.argv[1], Path(sys.argv[2]), None, lambda *_: None)\n"
         "except Exception as error: print(type(error).__name__, error)\n"
     )

@@ -17,7 +17,7 @@ MODES = frozenset({"1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YC
 Resampling = Literal["bilinear", "bicubic"]
 
 
-def picture(source: Path | bytes, mode: Literal["L", "RGB"], side: int, squeeze: Resampling | None) -> np.ndarray:
+def decode_image(source: Path | bytes, mode: Literal["L", "RGB"], side: int, squeeze: Resampling | None) -> np.ndarray:
     """One picture, uint8 ``[1 or 3, side, side]``.
 
     Args:
@@ -51,16 +51,16 @@ def picture(source: Path | bytes, mode: Literal["L", "RGB"], side: int, squeeze:
     return pixels[None] if mode == "L" else pixels.transpose(2, 0, 1)
 
 
-def embedded_picture(item: Any, mode: Literal["L", "RGB"], side: int, squeeze: Resampling | None) -> np.ndarray:
+def decode_embedded_image(item: Any, mode: Literal["L", "RGB"], side: int, squeeze: Resampling | None) -> np.ndarray:
     """A picture as the hub's Parquet files have it: a record whose ``bytes`` are the content of a file.
 
     Raises:
-        InputError: the record has no content, or it cannot be used; see :func:`picture`.
+        InputError: the record has no content, or it cannot be used; see :func:`decode_image`.
     """
     content = item.get("bytes") if isinstance(item, dict) else None
     if not isinstance(content, bytes):
         raise InputError(f"{reprlib.repr(item)} is not a picture with bytes")
     try:
-        return picture(content, mode, side, squeeze)
+        return decode_image(content, mode, side, squeeze)
     except InputError as error:
         raise InputError(f"picture {item.get('path') or 'without a name'} {error}") from error

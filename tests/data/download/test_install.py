@@ -22,9 +22,9 @@ from fedrun.cli.data import run
 from fedrun.data.datasets.cache import locked
 from fedrun.data.datasets.femnist import Femnist
 from fedrun.data.datasets.sent140 import Sent140
-from fedrun.data.download import fetch as fetching
-from fedrun.data.download.catalogue import Download, Entry, catalogue, published
-from fedrun.data.download.fetch import ASIDE, Reporter, fetch
+from fedrun.data.download import install
+from fedrun.data.download.catalogue import DatasetFiles, RemoteFile, catalogue, published
+from fedrun.data.download.install import ASIDE, Reporter, download_dataset
 from fedrun.system.errors import InputError
 
 TWEET = '"4","1","Mon","NO_QUERY","ann","good"\n'
@@ -123,9 +123,11 @@ def test_wrong_checksums_hostile_archives_and_other_mirrors(
     site: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     site.files |= {"/a.bin": b"content", "/a.zip": tweets()}
-    wrong = Entry("", "", 0, ("a.bin",), published(Download((f"{site.address}/a.bin",), "a.bin", "md5:" + "0" * 32)))
+    wrong = DatasetFiles(
+        "", "", 0, ("a.bin",), published(RemoteFile((f"{site.address}/a.bin",), "a.bin", "md5:" + "0" * 32))
+    )
     with pytest.raises(InputError, match="its md5 is "):
-        fetch("wrong", wrong, tmp_path, None, QUIET)
+        download_dataset("wrong", wrong, tmp_path, None, QUIET)
     assert not (tmp_path / "a.bin").exists()
 
     content = io.BytesIO()
@@ -133,15 +135,15 @@ def test_wrong_checksums_hostile_archives_and_other_mirrors(
         archive.writestr("good", b"x")
         archive.writestr("../../../evil", b"x")
     site.files["/evil.zip"] = content.getvalue()
-    evil = Entry("", "", 0, ("good",), published(Download((f"{site.address}/evil.zip",), ".", unpack="")))
+    evil = DatasetFiles("", "", 0, ("good",), published(RemoteFile((f"{site.address}/evil.zip",), ".", unpack="")))
     with pytest.raises(InputError, match="leads out of its folder"):
-        fetch("evil", evil, tmp_path, None, QUIET)
+        download_dataset("evil", evil, tmp_path, None, QUIET)
     assert not (tmp_path / "good").exists()
     assert not any(path.name == "evil" and path.is_file() for path in tmp_path.parent.rglob("evil"))
 
     urls = (f"{site.address}/gone.bin", f"{site.address}/a.bin")
-    mirrored = Entry("", "", 0, ("b.bin",), published(Download(urls, "b.bin")))
-    fetch("mirrored", mirrored, tmp_path, None, QUIET)
+    mirrored = DatasetFiles("", "", 0, ("b.bin",), published(RemoteFile(urls, "b.bin")))
+    download_dataset("mirrored", mirrored, tmp_path, None, QUIET)
     assert (tmp_path / "b.bin").read_bytes() == b"content"
     assert "gone.bin: 404" in caplog.text
 
@@ -222,9 +224,9 @@ def test_tables_of_splits_lie_where_the_hubs_do(tmp_path: Path) -> None:
 
 def test_two_commands_take_turns(site: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     site.files["/a.bin"] = b"content"
-    entry = Entry("", "", 0, ("a.bin",), published(Download((f"{site.address}/a.bin",), "a.bin")))
+    entry = DatasetFiles("", "", 0, ("a.bin",), published(RemoteFile((f"{site.address}/a.bin",), "a.bin")))
     (tmp_path / ASIDE).mkdir()
-    second = threading.Thread(target=fetch, args=("a", entry, tmp_path, None, QUIET))
+    second = threading.Thread(target=download_dataset, args=("a", entry, tmp_path, None, QUIET))
     with caplog.at_level(logging.INFO):
         with locked(tmp_path / ASIDE):
             second.start()
@@ -242,7 +244,7 @@ def test_offline_every_dataset_says_which_file_goes_where(
     assert command(name, "--data-dir", tmp_path, "--url", "http://127.0.0.1:9") == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1
-    assert all(str(tmp_path / pattern) in said for pattern in catalogue()[name].wants)
+    assert all(str(tmp_path / pattern) in said for pattern in catalogue()[name].required)
     assert f"fedrun-data {name} --from FOLDER" in said
 
 
@@ -328,7 +330,7 @@ def test_files_that_were_taken_in_part(tmp_path: Path, monkeypatch: pytest.Monke
     here.mkdir()
     for number in (0, 1):
         (here / f"train-{number}.parquet").write_bytes(parquet())
-    whole, copied = fetching.shutil.copyfile, []
+    whole, copied = install.shutil.copyfile, []
 
     def once(source: Path, target: Path) -> None:
         if copied:
@@ -338,7 +340,7 @@ def test_files_that_were_taken_in_part(tmp_path: Path, monkeypatch: pytest.Monke
 
     taking = ("femnist", "--data-dir", there, "--from", here)
     with monkeypatch.context() as patch:
-        patch.setattr(fetching.shutil, "copyfile", once)
+        patch.setattr(install.shutil, "copyfile", once)
         assert command(*taking) == 130
     assert len(list((there / "femnist/train").iterdir())) == 1
     assert command(*taking) == 0

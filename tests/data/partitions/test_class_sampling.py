@@ -9,8 +9,8 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from fedrun.data.partitions import class_priors, dirichlet_hsu
-from fedrun.data.partitions.class_priors import draw_counts, log_dirichlet
+from fedrun.data.partitions import class_sampling, dirichlet_hsu
+from fedrun.data.partitions.class_sampling import draw_counts, log_dirichlet
 from fedrun.data.partitions.dirichlet_feddc import DirichletFedDC, poisson_times
 from fedrun.data.partitions.dirichlet_hsu import DirichletHsu
 
@@ -52,7 +52,7 @@ def exact_law(turns, sizes, left):
     ],
 )
 def test_the_law_is_that_of_single_draws(monkeypatch, turns, times):
-    monkeypatch.setattr(class_priors, "BLOCK", 2)
+    monkeypatch.setattr(class_sampling, "BLOCK", 2)
     sizes, left = [2, 4], [1, 2, 3]
     law = exact_law(turns, sizes, left)
     assert sum(law.values()) == 1

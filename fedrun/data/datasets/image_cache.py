@@ -16,7 +16,7 @@ import numpy as np
 from fedrun.data.datasets.augmentation import Augmentation
 from fedrun.data.datasets.base import Dataset, Encoding, Spec
 from fedrun.data.datasets.cache import Cached, Index, cache_key, create, open_cache, write_cache
-from fedrun.data.datasets.pictures import picture
+from fedrun.data.datasets.image_decoding import decode_image
 from fedrun.system.errors import InputError
 
 logger = logging.getLogger(__name__)
@@ -166,6 +166,6 @@ def squeezed(path: Path, size: int) -> np.ndarray:
         InputError: the file is not an image that can be decoded whole.
     """
     try:
-        return picture(path, "RGB", size, "bilinear")
+        return decode_image(path, "RGB", size, "bilinear")
     except InputError as error:
         raise InputError(f"{path} {error}") from error

@@ -22,7 +22,7 @@ Progress = Callable[[int, int | None], None]
 """Told the bytes that are there and, if known, the bytes of the whole."""
 
 
-class Unreachable(InputError):  # noqa: N818 - the word for what is wrong
+class UnreachableError(InputError):
     """The address cannot be reached or has no such file."""
 
 
@@ -43,7 +43,7 @@ def download(url: str, path: Path, checksum: str | None, progress: Progress) -> 
         The file's ``sha256:...``.
 
     Raises:
-        Unreachable: no connection, or no such file.
+        UnreachableError: no connection, or no such file.
         InputError: the connection was cut again and again, the disk is full, or the checksum is wrong.
     """
     require_address(url)
@@ -108,7 +108,7 @@ def get_json(url: str) -> object:
     """A small JSON document.
 
     Raises:
-        Unreachable: no connection, or no such document.
+        UnreachableError: no connection, or no such document.
         InputError: it is not JSON, or ``url`` is no address.
     """
     require_address(url)
@@ -118,7 +118,7 @@ def get_json(url: str) -> object:
     except ValueError as error:
         raise InputError(f"{url} is not JSON: {error}") from error
     except (OSError, http.client.HTTPException) as error:
-        raise Unreachable(f"{url}: {_reason(error)}") from error
+        raise UnreachableError(f"{url}: {_reason(error)}") from error
 
 
 def _transfer(url: str, partial: Path, progress: Progress) -> bool:
@@ -149,9 +149,9 @@ def _transfer(url: str, partial: Path, progress: Progress) -> bool:
     except urllib.error.HTTPError as error:
         if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:  # it was whole, or is another file
             return True
-        raise Unreachable(f"{url}: {error.code} {error.reason}") from error
+        raise UnreachableError(f"{url}: {error.code} {error.reason}") from error
     except (urllib.error.URLError, http.client.HTTPException, TimeoutError) as error:
-        raise Unreachable(f"{url}: {_reason(error)}") from error
+        raise UnreachableError(f"{url}: {_reason(error)}") from error
     return whole is None or have == whole
 
 

@@ -16,20 +16,20 @@ def even_sizes(total: int, parts: int) -> np.ndarray:
     return least + (np.arange(parts) < larger).astype(np.int64)
 
 
-def starts_of(sizes: np.ndarray) -> np.ndarray:
+def offsets_of(sizes: np.ndarray) -> np.ndarray:
     """Where parts of these sizes begin and, last, where the last one ends: int64 ``[len(sizes) + 1]``."""
     return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(sizes, dtype=np.int64)])
 
 
-def positions_in(starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+def ranges(starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     """The numbers ``starts[i] .. starts[i] + sizes[i] - 1`` of all ranges i in turn: int64 ``[sum(sizes)]``."""
-    offsets = starts_of(sizes)
+    offsets = offsets_of(sizes)
     positions = np.repeat(starts - offsets[:-1], sizes)
     positions += np.arange(offsets[-1])
     return positions
 
 
-def piles_of_classes(targets: np.ndarray, classes: int) -> tuple[np.ndarray, np.ndarray]:
+def sort_by_class(targets: np.ndarray, classes: int) -> tuple[np.ndarray, np.ndarray]:
     """Samples sorted by class.
 
     Args:
@@ -44,13 +44,13 @@ def piles_of_classes(targets: np.ndarray, classes: int) -> tuple[np.ndarray, np.
     return np.argsort(narrow, kind="stable"), np.bincount(targets, minlength=classes)
 
 
-def shuffle_piles(samples: np.ndarray, sizes: np.ndarray, rng: np.random.RandomState | np.random.Generator) -> None:
+def shuffle_groups(samples: np.ndarray, sizes: np.ndarray, rng: np.random.RandomState | np.random.Generator) -> None:
     """Shuffle each pile of ``samples`` in place, in the piles' order."""
-    for start, stop in pairwise(starts_of(sizes).tolist()):
+    for start, stop in pairwise(offsets_of(sizes).tolist()):
         rng.shuffle(samples[start:stop])
 
 
-def deal(samples: np.ndarray, counts: np.ndarray) -> ClientIndices:
+def split_groups(samples: np.ndarray, counts: np.ndarray) -> ClientIndices:
     """Give every client its part of every pile.
 
     Args:
@@ -61,11 +61,11 @@ def deal(samples: np.ndarray, counts: np.ndarray) -> ClientIndices:
     Returns:
         The clients' shares, each in the order of the piles.
     """
-    starts = starts_of(counts.ravel())[:-1].reshape(counts.shape)
-    positions = positions_in(starts.T.ravel(), counts.T.ravel())
-    return consecutive(samples[positions], counts.sum(0))
+    starts = offsets_of(counts.ravel())[:-1].reshape(counts.shape)
+    positions = ranges(starts.T.ravel(), counts.T.ravel())
+    return split_consecutive(samples[positions], counts.sum(0))
 
 
-def consecutive(samples: np.ndarray, sizes: np.ndarray) -> ClientIndices:
+def split_consecutive(samples: np.ndarray, sizes: np.ndarray) -> ClientIndices:
     """The shares of clients that hold ``samples`` (int64 ``[n]``) in consecutive parts of these sizes ``[N]``."""
-    return ClientIndices(torch.from_numpy(samples), torch.from_numpy(starts_of(sizes)))
+    return ClientIndices(torch.from_numpy(samples), torch.from_numpy(offsets_of(sizes)))

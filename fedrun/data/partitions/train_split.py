@@ -17,7 +17,7 @@ from fedrun.system.randomness import numpy_generator
 
 
 @config_class
-class PublisherSplit(Partition):
+class TrainSplitPartition(Partition):
     """What partitions of a publisher's training split have in common.
 
     Attributes:
@@ -68,7 +68,7 @@ class PublisherSplit(Partition):
         return dataset.targets[:size].numpy()
 
 
-def pooled_federation(dataset: Dataset, train: ClientIndices) -> Federation:
+def with_pooled_test(dataset: Dataset, train: ClientIndices) -> Federation:
     """The federation whose clients are ``train`` and whose test set is the test split, held by one holder ``test``."""
     samples = torch.arange(dataset.train_size, len(dataset.targets))
     return Federation(dataset, train, ClientIndices(samples, torch.tensor([0, len(samples)]), ("test",)))
