@@ -1,8 +1,9 @@
 """The compact copy of a dataset: made once from its source files, memory-mapped from then on.
 
-A cache is a folder of three files. ``inputs.bin`` has the samples, one after another, and ``targets.bin`` one byte for
-each of their classes; ``meta.json`` says whose they are. Where they belong to nobody, as images in folders do, a piece
-of a class's files takes the place of a user below. A cache appears under its final name only when it is complete.
+A cache is a folder of three files and their checksums. ``inputs.bin`` has the samples, one after another, and
+``targets.bin`` one byte for each of their classes; ``meta.json`` says whose they are. Where they belong to nobody, as
+images in folders do, a piece of a class's files takes the place of a user below. A cache appears under its final name
+only when it is complete.
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
-from typing import IO, Any, Literal, get_args
+from typing import IO, Any, Literal
 
 import numpy as np
 import torch
 
 from fedrun.data.datasets.fingerprint import fingerprint
+from fedrun.system.checksums import CHECKSUMS, damaged_files, write_checksums
 from fedrun.system.errors import InputError
 
 logger = logging.getLogger(__name__)
@@ -33,7 +36,7 @@ logger = logging.getLogger(__name__)
 CACHE = ".fedrun-cache"
 """Folder beside data in which loaders keep what they have made of them."""
 
-FORMAT = 2
+FORMAT = 3
 """Part of a cache's key, see :func:`cache_key`; to be raised when what is written here changes."""
 
 StoredType = Literal["uint8", "float32"]
@@ -138,6 +141,7 @@ def create(folder: Path, fill: Callable[[Path], None]) -> None:
             partial.mkdir()
             try:
                 fill(partial)
+                write_checksums(partial, sorted(path.name for path in partial.iterdir()))
                 _sync_folder(partial)
                 _rename(partial, folder)
                 _sync_folder(folder.parent)
@@ -227,6 +231,7 @@ def open_cache(folder: Path) -> Cached:
     Raises:
         InputError: a file of the cache is missing, cut short or altered; it names the file and the folder to delete.
     """
+    require_intact(folder)
     index, remarks, content_fingerprint = _read_meta(folder)
     samples = sum(index.sizes)
     return Cached(
@@ -238,6 +243,27 @@ def open_cache(folder: Path) -> Cached:
         remarks=remarks,
         fingerprint=content_fingerprint,
     )
+
+
+def require_intact(folder: Path) -> None:
+    """Compare the files of a cache with their checksums, once per process while their sizes and times stay the same.
+
+    Raises:
+        InputError: a file is damaged or cannot be read.
+    """
+    try:
+        states = [(path.name, path.stat()) for path in sorted({*folder.iterdir(), folder / CHECKSUMS})]
+        damaged = _damaged_files(folder, tuple((name, state.st_size, state.st_mtime_ns) for name, state in states))
+    except OSError as error:
+        raise _damaged(Path(error.filename or folder), "cannot be read") from error
+    if damaged:
+        raise _damaged(damaged[0], "differs from its checksum")
+
+
+@cache
+def _damaged_files(folder: Path, states: tuple[tuple[str, int, int], ...]) -> list[Path]:
+    """The damaged files of a cache whose files have these names, sizes (bytes) and times of change (ns)."""
+    return damaged_files(folder)
 
 
 def _read_meta(folder: Path) -> tuple[Index, tuple[str, ...], str]:
@@ -254,10 +280,6 @@ def _read_meta(folder: Path) -> tuple[Index, tuple[str, ...], str]:
         remarks, content_fingerprint = tuple(map(str, meta["remarks"])), str(meta["fingerprint"])
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise _damaged(path, "cannot be read") from error
-    if len(index.names) != len(index.sizes) or not 0 < index.training <= len(index.names) or min(index.sizes) < 1:
-        raise _damaged(path, "contradicts itself")
-    if index.dtype not in get_args(StoredType):
-        raise _damaged(path, f"has samples of type {index.dtype!r}")
     return index, remarks, content_fingerprint
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedrun.data.datasets.cache import cache_key, create
+from fedrun.data.datasets.cache import cache_key, create, require_intact
 from fedrun.system.errors import InputError
 
 logger = logging.getLogger(__name__)
@@ -52,6 +52,7 @@ def word_vectors(path: Path, dimension: int, place: Path) -> WordVectors:
     """
     key = cache_key(f"words {dimension}", [path])
     create(place / key, lambda folder: _copy(path, dimension, folder))
+    require_intact(place / key)
     try:
         words = (place / key / "words.txt").read_bytes().decode().split("\n")
         vectors = np.memmap(place / key / "vectors.bin", np.float32, "r").reshape(len(words), dimension)
