@@ -7,12 +7,13 @@ INSTALLED := $(VENV)/.installed
 DATA ?= data
 SCALE ?= full
 JOBS ?= 1
+MINUTES ?= 8
 PARALLEL = $(if $(filter-out 1,$(JOBS)),hydra/launcher=parallel hydra.launcher.jobs=$(JOBS))
 FIGURES := $(subst /,-,$(patsubst fedrun/report/papers/%.yaml,%,$(wildcard fedrun/report/papers/*/figure*.yaml)))
 TABLES := $(subst /,-,$(patsubst conf/experiment/%.yaml,%,$(wildcard conf/experiment/*/table*.yaml)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint types bench bench-data results constraints clean $(TABLES) $(FIGURES)
+.PHONY: help demo test test-slow lint types bench gpu bench-data results constraints clean $(TABLES) $(FIGURES)
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -45,6 +46,9 @@ types: $(INSTALLED) ## mypy
 
 bench: $(INSTALLED) ## Speed and memory against baselines, into bench.json; needs no data
 	$(BIN)/python tests/benchmarks/everything.py --json bench.json
+
+gpu: $(INSTALLED) ## Checks and benchmarks on a CUDA device, into gpu-results/; MINUTES=8
+	$(BIN)/python tests/gpu/everything.py --minutes $(MINUTES)
 
 bench-data: $(INSTALLED) ## The checks on real data: DATA=folder with MNIST/, FashionMNIST/ and shakespeare/
 	$(BIN)/fedrun experiment=fedavg/mnist_2nn data_dir=$(DATA)

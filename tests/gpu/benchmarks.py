@@ -1,0 +1,259 @@
+"""Benchmarks on a device: rounds against a bare loop on the same device, evaluation, TurboSVM-FL's server step, memory.
+
+Times are wall clock after a synchronisation, median over repetitions that alternate with the baseline's.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+import torchvision
+from interleaved import interleave
+from random_images import FEMNIST, random_images
+
+import fedrun
+from fedrun.config.config_class import config_class
+from fedrun.data.datasets.base import Dataset, Spec, Symbols
+from fedrun.data.datasets.in_memory import InMemory
+from fedrun.data.federation import ClientIndices, Federation
+from fedrun.data.partitions.base import Partition
+from fedrun.models.base import ModelConfig, encoder_and_head
+from fedrun.system.randomness import generator
+
+PLAIN = ("tracking=none", "display=none", "local.momentum=0.0", "local.weight_decay=0.0", "evaluation.every=1000000")
+
+
+@dataclass(frozen=True)
+class Sizes(Partition):
+    """Consecutive training samples, so many for each client; the rest is one test set."""
+
+    sizes: tuple[int, ...]
+
+    def split(self, dataset: Dataset, seed: int) -> Federation:
+        parts = torch.arange(dataset.train_size).split(list(self.sizes))
+        test = torch.arange(dataset.train_size, len(dataset.targets))
+        return Federation(dataset, ClientIndices.of([p.numpy() for p in parts]), ClientIndices.of([test.numpy()]))
+
+
+@config_class
+class GroupNormResNet18(ModelConfig):
+    """torchvision's ResNet-18 with GroupNorm(2) in the place of BatchNorm and a 3x3 stem, for 32x32 images."""
+
+    def check(self, spec: Spec) -> None:
+        pass
+
+    def build(self, spec: Spec) -> torch.nn.Sequential:
+        network = torchvision.models.resnet18(
+            norm_layer=lambda channels: torch.nn.GroupNorm(2, channels), num_classes=spec.classes
+        )
+        network.conv1 = torch.nn.Conv2d(3, 64, 3, padding=1, bias=False)
+        network.maxpool = torch.nn.Identity()
+        head, network.fc = network.fc, torch.nn.Identity()
+        return encoder_and_head(network, head)
+
+
+def synchronised(device: str) -> None:
+    if device.startswith("cuda"):
+        torch.cuda.synchronize()
+
+
+def rounds(
+    device: str, dataset: Dataset, sizes: Sequence[int], model: ModelConfig, cohort: int, overrides: Sequence[str]
+) -> tuple[Callable[[], object], fedrun.Simulation]:
+    """A function that makes one more round of a simulation, and the simulation."""
+    composed = fedrun.compose([*PLAIN, f"clients_per_round={cohort}", f"hardware.device={device}", *overrides])
+    experiment = fedrun.build_experiment(composed.config)
+    experiment = replace(experiment, dataset=InMemory(dataset), partition=Sizes(tuple(sizes)), model=model)
+    simulation = fedrun.Simulation(experiment)
+    state = simulation.initial()
+
+    def advance() -> None:
+        nonlocal state
+        state, _ = simulation.advance(state)
+        synchronised(device)
+
+    return advance, simulation
+
+
+def bare_rounds(
+    device: str,
+    dataset: Dataset,
+    sizes: Sequence[int],
+    network: torch.nn.Module,
+    cohort: int,
+    batch_size: int,
+    graphs: bool,
+) -> Callable[[], object]:
+    """One round of FedAvg without a framework, with data and model on the device; ``graphs``: steps are CUDA graphs."""
+    network = copy.deepcopy(network).to(device).train()
+    inputs, targets = dataset.encoding(dataset.inputs[: dataset.train_size]).to(device), dataset.targets.to(device)
+    offsets = torch.tensor([0, *sizes]).cumsum(0)
+    parameters = list(network.parameters())
+    recorded: dict[int, tuple[torch.cuda.CUDAGraph, torch.Tensor, torch.Tensor]] = {}
+
+    def step(x: torch.Tensor, y: torch.Tensor) -> None:
+        gradients = torch.autograd.grad(torch.nn.functional.cross_entropy(network(x), y), parameters)
+        with torch.no_grad():
+            torch._foreach_add_(parameters, gradients, alpha=-0.01)
+
+    def graphed(x: torch.Tensor, y: torch.Tensor) -> None:
+        if len(x) not in recorded:
+            start = [parameter.detach().clone() for parameter in parameters]
+            still = (x.clone(), y.clone())
+            stream = torch.cuda.Stream()
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                step(*still)
+            torch.cuda.current_stream().wait_stream(stream)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                step(*still)
+            with torch.no_grad():
+                torch._foreach_copy_(parameters, start)
+            recorded[len(x)] = (graph, *still)
+        graph, own_x, own_y = recorded[len(x)]
+        own_x.copy_(x)
+        own_y.copy_(y)
+        graph.replay()
+
+    def one_round() -> None:
+        start = [parameter.detach().clone() for parameter in parameters]
+        total = [torch.zeros_like(parameter) for parameter in parameters]
+        for client in range(cohort):
+            with torch.no_grad():
+                torch._foreach_copy_(parameters, start)
+            order = torch.randperm(sizes[client], generator=generator(0, "batches", 0, client))
+            own = (order + offsets[client]).to(device)
+            for batch in own.split(batch_size):
+                (graphed if graphs else step)(inputs[batch], targets[batch])
+            with torch.no_grad():
+                torch._foreach_add_(total, parameters, alpha=sizes[client] / sum(sizes[:cohort]))
+        with torch.no_grad():
+            torch._foreach_copy_(parameters, total)
+        synchronised(device)
+
+    return one_round
+
+
+def peak(device: str, work: Callable[[], object]) -> float:
+    """GiB of device memory at the peak of some work; NaN on a CPU."""
+    if not device.startswith("cuda"):
+        work()
+        return float("nan")
+    torch.cuda.reset_peak_memory_stats()
+    work()
+    return torch.cuda.max_memory_allocated() / 2**30
+
+
+def compared(
+    device: str, dataset: Dataset, sizes: Sequence[int], model: ModelConfig, cohorts: Sequence[int], batch_size: int
+) -> list[dict[str, object]]:
+    """Rounds of every executor and precision against the bare loop, for several cohort sizes."""
+    rows: list[dict[str, object]] = []
+    network = model.build(dataset.spec)
+    pairs = 3
+    for cohort in cohorts:
+        bare = bare_rounds(device, dataset, sizes, network, cohort, batch_size, graphs=False)
+        if device.startswith("cuda"):
+            graph = bare_rounds(device, dataset, sizes, network, cohort, batch_size, graphs=True)
+            comparison = interleave(graph, bare, pairs)
+            rows.append({"clients": cohort, "what": "bare loop, CUDA graphs", "of the bare loop": comparison.ratio})
+        for executor in ("in_process", "vectorized"):
+            for precision in ("float32", "bfloat16"):
+                chosen = (f"local.batch_size={batch_size}", f"hardware.executor={executor}", "local.epochs=1")
+                chosen = (*chosen, "local.lr=0.01", f"local.precision={precision}", "hardware.deterministic=false")
+                ours, _ = rounds(device, dataset, sizes, model, cohort, chosen)
+                comparison = interleave(ours, bare, pairs)
+                median = sorted(comparison.tested)[pairs // 2]
+                rows.append(
+                    {
+                        "clients": cohort,
+                        "what": f"{executor}, {precision}",
+                        "of the bare loop": comparison.ratio,
+                        "s per round": median,
+                        "GiB": peak(device, ours),
+                    }
+                )
+    return rows
+
+
+def femnist(device: str, toy: bool) -> list[dict[str, object]]:
+    """The LEAF CNN on FEMNIST's shape, 227 samples per client on average, batches of 64."""
+    sizes = (20,) * 4 if toy else (140, 180, 205, 227, 227, 250, 274, 313) * 5
+    dataset = random_images(sum(sizes) + 10, FEMNIST, sum(sizes))
+    option = "mnist_2nn" if toy else "leaf_femnist_cnn"
+    model = fedrun.option("model", option)
+    return compared(device, dataset, sizes, model, (2,) if toy else (8, 32), 10 if toy else 64)
+
+
+def resnet(device: str, toy: bool) -> list[dict[str, object]]:
+    """ResNet-18 with GroupNorm on CIFAR's shape: users of 50 samples, 50 in a round, batches of 10."""
+    sizes = (4,) * 3 if toy else (50,) * 1000
+    dataset = random_images(sum(sizes) + 10, Spec((3, 32, 32), 10), sum(sizes))
+    return compared(device, dataset, sizes, GroupNormResNet18(), (2,) if toy else (50,), 2 if toy else 10)
+
+
+def lstm(device: str, toy: bool) -> list[dict[str, object]]:
+    """The LEAF LSTM on Shakespeare's shape, batches of 10."""
+    spec, sizes = Spec((80,), 80, vocabulary=80), (4,) * 3 if toy else (300,) * 40
+    random, names = torch.Generator().manual_seed(0), tuple(map(str, range(spec.classes)))
+    texts = torch.randint(0, 80, (sum(sizes) + 10, 80), dtype=torch.uint8, generator=random)
+    targets = torch.randint(0, spec.classes, (len(texts),), generator=random)
+    dataset = Dataset(spec, Symbols(), texts, targets, sum(sizes), None, names, "random")
+    model = fedrun.option("model", "leaf_shakespeare_lstm")
+    rows = compared(device, dataset, sizes, model, (2,) if toy else (10,), 2 if toy else 10)
+    return [row for row in rows if "vectorized" not in str(row["what"])]  # which does not take recurrent models
+
+
+def evaluation(device: str, toy: bool) -> list[dict[str, object]]:
+    """Testing the LEAF CNN against the bare forward passes on data on the device, as a share of their throughput."""
+    count, batch = (100, 50) if toy else (80_000, 256)
+    dataset = random_images(count + 64, FEMNIST, 64)
+    model = fedrun.option("model", "leaf_femnist_cnn")
+    rows: list[dict[str, object]] = []
+    for size in (batch, 4 * batch):
+        chosen = (f"evaluation.batch_size={size}", "hardware.deterministic=false")
+        _, simulation = rounds(device, dataset, (32, 32), model, 2, chosen)
+        network = model.build(dataset.spec).to(device).eval()
+        inputs, targets = dataset.inputs[64:].to(device), dataset.targets[64:].to(device)
+
+        def bare(size: int = size, network: torch.nn.Module = network) -> None:
+            correct = torch.zeros((), device=device)
+            with torch.no_grad():
+                for x, y in zip(inputs.split(size), targets.split(size), strict=True):
+                    correct += (network(dataset.encoding(x)).argmax(1) == y).sum()
+            correct.item()
+
+        def ours(simulation: fedrun.Simulation = simulation) -> None:
+            simulation.test(simulation.initial())
+            synchronised(device)
+
+        comparison = interleave(ours, bare, 5)
+        rows.append({"samples": count, "batch": size, "share of the bare throughput": 1 / comparison.ratio})
+    return rows
+
+
+def turbosvm(device: str, toy: bool) -> list[dict[str, object]]:
+    """The server's step of TurboSVM-FL for 62 classes."""
+    rows: list[dict[str, object]] = []
+    for cohort in (2,) if toy else (8, 32):
+        sizes = (10,) * cohort if toy else (64,) * cohort
+        dataset = random_images(sum(sizes) + 10, FEMNIST, sum(sizes))
+        model = fedrun.option("model", "mnist_2nn" if toy else "leaf_femnist_cnn")
+        composed = fedrun.compose([*PLAIN, "strategy=turbosvm", f"clients_per_round={cohort}", "rounds=3"])
+        experiment = fedrun.build_experiment(composed.config)
+        hardware = replace(experiment.hardware, device=device)
+        experiment = replace(
+            experiment, dataset=InMemory(dataset), partition=Sizes(sizes), model=model, hardware=hardware
+        )
+        simulation = fedrun.Simulation(experiment)
+        state = simulation.initial()
+        for _ in range(3):
+            state, metrics = simulation.advance(state)
+        rows.append(
+            {"clients": cohort, "server step, s": metrics["time/server_s"], "round, s": metrics["time/round_s"]}
+        )
+    return rows

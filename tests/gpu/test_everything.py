@@ -1,0 +1,22 @@
+"""The GPU script at toy size on the CPU."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+SCRIPT = Path(__file__).with_name("everything.py")
+
+
+def test_the_script_runs_at_toy_size(tmp_path: Path) -> None:
+    sections = ["agreement", "determinism", "femnist", "lstm", "evaluation", "turbosvm"]
+    command = [sys.executable, str(SCRIPT), "--toy", "--device", "cpu", "--out", str(tmp_path), "--only", *sections]
+    ended = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    results = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
+    assert list(results) == sections
+    assert len(results["agreement"]) == 6
+    assert all(row["ok"] for row in results["agreement"])
+    assert (tmp_path / "results.md").read_text(encoding="utf-8").count("## ") == len(sections)
