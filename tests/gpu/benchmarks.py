@@ -220,10 +220,12 @@ def evaluation(device: str, toy: bool) -> list[dict[str, object]]:
         network = model.build(dataset.spec).to(device).eval()
         inputs, targets = dataset.inputs[64:].to(device), dataset.targets[64:].to(device)
 
-        def bare(size: int = size, network: torch.nn.Module = network) -> None:
+        batches = list(zip(inputs.split(size), targets.split(size), strict=True))
+
+        def bare(network: torch.nn.Module = network, batches: list[tuple[torch.Tensor, ...]] = batches) -> None:
             correct = torch.zeros((), device=device)
             with torch.no_grad():
-                for x, y in zip(inputs.split(size), targets.split(size), strict=True):
+                for x, y in batches:
                     correct += (network(dataset.encoding(x)).argmax(1) == y).sum()
             correct.item()
 

@@ -4,9 +4,9 @@
                                    [--only SECTION ...]
 
 Needs Python 3.11 or later, torch with CUDA and a checkout; no network. It first names the Python packages that are
-missing; ``--wheels`` names a folder from which they are installed into a temporary folder. The sections run in the order
-of :data:`SECTIONS`; a section that does not fit into the time left is listed as not run. Every result is written at once:
-``results.json`` and ``results.md`` below ``--out``. The exit status is 1 if a check failed.
+missing; ``--wheels`` names a folder from which they are installed into a temporary folder. The sections run in the
+order of :data:`SECTIONS`; a section that does not fit into the time left is listed as not run. Every result is written
+at once: ``results.json`` and ``results.md`` below ``--out``. The exit status is 1 if a check failed.
 
 With ``--toy --device cpu`` everything runs at toy size without a GPU.
 """
