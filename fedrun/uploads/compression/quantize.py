@@ -1,0 +1,92 @@
+"""Stochastic quantisation: QSGD (Alistarh et al., 2017, arXiv 1610.02132), TernGrad (Wen et al., 2017), uniform."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import torch
+from annotated_types import Ge, Le
+
+from fedrun.config.config_class import config_class
+from fedrun.uploads.compression.base import FLOAT
+from fedrun.uploads.compression.upload import UploadCompression
+
+
+@config_class
+class Quantize(UploadCompression):
+    """Every entry is rounded at random to one of a few levels, so that its expectation is the entry itself.
+
+    With FedAvg, ``rule=qsgd`` is FedPAQ (Reisizadeh et al., 2020, arXiv 1909.13014).
+
+    Attributes:
+        rule: ``qsgd``: s = 2^(b−1) − 1 levels of the norm on either side of zero (1 for b = 1); ``uniform``: 2^b levels
+            from the smallest entry to the largest; ``ternary``: −1, 0 or 1 times the largest magnitude, b is unused.
+        bits: b in [1, 16] per entry.
+        bucket: so many consecutive entries share a scale; null: the whole vector.
+        rounding: ``stochastic``, or ``nearest``, which is biased by up to half a level.
+    """
+
+    rule: Literal["qsgd", "uniform", "ternary"]
+    bits: Annotated[int, Ge(1), Le(16)]
+    bucket: Annotated[int, Ge(1)] | None
+    rounding: Literal["stochastic", "nearest"]
+
+    @property
+    def levels(self) -> int:
+        """s of QSGD: levels on either side of zero, which fit into b bits; of one bit and of two bits it is 1."""
+        return max(1, (1 << (self.bits - 1)) - 1)
+
+    def compress(self, vector: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
+        if self.rounding == "stochastic":
+            uniforms = torch.rand(len(vector), generator=draw).to(vector.device)
+        else:
+            uniforms = vector.new_full((len(vector),), 0.5)
+        width = len(vector) if self.bucket is None else min(self.bucket, len(vector))
+        whole = len(vector) // width * width
+        parts = [(vector[:whole].view(-1, width), uniforms[:whole].view(-1, width))]
+        if whole < len(vector):
+            parts.append((vector[None, whole:], uniforms[None, whole:]))
+        return torch.cat([self._quantized(entries, drawn).flatten() for entries, drawn in parts])
+
+    def _quantized(self, vector: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
+        if self.rule == "uniform":
+            return uniform_levels(vector, uniforms, self.bits)
+        if self.rule == "ternary":
+            return scaled_levels(vector, uniforms, vector.abs().amax(-1, keepdim=True), 1)
+        return scaled_levels(vector, uniforms, torch.linalg.vector_norm(vector, dim=-1, keepdim=True), self.levels)
+
+    def size(self, entries: int) -> int:
+        buckets = 1 if self.bucket is None else -(-entries // self.bucket)
+        if self.rule == "uniform":
+            return -(-entries * self.bits // 8) + 2 * FLOAT * buckets
+        states = 3 if self.rule == "ternary" else 2 * self.levels + 1
+        return -(-entries * (states - 1).bit_length() // 8) + FLOAT * buckets
+
+
+def scaled_levels(vector: torch.Tensor, uniforms: torch.Tensor, scale: torch.Tensor, levels: int) -> torch.Tensor:
+    """QSGD and TernGrad: buckets ``[n, u]`` rounded to s levels of a scale ``[n, 1]`` on either side of zero.
+
+    Args:
+        vector: v.
+        uniforms: in [0, 1), ``[n, u]``.
+        scale: ‖v‖₂ for QSGD, max |v| for TernGrad.
+        levels: s.
+    """
+    # r = s |v| / scale, m = scale · sign(v) · level / s
+    ratio = vector.abs() * (levels / scale.where(scale > 0, 1))
+    return scale * vector.sign() * rounded(ratio, uniforms) / levels
+
+
+def uniform_levels(vector: torch.Tensor, uniforms: torch.Tensor, bits: int) -> torch.Tensor:
+    """Buckets ``[n, u]`` rounded to 2^b levels from their smallest entry to their largest."""
+    # step = (max − min) / (2^b − 1), m = min + step · level; a bucket of equal entries stays as it is
+    least, most = vector.amin(-1, keepdim=True), vector.amax(-1, keepdim=True)
+    step = (most - least) / (2**bits - 1)
+    level = rounded((vector - least) / step.where(step > 0, 1), uniforms)
+    return torch.where(step > 0, least + step * level, vector)
+
+
+def rounded(ratio: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
+    """⌊r⌋ + [U < r − ⌊r⌋]: r ≥ 0 rounded so that its expectation over uniform U is r; U = 1/2: to the nearest."""
+    low = ratio.floor()
+    return low + (uniforms < ratio - low)

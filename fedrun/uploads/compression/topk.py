@@ -1,0 +1,45 @@
+"""Top-k sparsification."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import torch
+from annotated_types import Gt, Le
+
+from fedrun.config.config_class import config_class
+from fedrun.uploads.compression.base import FLOAT
+from fedrun.uploads.compression.upload import UploadCompression
+
+
+def kept_entries(fraction: float, entries: int) -> int:
+    """k = max(1, round(f d))."""
+    return max(1, round(fraction * entries))
+
+
+@config_class
+class TopK(UploadCompression):
+    """Only the k entries of largest magnitude are sent; of equal ones those that come first.
+
+    Attributes:
+        fraction: f in (0, 1] of k = max(1, round(f d)).
+        indices: how positions are counted: ``int32``: 4 bytes each; ``bitmask``: a bit for every entry; ``auto``: what
+            is smaller.
+    """
+
+    fraction: Annotated[float, Gt(0), Le(1)]
+    indices: Literal["auto", "int32", "bitmask"]
+
+    def compress(self, vector: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
+        magnitude, k = vector.abs(), kept_entries(self.fraction, len(vector))
+        least = magnitude.topk(k, sorted=False).values.min()
+        kept = magnitude > least
+        ties = (magnitude == least).nonzero().flatten()
+        kept[ties[: k - int(kept.sum())]] = True
+        return vector * kept
+
+    def size(self, entries: int) -> int:
+        k = kept_entries(self.fraction, entries)
+        int32, bitmask = 4 * k, -(-entries // 8)
+        positions = {"auto": min(int32, bitmask), "int32": int32, "bitmask": bitmask}[self.indices]
+        return FLOAT * k + positions

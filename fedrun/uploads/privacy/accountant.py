@@ -1,0 +1,161 @@
+"""The privacy loss ε of rounds that release one noised sum each, by the library dp-accounting.
+
+Two accountants: Rényi differential privacy (RDP; Mironov, 2017, arXiv 1702.07476), an upper bound, and privacy loss
+distributions (PLD; Koskela et al., 2020, arXiv 1906.03049), nearly tight. The library takes seconds to import, so it is
+imported where it is used.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal
+
+from scipy.optimize import brentq
+
+from fedrun.system.errors import InputError
+
+Sampling = Literal["poisson", "fixed", "assume_poisson"]
+"""How a round's clients are drawn, and what the accountant assumes.
+
+``poisson``: every client independently with probability q = M / N; neighbouring federations differ by one client more
+or less. ``fixed``: exactly M of N without replacement; neighbouring federations differ by one client that is replaced,
+and only RDP has a bound. ``assume_poisson``: exactly M of N are drawn, and ε is computed as if by Poisson sampling, as
+simulators usually do; that is not proved for the draw that is made.
+"""
+
+AccountantName = Literal["pld", "rdp"]
+
+INSTALL = "pip install 'fedrun[privacy]'"
+
+SMALLEST, LARGEST = 0.05, 1000.0
+"""Between these noise multipliers :func:`calibrated` searches."""
+
+TOLERANCE = 5e-4
+"""Of a calibrated noise multiplier, which is never too small."""
+
+
+def installed() -> bool:
+    """Whether dp-accounting is there."""
+    return importlib.util.find_spec("dp_accounting") is not None
+
+
+@dataclass(frozen=True)
+class Release:
+    """What one round releases: the sum of the cohort's clipped uploads with Gaussian noise.
+
+    Attributes:
+        clients: N ≥ 1, the clients that can be drawn.
+        cohort: M in [1, N], the expected number of clients in a round.
+        noise_multiplier: z ≥ 0, the noise's standard deviation as a multiple of the clipping bound.
+        sampling: how the cohort is drawn.
+    """
+
+    clients: int
+    cohort: int
+    noise_multiplier: float
+    sampling: Sampling
+
+    @property
+    def probability(self) -> float:
+        """q = M / N."""
+        return self.cohort / self.clients
+
+    def epsilon(self, rounds: int, delta: float, accountant: AccountantName) -> float | None:
+        """ε at δ of so many rounds: ∞ without noise, 0 before the first, None where the accountant has no bound."""
+        if accountant == "pld" and self.sampling == "fixed":
+            return None
+        if not rounds:
+            return 0.0
+        if not self.noise_multiplier:
+            return math.inf
+        if accountant == "rdp":
+            return self._rdp(rounds, delta)
+        if self.cohort == self.clients:  # Gaussian releases compose to one with z / √rounds
+            return float(_dp_accounting().get_epsilon_gaussian(self.noise_multiplier / math.sqrt(rounds), delta))
+        return float(self._one_round.self_compose(rounds).get_epsilon_for_delta(delta))
+
+    def _rdp(self, rounds: int, delta: float) -> float:
+        accounting = _dp_accounting()
+        from dp_accounting import rdp
+
+        relation, event = accounting.NeighboringRelation.ADD_OR_REMOVE_ONE, accounting.GaussianDpEvent
+        if self.sampling == "fixed" and self.cohort < self.clients:
+            # Replacing one clipped upload by another moves the sum by up to 2 S: noise z S is z / 2 of that.
+            relation = accounting.NeighboringRelation.REPLACE_ONE
+            release: Any = accounting.SampledWithoutReplacementDpEvent(
+                self.clients, self.cohort, event(self.noise_multiplier / 2)
+            )
+        elif self.sampling == "fixed":
+            release = event(self.noise_multiplier / 2)
+        else:
+            release = accounting.PoissonSampledDpEvent(self.probability, event(self.noise_multiplier))
+        accountant = rdp.RdpAccountant(neighboring_relation=relation)
+        return float(accountant.compose(release, rounds).get_epsilon(delta))
+
+    @cached_property
+    def _one_round(self) -> Any:
+        """The privacy loss distribution of one round, which takes longer to make than to compose."""
+        _dp_accounting()
+        from dp_accounting.pld import privacy_loss_distribution
+
+        return privacy_loss_distribution.from_gaussian_mechanism(
+            standard_deviation=self.noise_multiplier, sampling_prob=self.probability
+        )
+
+
+def calibrated(release: Release, rounds: int, epsilon: float, delta: float, accountant: AccountantName) -> Release:
+    """The release with the least noise multiplier for which this many rounds cost at most ε at δ.
+
+    RDP brackets the search, since a step of PLD takes about a second.
+
+    Raises:
+        InputError: no noise multiplier up to :data:`LARGEST` reaches it, or dp-accounting is missing.
+    """
+
+    def excess(noise_multiplier: float, by: AccountantName) -> float:
+        spent = replace(release, noise_multiplier=noise_multiplier).epsilon(rounds, delta, by)
+        assert spent is not None
+        return math.log(max(spent, 1e-12) / epsilon)
+
+    if excess(LARGEST, "rdp") > 0:
+        raise InputError(
+            f"privacy.epsilon={epsilon:g}: no noise multiplier up to {LARGEST:g} reaches it in {rounds} rounds with "
+            f"delta={delta:g}; allowed: a larger epsilon, fewer rounds or fewer clients per round"
+        )
+    least = _root(lambda z: excess(z, "rdp"), SMALLEST, LARGEST)
+    if accountant == "pld" and release.sampling != "fixed":
+        least = _root(lambda z: excess(z, "pld"), max(SMALLEST, least / 2), 1.05 * least)
+    return replace(release, noise_multiplier=least)
+
+
+def _root(excess: Callable[[float], float], low: float, high: float) -> float:
+    """Where a falling function reaches 0, up to twice :data:`TOLERANCE` too large; ``low`` if it is below 0 there."""
+    if excess(low) <= 0:
+        return low
+    # in the logarithm, in which the two are almost proportional
+    root = float(brentq(lambda x: excess(math.exp(x)), math.log(low), math.log(high), xtol=TOLERANCE / (2 * high)))
+    return math.exp(root) + TOLERANCE
+
+
+def gaussian_multiplier(epsilon: float, delta: float) -> float:
+    """The standard deviation, as a multiple of the sensitivity, of one Gaussian release that costs (ε, δ)."""
+    return float(_dp_accounting().get_sigma_gaussian(epsilon, delta))
+
+
+def _dp_accounting() -> Any:
+    """The library, with the warnings of RDP orders that do not converge (they are skipped) switched off.
+
+    Raises:
+        InputError: it is not installed.
+    """
+    if not installed():
+        raise InputError(f"privacy: ε is computed by dp-accounting, which is not installed; install it: {INSTALL}")
+    import dp_accounting
+    from absl import logging
+
+    logging.set_verbosity(logging.ERROR)
+    return dp_accounting

@@ -1,0 +1,55 @@
+"""Bounds on what one client can contribute: scaling of a displacement to a largest norm, fixed or adaptive."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+TINY = 1e-30
+"""Least norm that is divided by, so that a displacement of zeros stays zeros."""
+
+
+def joint_norm(vectors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """‖(v_1, v_2, ..)‖₂ of vectors ``[..., n_j]`` taken together, float32 ``[...]``."""
+    norms = [torch.linalg.vector_norm(vector, dim=-1, dtype=torch.float32) for vector in vectors]
+    return norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms), dim=0)
+
+
+def clip_factor(norm: torch.Tensor, bound: torch.Tensor | float) -> torch.Tensor:
+    """min(1, S / ‖v‖), the factor that clips a vector of this norm to the bound S; same shape as the norm."""
+    factor: torch.Tensor = bound / norm.clamp_min(TINY)
+    return torch.clamp_max(factor, 1)
+
+
+def layer_bounds(bound: float, sizes: Sequence[int], by_size: bool) -> list[float]:
+    """Bounds S_j of layers of these sizes, with √(Σ S_j²) = S.
+
+    All are S / √m, or, by size, proportional to √n_j.
+    """
+    total = sum(sizes) if by_size else len(sizes)
+    return [bound * math.sqrt((size if by_size else 1) / total) for size in sizes]
+
+
+def update_noise(noise_multiplier: float, count_noise: float) -> float:
+    """z_Δ = (z⁻² − (2 σ_b)⁻²)^(−1/2), the uploads' noise multiplier where the noised count of unclipped clients is also
+    released: both together cost z (Andrew et al., 2021, arXiv 1905.03871, theorem 1).
+
+    Args:
+        noise_multiplier: z; 0 stays 0.
+        count_noise: σ_b > z / 2.
+    """
+    return (noise_multiplier**-2 - (2 * count_noise) ** -2) ** -0.5 if noise_multiplier else 0.0
+
+
+def next_bound(bound: float, unclipped_share: float, quantile: float, lr: float) -> float:
+    """S_{t+1} = S_t exp(−η_C (b̃ − γ)): the bound moves towards the γ-quantile of the norms (Andrew et al., 2021).
+
+    Args:
+        bound: S_t.
+        unclipped_share: b̃, the noised share of clients whose norm was at most S_t.
+        quantile: γ.
+        lr: η_C.
+    """
+    return bound * math.exp(-lr * (unclipped_share - quantile))

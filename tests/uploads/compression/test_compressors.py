@@ -1,0 +1,159 @@
+"""Compressors: worked numbers, unbiasedness, contraction, bytes."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+
+from fedrun.uploads.compression.base import Compression
+from fedrun.uploads.compression.quantize import Quantize, scaled_levels, uniform_levels
+from fedrun.uploads.compression.randk import RandK
+from fedrun.uploads.compression.sign import Sign
+from fedrun.uploads.compression.topk import TopK
+
+V = torch.tensor([4.0, -3.0, 2.0, -1.0, 0.5])
+U = torch.tensor([0.1, 0.9, 0.5, 0.2, 0.99])
+BASE = {"down": "none", "memory": "none", "memory_decay": 1.0, "skip": "none"}
+MILLION = 1_000_000
+
+
+def topk(fraction, indices="auto"):
+    return TopK(**BASE, fraction=fraction, indices=indices)
+
+
+def randk(fraction, scaled=True):
+    return RandK(**BASE, fraction=fraction, scaled=scaled, shared_positions=False)
+
+
+def quantize(rule, bits, bucket=None, rounding="stochastic"):
+    return Quantize(**BASE, rule=rule, bits=bits, bucket=bucket, rounding=rounding)
+
+
+def sign(rule="scaled"):
+    return Sign(**BASE, rule=rule, vote_step=0.001)
+
+
+def draw(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def test_topk_by_hand():
+    assert topk(0.4).compress(V, draw()).tolist() == [4, -3, 0, 0, 0]
+    ties = torch.tensor([1.0, -2.0, 2.0, 2.0, -2.0])
+    assert topk(0.4).compress(ties, draw()).tolist() == [0, -2, 2, 0, 0]
+    assert topk(0.8).compress(ties, draw()).tolist() == [0, -2, 2, 2, -2]
+    assert topk(1e-9).compress(V, draw()).tolist() == [4, 0, 0, 0, 0]
+    assert topk(1.0).compress(V, draw()).tolist() == V.tolist()
+    assert topk(0.4).compress(torch.zeros(5), draw()).tolist() == [0] * 5
+
+
+def test_randk_over_many_draws():
+    """Every pair of positions comes; the mean over the ten pairs is v, the mean squared error (d/k − 1) ‖v‖²."""
+    sent = {tuple(randk(0.4).compress(V, draw(seed)).tolist()) for seed in range(200)}
+    pairs = {
+        tuple(2.5 * V[i].item() if i in pair else 0.0 for i in range(5)) for pair in itertools.combinations(range(5), 2)
+    }
+    assert sent == pairs
+    every = torch.tensor(sorted(sent))
+    assert every.mean(0).tolist() == pytest.approx(V.tolist())
+    assert (every - V).square().sum(1).mean().item() == pytest.approx(45.375)
+    assert randk(0.4, scaled=False).compress(V, draw()).abs().sum() < V.abs().sum()
+
+
+def test_quantisers_by_hand():
+    norm = torch.linalg.vector_norm(V).view(1, 1)
+    assert scaled_levels(V[None], U[None], norm, 4).flatten().tolist() == pytest.approx(
+        [4.125, -2.75, 1.375, -1.375, 0]
+    )
+    uniform = uniform_levels(V[None], U[None], 2).flatten().tolist()
+    assert uniform == pytest.approx([4, -3, 1.6666667, -0.6666667, -0.6666667], rel=1e-6)
+    level = torch.full((1, 3), 0.25)
+    assert uniform_levels(level, torch.zeros(1, 3), 4).tolist() == level.tolist()
+    assert scaled_levels(torch.zeros(1, 3), torch.zeros(1, 3), torch.zeros(1, 1), 4).tolist() == [[0, 0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("compressor", "variance"),
+    [
+        (quantize("uniform", 2), 2.6944444),
+        (quantize("ternary", 1), 11.75),
+        (quantize("qsgd", 4), None),
+        (quantize("qsgd", 3, bucket=2), None),
+        (randk(0.4), 45.375),
+    ],
+)
+def test_unbiased_compressors(compressor, variance):
+    """Mean and variance over 4 000 draws, within 5 standard errors; the variance within 10 %."""
+    sent = torch.stack([compressor.compress(V, draw(seed)) for seed in range(4000)]).double()
+    errors = sent.std(0) / 4000**0.5
+    assert bool(((sent.mean(0) - V.double()).abs() <= 5 * errors + 1e-6).all())
+    if variance is not None:
+        assert (sent - V).square().sum(1).mean().item() == pytest.approx(variance, rel=0.1)
+
+
+def test_rounding_to_the_nearest_draws_nothing():
+    nearest = quantize("uniform", 2, rounding="nearest")
+    assert torch.equal(nearest.compress(V, draw(0)), nearest.compress(V, draw(1)))
+    # step 7/3: levels (3, 0, 2.14, 0.857, 1.5) to (3, 0, 2, 1, 1)
+    assert nearest.compress(V, draw()).tolist() == pytest.approx([4, -3, 1.6666667, -0.6666667, -0.6666667])
+
+
+def test_signs_by_hand():
+    assert sign().compress(V, draw()).tolist() == pytest.approx([2.1, -2.1, 2.1, -2.1, 2.1])
+    assert sign("vote").compress(torch.tensor([0.0, -2.0]), draw()).tolist() == [1, -1]
+
+
+@pytest.mark.parametrize(
+    ("compressor", "contraction"), [(topk(0.4), 0.4), (sign(), 0.7289256), (randk(0.4, False), 0.0)]
+)
+def test_contraction(compressor, contraction):
+    error = (compressor.compress(V, draw()) - V).square().sum().item()
+    assert error <= (1 - contraction) * 30.25 + 1e-5
+
+
+def feedback(compressor, displacements):
+    memory, sent = torch.zeros(len(displacements[0])), []
+    for displacement in displacements:
+        v = torch.tensor(displacement) + memory
+        sent.append(compressor.compress(v, draw()))
+        memory = v - sent[-1]
+    return [m.tolist() for m in sent], memory.tolist()
+
+
+def test_error_feedback_by_hand():
+    first, second, third = [4.0, -3, 2, -1, 0.5], [0.0, -1, 2, -1, 0.5], [1.0, 0, 0, -1, 0.5]
+    sent, memory = feedback(topk(0.4), [first, second, third])
+    assert sent == [[4, -3, 0, 0, 0], [0, 0, 4, -2, 0], [1, 0, 0, 0, 1.5]]
+    assert memory == [0, -1, 0, -1, 0]
+    sent, memory = feedback(sign(), [[1.0, -2, 0.5]] * 2)
+    assert sent[1] == pytest.approx([1.2777778, -1.2777778, -1.2777778])
+    assert memory == pytest.approx([-0.4444444, -1.5555556, 1.1111111])
+
+
+@pytest.mark.parametrize(
+    ("compressor", "size"),
+    [
+        (Compression(down="none"), 4_000_000),
+        (topk(0.1), 525_000),
+        (topk(0.1, "int32"), 800_000),
+        (topk(0.05), 325_000),
+        (topk(0.01), 80_000),
+        (topk(0.01, "bitmask"), 165_000),
+        (topk(0.001), 8_000),
+        (randk(0.01), 40_008),
+        (quantize("qsgd", 2), 250_004),
+        (quantize("qsgd", 4), 500_004),
+        (quantize("qsgd", 8), 1_000_004),
+        (quantize("qsgd", 2, bucket=512), 257_816),
+        (quantize("qsgd", 4, bucket=512), 507_816),
+        (quantize("qsgd", 8, bucket=512), 1_007_816),
+        (quantize("uniform", 4), 500_008),
+        (quantize("ternary", 1), 250_004),
+        (sign("vote"), 125_000),
+        (sign(), 125_004),
+    ],
+)
+def test_bytes_of_a_million_entries(compressor, size):
+    assert compressor.size(MILLION) == size

@@ -1,0 +1,96 @@
+"""Reference values of ε, calibrated noise, and where they must be infinite, zero or unknown."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from fedrun.system.errors import InputError
+from fedrun.uploads.privacy import accountant
+from fedrun.uploads.privacy.accountant import Release, calibrated, gaussian_multiplier
+
+POISSON = [  # N, M, z, rounds, δ, ε by RDP, ε by PLD
+    (1000, 10, 1.0, 1000, 1e-5, 2.101367, 1.828244),
+    (60000, 256, 1.1, 14040, 1e-5, 2.594363, 2.379644),
+    (10, 1, 1.0, 100, 1e-5, 7.903850, 7.046603),
+    (100, 20, 2.0, 200, 1e-2, 4.895182, 4.062051),
+    (7, 7, 4.0, 50, 1e-5, 9.234959, 8.595866),
+    (1, 1, 1.0, 1, 1e-5, 4.728507, 4.377178),
+    (342477, 100, 1.0, 1500, 1 / 342477, 0.605701, 0.053037),
+    (3400, 100, 1.0, 1500, 3400**-1.1, 7.070588, 6.350059),
+    (763430, 5000, 1.0, 5000, 1e-9, 4.183292, 3.898826),
+    (3550, 8, 1.0, 200, 1.2437950e-4, 0.531573, 0.123523),
+]
+
+
+@pytest.mark.parametrize(("clients", "cohort", "noise", "rounds", "delta", "rdp", "pld"), POISSON)
+def test_reference_values(clients, cohort, noise, rounds, delta, rdp, pld):
+    release = Release(clients, cohort, noise, "poisson")
+    assert release.epsilon(rounds, delta, "rdp") == pytest.approx(rdp, rel=1e-3)
+    assert release.epsilon(rounds, delta, "pld") == pytest.approx(pld, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("clients", "cohort", "noise", "rounds", "delta", "rdp"),
+    [(1000, 10, 1.0, 1000, 1e-5, 20.98707), (100, 20, 2.0, 200, 1e-2, 42.57264)],
+)
+def test_fixed_cohorts_are_accounted_for_by_replacing_one_client(clients, cohort, noise, rounds, delta, rdp):
+    release = Release(clients, cohort, noise, "fixed")
+    assert release.epsilon(rounds, delta, "rdp") == pytest.approx(rdp, rel=1e-3)
+    assert release.epsilon(rounds, delta, "pld") is None
+
+
+def test_everybody_in_fixed_cohorts_costs_twice_the_sensitivity():
+    """One release with z = 1 under replacement is one with z = 1/2 under addition."""
+    replaced = Release(5, 5, 1.0, "fixed").epsilon(1, 1e-5, "rdp")
+    assert replaced == pytest.approx(Release(5, 5, 0.5, "poisson").epsilon(1, 1e-5, "rdp"), rel=1e-9)
+
+
+def test_as_if_poisson():
+    assumed, drawn = (Release(1000, 10, 1.0, sampling) for sampling in ("assume_poisson", "poisson"))
+    assert assumed.epsilon(7, 1e-5, "pld") == drawn.epsilon(7, 1e-5, "pld")
+
+
+@pytest.mark.parametrize("by", ["rdp", "pld"])
+def test_the_ends(by):
+    assert Release(10, 2, 1.0, "poisson").epsilon(0, 1e-5, by) == 0.0
+    assert Release(10, 2, 0.0, "poisson").epsilon(1, 1e-5, by) == math.inf
+
+
+@pytest.mark.parametrize(
+    ("clients", "cohort", "rounds", "epsilon", "delta", "noise"),
+    [
+        (10**6, 1000, 1500, 2, 1e-6, 0.713777),
+        (10**6, 5000, 2000, 2, 1e-6, 0.940087),
+        (1000, 10, 1000, 2, 1e-5, 1.022290),
+        (100, 20, 200, 8, 100**-1.1, 1.503633),
+    ],
+)
+def test_noise_calibrated_by_rdp(clients, cohort, rounds, epsilon, delta, noise):
+    release = calibrated(Release(clients, cohort, 0.0, "poisson"), rounds, epsilon, delta, "rdp")
+    assert release.noise_multiplier == pytest.approx(noise, abs=2e-3)
+    assert release.epsilon(rounds, delta, "rdp") <= epsilon
+
+
+def test_noise_calibrated_by_pld():
+    """Everybody in every round: the inverse of the closed form at z = 4, below which RDP's bound does not get."""
+    release = calibrated(Release(7, 7, 0.0, "poisson"), 50, 8.595866, 1e-5, "pld")
+    assert release.noise_multiplier == pytest.approx(4.0, abs=2e-3)
+    assert release.epsilon(50, 1e-5, "pld") <= 8.595866
+    assert calibrated(release, 50, 8.595866, 1e-5, "rdp").noise_multiplier > 4.1
+
+
+def test_noise_of_one_gaussian_release():
+    assert gaussian_multiplier(0.5, 1e-5) == pytest.approx(7.03183, rel=1e-5)
+
+
+def test_an_epsilon_that_no_noise_reaches():
+    with pytest.raises(InputError, match=r"^privacy\.epsilon=1e-09: no noise multiplier up to 1000 reaches it in 10 "):
+        calibrated(Release(10, 10, 0.0, "poisson"), 10, 1e-9, 1e-12, "pld")
+
+
+def test_without_the_library(monkeypatch):
+    monkeypatch.setattr(accountant, "installed", lambda: False)
+    with pytest.raises(InputError, match=r"install it: pip install 'fedrun\[privacy\]'$"):
+        Release(10, 2, 1.0, "poisson").epsilon(1, 1e-5, "rdp")

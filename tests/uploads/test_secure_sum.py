@@ -1,0 +1,39 @@
+"""Fixed-point sums by hand."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fedrun.uploads.secure_sum import SecureSum
+
+V = torch.tensor([[0.3, -1.25], [2.0, 0.5], [-0.7001, 7.9999]], dtype=torch.float64)
+
+
+def test_by_hand():
+    fixed = SecureSum(bits=32, levels=2**22, clip=8.0, overhead_bytes=0)
+    assert fixed.step == 3.814697265625e-6
+    levels = fixed.encode(V)
+    assert levels.tolist() == [[2175795, 1769472], [2621440, 2228224], [1913625, 4194278]]
+    masks = torch.tensor([[5, 2**31], [2**32 - 9, 7], [4, 2**31 - 7]])  # they sum to 0 modulo 2^32
+    for sent in (levels, (levels + masks) % 2**32):
+        total = sent.sum(0) % 2**32
+        assert total.tolist() == [6710860, 8191974]
+        assert fixed.decode(total, 3).tolist() == pytest.approx([1.59989929, 7.24990082], rel=1e-8)
+    each = torch.stack([fixed.rounded(vector) for vector in V])
+    assert each.sum(0).tolist() == pytest.approx([1.59989929, 7.24990082], rel=1e-8)
+    assert (each - V).abs().max() <= fixed.step / 2
+
+
+def test_the_range_is_cut():
+    fixed = SecureSum(bits=16, levels=100, clip=1.0, overhead_bytes=0)
+    assert fixed.rounded(torch.tensor([3.0, -3.0, 0.011])).tolist() == pytest.approx([1.0, -1.0, 0.02])
+
+
+@pytest.mark.parametrize(("weight", "levels", "holds"), [(100, 2**22, True), (1023, 2**22, True), (1024, 2**22, False)])
+def test_headroom(weight, levels, holds):
+    assert SecureSum(bits=32, levels=levels, clip=8.0, overhead_bytes=0).holds(weight) is holds
+
+
+def test_bytes():
+    assert SecureSum(bits=29, levels=2**22, clip=8.0, overhead_bytes=0).size(1001) == 3629  # ⌈29 029 / 8⌉
