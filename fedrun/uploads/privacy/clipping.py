@@ -14,13 +14,14 @@ TINY = 1e-30
 def joint_norm(vectors: Sequence[torch.Tensor]) -> torch.Tensor:
     """‖(v_1, v_2, ..)‖₂ of vectors ``[..., n_j]`` taken together, float32 ``[...]``."""
     norms = [torch.linalg.vector_norm(vector, dim=-1, dtype=torch.float32) for vector in vectors]
-    return norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms), dim=0)
+    joint: torch.Tensor = torch.linalg.vector_norm(torch.stack(norms), dim=0)
+    return joint
 
 
 def clip_factor(norm: torch.Tensor, bound: torch.Tensor | float) -> torch.Tensor:
     """min(1, S / ‖v‖), the factor that clips a vector of this norm to the bound S; same shape as the norm."""
     factor: torch.Tensor = bound / norm.clamp_min(TINY)
-    return torch.clamp_max(factor, 1)
+    return factor.clamp(max=1)
 
 
 def layer_bounds(bound: float, sizes: Sequence[int], by_size: bool) -> list[float]:
