@@ -4,9 +4,8 @@ A run with all its files, as the ``fedrun`` command makes it::
 
     import fedrun
 
-    composed = fedrun.compose(["strategy=turbosvm", "rounds=2", "tracking=none"])
-    experiment = fedrun.build_experiment(composed.config)
-    summary = fedrun.run(composed, experiment)  # the files are in composed.folder
+    experiment = fedrun.build_experiment(fedrun.compose(["strategy=turbosvm", "rounds=2", "tracking=none"]))
+    summary = fedrun.run(experiment)  # the files are in experiment.folder
 
 The same rounds one by one, without a file::
 

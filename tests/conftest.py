@@ -87,7 +87,7 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def default_experiment() -> Experiment:
     """The embedded default, on one CPU thread."""
-    return build_experiment(compose(["hardware.threads=1", "tracking=none"]).config)
+    return build_experiment(compose(["hardware.threads=1", "tracking=none"]))
 
 
 @pytest.fixture(scope="session")

@@ -133,7 +133,7 @@ def show(settings: Sequence[str], folder: Path, config_dir: Path | None = None) 
     from fedrun.runs.display.federation import plot_labels, plot_sizes, summarise
     from fedrun.simulation.prepare import prepared
 
-    federation = prepared(build_experiment(compose(settings, config_dir).config))
+    federation = prepared(build_experiment(compose(settings, config_dir)))
     print(summarise(federation))
     try:
         folder.mkdir(parents=True, exist_ok=True)

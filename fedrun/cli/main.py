@@ -27,7 +27,6 @@ from fedrun.system.signals import INTERRUPTED, TERMINATED, TerminatedError, hand
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-    from fedrun.config.composed import Composed
     from fedrun.experiment.experiment import Experiment
     from fedrun.experiment.observer import Observer
     from fedrun.experiment.studies.base import Study
@@ -175,7 +174,7 @@ def _single_job(config: DictConfig) -> None:
     try:
         ranks = _ranks()
         with ranks.together():
-            composed, experiment = _checked(config)
+            experiment = _checked(config)
             _check_start(experiment)
 
         # Only now is it worth loading what runs need and refused configurations do not.
@@ -186,18 +185,18 @@ def _single_job(config: DictConfig) -> None:
         from fedrun.runs.session import run
 
         if experiment.study is not None:
-            print(_carried_out(experiment.study, composed.folder, experiment.seed))
+            print(_carried_out(experiment.study, experiment.folder, experiment.seed))
             return
         if not ranks.leads:
             _log_to_screen(logging.CRITICAL)
-            run(composed, experiment, ranks=ranks)
+            run(experiment, ranks=ranks)
             ranks.leave()
             return
         _log_to_screen(logging.INFO)
-        if not experiment.overwrite and finished(composed.folder):
-            print(f"{composed.title}: finished earlier; overwrite=true computes it again", flush=True)
+        if not experiment.overwrite and finished(experiment.folder):
+            print(f"{experiment.record.title}: finished earlier; overwrite=true computes it again", flush=True)
         watched_by = _observers(experiment, experiment.display)
-        Console().print(result_table(run(composed, experiment, watched_by, ranks=ranks)))
+        Console().print(result_table(run(experiment, watched_by, ranks=ranks)))
         ranks.leave()
     except (InputError, RunError) as error:
         sys.exit(_ended(ranks, error))
@@ -248,14 +247,14 @@ def _sweep_job(config: DictConfig) -> float:
     _log_to_screen(logging.WARNING, begin)
     summary, failure = None, None
     try:
-        composed, experiment = _checked(config)
+        experiment = _checked(config)
         _check_start(experiment)
         if experiment.study is not None:
             raise InputError("a study does not go into a sweep; start it by itself")
-        earlier = not experiment.overwrite and finished(composed.folder) is not None
+        earlier = not experiment.overwrite and finished(experiment.folder) is not None
         say(f"{begin}{' '.join(overrides)}{': finished earlier' if earlier else ''}", sys.stdout)
         kind = "none" if experiment.display == "auto" and together > 1 else experiment.display
-        summary = run(composed, experiment, _observers(experiment, kind), together)
+        summary = run(experiment, _observers(experiment, kind), together)
         reached = wording.percent(tested(summary["final"], "accuracy"))
         made = wording.counted(summary["rounds"], "round")
         say(f"{begin}{part_tested(summary['final'])} accuracy {reached} after {made}", sys.stdout)
@@ -274,15 +273,14 @@ def _sweep_job(config: DictConfig) -> float:
     return math.nan if last is None else float(last)
 
 
-def _checked(config: DictConfig) -> tuple[Composed, Experiment]:
-    """A job's composed configuration, and the experiment built from it."""
+def _checked(config: DictConfig) -> Experiment:
+    """The experiment of a job's configuration."""
     from hydra.core.hydra_config import HydraConfig
 
     from fedrun.config.composed import Composed
     from fedrun.experiment.experiment import build_experiment
 
-    composed = Composed.of(config, HydraConfig.get())
-    return composed, build_experiment(composed.config)
+    return build_experiment(Composed.of(config, HydraConfig.get()))
 
 
 def _observers(experiment: Experiment, kind: str) -> list[Observer]:

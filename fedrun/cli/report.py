@@ -30,7 +30,7 @@ examples:
   fedrun-report outputs/runs --curve test/accuracy --against params --to curve.png
   fedrun-report outputs --table turbosvm/table2                a paper's table, ours beside it
   fedrun-report outputs --figure turbosvm/figure2              a paper's figure, of ours
-  fedrun-report outputs --results --keep --to docs/RESULTS.md       all tables and experiments that have runs, into that file
+  fedrun-report outputs --results --keep --to docs/RESULTS.md  all tables and experiments that have runs, into that file
 """
 
 

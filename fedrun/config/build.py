@@ -7,7 +7,8 @@ import traceback
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from math import isfinite
-from typing import TYPE_CHECKING, Any, get_type_hints
+from types import MappingProxyType
+from typing import Any, get_type_hints
 
 from pydantic import ValidationError
 
@@ -15,14 +16,14 @@ from fedrun.config.allowed_values import describe, shown
 from fedrun.config.options import option_files, options
 from fedrun.system.errors import InputError
 
-if TYPE_CHECKING:
-    pass
-
 LARGEST = 1e30
 """The largest number in a configuration: float32 ends at 3.4e38, and PyTorch refuses a factor beyond it."""
 
 LARGEST_INTEGER = 10**12
 """The largest integer in a configuration, but for seeds: PyTorch counts in 64 bits, and products must fit in."""
+
+
+NOTHING: Mapping[str, object] = MappingProxyType({})
 
 
 def option(group: str, name: str, **changes: Any) -> Any:
@@ -92,10 +93,17 @@ def _locate(target: Any, path: str) -> type:
     return found
 
 
-def construct(recipe: type, arguments: Mapping[str, Any], path: str) -> object:
-    """A recipe from its arguments, nested ones first; a refusal becomes one line."""
+def construct(recipe: type, arguments: Mapping[str, Any], path: str, given: Mapping[str, object] = NOTHING) -> object:
+    """A recipe from its arguments, nested ones first; a refusal becomes one line.
+
+    Args:
+        recipe: the class.
+        arguments: its keys in the configuration.
+        path: the key of the object, for messages.
+        given: constructor arguments that are no keys of the configuration, as objects.
+    """
     annotations = get_type_hints(recipe, include_extras=True)
-    names = [field.name for field in fields(recipe)]
+    names = [field.name for field in fields(recipe) if field.name not in given]
     for key in arguments:
         if key not in names:
             raise InputError(f"{_join(path, key)}: unknown key; allowed{_below(path)}: {', '.join(names) or 'nothing'}")
@@ -106,7 +114,7 @@ def construct(recipe: type, arguments: Mapping[str, Any], path: str) -> object:
             )
     built = {key: build(value, _join(path, key)) for key, value in arguments.items()}
     try:
-        return recipe(**built)
+        return recipe(**built, **given)
     except ValidationError as refusal:
         first = refusal.errors()[0]
         key = str(first["loc"][0])

@@ -1,14 +1,13 @@
-"""Compose a configuration, and name the folder of its run."""
+"""Compose a configuration."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from fedrun.config.as_config import Plain
 from fedrun.config.hydra_config import hydra_config
 from fedrun.config.options import further_folder, option_names
 from fedrun.system.errors import InputError
@@ -16,17 +15,6 @@ from fedrun.system.errors import InputError
 if TYPE_CHECKING:
     from hydra.conf import HydraConf
     from omegaconf import DictConfig
-
-Plain = dict[str, Any]
-"""A composed configuration as plain dicts, lists and scalars."""
-
-IRRELEVANT = frozenset(
-    {"hardware", "tracking", "display", "output_dir", "overwrite", "checkpoint_seconds", "seed", "name"}
-)
-"""Top-level keys that cannot change a result (hardware, beyond rounding), or that name the run's folder themselves."""
-
-CACHING = frozenset({"cache_dir", "download"})
-"""Keys, at any level, that say how data get here, not which."""
 
 
 @dataclass(frozen=True)
@@ -95,43 +83,12 @@ class Composed:
             where = f"experiment={experiment} has no scales" if experiment else "is for experiments"
             raise InputError(f"scale={self.choices['scale']}: {where}; allowed: scale=full")
 
-    @property
-    def hash(self) -> str:
-        """Eight hex digits that change with everything that can change a result, but for the seed."""
-        text = json.dumps(relevant(self.config), sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:8]
-
-    @property
-    def group(self) -> str:
-        """The run's folder below the output folder, without the seed."""
-        return "/".join([self.config["name"], self.choices["dataset"], self.choices["strategy"], self.hash])
-
-    @property
-    def folder(self) -> Path:
-        """The run's folder."""
-        return Path(self.config["output_dir"]) / self.group / f"seed={self.config['seed']}"
-
-    @property
-    def title(self) -> str:
-        return f"{self.choices['strategy']} · {self.choices['dataset']} · seed {self.config['seed']}"
-
-
-def relevant(config: Mapping[str, Any]) -> Plain:
-    """The part of a composed configuration that can change a result, but for the seed."""
-    return {key: _uncached(value) for key, value in config.items() if key not in IRRELEVANT | CACHING}
-
-
-def _uncached(node: Any) -> Any:
-    if isinstance(node, Mapping):
-        return {key: _uncached(value) for key, value in node.items() if key not in CACHING}
-    return [_uncached(item) for item in node] if isinstance(node, list) else node
-
 
 def compose(overrides: Sequence[str] = (), config_dir: str | Path | None = None) -> Composed:
     """Compose a configuration as the command line does, for use as a library.
 
     Example:
-        >>> experiment = build_experiment(compose(["strategy=turbosvm", "rounds=5"]).config)
+        >>> experiment = build_experiment(compose(["strategy=turbosvm", "rounds=5"]))
 
     Args:
         overrides: as on the command line.

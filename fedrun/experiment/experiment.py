@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from dataclasses import field, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le
 
 from fedrun.config.allowed_values import shown
 from fedrun.config.build import construct
-from fedrun.config.composed import Plain
+from fedrun.config.composed import Composed
 from fedrun.config.config_class import config_class
+from fedrun.config.identity import identity_hash
 from fedrun.data.datasets.base import DatasetConfig
 from fedrun.data.partitions.base import Partition
 from fedrun.data.population import Population
@@ -19,6 +24,7 @@ from fedrun.execution.hardware import Hardware
 from fedrun.experiment.appeal.base import Appeal
 from fedrun.experiment.evaluation import Evaluation
 from fedrun.experiment.participation.base import Participation
+from fedrun.experiment.record import RunRecord
 from fedrun.experiment.strategy import Strategy
 from fedrun.experiment.studies.base import Study
 from fedrun.experiment.tracking import Tracking
@@ -61,6 +67,7 @@ class Experiment:
         checkpoint_seconds: least time between two checkpoints; 0: after every round.
         display: how progress is shown: ``auto`` (live in a terminal, otherwise plain lines), ``live``, ``plain``,
             ``none``.
+        origin: the configuration that the experiment was built from; no key of it.
     """
 
     dataset: DatasetConfig
@@ -89,6 +96,22 @@ class Experiment:
     overwrite: bool
     checkpoint_seconds: Annotated[float, Ge(0)]
     display: Literal["auto", "live", "plain", "none"]
+    origin: Composed = field(repr=False, compare=False)
+
+    @cached_property
+    def record(self) -> RunRecord:
+        """What names the run.
+
+        Raises:
+            InputError: an object of the experiment is identified by nothing, so that the run can have no folder.
+        """
+        settings = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "origin"}
+        return RunRecord.of(settings, identity_hash(type(self), settings), self.origin)
+
+    @property
+    def folder(self) -> Path:
+        """The run's folder: another one for every value that can change a result."""
+        return self.record.folder
 
     def check(self) -> None:
         """Refuse combinations that cannot work, without loading anything.
@@ -209,13 +232,17 @@ class Experiment:
             )
 
 
-def build_experiment(config: Plain) -> Experiment:
-    """The experiment of a composed configuration, with all its recipes, checked.
+def build_experiment(config: Composed | Mapping[str, Any]) -> Experiment:
+    """The experiment of a composed configuration, with all its config classes, checked.
+
+    Args:
+        config: what :func:`fedrun.config.composed.compose` returns, or a configuration as plain dicts and lists.
 
     Raises:
         InputError: an unknown key, a wrong type, a value out of range or a combination that cannot work.
     """
-    experiment = construct(Experiment, config, "")
+    origin = config if isinstance(config, Composed) else Composed(dict(config), {}, ())
+    experiment = construct(Experiment, origin.config, "", {"origin": origin})
     assert isinstance(experiment, Experiment)
     experiment.check()
     return experiment

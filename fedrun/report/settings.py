@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import Any
 
 from fedrun.config.allowed_values import shown
-from fedrun.config.composed import relevant
+from fedrun.config.identity import relevant
 from fedrun.report.runs import Run
 
 Leaves = Mapping[str, Any]

@@ -11,7 +11,7 @@ from rich.console import Console, Group
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from fedrun.config.composed import IRRELEVANT
+from fedrun.config.identity import IRRELEVANT
 from fedrun.evaluation.metrics.rounds_to_target import describe
 from fedrun.experiment.observer import part_tested, tested
 from fedrun.report.quantities import spread

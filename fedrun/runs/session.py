@@ -1,4 +1,4 @@
-"""One run, from a composed configuration to a folder of results: resumable, repeatable, watched."""
+"""One run, from an experiment to a folder of results: resumable, repeatable, watched."""
 
 from __future__ import annotations
 
@@ -8,19 +8,18 @@ import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
 
-from fedrun.config.composed import Composed
 from fedrun.evaluation.client_results import Metrics
 from fedrun.execution.choice import best
 from fedrun.execution.distributed_client_state import DistributedClientStates
 from fedrun.execution.ranks import SINGLE_PROCESS, Ranks, StoppedError
-from fedrun.experiment.experiment import Experiment, build_experiment
+from fedrun.experiment.experiment import Experiment
 from fedrun.experiment.observer import Observer, Row, RunInfo
 from fedrun.experiment.state import State
 from fedrun.runs import checkpoint as checkpoints
@@ -53,7 +52,6 @@ SHOWN = {"title", "group", "seed", "dataset", "strategy", "overrides", "rounds",
 
 
 def run(
-    composed: Composed,
     experiment: Experiment,
     observers: Sequence[Observer] = (),
     parallel_jobs: int = 1,
@@ -69,21 +67,20 @@ def run(
     them is asked to stop, all do so after the round.
 
     Args:
-        composed: the configuration and how it came about.
-        experiment: built from it, by :func:`fedrun.experiment.experiment.build_experiment`.
+        experiment: by :func:`fedrun.experiment.experiment.build_experiment`, or changed since by ``replace``.
         observers: see :class:`fedrun.experiment.observer.Observer`; one that raises is dropped with a warning.
         parallel_jobs: how many runs share this machine's cores.
         ranks: the processes that carry out this run together.
 
     Raises:
-        InputError: the data, the hardware or the run's folder cannot be used, or the experiment is another one than the
-            configuration's.
+        InputError: the data, the hardware or the run's folder cannot be used, or nothing identifies an object of the
+            experiment.
         RunError: the run cannot go on, or ranks were asked to stop (:class:`fedrun.execution.ranks.StoppedError`).
     """
     loaded_commit()  # now, not when the summary is written: a checkout may move on while a run goes on
-    folder, earlier = composed.folder, None
-    require_composed(composed, experiment)
-    ranks.require_same("the configuration", f"{composed.hash}, seed {experiment.seed}")
+    record, earlier = experiment.record, None
+    folder = record.folder
+    ranks.require_same("the configuration", f"{record.hash}, seed {experiment.seed}")
     with ranks.together():
         if ranks.leads and not experiment.overwrite:
             earlier = finished(folder)
@@ -102,30 +99,12 @@ def run(
     with ExitStack() as held:
         with ranks.together():
             if ranks.leads:
-                for context in (opened(folder), writing(folder), logged_to(folder / "run.log", composed.overrides)):
+                for context in (opened(folder), writing(folder), logged_to(folder / "run.log", record.overrides)):
                     held.enter_context(context)
                 if experiment.overwrite:
                     clear(folder)
-        session = Session(composed, experiment, simulation, observers)
+        session = Session(experiment, simulation, observers)
         return session.run()
-
-
-def require_composed(composed: Composed, experiment: Experiment) -> None:
-    """Refuse an experiment that was changed since it was built: its results would land in, and be taken from, the
-    folder of the configuration's own.
-
-    Raises:
-        InputError: naming what differs.
-    """
-    built = build_experiment(composed.config)
-    names = [
-        field.name for field in fields(Experiment) if getattr(built, field.name) != getattr(experiment, field.name)
-    ]
-    if names:
-        raise InputError(
-            f"{', '.join(names)}: not as the configuration has it, by which the run's folder is named; allowed: what "
-            "build_experiment makes of it (a changed experiment is carried out by fedrun.Simulation, without files)"
-        )
 
 
 def simulated(experiment: Experiment, folder: Path, parallel_jobs: int, ranks: Ranks) -> Simulation:
@@ -193,17 +172,15 @@ class LogFile(logging.FileHandler):
 class Session:
     """One process's work on a run whose folder it, or the leader of its ranks, holds."""
 
-    def __init__(
-        self, composed: Composed, experiment: Experiment, simulation: Simulation, observers: Sequence[Observer]
-    ) -> None:
-        self.composed = composed
+    def __init__(self, experiment: Experiment, simulation: Simulation, observers: Sequence[Observer]) -> None:
+        self.record = experiment.record
         self.experiment = experiment
         self.simulation = simulation
         self.ranks = simulation.ranks
-        self.folder = composed.folder
+        self.folder = self.record.folder
         self.observers = list(observers)
         data, appeal = simulation.dataset.fingerprint, experiment.appeal.fingerprint()
-        self.identity = Identity(composed.hash, experiment.seed, data, appeal)
+        self.identity = Identity(self.record.hash, experiment.seed, data, appeal)
         self.began = time.perf_counter()
         self._saved: Checkpoint | None = None
         self._scattered: DistributedClientStates | None = None
@@ -250,8 +227,8 @@ class Session:
         record = self.folder / ".hydra"
         with writing(record):
             record.mkdir(exist_ok=True)
-            OmegaConf.save(self.composed.config, record / "config.yaml")
-            OmegaConf.save(list(self.composed.overrides), record / "overrides.yaml")
+            OmegaConf.save(self.record.config, record / "config.yaml")
+            OmegaConf.save(list(self.record.overrides), record / "overrides.yaml")
         for line in str(summarise(self.simulation.federation)).splitlines():
             log.info(line)
 
@@ -344,7 +321,7 @@ class Session:
 
     def finish(self, stable: Checkpoint, rows: Sequence[Row]) -> dict[str, Any]:
         """Write the results of a complete run, its summary last."""
-        state, choices = stable.state, self.composed.choices
+        state = stable.state
         clients = self.folder / "clients.parquet"
         with writing(clients):
             results.save_clients(self.simulation, state, clients)
@@ -357,18 +334,18 @@ class Session:
         with writing(model):
             results.save_model(self.simulation, state, model)
         with writing(curves):
-            plot_curves({self.composed.title: [rows]}, curves, self.targets)
+            plot_curves({self.record.title: [rows]}, curves, self.targets)
         summary = {
             "status": "complete",
-            "title": self.composed.title,
-            "group": self.composed.group,
+            "title": self.record.title,
+            "group": self.record.group,
             "folder": str(self.folder),
-            "dataset": choices["dataset"],
-            "strategy": choices["strategy"],
-            "overrides": list(self.composed.overrides),
-            "recipe": self.composed.recipe,
+            "dataset": self.record.dataset,
+            "strategy": self.record.strategy,
+            "overrides": list(self.record.overrides),
+            "recipe": self.record.recipe,
             "seed": self.experiment.seed,
-            "config_hash": self.composed.hash,
+            "config_hash": self.record.hash,
             "data": self.identity.data,
             "appeal": self.identity.appeal,
             "rounds": state.round,
@@ -391,13 +368,13 @@ class Session:
         """What observers are told when the run begins."""
         return RunInfo(
             folder=self.folder,
-            title=self.composed.title,
-            recipe=self.composed.recipe,
-            group=self.composed.group,
+            title=self.record.title,
+            recipe=self.record.recipe,
+            group=self.record.group,
             seed=self.experiment.seed,
             rounds=self.experiment.rounds,
             targets=self.targets,
-            config=self.composed.config,
+            config=self.record.config,
             history=tuple(rows),
             tracking_id=stable.tracking_id,
         )

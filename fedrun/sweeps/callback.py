@@ -135,7 +135,7 @@ def first_refusal(config: DictConfig) -> str | None:
         try:
             composed = loader.load_configuration(config.hydra.job.config_name, list(job), RunMode.RUN)
             own = OmegaConf.masked_copy(composed, [str(key) for key in composed if key != "hydra"])
-            experiment = build_experiment(Composed.of(own, composed.hydra).config)
+            experiment = build_experiment(Composed.of(own, composed.hydra))
             if sweeper.stages and not experiment.validation.share:
                 raise InputError(
                     "validation.share=0: a search needs samples to judge by; set it above 0, such as to 0.1"

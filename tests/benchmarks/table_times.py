@@ -27,7 +27,7 @@ import torch
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 
-from fedrun.config.composed import Composed, compose
+from fedrun.config.composed import compose
 from fedrun.config.options import conf_dir, options
 from fedrun.data.datasets.base import Dataset, DatasetConfig, Scaled, Symbols, Users
 from fedrun.data.datasets.colour import ColourImages
@@ -81,14 +81,14 @@ def stand_in(name: str, recipe: DatasetConfig) -> InMemory:
     return InMemory(Dataset(spec, read, inputs, targets, train, users, classes, "random", augmentation))
 
 
-def cells(table: str, scale: str) -> dict[str, tuple[Composed, int]]:
-    """The configurations of a table's sweep, without their seeds, and how many runs each has."""
+def cells(table: str, scale: str) -> dict[str, tuple[Experiment, int]]:
+    """The experiments of a table's sweep, without their seeds, and how many runs each has."""
     asked = [f"experiment={table}", f"scale={scale}"]
     with initialize_config_dir(str(conf_dir().resolve()), version_base="1.3"):
         sweeper = hydra_compose("config", asked, return_hydra_config=True).hydra.sweeper
-    composed = [compose([*asked, *job]) for job in jobs(sweeper.params, sweeper.grids, [], None)]
-    count = Counter(each.hash for each in composed)
-    return {each.hash: (each, count[each.hash]) for each in composed}
+    experiments = [build_experiment(compose([*asked, *job])) for job in jobs(sweeper.params, sweeper.grids, [], None)]
+    count = Counter(experiment.record.hash for experiment in experiments)
+    return {experiment.record.hash: (experiment, count[experiment.record.hash]) for experiment in experiments}
 
 
 def evaluations(experiment: Experiment) -> float:
@@ -131,14 +131,14 @@ def main() -> None:
     found: dict[str, float] = {}
     for table in arguments.tables:
         runs = 0
-        for composed, count in cells(table, arguments.scale).values():
-            experiment = build_experiment(composed.config)
-            name = composed.choices["dataset"]
+        for cell, count in cells(table, arguments.scale).values():
+            experiment, record = cell, cell.record
+            name = record.dataset
             if name in {*PUBLISHED, *USERS}:
                 experiment = replace(experiment, dataset=stand_in(name, experiment.dataset))
             hardware = replace(experiment.hardware, threads=1)
             each = seconds(replace(experiment, hardware=hardware), arguments.rounds)
-            print(f"    {count} x {each / 60:6.1f} min  {composed.choices['strategy']}  {composed.hash}", flush=True)
+            print(f"    {count} x {each / 60:6.1f} min  {record.strategy}  {record.hash}", flush=True)
             found[table] = found.get(table, 0.0) + count * each / 60
             runs += count
         print(f"{table}: {math.ceil(found[table])} min for {runs} runs", flush=True)

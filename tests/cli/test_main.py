@@ -184,7 +184,7 @@ def test_the_examples_of_help_compose(checking: Fedrun, tmp_path: Path) -> None:
     assert len(examples) >= 7
     for _, *arguments in examples:
         keys = [re.sub(r"=(\w+),.*", r"=\1", part) for part in arguments if "=" in part]  # a sweep's first job
-        build_experiment(compose(keys).config)
+        build_experiment(compose(keys))
 
 
 def test_the_composed_configuration_is_shown(checking: Fedrun, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import fedrun
+from fedrun.experiment.experiment import Experiment
 from fedrun.runs.session import run
 from fedrun.simulation.simulation import Simulation
 
@@ -20,11 +21,11 @@ def test_the_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     example = "\n".join(lines).replace('"tracking=none"', '"tracking=none", "hardware.threads=1"')
     names: dict[str, object] = {}
     exec(example, names)
-    composed = names["composed"]
-    assert isinstance(composed, fedrun.config.composed.Composed)
+    experiment = names["experiment"]
+    assert isinstance(experiment, Experiment)
     summary = names["summary"]
     assert isinstance(summary, dict)
-    assert Path(summary["folder"]) == composed.folder
+    assert Path(summary["folder"]) == experiment.folder
     assert sorted(path.name for path in tmp_path.iterdir()) == ["outputs"]
     rounds = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert [number for number, _ in rounds] == ["1", "2"]

@@ -7,6 +7,8 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from copy import copy
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -18,6 +20,8 @@ from omegaconf import OmegaConf
 from fedrun.config.allowed_values import describe, shown
 from fedrun.config.build import option
 from fedrun.config.composed import Composed, compose
+from fedrun.config.config_class import config_class
+from fedrun.config.identity import Neutral, identity, identity_hash
 from fedrun.config.options import conf_dir, options
 from fedrun.experiment.experiment import Experiment, build_experiment
 from fedrun.models.base import ModelConfig
@@ -40,7 +44,7 @@ TARGETS = sorted(
 
 
 def build(*overrides: str) -> Experiment:
-    return build_experiment(compose(overrides).config)
+    return build_experiment(compose(overrides))
 
 
 def located(target: str) -> Any:
@@ -58,14 +62,14 @@ def test_every_dataset(dataset: str) -> None:
     composed = compose([f"dataset={dataset}"])
     assert composed.choices["dataset"] == dataset
     assert "${" not in str(composed.config)
-    build_experiment(composed.config)
+    build_experiment(composed)
 
 
 @pytest.mark.parametrize("strategy", options("strategy"))
 def test_every_strategy(strategy: str) -> None:
     composed = compose([f"strategy={strategy}"])
     assert composed.choices["strategy"] == strategy
-    build_experiment(composed.config)
+    build_experiment(composed)
 
 
 OTHER_GROUPS = ("partition", "hardware", "tracking", "attack", "appeal", "participation", "study", "experiment")
@@ -132,7 +136,7 @@ def test_every_recipe(recipe: str) -> None:
     pair = bool(strategy) and dataset in options("dataset")
     composed = compose([f"strategy={strategy or 'fedavg'}", f"dataset={dataset}" if pair else f"recipe={recipe}"])
     assert composed.choices["recipe"] == recipe
-    build_experiment(composed.config)
+    build_experiment(composed)
 
 
 def test_the_encoder_of_turbosvm_by_a_server_optimizer() -> None:
@@ -220,7 +224,9 @@ def test_defaults_live_in_conf_only(target: str) -> None:
     recipe = located(target)
     if dataclasses.is_dataclass(recipe):  # Hydra's callback is none
         fields = dataclasses.fields(recipe)
-        given = [f.name for f in fields if f.default is not f.default_factory]  # both are MISSING otherwise
+        given = [
+            f.name for f in fields if f.default is not f.default_factory and f.name != "origin"
+        ]  # both are MISSING
         assert given == []
         assert all(f.kw_only for f in fields)
         assert recipe.__dataclass_params__.frozen
@@ -239,49 +245,140 @@ def changed(composed: Composed, keys: tuple[str, ...], value: object) -> Compose
     return Composed({str(key): value for key, value in plain.items()}, composed.choices, composed.overrides)
 
 
-def leaves(node: Any, *above: str) -> Iterator[tuple[str, ...]]:
-    for key, value in node.items():
-        if isinstance(value, dict):
-            yield from leaves(value, *above, key)
-        else:
-            yield (*above, key)
-
-
 FREE = ("hardware", "tracking", "seed", "name", "display", "output_dir", "overwrite", "checkpoint_seconds", "cache_dir")
+
+
+def hash_of(*overrides: str) -> str:
+    return build(*overrides).record.hash
+
+
+def altered(value: Any) -> Any:
+    """Another value of the same type; the hash needs no valid ones."""
+    match value:
+        case bool():
+            return not value
+        case None | int() | float():
+            return (value or 0) + 1
+        case str():
+            return f"{value}s"
+        case tuple():
+            return (*value, 1)
+    raise AssertionError(f"no other value for {value!r}")
+
+
+def changes(value: Any, *above: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every key below a config object, with a copy of the object in which this key alone has another value."""
+    for item in dataclasses.fields(value):
+        if item.name == "origin":
+            continue
+        part = getattr(value, item.name)
+        inner = changes(part, *above, item.name) if dataclasses.is_dataclass(part) else [((*above, item.name), None)]
+        for keys, other in inner:
+            changed = copy(value)
+            changed.__dict__.pop("record", None)
+            changed.__dict__[item.name] = altered(part) if other is None else other
+            yield keys, changed
 
 
 @pytest.mark.parametrize("chosen", ["strategy=turbosvm", "dataset=femnist", "dataset=mnist"])
 def test_the_hash_changes_with_what_can_change_a_result(chosen: str) -> None:
-    composed = compose([chosen])
-    assert re.fullmatch("[0-9a-f]{8}", composed.hash)
-    for keys in leaves(composed.config):
+    experiment = build(chosen)
+    assert re.fullmatch("[0-9a-f]{8}", experiment.record.hash)
+    seen = set()
+    for keys, other in changes(experiment):
         free = keys[0] in FREE or keys[-1] in ("cache_dir", "download")
-        assert (changed(composed, keys, "other").hash == composed.hash) == free, keys
+        assert (other.record.hash == experiment.record.hash) == free, keys
+        seen.add(keys)
+    assert {("local", "lr"), ("rounds",), ("evaluation", "tuning_lr"), ("strategy", "server", "weighting")} & seen
 
 
 def test_the_hash_does_not_depend_on_the_way_to_the_same_configuration() -> None:
-    composed = compose(["strategy=fedprox", "local.lr=0.3"])
-    other = compose(["local.lr=0.3", "seed=7", "strategy=fedprox", "hardware=gpu", "tracking=none", "dataset=digits"])
-    turned = Composed(dict(reversed(composed.config.items())), composed.choices, composed.overrides)
-    assert composed.hash == other.hash == turned.hash
+    one = hash_of("strategy=fedprox", "local.lr=0.3")
+    assert one == hash_of("local.lr=0.3", "seed=7", "strategy=fedprox", "hardware=gpu", "tracking=none")
+    config = compose(["strategy=fedprox", "local.lr=0.3"]).config
+    assert one == build_experiment(dict(reversed(config.items()))).record.hash
+    assert one == replace(build("strategy=fedprox"), local=build("local.lr=0.3").local).record.hash
+    assert hash_of("local.lr=1") == hash_of("local.lr=1.0")
+    assert hash_of("clients_per_round=1") != hash_of("clients_per_round=1.0")  # one client, all clients
 
 
 def test_the_seed_of_a_partition_is_part_of_the_hash() -> None:
-    assert compose(["partition.seed=0"]).hash != compose().hash
+    assert hash_of("partition.seed=0") != hash_of()
+
+
+@config_class
+class Before:
+    rate: float
+
+
+@config_class
+class Noise:
+    scale: Annotated[float, Neutral(0.0)]
+
+
+def test_a_key_that_is_added_later_leaves_hashes_while_it_is_neutral() -> None:
+    @config_class
+    class After:
+        rate: float
+        steps: Annotated[int | None, Neutral(None)]
+        noise: Annotated[Noise, Neutral(Noise)]
+
+    def hash_after(**changes: Any) -> str:
+        settings = {"rate": 0.1, "steps": None, "noise": Noise(scale=0.0), **changes}
+        return identity_hash(After, settings)
+
+    before = identity_hash(Before, {"rate": 0.1})
+    assert hash_after() == before
+    others = [hash_after(steps=0), hash_after(steps=1), hash_after(noise=Noise(scale=0.5)), hash_after(rate=0.2)]
+    assert len({before, *others}) == 5
+    After.__qualname__ = Before.__qualname__  # in a folder's name the class counts, too
+    nested = identity(After(rate=0.1, steps=None, noise=Noise(scale=0.0)), "part")
+    assert nested == identity(Before(rate=0.1), "part")
+
+
+def test_a_module_of_fedrun_can_move_and_a_class_of_ones_own_counts_with_its_module(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    experiment = build("strategy=fedprox")
+    before, client = experiment.record.hash, type(experiment.strategy.client)
+    monkeypatch.setattr(client, "__module__", "fedrun.elsewhere")
+    assert replace(experiment).record.hash == before
+    monkeypatch.setattr(client, "__module__", "own.fedprox")
+    assert replace(experiment).record.hash != before
+
+
+def test_the_classes_of_a_key_have_different_names() -> None:
+    own = [target for target in TARGETS if target.startswith("fedrun.")]
+    names = [target.rpartition(".")[2] for target in own]
+    assert [name for name in names if names.count(name) > 1] == []
 
 
 def test_folders() -> None:
-    composed = compose(["dataset=mnist", "strategy=turbosvm", "seed=3", "output_dir=here", "name=paper/table2"])
-    assert composed.group == f"paper/table2/mnist/turbosvm/{composed.hash}"
-    assert composed.folder == Path(f"here/paper/table2/mnist/turbosvm/{composed.hash}/seed=3")
-    assert composed.title == "turbosvm · mnist · seed 3"
-    assert composed.overrides == (
+    experiment = build("dataset=mnist", "strategy=turbosvm", "seed=3", "output_dir=here", "name=paper/table2")
+    record = experiment.record
+    assert record.group == f"paper/table2/mnist/turbosvm/{record.hash}"
+    assert experiment.folder == Path(f"here/paper/table2/mnist/turbosvm/{record.hash}/seed=3")
+    assert record.title == "turbosvm · mnist · seed 3"
+    assert record.overrides == (
         "dataset=mnist",
         "strategy=turbosvm",
         "seed=3",
         "output_dir=here",
         "name=paper/table2",
     )
+
+
+def test_a_changed_experiment_is_named_by_what_it_is() -> None:
+    experiment = build("strategy=turbosvm", "seed=3")
+    changed = replace(experiment, seed=4, strategy=build("strategy=fedprox", "strategy.client.mu=0.2").strategy)
+    record = changed.record
+    assert (record.strategy, record.dataset, record.title) == ("fedavg", "digits", "fedavg · digits · seed 4")
+    assert record.overrides == ("strategy=turbosvm", "seed=3", *record.overrides[2:])
+    assert record.overrides[2:] == ("strategy.client=FedProx", "strategy.server=FedAvg", "seed=4")
+    assert record.config["strategy"]["client"] == {"_target_": "fedrun.strategies.fedprox.FedProx", "mu": 0.2}
+    assert record.hash == build("strategy=fedprox", "strategy.client.mu=0.2").record.hash
+    again = build_experiment(record.config)
+    assert (again, again.record.hash) == (changed, record.hash)
 
 
 def test_datasets_look_where_the_user_says() -> None:
@@ -526,7 +623,7 @@ from fedrun.config.options import options
 from fedrun.experiment.experiment import build_experiment
 for group in ("strategy", "dataset", "partition"):
     for name in options(group):
-        build_experiment(compose([f"{group}={name}"]).config)
+        build_experiment(compose([f"{group}={name}"]))
         if type(sys.modules["torch"]) is not LazyModule:
             sys.exit(f"{group}={name} loads torch")
 from fedrun.config.build import option

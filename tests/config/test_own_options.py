@@ -50,10 +50,10 @@ def fedrun() -> Iterator[Fedrun]:
 def test_they_compose_in_a_library(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(own.parent)
     composed = compose(["strategy=strong", "partition=few"], config_dir="own")
-    experiment = build_experiment(composed.config)
+    experiment = build_experiment(composed)
     assert (experiment.strategy.client.mu, experiment.partition.clients, experiment.local.lr) == (0.5, 3, 0.05)
-    assert composed.group.startswith("runs/digits/strong/")
-    assert composed.overrides == ("strategy=strong", "partition=few")
+    assert experiment.record.group.startswith("runs/digits/strong/")
+    assert experiment.record.overrides == ("strategy=strong", "partition=few")
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def test_it_runs_with_either_executor(package: Path) -> None:
     found = []
     for executor in ("in_process", "vectorized"):
         setting = ["strategy=habit", "dataset=rings", "dataset.samples=400", f"hardware.executor={executor}"]
-        simulation = Simulation(build_experiment(compose([*setting, "hardware.threads=1"], "conf").config))
+        simulation = Simulation(build_experiment(compose([*setting, "hardware.threads=1"], "conf")))
         assert simulation.executor(simulation.initial()) == executor
         state = simulation.initial()
         for _ in range(3):
@@ -46,6 +46,6 @@ def test_it_runs_with_either_executor(package: Path) -> None:
 
 def test_its_settings(package: Path) -> None:
     composed = compose(["experiment=lab/compare", "dataset=rings", "strategy=habit"], "conf")
-    experiment = build_experiment(composed.config)
+    experiment = build_experiment(composed)
     assert (experiment.name, experiment.rounds, experiment.local.lr) == ("lab/compare", 8, 0.05)
     assert type(experiment.partition).__module__ == "lab.partition"

@@ -13,7 +13,7 @@ import torch
 
 from fedrun.config.composed import compose
 from fedrun.execution.vector_store import CHUNK_BYTES, VectorStore
-from fedrun.experiment.experiment import build_experiment
+from fedrun.experiment.experiment import Experiment, build_experiment
 from fedrun.runs.session import run
 
 from ..strategies.test_resume import Interrupts, rows
@@ -89,7 +89,7 @@ def test_without_a_path_it_needs_no_name(tmp_path: Path) -> None:
 def test_a_full_disk_is_an_error_and_not_a_crash(tmp_path: Path) -> None:
     code = f"""
 import resource, torch
-from fedrun.vector_store import VectorStore
+from fedrun.execution.vector_store import VectorStore
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 try:
     VectorStore(3, 0, __import__("pathlib").Path({str(tmp_path / "memory")!r})).keep(torch.ones(3))
@@ -107,18 +107,18 @@ SETTING = ("partition.clients=8", "clients_per_round=3", "model.hidden=[8]", "tr
 def test_a_run_whose_clients_remember_on_disk(strategy: str, tmp_path: Path, plain: None) -> None:
     """It ends like one that has all in main memory, interrupted or not, and its checkpoint holds no client's vector."""
 
-    def composed(name: str, gigabytes: float):
+    def experiment(name: str, gigabytes: float) -> Experiment:
         memory = f"hardware.client_memory_gb={gigabytes}"
-        return compose([f"strategy={strategy}", *SETTING, memory, f"output_dir={tmp_path / name}"])
+        return build_experiment(compose([f"strategy={strategy}", *SETTING, memory, f"output_dir={tmp_path / name}"]))
 
-    whole, parted = composed("whole", 1.0), composed("parted", 0.0)
-    run(whole, build_experiment(whole.config))
+    whole, parted = experiment("whole", 1.0), experiment("parted", 0.0)
+    run(whole)
     for round in (2, 3):
         with pytest.raises(KeyboardInterrupt):
-            run(parted, build_experiment(parted.config), [Interrupts(round)])
+            run(parted, [Interrupts(round)])
     held = torch.load(parted.folder / "checkpoint.pt", weights_only=True)["memory"]
     assert held and all(isinstance(spot, tuple) for vectors in held.values() for spot in vectors.values())
-    run(parted, build_experiment(parted.config))
+    run(parted)
     assert rows(parted.folder) == rows(whole.folder)
     assert not (whole.folder / "clients.memory").exists()
 
@@ -127,10 +127,10 @@ def test_a_lost_memory_file_is_told(tmp_path: Path, plain: None) -> None:
     from fedrun.system.errors import InputError
 
     chosen = ["strategy=scaffold", *SETTING, "hardware.client_memory_gb=0", f"output_dir={tmp_path}"]
-    composed = compose(chosen)
+    experiment = build_experiment(compose(chosen))
     with pytest.raises(KeyboardInterrupt):
-        run(composed, build_experiment(composed.config), [Interrupts(2)])
-    (composed.folder / "clients.memory").write_bytes(b"")
+        run(experiment, [Interrupts(2)])
+    (experiment.folder / "clients.memory").write_bytes(b"")
     with pytest.raises(InputError, match=r"checkpoint\.pt: damaged|clients\.memory"):
-        run(composed, build_experiment(composed.config))
-    assert json.loads((composed.folder / "metrics.jsonl").read_text().splitlines()[0])["round"] == 0
+        run(experiment)
+    assert json.loads((experiment.folder / "metrics.jsonl").read_text().splitlines()[0])["round"] == 0

@@ -21,9 +21,9 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
-from fedrun.config.composed import Composed, compose
+from fedrun.config.composed import compose
 from fedrun.data.datasets.in_memory import InMemory
-from fedrun.experiment.experiment import build_experiment
+from fedrun.experiment.experiment import Experiment, build_experiment
 from fedrun.experiment.observer import Observer, Row, RunInfo
 from fedrun.runs.folder import opened
 from fedrun.runs.results import best
@@ -47,8 +47,8 @@ Folder = Callable[..., Path]
 
 
 @cache
-def composed_once(overrides: tuple[str, ...]) -> Composed:
-    return compose([*SETTING, *overrides])
+def experiment_of(overrides: tuple[str, ...]) -> Experiment:
+    return build_experiment(compose([*SETTING, *overrides]))
 
 
 @pytest.fixture
@@ -56,11 +56,10 @@ def ran(tmp_path: Path, plain: None) -> Folder:
     """``ran("rounds=3", ...)``: carry out a run below ``tmp_path / "outputs"``; its folder."""
 
     def carry_out(*overrides: str, watched_by: tuple[Observer, ...] = (), below: str = "outputs") -> Path:
-        composed = composed_once(overrides)
-        composed = replace(composed, config={**composed.config, "output_dir": str(tmp_path / below)})
-        summary = run(composed, build_experiment(composed.config), watched_by)
-        assert summary["folder"] == str(composed.folder)
-        return composed.folder
+        experiment = replace(experiment_of(overrides), output_dir=str(tmp_path / below))
+        summary = run(experiment, watched_by)
+        assert summary["folder"] == str(experiment.folder)
+        return experiment.folder
 
     return carry_out
 
@@ -153,7 +152,7 @@ def test_summary(ran: Folder) -> None:
     accuracies = {row["round"]: row["test/accuracy"] for row in recorded}
     assert (found["status"], found["title"], found["seed"]) == ("complete", "fedavg · digits · seed 2", 2)
     assert (found["dataset"], found["strategy"], found["rounds"], found["cap"]) == ("digits", "fedavg", 6, 6)
-    assert found["overrides"][-3:] == ["rounds=6", "targets=[0.2,0.5,1.0]", "seed=2"]
+    assert found["overrides"][-4:-1] == ["rounds=6", "targets=[0.2,0.5,1.0]", "seed=2"]
     assert found["group"] == f"runs/digits/fedavg/{found['config_hash']}"
     assert {"round": 6, **found["final"]} == recorded[-1]
     highest = max(accuracies.values())
@@ -166,7 +165,7 @@ def test_summary(ran: Folder) -> None:
     assert found["rounds_to"] == {"0.20": min(hits[0.2]), "0.50": min(hits[0.5]), "1.00": None}
     assert found["seconds"] > 0
     assert found["versions"]["torch"] == torch.__version__
-    assert found["data"] == build_experiment(compose().config).dataset.load().fingerprint
+    assert found["data"] == build_experiment(compose()).dataset.load().fingerprint
 
 
 def test_a_search_reports_no_target(ran: Folder) -> None:
@@ -199,9 +198,10 @@ def test_the_record_of_the_configuration(ran: Folder) -> None:
     config = yaml.safe_load((folder / ".hydra/config.yaml").read_text())
     asked = yaml.safe_load((folder / ".hydra/overrides.yaml").read_text())
     assert (config["rounds"], config["seed"], config["model"]["_target_"]) == (1, 4, "fedrun.models.logistic.Logistic")
-    assert asked[-2:] == ["rounds=1", "seed=4"]
-    again = compose([*asked, f"output_dir={config['output_dir']}"])
-    assert again.config == config
+    assert asked[-3:] == ["rounds=1", "seed=4", f"output_dir={folder.parents[4]}"]
+    again = build_experiment(compose([key for key in asked if not key.startswith("output_dir=")]))
+    again = replace(again, output_dir=config["output_dir"])
+    assert again.record.config == config
     assert again.folder == folder
 
 
@@ -212,7 +212,7 @@ def test_the_model_and_the_clients(ran: Folder, tmp_path: Path) -> None:
     assert set(model) == {"head.weight", "head.bias"} and weight.shape == (10, 64)
 
     composed = compose([*SETTING, "rounds=3"])
-    federation = Simulation(build_experiment(composed.config)).federation
+    federation = Simulation(build_experiment(composed)).federation
     data = federation.dataset
     table = pyarrow.parquet.read_table(folder / "clients.parquet")
     measured, flags = ["loss", "accuracy", "threshold", "appeal"], ["seen", "attacker", "flipped"]
@@ -683,7 +683,7 @@ def test_the_log_has_what_was_asked_for_and_how_it_ended(ran: Folder, tmp_path: 
         ran(*overrides)
     (log,) = tmp_path.glob("outputs/runs/*/*/*/*/run.log")
     first, *_, last = log.read_text().splitlines()
-    assert first.split(": ", 2)[1:] == ["asked for", " ".join((*SETTING, *overrides))]
+    assert first.split(": ", 2)[1:] == ["asked for", " ".join((*SETTING, *overrides, f"output_dir={tmp_path}/outputs"))]
     assert " ERROR fedrun.runs.session: round 1: no client's upload was finite " in last
     folder = ran("rounds=1")
     assert (folder / "run.log").read_text().endswith(" INFO fedrun.runs.session: finished\n")
@@ -728,25 +728,42 @@ def test_numbers_that_are_not_finite_are_null(ran: Folder) -> None:
     assert "Infinity" not in (folder / "metrics.jsonl").read_text() + (folder / "summary.json").read_text()
 
 
-def test_an_experiment_that_is_not_the_configurations_is_refused(tmp_path: Path) -> None:
-    """It would be given the results of the configuration's own, if that had run, and otherwise be taken for it."""
-    composed = compose([*SETTING, f"output_dir={tmp_path}", "rounds=1"])
-    images, classes = np.zeros((40, 3), dtype=np.float32), np.arange(40) % 2
-    own = InMemory.of((images, classes), (images, classes), classes=2)
-    changed = replace(build_experiment(composed.config), dataset=own, rounds=2)
+def test_a_changed_experiment_has_a_folder_of_its_own(tmp_path: Path, plain: None) -> None:
+    """Its results must neither be taken from the configuration's own run nor be taken for it."""
+    experiment = build_experiment(compose([*SETTING, f"output_dir={tmp_path}", "rounds=1"]))
+    images, classes = np.arange(120, dtype=np.float32).reshape(40, 3) % 7 / 7, np.arange(40) % 2
+    data = InMemory.of((images, classes), (images, classes), classes=2)
+    changed = replace(experiment, dataset=data, rounds=2, partition=replace(experiment.partition, min_samples=1))
+    first = run(changed)
+    record = yaml.safe_load((changed.folder / ".hydra" / "config.yaml").read_text())
+    assert record["dataset"] == {
+        "_target_": "fedrun.data.datasets.in_memory.InMemory",
+        "data": data.dataset.fingerprint,
+    }
+    assert record["rounds"] == 2
+    assert first["overrides"][-3:] == ["dataset=InMemory", "partition.min_samples=1", "rounds=2"]
+    assert first["title"] == "fedavg · inmemory · seed 0"
+    assert run(changed) == first  # finished
+    other = InMemory.of((1 - images, classes), (images, classes), classes=2)
+    for different in (experiment, replace(changed, rounds=3), replace(changed, dataset=other)):
+        assert different.folder != changed.folder
+        assert not different.folder.exists()
+
+
+def test_an_experiment_whose_objects_nothing_identifies_has_no_folder(make_experiment, tmp_path: Path) -> None:
+    experiment = make_experiment(network=lambda spec: None, output_dir=str(tmp_path))
     with pytest.raises(
-        InputError, match=r"^dataset, rounds: not as the configuration has it, by which the run's folder "
+        InputError, match=r"^model\.network: function is neither a config class nor has a method as_conf"
     ):
-        run(composed, changed)
+        run(experiment)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_wandb_offline_keeps_its_files_in_the_folder(tmp_path: Path, plain: None) -> None:
     keys = [key for key in SETTING if not key.startswith("tracking")]
-    composed = compose([*keys, "tracking.mode=offline", f"output_dir={tmp_path}", "rounds=1"])
-    experiment = build_experiment(composed.config)
-    run(composed, experiment, [experiment.tracking.observer()])
-    assert list((composed.folder / "wandb").glob("offline-run-*/run-*.wandb"))
+    experiment = build_experiment(compose([*keys, "tracking.mode=offline", f"output_dir={tmp_path}", "rounds=1"]))
+    run(experiment, [experiment.tracking.observer()])
+    assert list((experiment.folder / "wandb").glob("offline-run-*/run-*.wandb"))
 
 
 def test_the_time_of_earlier_sessions_counts(ran, tmp_path):

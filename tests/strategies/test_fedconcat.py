@@ -434,11 +434,14 @@ def test_killed_in_every_stage(strategy, round, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(session, "plot_curves", lambda _, path, __: path.write_bytes(b""))
     setting = ("rounds=4", "strategy.post_training.rounds=2", "strategy.clustering.clusters=3", "partition.clients=6")
     small = ("model.hidden=[8]", "tracking=none", "evaluation.train_clients=true", "hardware.threads=1")
-    whole, parted = (compose([*strategy, *setting, *small, f"output_dir={tmp_path / n}"]) for n in ("whole", "parted"))
-    run(whole, build_experiment(whole.config))
+    whole, parted = (
+        build_experiment(compose([*strategy, *setting, *small, f"output_dir={tmp_path / name}"]))
+        for name in ("whole", "parted")
+    )
+    run(whole)
     with pytest.raises(KeyboardInterrupt):
-        run(parted, build_experiment(parted.config), [Interrupts(round)])
-    run(parted, build_experiment(parted.config))
+        run(parted, [Interrupts(round)])
+    run(parted)
     assert rows(parted.folder) == rows(whole.folder)
     for name in ("model.safetensors", "clients.parquet"):
         assert (parted.folder / name).read_bytes() == (whole.folder / name).read_bytes()

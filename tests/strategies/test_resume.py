@@ -76,12 +76,15 @@ CASES = {strategy: (f"strategy={strategy}",) for strategy in options("strategy")
 def test_interrupted_and_resumed(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "plot_labels", lambda _, path: path.write_bytes(b""))
     monkeypatch.setattr(session, "plot_curves", lambda _, path, __: path.write_bytes(b""))
-    whole, parted = (compose([*CASES[case], *SETTING, f"output_dir={tmp_path / name}"]) for name in ("whole", "parted"))
-    run(whole, build_experiment(whole.config))
+    whole, parted = (
+        build_experiment(compose([*CASES[case], *SETTING, f"output_dir={tmp_path / name}"]))
+        for name in ("whole", "parted")
+    )
+    run(whole)
     with pytest.raises(KeyboardInterrupt):
-        run(parted, build_experiment(parted.config), [Interrupts(2)])
+        run(parted, [Interrupts(2)])
     assert not (parted.folder / "summary.json").exists()
-    run(parted, build_experiment(parted.config))
+    run(parted)
     assert [row["round"] for row in rows(parted.folder)] == [0, 1, 2, 3, 4, 5]
     assert rows(parted.folder) == rows(whole.folder)
     assert pyarrow.parquet.read_table(parted.folder / "clients.parquet").equals(

@@ -194,17 +194,18 @@ def test_uploads_beyond_all_numbers_are_counted_and_named(strategy, tmp_path, mo
     monkeypatch.setattr(session, "plot_curves", lambda _, path, __: path.write_bytes(b""))
     settings = ["model=logistic", "partition.clients=8", "clients_per_round=5", "rounds=4", "tracking=none"]
     attack = ["attack=gaussian", "attack.share=0.5"]
-    composed = compose([f"strategy={strategy}", *settings, *attack, "hardware.threads=1", f"output_dir={tmp_path}"])
-    session.run(composed, build_experiment(composed.config))
+    keys = [f"strategy={strategy}", *settings, *attack, "hardware.threads=1", f"output_dir={tmp_path}"]
+    experiment = build_experiment(compose(keys))
+    session.run(experiment)
     attackers = set(replace(GAUSSIAN, share=0.5).attackers(8, 0).tolist())
     left_out = [sorted(attackers & set(select(0, t, 8, 5).tolist())) for t in range(4)]
     assert sum(map(len, left_out)) >= 4
-    text = (composed.folder / "run.log").read_text()
+    text = (experiment.folder / "run.log").read_text()
     named = {
         int(t): sorted(map(int, c.split(","))) for t, c in re.findall(r"round (\d): left out.*\[([\d, ]+)\]", text)
     }
     assert named == {t + 1: clients for t, clients in enumerate(left_out) if clients}
-    rows = [json.loads(line) for line in (composed.folder / "metrics.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (experiment.folder / "metrics.jsonl").read_text().splitlines()]
     assert [row["clients/excluded"] for row in rows[1:]] == [len(clients) for clients in left_out]
     assert rows[-1]["cost/excluded"] == sum(map(len, left_out))
     assert math.isfinite(rows[-1]["test/loss"]) and rows[-1]["test/loss"] < rows[0]["test/loss"]

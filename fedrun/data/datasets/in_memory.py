@@ -73,6 +73,10 @@ class InMemory(DatasetConfig):
     def spec(self) -> Spec:
         return self.dataset.spec
 
+    def as_config(self) -> dict[str, str]:
+        """What identifies the data: arrays are no configuration values."""
+        return {"data": self.dataset.fingerprint}
+
     def load(self) -> Dataset:
         return self.dataset
 

@@ -18,7 +18,8 @@ from typing import Annotated, Literal, TypeAlias, TypeVar, get_args
 from annotated_types import Ge, Gt
 from pydantic import TypeAdapter, ValidationError
 
-from fedrun.config.composed import Plain, compose
+from fedrun.config.as_config import Plain
+from fedrun.config.composed import compose
 from fedrun.config.config_class import config_class
 from fedrun.report.papers.paper import FOLDER, Cell, cells
 from fedrun.system.errors import InputError

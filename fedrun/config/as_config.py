@@ -1,0 +1,77 @@
+"""From objects back to the configuration that they are built from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from fedrun.config.allowed_values import shown
+from fedrun.system.errors import InputError
+
+Plain = dict[str, Any]
+"""A configuration as plain dicts, lists and scalars."""
+
+
+def arguments(value: object, path: str) -> Plain:
+    """The constructor arguments of a config object, as objects.
+
+    A class whose arguments are no configuration values, such as arrays, has a method ``as_config`` that returns plain
+    values which identify the object.
+
+    Args:
+        value: the object.
+        path: its key, for messages.
+
+    Raises:
+        InputError: the object's state is unknown, so that nothing identifies it.
+    """
+    if hasattr(value, "as_config"):
+        return dict(value.as_config())
+    if is_dataclass(value):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    if not getattr(value, "__dict__", None) and not callable(value):
+        return {}
+    raise InputError(
+        f"{path}: {type(value).__name__} is neither a config class nor has a method as_config, so nothing identifies "
+        "its values and a run's folder cannot be named; fedrun.Simulation needs no folder"
+    )
+
+
+def as_config(value: Any, path: str) -> Any:
+    """The plain values that :func:`fedrun.config.build.build` makes ``value`` of.
+
+    Args:
+        value: a config object, a scalar, or a tuple of them.
+        path: its key, for messages.
+
+    Raises:
+        InputError: nothing identifies an object.
+    """
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (tuple, list)):
+        return [as_config(item, path) for item in value]
+    values = {name: as_config(item, f"{path}.{name}") for name, item in arguments(value, path).items()}
+    return {"_target_": f"{type(value).__module__}.{type(value).__qualname__}", **values}
+
+
+def differences(before: Mapping[str, Any], after: Mapping[str, Any], path: str = "") -> dict[str, str]:
+    """The keys whose values differ, with the later value as text; of an object of another class the class name.
+
+    Args:
+        before: a configuration as plain values.
+        after: another one.
+        path: the key of both, for the names of the keys.
+    """
+    changed: dict[str, str] = {}
+    for key, value in after.items():
+        where, earlier = f"{path}.{key}" if path else key, before.get(key)
+        if isinstance(value, Mapping):
+            if isinstance(earlier, Mapping) and earlier.get("_target_") == value.get("_target_"):
+                changed |= differences(earlier, value, where)
+            else:
+                changed[where] = str(value.get("_target_")).rpartition(".")[2]
+        elif key not in before or value != earlier:
+            changed[where] = shown(tuple(value) if isinstance(value, list) else value)
+    return changed

@@ -1,0 +1,113 @@
+"""What a run is recognised by: the hash of every value that can change its result.
+
+A run's folder has this hash in its name, and the folder outlives the version of fedrun that made it. So the hash must
+stay the same when fedrun gets a new key, as long as a run does not use the key:
+
+* A key that is added later is annotated with its neutral value, ``Annotated[float, Ge(0), Neutral(0.0)]``: the value
+  with which results are what they were before there was the key (off, none, as before). A neutral value is left out of
+  the hash. It is a fact about the past. It never changes, also where the default in ``conf/`` does.
+* Keys without a neutral value are always part of the hash, so that a changed default gives another folder.
+* Classes of fedrun count by their bare name, so that a module can move. Other classes count by their full name.
+* Keys that cannot change a result (:data:`IRRELEVANT`, :data:`CACHING`) are left out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, get_type_hints
+
+from fedrun.config.as_config import Plain, arguments
+
+IRRELEVANT = frozenset(
+    {"hardware", "tracking", "display", "output_dir", "overwrite", "checkpoint_seconds", "seed", "name"}
+)
+"""Top-level keys that cannot change a result (hardware, beyond rounding), or that name the run's folder themselves."""
+
+CACHING = frozenset({"cache_dir", "download"})
+"""Keys, at any level, that say how data get here, not which."""
+
+
+@dataclass(frozen=True)
+class Neutral:
+    """Marks the value of a key with which results are what they would be without the key.
+
+    Attributes:
+        value: a scalar; or a config class, for its object with nothing but neutral values.
+    """
+
+    value: Any
+
+
+def relevant(config: Mapping[str, Any]) -> Plain:
+    """The part of a composed configuration that can change a result, but for the seed."""
+    return {key: _uncached(value) for key, value in config.items() if key not in IRRELEVANT | CACHING}
+
+
+def _uncached(node: Any) -> Any:
+    if isinstance(node, Mapping):
+        return {key: _uncached(value) for key, value in node.items() if key not in CACHING}
+    return [_uncached(item) for item in node] if isinstance(node, list) else node
+
+
+def identity_hash(owner: type, settings: Mapping[str, Any]) -> str:
+    """Eight hex digits that change with everything that can change a result, but for the seed.
+
+    Args:
+        owner: the config class of the top-level keys.
+        settings: their values, as objects.
+
+    Raises:
+        InputError: nothing identifies one of the objects.
+    """
+    relevant_values = {
+        key: identity(value, key)
+        for key, value in settings.items()
+        if key not in IRRELEVANT | CACHING and not _neutral(owner, key, value)
+    }
+    return hashlib.sha256(json.dumps(relevant_values, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def identity(value: Any, path: str) -> Any:
+    """What of a value can change a result, as plain values.
+
+    Args:
+        value: a config object, a scalar, or a tuple of them.
+        path: its key, for messages.
+    """
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (tuple, list)):
+        return [identity(item, path) for item in value]
+    kind = type(value)
+    name = kind.__qualname__ if kind.__module__.startswith("fedrun.") else f"{kind.__module__}.{kind.__qualname__}"
+    values = {
+        key: identity(item, f"{path}.{key}")
+        for key, item in arguments(value, path).items()
+        if key not in CACHING and not _neutral(kind, key, item)
+    }
+    return {"class": name, **values}
+
+
+def _neutral(owner: type, key: str, value: object) -> bool:
+    """Whether a value of a class's key is neutral."""
+    mark = _neutral_values(owner).get(key)
+    if mark is None:
+        return False
+    if isinstance(mark.value, type):
+        return type(value) is mark.value and len(identity(value, key)) == 1
+    return type(value) is type(mark.value) and bool(value == mark.value)
+
+
+@cache
+def _neutral_values(owner: type) -> dict[str, Neutral]:
+    """The neutral values that a class declares, by key."""
+    marks = {}
+    for key, annotation in get_type_hints(owner, include_extras=True).items():
+        for mark in getattr(annotation, "__metadata__", ()):
+            if isinstance(mark, Neutral):
+                marks[key] = mark
+    return marks

@@ -1,0 +1,76 @@
+"""What names a run, and what is written down about its configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedrun.config.as_config import Plain, as_config, differences
+from fedrun.config.composed import Composed
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """The names of a run. All of them follow from the experiment's own values, also where it was changed since it was
+    built from a configuration.
+
+    Attributes:
+        config: the configuration as plain values.
+        overrides: what makes it differ from the default one, such as ``("dataset=femnist", "seed=1")``.
+        recipe: the published hyper-parameters that fill the configuration in; None: there are none.
+        dataset: the chosen option; the class name in lower case where the dataset was changed.
+        strategy: the chosen option; the server side's class name in lower case where a side was changed.
+        hash: see :func:`fedrun.config.identity.identity_hash`.
+    """
+
+    config: Plain
+    overrides: tuple[str, ...]
+    recipe: str | None
+    dataset: str
+    strategy: str
+    hash: str
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any], hash: str, origin: Composed) -> RunRecord:
+        """The record of an experiment.
+
+        Args:
+            settings: the objects of its top-level keys.
+            hash: of them.
+            origin: the configuration that it was built from.
+
+        Raises:
+            InputError: nothing identifies one of the objects.
+        """
+        config = {key: as_config(value, key) for key, value in settings.items()}
+        changes = differences(origin.config, config)
+        dataset = origin.choices.get("dataset")
+        if dataset is None or "dataset" in changes:
+            dataset = type(settings["dataset"]).__name__.lower()
+        strategy = origin.choices.get("strategy")
+        if strategy is None or not changes.keys().isdisjoint({"strategy", "strategy.client", "strategy.server"}):
+            strategy = type(settings["strategy"].server).__name__.lower()
+        overrides = (*origin.overrides, *(f"{key}={value}" for key, value in changes.items()))
+        # 1 and 1.0 are equal; an unchanged experiment's record has the numbers as they were written
+        return cls(config if changes else origin.config, overrides, origin.recipe, dataset, strategy, hash)
+
+    @property
+    def seed(self) -> int:
+        return int(self.config["seed"])
+
+    @property
+    def group(self) -> str:
+        """The run's folder below the output folder, without the seed."""
+        return "/".join([self.config["name"], self.dataset, self.strategy, self.hash])
+
+    @property
+    def folder(self) -> Path:
+        """The run's folder."""
+        return Path(self.config["output_dir"]) / self.group / f"seed={self.seed}"
+
+    @property
+    def title(self) -> str:
+        """One short line, such as ``turbosvm · femnist · seed 0``."""
+        return f"{self.strategy} · {self.dataset} · seed {self.seed}"
