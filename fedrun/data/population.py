@@ -11,6 +11,7 @@ from annotated_types import Ge, Le, Lt
 
 from fedrun.config.config_class import config_class
 from fedrun.data.federation import ClientIndices, Clients, Federation
+from fedrun.data.split_samples import HeldOut, split_samples
 from fedrun.system.errors import InputError
 from fedrun.system.randomness import numpy_generator
 
@@ -22,14 +23,16 @@ class Population:
     Attributes:
         unseen_clients: how many of the partition's clients, drawn uniformly, never take part in training. They are
             drawn by the same scheme as the others, and keep the name they have in the partition.
-        test_share: share of every client's samples, in [0, 1), that it keeps for its own test: of n_k samples in random
-            order ⌊(1 − test_share) n_k⌋ (at least one) are for training. 0: clients have no test samples of their own.
+        test_share: share of every client's samples, in [0, 1), that it keeps for its own test: of n_k samples
+            ⌊(1 − test_share) n_k⌋ (at least one) are for training. 0: clients have no test samples of their own.
+        test_of: which of its samples a client tests on, see :func:`fedrun.data.split_samples.split_samples`.
         flipped_share: share of the clients, seen and unseen, whose labels y are C − 1 − y in training and test.
         seed: of these draws; None for the run's seed.
     """
 
     unseen_clients: Annotated[int, Ge(0)]
     test_share: Annotated[float, Ge(0), Lt(1)]
+    test_of: HeldOut
     flipped_share: Annotated[float, Ge(0), Le(1)]
     seed: Annotated[int, Ge(0)] | None
 
@@ -61,7 +64,10 @@ class Population:
                 f"{1 / count:g} for one"
             )
         flipped[draw.choice(count, number, replace=False)] = True
-        train, test = split(everyone, self.test_share, draw) if self.test_share else (everyone, None)
+        train, test = (everyone, None)
+        if self.test_share:
+            overlap = federation.dataset.overlap
+            train, test = split_samples(everyone, self.test_share, self.test_of, overlap, draw, "population.test_of")
         if test is not None and not len(test.samples):
             raise InputError(
                 f"population.test_share={self.test_share:g}: no client has enough samples to give one up; "
@@ -88,22 +94,6 @@ class Population:
             flipped=seen.flipped,
             unseen=among(unseen) if unseen.any() else None,
         )
-
-
-def split(shares: ClientIndices, test_share: float, draw: np.random.Generator) -> tuple[ClientIndices, ClientIndices]:
-    """Every holder's samples, in random order, cut into a training and a test part."""
-    sizes = shares.sizes.numpy()
-    holder = np.repeat(np.arange(len(shares)), sizes)
-    order = np.lexsort((draw.random(len(holder)), holder))  # by holder, within it at random
-    rank = np.arange(len(holder)) - np.repeat(shares.offsets[:-1].numpy(), sizes)
-    kept = np.maximum(1, np.floor((1 - test_share) * sizes + 1e-9).astype(np.int64))  # 0.6 * 5 is 3
-    training = torch.from_numpy(rank < kept[holder])
-    shuffled = shares.samples[torch.from_numpy(order)]
-
-    def part(chosen: torch.Tensor, held: np.ndarray) -> ClientIndices:
-        return ClientIndices(shuffled[chosen], torch.from_numpy(np.concatenate([[0], np.cumsum(held)])), shares.names)
-
-    return part(training, np.minimum(kept, sizes)), part(~training, np.maximum(sizes - kept, 0))
 
 
 def flip(targets: torch.Tensor, shares: ClientIndices, classes: int) -> torch.Tensor:

@@ -11,7 +11,7 @@ from annotated_types import Ge, Lt
 
 from fedrun.config.config_class import config_class
 from fedrun.data.federation import ClientIndices, Federation
-from fedrun.data.population import split
+from fedrun.data.split_samples import HeldOut, split_samples
 from fedrun.system.errors import InputError
 from fedrun.system.randomness import numpy_generator
 
@@ -23,12 +23,15 @@ class Validation:
     Attributes:
         share: of the training data, in [0, 1). Above 0 the model is evaluated on these samples (``validation/*``) and
             on no others: neither the test set (``test/*``) nor clients' own test samples nor unseen clients are used.
-        of: ``samples``: every client gives up a share of its own, at random, and keeps at least one;
+        of: ``samples``: a share of every client's samples is held out, and each client keeps at least one;
             ``clients``: a share of the clients is held out whole, as where the test is on other users.
+        samples: which samples of a client ``of=samples`` holds out, see
+            :func:`fedrun.data.split_samples.split_samples`.
     """
 
     share: Annotated[float, Ge(0), Lt(1)]
     of: Literal["samples", "clients"]
+    samples: HeldOut
 
     def hold_out(self, federation: Federation, seed: int) -> Federation:
         """The federation with validation samples in the place of test samples; the same where none are asked for.
@@ -46,16 +49,17 @@ class Validation:
         return self._clients(federation, draw) if self.of == "clients" else self._samples(federation, draw)
 
     def _samples(self, federation: Federation, draw: np.random.Generator) -> Federation:
-        train, held = split(federation.train, self.share, draw)
-        count = len(held.samples)
+        overlap = federation.dataset.overlap
+        train, held_out = split_samples(federation.train, self.share, self.samples, overlap, draw, "validation.samples")
+        count = len(held_out.samples)
         if not count:
             raise InputError(
                 f"validation.share={self.share}: no client has enough samples to give one up; allowed: more"
             )
-        pooled = ClientIndices(held.samples, torch.tensor([0, count]), ("validation",))
-        own = None if federation.client_test is None else held
+        pooled = ClientIndices(held_out.samples, torch.tensor([0, count]), ("validation",))
+        client_test = None if federation.client_test is None else held_out
         return replace(
-            federation, train=train, test=pooled, client_test=own, unseen=None, evaluation_split="validation"
+            federation, train=train, test=pooled, client_test=client_test, unseen=None, evaluation_split="validation"
         )
 
     def _clients(self, federation: Federation, draw: np.random.Generator) -> Federation:

@@ -10,6 +10,7 @@ import torch
 
 from fedrun.data.federation import ClientIndices, Clients, Federation
 from fedrun.data.population import Population
+from fedrun.data.split_samples import HeldOut
 from fedrun.simulation.simulation import Simulation
 from fedrun.system.errors import InputError
 
@@ -18,8 +19,10 @@ from ..conftest import GivenSizes, small_images
 SIZES = (3, 12, 8, 5, 20, 12, 1, 10)
 
 
-def population(unseen: int = 0, test_share: float = 0.0, flipped: float = 0.0, seed: int | None = None) -> Population:
-    return Population(unseen_clients=unseen, test_share=test_share, flipped_share=flipped, seed=seed)
+def population(
+    unseen: int = 0, test_share: float = 0.0, flipped: float = 0.0, seed: int | None = None, test_of: HeldOut = "auto"
+) -> Population:
+    return Population(unseen_clients=unseen, test_share=test_share, test_of=test_of, flipped_share=flipped, seed=seed)
 
 
 @pytest.fixture(scope="module")

@@ -183,7 +183,9 @@ def test_false_labels_of_a_client_whose_labels_are_flipped_anyway(make_experimen
 
 
 def option_population(**changes):
-    return Population(**{"unseen_clients": 0, "test_share": 0.0, "flipped_share": 0.0, "seed": None, **changes})
+    return Population(
+        **{"unseen_clients": 0, "test_share": 0.0, "test_of": "auto", "flipped_share": 0.0, "seed": None, **changes}
+    )
 
 
 @pytest.mark.parametrize("strategy", ["fedavg", "fedumf"])

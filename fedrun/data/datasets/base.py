@@ -104,6 +104,8 @@ class Dataset:
         class_names: one label per class, for plots.
         fingerprint: changes when the data change; recorded with every result.
         augmentation: how training images are changed at random, or None.
+        overlap: with how many samples before and after it a sample shares input: 79 for successive windows of 80
+            characters; 0 for separate samples. Clients' held-out samples keep this distance from training samples.
     """
 
     spec: Spec
@@ -115,6 +117,7 @@ class Dataset:
     class_names: tuple[str, ...]
     fingerprint: str
     augmentation: Augmentation | None = None
+    overlap: int = 0
 
 
 class DatasetConfig(ABC):

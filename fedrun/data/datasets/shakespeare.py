@@ -59,7 +59,7 @@ class Shakespeare(LeafDataset):
 
     def load(self) -> Dataset:
         dataset = super().load()
-        return replace(dataset, inputs=dataset.inputs[:, LENGTH - self.window :])
+        return replace(dataset, inputs=dataset.inputs[:, LENGTH - self.window :], overlap=self.window - 1)
 
     def decoder(self) -> Decoder:
         return Characters(substitute=self.unknown == "map")

@@ -1,4 +1,4 @@
-"""Label skew: each class is spread over the clients in Dirichlet proportions."""
+"""Label skew: each class is divided among the clients in Dirichlet proportions."""
 
 from __future__ import annotations
 
@@ -17,57 +17,60 @@ from fedrun.system.errors import InputError
 
 @config_class
 class Dirichlet(DirichletProportions):
-    """p_c ~ Dir(β 1_N) shares class c out over the N clients (NIID-Bench: Li, Diao, Chen, He, ICDE 2022; FedConcat).
+    """p_c ~ Dir(β 1_N) divides class c among the N clients (NIID-Bench: Li, Diao, Chen, He, ICDE 2022; FedConcat).
 
-    A client that already holds n/N samples gets nothing of the classes that follow (what it has it keeps), and the
-    whole draw is repeated until the smallest client has ``min_samples``. NumPy's legacy ``RandomState(seed)`` is asked
-    in NIID-Bench's order, so that its partitions are reproduced index by index; a draw that would divide by zero there
-    (p_c is zero for every client that may still get samples) is repeated here.
+    A client that already has n/N samples gets none of the following classes and keeps what it has. The whole draw is
+    repeated until the smallest client has ``min_samples``. The generator is NumPy's legacy ``RandomState(seed)`` and
+    draws in NIID-Bench's order, so its partitions are reproduced index by index. Where p_c is zero for every client
+    that may still get samples, NIID-Bench divides by zero; here that draw is repeated.
 
     Attributes:
         clients: see :class:`TrainSplitPartition`.
-        beta: β > 0, the concentration; small values give few classes per client, 0.5 is NIID-Bench's usual one.
+        beta: β > 0, the concentration; small values give few classes per client; NIID-Bench usually takes 0.5.
         min_samples: see :class:`DirichletProportions`.
         seed: see :class:`DirichletProportions`.
     """
 
     name: ClassVar[str] = "dirichlet"
 
+    attempts: ClassVar[int] = 10_000
+    """Draws after which the partition fails."""
+
     def split(self, dataset: Dataset, seed: int) -> Federation:
         targets = self.training_targets(dataset, self.min_samples, "min_samples")
         rng = self.legacy_generator(seed)
-        unshuffled, class_sizes = sort_by_class(targets, dataset.spec.classes)
+        sorted_samples, class_sizes = sort_by_class(targets, dataset.spec.classes)
         for _ in range(self.attempts):
-            samples = unshuffled.copy()
+            samples = sorted_samples.copy()
             counts = self._draw(samples, class_sizes, rng)
             if counts.sum(0).min() >= self.min_samples:
                 train = split_groups(samples, counts)
                 shuffle_groups(train.samples.numpy(), counts.sum(0), rng)
                 return with_pooled_test(dataset, train)
-        raise self.draws_exhausted()
+        raise self.draws_exhausted(self.attempts)
 
     def _draw(self, samples: np.ndarray, class_sizes: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
-        """One draw: shuffles the classes in ``samples`` in place; each client's part of each, int64 ``[C, N]``."""
+        """One draw: shuffle each class of ``samples`` in place; number of its samples per client, int64 ``[C, N]``."""
         offsets = offsets_of(class_sizes)
         counts = np.zeros((len(class_sizes), self.clients), dtype=np.int64)
-        held = np.zeros(self.clients, dtype=np.int64)
+        client_sizes = np.zeros(self.clients, dtype=np.int64)
         for label, size in enumerate(class_sizes.tolist()):
             rng.shuffle(samples[offsets[label] : offsets[label + 1]])
-            shares = self._proportions(held < len(samples) / self.clients, rng, empty=size == 0)
-            cuts = (np.cumsum(shares) * size).astype(np.int64)[:-1]
+            proportions = self._proportions(client_sizes < len(samples) / self.clients, rng, empty=size == 0)
+            cuts = (np.cumsum(proportions) * size).astype(np.int64)[:-1]
             counts[label] = np.diff(cuts, prepend=0, append=size)
-            held += counts[label]
+            client_sizes += counts[label]
         return counts
 
     def _proportions(self, below_cap: np.ndarray, rng: np.random.RandomState, empty: bool) -> np.ndarray:
-        """One class's proportions over the clients, ``[N]``; zeros for a class without samples, which still draws."""
+        """One class's proportions over the clients, ``[N]``; a class without samples also draws, and gets zeros."""
         for _ in range(self.attempts):
-            shares: np.ndarray = np.where(below_cap, rng.dirichlet(np.full(self.clients, self.beta)), 0.0)
+            proportions: np.ndarray = np.where(below_cap, rng.dirichlet(np.full(self.clients, self.beta)), 0.0)
             if empty:
                 return np.zeros(self.clients)
-            total = shares.sum()
-            # A tiny beta's gamma draws underflow, and NumPy then returns NaN or infinity.
+            total = proportions.sum()
+            # With a tiny beta the gamma variates underflow, and NumPy returns NaN or infinity.
             if 0 < total < np.inf:
-                shares /= total
-                return shares
+                proportions /= total
+                return proportions
         raise InputError(f"partition=dirichlet: beta={self.beta:g} is too small to draw proportions; use a larger beta")

@@ -1,8 +1,8 @@
-"""What partitions in Dirichlet proportions share: draws that are repeated until every client has enough samples."""
+"""What NIID-Bench's two Dirichlet partitions share: draws are repeated until every client has enough samples."""
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from annotated_types import Ge, Gt
 
@@ -18,20 +18,17 @@ class DirichletProportions(TrainSplitPartition):
     Attributes:
         clients: see :class:`TrainSplitPartition`.
         seed: see :class:`TrainSplitPartition`; taken modulo 2³².
-        beta: β > 0, the concentration; 0.5 is NIID-Bench's usual one.
-        min_samples: smallest number of training samples that a client may have; 10 in NIID-Bench.
+        beta: β > 0, the concentration; NIID-Bench usually takes 0.5.
+        min_samples: smallest number of training samples of a client; 10 in NIID-Bench.
     """
 
     beta: Annotated[float, Gt(0)]
     min_samples: Annotated[int, Ge(1)]
 
-    attempts: ClassVar[int] = 10_000
-    """Draws made before a setting is given up as draws_exhausted."""
-
-    def draws_exhausted(self) -> InputError:
-        """The refusal after so many draws that left some client with too few samples."""
+    def draws_exhausted(self, draws: int) -> InputError:
+        """The error after this many draws, none of which gave every client enough samples."""
         return InputError(
-            f"partition={self.name}: in {self.attempts} draws some client always had fewer than "
+            f"partition={self.name}: in each of {draws} draws some client had fewer than "
             f"min_samples={self.min_samples} samples; use a larger beta than {self.beta:g}, fewer clients than "
             f"{self.clients} or a smaller min_samples"
         )

@@ -29,8 +29,8 @@ class Natural(Partition):
     both in the dataset's order. Users with too few samples are dropped after the split, as TurboSVM-FL does it.
 
     With LEAF's ``all_data`` files the keys are those of its scripts: ``sample_fraction`` is ``--sf``, the dataset's own
-    ``min_samples`` is ``-k`` and ``train_fraction`` is ``--tf`` of a split by user. Its split by sample is
-    ``population.test_share``.
+    ``min_samples`` is ``-k`` and ``train_fraction`` is ``--tf`` of a split by user. LEAF's split by sample is
+    ``population.test_share``; by default that is LEAF's temporal split where samples are windows of text.
 
     Attributes:
         sample_fraction: share of all samples, in (0, 1]: users are drawn, in training and test alike, until they have

@@ -44,7 +44,9 @@ def test_a_window_has_the_characters_nearest_to_the_label(tmp_path: Path, write_
     write_leaf("shakespeare/train/a.json", {"HAMLET": ([LINE, LINE[::-1]], ["Z", " "])})
     whole = shakespeare(tmp_path).load()
     assert not shakespeare(tmp_path, window=80).load().inputs.ne(whole.inputs).any()
+    assert whole.overlap == 79
     short = shakespeare(tmp_path, window=5).load()  # from the cache that the whole windows have made
+    assert short.overlap == 4
     assert short.spec.input_shape == (5,) == tuple(short.inputs.shape[1:])
     assert ["".join(short.class_names[number] for number in window) for window in short.inputs] == ["(A-Z)", "eb oT"]
     assert short.targets.tolist() == [49, 0]

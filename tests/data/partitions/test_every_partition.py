@@ -14,6 +14,7 @@ from fedrun.data.partitions.dirichlet_feddc import DirichletFedDC
 from fedrun.data.partitions.dirichlet_hsu import DirichletHsu
 from fedrun.data.partitions.iid import IID
 from fedrun.data.partitions.iid_class_exact import IIDClassExact
+from fedrun.data.partitions.iid_niid_bench import IIDNiidBench
 from fedrun.data.partitions.labels import Labels
 from fedrun.data.partitions.natural import Natural
 from fedrun.data.partitions.quantity_dirichlet import QuantityDirichlet
@@ -29,6 +30,7 @@ SCHEMES = {
         Natural, sample_fraction=st.just(1.0), train_fraction=st.just(0.7), min_samples=st.just(1), seed=st.none()
     ),
     "iid": st.builds(IID, clients=small, seed=st.none()),
+    "iid_niid_bench": st.builds(IIDNiidBench, clients=small, seed=st.none()),
     "iid_class_exact": st.builds(IIDClassExact, clients=st.integers(1, 3), seed=st.none()),
     "shards": st.builds(Shards, clients=small, shards_per_client=st.integers(1, 4), seed=st.none()),
     "labels": st.builds(Labels, clients=small, labels_per_client=st.integers(1, 4), seed=st.none()),
@@ -112,6 +114,7 @@ def test_another_seed_is_another_partition_and_the_partitions_own_outranks_it(ma
     }.get(scheme, {})
     recipe = {
         "iid": IID,
+        "iid_niid_bench": IIDNiidBench,
         "iid_class_exact": IIDClassExact,
         "shards": Shards,
         "labels": Labels,

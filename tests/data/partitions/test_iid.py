@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedrun.data.partitions.iid import IID
+from fedrun.data.partitions.iid_niid_bench import IIDNiidBench
 from fedrun.system.errors import InputError
 
 
@@ -39,3 +40,11 @@ def test_more_clients_than_samples_are_refused(make_dataset):
         InputError, match="partition=iid: clients=4 needs at least 4 training samples, the dataset has 3"
     ):
         IID(clients=4, seed=0).split(make_dataset([0, 1, 2, 0], 3), 0)
+
+
+@pytest.mark.parametrize(("samples", "clients", "seed"), [(103, 10, 0), (60, 7, 2**32 + 5)])
+def test_homo_of_niid_bench_index_by_index(make_dataset, samples, clients, seed):
+    np.random.seed(seed % 2**32)
+    expected = np.array_split(np.random.permutation(samples), clients)
+    train = IIDNiidBench(clients=clients, seed=seed).split(make_dataset([0] * samples + [1], samples), 3).train
+    assert [train[client].tolist() for client in range(clients)] == [part.tolist() for part in expected]

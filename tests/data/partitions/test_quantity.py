@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from fedrun.data.partitions import quantity_dirichlet
 from fedrun.data.partitions.lognormal_sizes import lognormal_sizes
 from fedrun.data.partitions.quantity_dirichlet import QuantityDirichlet
 from fedrun.data.partitions.quantity_lognormal import QuantityLognormal
@@ -31,10 +32,27 @@ def test_dirichlet_equals_niid_bench_index_by_index(make_dataset, samples, clien
     )
 
 
+def test_niid_benchs_setting_of_100_clients(make_dataset):
+    """50 000 samples with beta = 0.5 and a minimum of 10 take 40 690 draws with seed 0."""
+    partition = QuantityDirichlet(clients=100, beta=0.5, min_samples=10, seed=0)
+    train = partition.split(make_dataset([0] * 50_000 + [1], 50_000), 3).train
+    assert train.sizes.min() >= 10
+    assert [train[client].tolist() for client in range(100)] == niid_bench(50_000, 100, 0.5, 10, 0)
+
+
+def test_long_drawing_is_reported(make_dataset, monkeypatch, caplog):
+    monkeypatch.setattr(quantity_dirichlet, "NOTICE", 200_000)
+    monkeypatch.setattr(QuantityDirichlet, "variates", 4_000_000)
+    with pytest.raises(InputError, match="in each of 40000 draws"):
+        QuantityDirichlet(clients=100, beta=0.1, min_samples=10, seed=0).split(make_dataset([0] * 2001, 2000), 0)
+    (line,) = caplog.messages
+    assert line.endswith("draws so far, drawing up to 40000")
+
+
 @pytest.mark.parametrize("beta", [0.001, 1e-300])
 def test_a_hopeless_dirichlet_ends_in_an_error_that_says_what_to_change(make_dataset, monkeypatch, beta):
-    monkeypatch.setattr(QuantityDirichlet, "attempts", 20)
-    with pytest.raises(InputError, match="in 20 draws some client always had fewer than min_samples=10.* larger beta"):
+    monkeypatch.setattr(QuantityDirichlet, "variates", 0)
+    with pytest.raises(InputError, match="in each of 10000 draws some client had .* min_samples=10 .* larger beta"):
         QuantityDirichlet(clients=10, beta=beta, min_samples=10, seed=0).split(make_dataset([0] * 101, 100), 0)
 
 
