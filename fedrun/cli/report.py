@@ -1,13 +1,14 @@
 """``fedrun-report``: tables, curves and a page from any set of run folders, and the papers' tables beside ours.
 
-Exit status: 0 done; 2 nothing can be reported, or the command line cannot be used (one line says why).
+Exit status: 0 done; 2 nothing can be reported, a file of a run is damaged, or the command line cannot be used (one
+line says why).
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,17 +47,32 @@ def run(arguments: Sequence[str]) -> int:
         check(options)
         from fedrun.report.runs import find
 
-        asked = experiments(options)
-        found = find(options.runs, asked)
+        names = experiments(options)
+        with progress_bar("reading runs") as progress:
+            found = find(options.runs, names, progress)
         for problem in found.problems:
             tell(problem)
-        if not found.runs and asked is None:
+        if not found.runs and names is None:
             raise InputError("no run that can be reported")
         write(report(options, found.runs), options.to)
     except InputError as error:
         tell(str(error))
         return BAD_INPUT
-    return 0
+    return BAD_INPUT if found.damaged else 0
+
+
+@contextmanager
+def progress_bar(task: str) -> Iterator[Callable[[int, int], None]]:
+    """A function that shows how much of a task is done; it shows nothing where standard error is no terminal."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield lambda done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        number = bar.add_task(task)
+        yield lambda done, total: bar.update(number, completed=done, total=total)
 
 
 def tell(line: str) -> None:

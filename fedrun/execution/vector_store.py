@@ -1,14 +1,19 @@
-"""Vectors that last: in main memory up to a limit, beyond it in a memory-mapped file."""
+"""Vectors that outlive a round: in main memory up to a limit, beyond it in a memory-mapped file."""
 
 from __future__ import annotations
 
 import os
 import tempfile
 import weakref
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
+
+from fedrun.system.checksums import DamagedFileError
 
 CHUNK_BYTES = 64 * 2**20
 """By how much the file grows at least."""
@@ -17,17 +22,31 @@ ALIGNMENT = 64
 """Bytes. Kernels round differently on vectors that begin elsewhere; a result must not depend on where a vector lies."""
 
 
-class VectorStore:
-    """Keeps copies of vectors as long as somebody holds them.
+@dataclass(frozen=True)
+class Slot:
+    """Where a vector lies in the file.
 
-    Vectors of at most ``length`` numbers that do not fit into main memory lie in slots of a file. A slot is not written
-    again while somebody holds its vector. So a checkpoint may name slots, as long as what it was made of is held until
-    there is a newer one.
+    Attributes:
+        number: of the slot.
+        length: of the vector, numbers.
+        crc32: of the vector's bytes.
+    """
+
+    number: int
+    length: int
+    crc32: int
+
+
+class VectorStore:
+    """Stores copies of vectors as long as they are referenced.
+
+    Vectors that do not fit into main memory lie in slots of a file. A slot is not overwritten while its vector is
+    referenced. So a checkpoint can name slots, if the state it was made of is referenced until the next checkpoint.
 
     Args:
         length: of the longest vector, numbers.
         limit: bytes of vectors in main memory.
-        path: of the file, which is made when it is needed; None: a temporary one.
+        path: of the file, which is created when it is needed; None: a temporary file.
     """
 
     def __init__(self, length: int, limit: float, path: Path | None = None) -> None:
@@ -38,13 +57,13 @@ class VectorStore:
         self._in_memory = 0
         self._chunks: list[tuple[int, np.memmap]] = []  # first slot, and the mapped slots from there on
         self._free: list[int] = []
-        self._slots: dict[int, int] = {}  # of the vectors that are held, by their address
+        self._slots: dict[int, Slot] = {}  # of the referenced vectors, by their address
 
     def keep(self, vector: torch.Tensor) -> torch.Tensor:
         """A lasting float32 copy of a vector, on the CPU.
 
         Raises:
-            OSError: there is no room for it on the disk.
+            OSError: the disk has no room for it.
         """
         size = 4 * vector.numel()
         if self._in_memory + size <= self._limit:
@@ -54,41 +73,52 @@ class VectorStore:
             return copy
         if not self._free:
             self._grow()
-        mapped = self.at(self._free.pop(), vector.numel())
-        return mapped.copy_(vector.detach())
+        number, length = self._free.pop(), vector.numel()
+        mapped = self._mapped(number, length).copy_(vector.detach())
+        return self._referenced(mapped, Slot(number, length, _crc32(mapped)))
 
-    def at(self, slot: int, length: int) -> torch.Tensor:
-        """The vector of this length in a slot, which is in use while it is held.
+    def read(self, slot: Slot) -> torch.Tensor:
+        """The vector in a slot, which is in use while the vector is referenced.
 
         Raises:
-            IndexError: the file has no such slot.
+            DamagedFileError: the file has no such slot, or its content differs from the slot's checksum.
         """
-        for first, mapped in self._chunks:
-            if first <= slot < first + len(mapped):
-                vector = torch.from_numpy(mapped[slot - first, :length])
-                self._slots[vector.data_ptr()] = slot
-                weakref.finalize(vector, self._vacated, vector.data_ptr())
-                return vector
-        raise IndexError(f"there is no slot {slot}")
+        vector = self._mapped(slot.number, slot.length)
+        if _crc32(vector) != slot.crc32:
+            raise DamagedFileError(f"the checksum of slot {slot.number} differs")
+        return self._referenced(vector, slot)
 
-    def slot(self, vector: torch.Tensor) -> int | None:
-        """The slot in which a vector lies that :meth:`keep` has returned; None if it lies in main memory."""
+    def slot(self, vector: torch.Tensor) -> Slot | None:
+        """The slot of a vector that :meth:`keep` or :meth:`read` returned; None if the vector lies in main memory."""
         return self._slots.get(vector.data_ptr())
 
-    def reopen(self, used: frozenset[int]) -> None:
-        """Take up the file of an earlier process; the slots that are not ``used`` are free.
+    def reopen(self, used: Iterable[Slot]) -> None:
+        """Open the file of an earlier process; the slots that are not ``used`` are free.
 
         Raises:
             OSError: it cannot be opened.
         """
         slots = os.fstat(self._opened()).st_size // self._slot_bytes
         self._chunks = [(0, self._map(0, slots))] if slots else []
-        self._free = sorted(set(range(slots)) - used, reverse=True)
+        self._free = sorted(set(range(slots)) - {slot.number for slot in used}, reverse=True)
 
     def flush(self) -> None:
         """Write everything to the disk."""
         for _, mapped in self._chunks:
             mapped.flush()
+
+    def _mapped(self, number: int, length: int) -> torch.Tensor:
+        """The first ``length`` numbers of a slot, mapped from the file: float32 ``[length]``."""
+        for first, slots in self._chunks:
+            if first <= number < first + len(slots):
+                return torch.from_numpy(slots[number - first, :length])
+        raise DamagedFileError(f"slot {number} is missing")
+
+    def _referenced(self, vector: torch.Tensor, slot: Slot) -> torch.Tensor:
+        """The same vector; its slot becomes free when nothing references it any more."""
+        self._slots[vector.data_ptr()] = slot
+        weakref.finalize(vector, self._vacated, vector.data_ptr())
+        return vector
 
     def _opened(self) -> int:
         """The file, which is deleted with this object if it is a temporary one."""
@@ -121,4 +151,9 @@ class VectorStore:
         self._in_memory -= size
 
     def _vacated(self, address: int) -> None:
-        self._free.append(self._slots.pop(address))
+        self._free.append(self._slots.pop(address).number)
+
+
+def _crc32(vector: torch.Tensor) -> int:
+    """The CRC-32 of a vector on the CPU."""
+    return zlib.crc32(vector.numpy().data)

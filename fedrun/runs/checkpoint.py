@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from fedrun.execution.vector_store import VectorStore
+from fedrun.execution.vector_store import Slot, VectorStore
 from fedrun.experiment.state import State, Totals
+from fedrun.runs.folder import CLIENT_STATES
+from fedrun.runs.metrics_file import Written
 from fedrun.strategies.server import ServerState
 from fedrun.strategies.vectors import Vectors
-from fedrun.system.atomic_file import atomic_write
+from fedrun.system.checksums import DamagedFileError, require_seal, write_sealed
 from fedrun.system.errors import InputError
 
-FORMAT = 4
-"""Changes when checkpoints of an older form can no longer be read."""
+FORMAT = 5
+"""Changes when checkpoints of an older format can no longer be read."""
 
 
 @dataclass(frozen=True)
@@ -38,17 +40,17 @@ class Identity:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A state, and where the run's other files stood when it was reached.
+    """A state, and the content of the run's other files when it was reached.
 
     Attributes:
         state: of the simulation.
-        metrics_bytes: length of ``metrics.jsonl``, bytes.
+        metrics: content of ``metrics.jsonl``.
         tracking_id: of the run's curve at a tracking service.
         seconds: time spent on the run so far, over all its sessions.
     """
 
     state: State
-    metrics_bytes: int
+    metrics: Written
     tracking_id: str
     seconds: float
 
@@ -56,8 +58,8 @@ class Checkpoint:
 def save(path: Path, checkpoint: Checkpoint, identity: Identity, store: VectorStore) -> None:
     """Replace the checkpoint atomically: at any moment there is the old one or the new one, whole.
 
-    What clients remember in the store's file is named by its slot; the caller must hold on to ``checkpoint`` until
-    there is a newer one, lest the slots be used for something else.
+    Client state in the store's file is named by its slot. The caller must reference ``checkpoint`` until there is a
+    newer one; otherwise the store reuses the slots.
 
     Raises:
         OSError: the disk is full or read-only; the old checkpoint is untouched.
@@ -79,32 +81,33 @@ def save(path: Path, checkpoint: Checkpoint, identity: Identity, store: VectorSt
         },
         "totals": asdict(state.totals),
         "pace": state.timings,
-        "metrics_bytes": checkpoint.metrics_bytes,
+        "metrics": asdict(checkpoint.metrics),
         "tracking_id": checkpoint.tracking_id,
         "seconds": checkpoint.seconds,
     }
     try:
         store.flush()
-        with atomic_write(path) as file:
+        with write_sealed(path) as file:
             torch.save(content, file)
     except RuntimeError as error:  # torch.save hides a failing write behind an error of its own
         raise error.__context__ if isinstance(error.__context__, OSError) else OSError(str(error)) from error
 
 
-def _placed(vector: torch.Tensor, store: VectorStore) -> torch.Tensor | tuple[int, int]:
-    """A vector in main memory itself, or the slot and the length of one in the store's file."""
+def _placed(vector: torch.Tensor, store: VectorStore) -> torch.Tensor | tuple[int, ...]:
+    """A vector in main memory itself, or the slot of one in the store's file."""
     slot = store.slot(vector)
-    return vector if slot is None else (slot, len(vector))
+    return vector if slot is None else astuple(slot)
 
 
-def _recalled(placed: dict[int, dict[str, Any]], store: VectorStore) -> dict[int, Vectors]:
+def _restored(placed: dict[int, dict[str, Any]], store: VectorStore) -> dict[int, Vectors]:
     """The inverse of :func:`_placed`, for all clients."""
-    slots = {spot[0] for vectors in placed.values() for spot in vectors.values() if isinstance(spot, tuple)}
-    if slots:
-        store.reopen(frozenset(slots))
+    used = [Slot(*place) for vectors in placed.values() for place in vectors.values() if isinstance(place, tuple)]
+    if used:
+        store.reopen(used)
     return {
         client: {
-            name: store.at(*spot) if isinstance(spot, tuple) else store.keep(spot) for name, spot in vectors.items()
+            name: store.read(Slot(*place)) if isinstance(place, tuple) else store.keep(place)
+            for name, place in vectors.items()
         }
         for client, vectors in placed.items()
     }
@@ -117,7 +120,7 @@ def load(path: Path, identity: Identity, initial: State, store: VectorStore) -> 
         path: of the file.
         identity: of the run that wants to use it.
         initial: the run's initial state, whose shapes and device the checkpoint's must match.
-        store: takes up what clients remember.
+        store: of the client state.
 
     Raises:
         InputError: the file is damaged or belongs to another run. It is left in place.
@@ -129,6 +132,7 @@ def load(path: Path, identity: Identity, initial: State, store: VectorStore) -> 
         raise InputError(f"{path}: cannot be read ({error.strerror or error}); {advice}") from None
     try:
         with file:
+            require_seal(file)
             content = torch.load(file, map_location="cpu", weights_only=True)
         if content["format"] != FORMAT:
             raise InputError(f"{path}: written by another version of fedrun; {advice}")
@@ -150,12 +154,18 @@ def load(path: Path, identity: Identity, initial: State, store: VectorStore) -> 
             not frozen and any(server.slots.keys() != slots for server in models)
         ):
             raise InputError(f"{path}: holds another model; {advice}")
-        memory = replace(initial.memory, held=_recalled(content["memory"], store))
+        try:
+            held = _restored(content["memory"], store)
+        except (DamagedFileError, OSError) as error:
+            raise InputError(f"{path.with_name(CLIENT_STATES)}: is damaged ({error}); {advice}") from None
+        memory = replace(initial.memory, held=held)
         totals = Totals(**content["totals"])
         timings = tuple((str(name), float(seconds)) for name, seconds in content["pace"])
         state = State(int(content["round"]), models, memory, totals, content["membership"], frozen, timings)
-        return Checkpoint(state, content["metrics_bytes"], content["tracking_id"], content["seconds"])
+        return Checkpoint(state, Written(**content["metrics"]), content["tracking_id"], content["seconds"])
     except InputError:
         raise
+    except DamagedFileError as error:
+        raise InputError(f"{path}: is damaged ({error}); {advice}") from None
     except Exception as error:  # whatever unpickling garbage raises
-        raise InputError(f"{path}: damaged ({type(error).__name__}); {advice}") from None
+        raise InputError(f"{path}: is damaged ({type(error).__name__}); {advice}") from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,42 +13,71 @@ from typing import Any
 
 from fedrun.runs.metrics_file import null_for_nan
 from fedrun.system.atomic_file import atomic_write
+from fedrun.system.checksums import CHECKSUMS, checksum_line, damaged_files, write_checksums
 from fedrun.system.errors import InputError
 
 SUMMARY = "summary.json"
 CHECKPOINT = "checkpoint.pt"
 METRICS = "metrics.jsonl"
-MEMORY = "clients.memory"
-WRITTEN = (
-    SUMMARY,
-    CHECKPOINT,
-    MEMORY,
-    METRICS,
-    "clients.parquet",
-    "model.safetensors",
-    "curves.png",
-    "federation.png",
-    "run.log",
-)
+CLIENT_STATES = "clients.memory"
+CLIENTS = "clients.parquet"
+MODEL = "model.safetensors"
+CURVES = "curves.png"
+FEDERATION = "federation.png"
+LOG = "run.log"
+CONFIG = ".hydra/config.yaml"
+OVERRIDES = ".hydra/overrides.yaml"
+WRITTEN = (SUMMARY, CHECKSUMS, CHECKPOINT, CLIENT_STATES, METRICS, CLIENTS, MODEL, CURVES, FEDERATION, LOG)
 """The files of a run, in the order in which starting over deletes them."""
+
+RESULTS = (CONFIG, OVERRIDES, METRICS, CLIENTS, MODEL, CURVES, FEDERATION)
+"""The files of a finished run that have a checksum, besides its summary."""
+
+
+class DamagedRunError(InputError):
+    """A file of a finished run is not as it was written."""
 
 
 def finished(folder: Path) -> dict[str, Any] | None:
-    """The summary of a finished run, or None.
+    """The summary of a finished run, or None. All its files are compared with their checksums.
+
+    Runs of version 0.1 have no checksums and are not checked.
 
     Raises:
-        InputError: ``summary.json`` is damaged.
+        DamagedRunError: a file is damaged.
+        InputError: a file cannot be read.
     """
     path = folder / SUMMARY
+    again = f"delete {path} (the same command then writes the results again), or start over with overwrite=true"
     try:
-        summary = json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_bytes()
+        damaged = damaged_files(folder)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: cannot be read ({error}); delete it, or start over with overwrite=true") from None
+    except OSError as error:
+        raise InputError(f"{error.filename or path}: cannot be read ({error.strerror or error})") from None
+    if damaged:
+        advice = "restore it, or start over with overwrite=true" if damaged[0].name == METRICS else again
+        raise DamagedRunError(f"{damaged[0]}: is damaged (its checksum differs); {advice}")
+    try:
+        summary = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DamagedRunError(f"{path}: is damaged ({error}); {again}") from None
     if not isinstance(summary, dict) or summary.get("status") != "complete":
-        raise InputError(f"{path}: is not the summary of a complete run; delete it, or start over with overwrite=true")
+        raise DamagedRunError(f"{path}: is not the summary of a complete run; {again}")
     return {**summary, "folder": str(folder)}  # the folder may have been moved since
+
+
+def finish(folder: Path, summary: Mapping[str, Any]) -> None:
+    """Write the checksums of a complete run and then its summary, which marks the run as finished.
+
+    Raises:
+        OSError: a file cannot be written.
+    """
+    text = f"{json.dumps(null_for_nan(summary), indent=2)}\n".encode()
+    write_checksums(folder, RESULTS, [checksum_line(SUMMARY, zlib.crc32(text), len(text))])
+    with atomic_write(folder / SUMMARY) as file:
+        file.write(text)
 
 
 def require_writable(folder: Path) -> None:
@@ -96,9 +126,3 @@ def clear(folder: Path) -> None:
     """Delete a former run's files (and nothing else), the ones that mark it finished first."""
     for name in WRITTEN:
         (folder / name).unlink(missing_ok=True)
-
-
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a file atomically."""
-    with atomic_write(path) as file:
-        file.write(f"{json.dumps(null_for_nan(content), indent=2)}\n".encode())

@@ -6,12 +6,15 @@ import json
 import math
 import os
 import sys
+import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from fedrun.experiment.observer import Row
+from fedrun.system.checksums import crc32_of
 from fedrun.system.errors import InputError
 
 LARGEST = int(sys.float_info.max)
@@ -21,40 +24,64 @@ TARGETED = "test/accuracy"
 """The metric that targets are about."""
 
 
+@dataclass(frozen=True)
+class Written:
+    """How much of a metrics file belongs to a checkpoint.
+
+    Attributes:
+        size: bytes.
+        crc32: of these bytes.
+    """
+
+    size: int = 0
+    crc32: int = 0
+
+
 class MetricsFile:
     """``metrics.jsonl``: one object per evaluated round, appended and flushed. NaN and infinities are null.
 
+    Attributes:
+        written: the file's content so far.
+
     Args:
         path: of the file.
-        keep_bytes: keep this much of the file and drop what was written after it, by rounds that will be repeated.
+        kept: the part of the file that belongs to the checkpoint. The rows after it are removed, because their rounds
+            will be repeated.
 
     Raises:
-        InputError: the file is shorter than that.
+        InputError: the file is shorter than that, or its content differs.
     """
 
-    def __init__(self, path: Path, keep_bytes: int) -> None:
+    def __init__(self, path: Path, kept: Written) -> None:
         size = path.stat().st_size if path.exists() else 0
-        if size < keep_bytes:
+        if size < kept.size:
             raise InputError(
-                f"{path}: has {size} bytes where the checkpoint beside it expects {keep_bytes}; it was cut short; "
-                "restore it, or start over with overwrite=true"
+                f"{path}: has {size} bytes; the checkpoint expects {kept.size}; restore the file, or start over with "
+                "overwrite=true"
             )
-        if size > keep_bytes:
-            os.truncate(path, keep_bytes)
-        self._file: TextIO = path.open("a", encoding="utf-8")
-        self.size = keep_bytes
+        if size:
+            with path.open("rb") as file:
+                if crc32_of(file, kept.size) != kept.crc32:
+                    raise InputError(
+                        f"{path}: is damaged (its checksum differs); restore the file, or start over with "
+                        "overwrite=true"
+                    )
+        if size > kept.size:
+            os.truncate(path, kept.size)
+        self._file = path.open("ab")
+        self.written = kept
 
     def append(self, row: Row) -> Row:
         """Write one row; the row as written."""
         clean: dict[str, float | int | None] = null_for_nan(row)
-        line = json.dumps(clean) + "\n"
+        line = f"{json.dumps(clean)}\n".encode()
         self._file.write(line)
         self._file.flush()
-        self.size += len(line.encode())
+        self.written = Written(self.written.size + len(line), zlib.crc32(line, self.written.crc32))
         return clean
 
     def close(self) -> None:
-        with suppress(OSError):  # what could not be written is tried once more here; `append` has told
+        with suppress(OSError):  # closing tries to write again; :meth:`append` has reported the error
             self._file.close()
 
 

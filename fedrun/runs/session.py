@@ -29,17 +29,17 @@ from fedrun.runs.display.curves import plot_curves
 from fedrun.runs.display.federation import plot_labels, summarise
 from fedrun.runs.folder import (
     CHECKPOINT,
-    MEMORY,
+    CLIENT_STATES,
     METRICS,
     SUMMARY,
     clear,
+    finish,
     finished,
     opened,
     require_writable,
-    write_json,
     writing,
 )
-from fedrun.runs.metrics_file import MetricsFile, read_rows
+from fedrun.runs.metrics_file import MetricsFile, Written, read_rows
 from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.client_state import NO_STATE
 from fedrun.system.errors import InputError, RunError
@@ -110,7 +110,7 @@ def run(
 def simulated(experiment: Experiment, folder: Path, parallel_jobs: int, ranks: Ranks) -> Simulation:
     """The simulation of a run with this folder."""
     cache = Path(experiment.output_dir) / "thresholds"
-    memory_file = folder / MEMORY if ranks.leads else None
+    memory_file = folder / CLIENT_STATES if ranks.leads else None
     found = None
     for first in (True, False):  # of the ranks on a machine: it may have to fetch or convert the data for the others
         with ranks.together():
@@ -201,13 +201,13 @@ class Session:
 
     def resumed(self) -> tuple[Checkpoint, MetricsFile | None, list[Row]]:
         """The checkpoint of an interrupted run, or the beginning of a new one; the leader's metrics file; its rows."""
-        stable, metrics = Checkpoint(self.simulation.initial(), 0, uuid.uuid4().hex[:12], 0.0), None
+        stable, metrics = Checkpoint(self.simulation.initial(), Written(), uuid.uuid4().hex[:12], 0.0), None
         path, rows = self.folder / CHECKPOINT, list[Row]()
         with self.ranks.together():
             if self.ranks.leads:
                 if path.exists():
                     stable = checkpoints.load(path, self.identity, stable.state, self.simulation.store)
-                metrics = MetricsFile(self.folder / METRICS, stable.metrics_bytes)
+                metrics = MetricsFile(self.folder / METRICS, stable.metrics)
                 rows = list(read_rows(self.folder / METRICS))
                 self.describe()
         self._saved = stable
@@ -243,7 +243,7 @@ class Session:
 
         def reached(state: State) -> Checkpoint:
             spent = earlier + time.perf_counter() - self.began
-            return Checkpoint(state, 0 if metrics is None else metrics.size, stable.tracking_id, spent)
+            return Checkpoint(state, Written() if metrics is None else metrics.written, stable.tracking_id, spent)
 
         def record(state: State, measured: Metrics) -> None:
             row = self.row(state, measured, rows)
@@ -260,7 +260,7 @@ class Session:
                 stable = reached(stable.state)
             while not asked and not self.over(stable.state, rows):
                 number = stable.state.round + 1
-                with writing(self.folder / MEMORY):
+                with writing(self.folder / CLIENT_STATES):
                     state, measured = simulation.advance(stable.state, partial(self.client_done, number))
                 if number % experiment.evaluation.every == 0 or number == experiment.rounds:
                     record(state, measured)
@@ -361,7 +361,7 @@ class Session:
             "versions": results.versions(),
         }
         with writing(self.folder / SUMMARY):
-            write_json(self.folder / SUMMARY, summary)
+            finish(self.folder, summary)
         return self.ranks.broadcast(summary)
 
     def info(self, stable: Checkpoint, rows: Sequence[Row]) -> RunInfo:

@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO, cast
 
 from fedrun.system.atomic_file import atomic_write
 
@@ -36,7 +36,7 @@ class DamagedFileError(Exception):
 
 
 class SealedFile:
-    """A file that is being written, and the CRC-32 of what was written so far."""
+    """A file that is being written, and the CRC-32 of its content so far."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -51,7 +51,7 @@ class SealedFile:
 
 
 @contextmanager
-def write_sealed(path: Path, writer: str = "") -> Iterator[SealedFile]:
+def write_sealed(path: Path, writer: str = "") -> Iterator[IO[bytes]]:
     """Write a file atomically, with the checksum of its content as its last line.
 
     Args:
@@ -63,7 +63,7 @@ def write_sealed(path: Path, writer: str = "") -> Iterator[SealedFile]:
     """
     with atomic_write(path, writer) as file:
         sealed = SealedFile(file)
-        yield sealed
+        yield cast("IO[bytes]", sealed)  # it has the methods that writers call
         file.write(b"crc32 %08x\n" % sealed.crc32)
 
 

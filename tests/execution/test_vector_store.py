@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import gc
 import json
+import struct
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import pytest
 import torch
 
 from fedrun.config.composed import compose
-from fedrun.execution.vector_store import CHUNK_BYTES, VectorStore
+from fedrun.execution.vector_store import CHUNK_BYTES, Slot, VectorStore
 from fedrun.experiment.experiment import Experiment, build_experiment
 from fedrun.runs.session import run
+from fedrun.system.checksums import DamagedFileError
 
 from ..strategies.test_resume import Interrupts, rows
 
@@ -23,11 +26,16 @@ def numbers(value: float, length: int = 3) -> torch.Tensor:
     return torch.full((length,), value)
 
 
+def numbered(store: VectorStore, vector: torch.Tensor) -> int | None:
+    slot = store.slot(vector)
+    return None if slot is None else slot.number
+
+
 def test_up_to_the_limit_in_memory_then_in_the_file(tmp_path: Path) -> None:
     store = VectorStore(length=3, limit=24, path=tmp_path / "memory")  # room for two vectors of three numbers
     kept = [store.keep(numbers(value)) for value in (1.0, 2.0, 3.0, 4.0)]
     assert [vector.tolist() for vector in kept] == [[1] * 3, [2] * 3, [3] * 3, [4] * 3]
-    assert [store.slot(vector) for vector in kept] == [None, None, 0, 1]
+    assert [numbered(store, vector) for vector in kept] == [None, None, 0, 1]
     store.flush()
     assert torch.from_file(str(tmp_path / "memory"), size=32).view(2, 16)[:, :3].tolist() == [[3] * 3, [4] * 3]
 
@@ -43,30 +51,30 @@ def test_what_is_kept_is_a_copy(tmp_path: Path) -> None:
 def test_a_slot_is_used_again_only_when_nobody_holds_it(tmp_path: Path) -> None:
     store = VectorStore(3, 0, tmp_path / "memory")
     first, second = store.keep(numbers(1.0)), store.keep(numbers(2.0))
-    assert store.slot(store.keep(numbers(3.0))) == 2  # released at once
+    assert numbered(store, store.keep(numbers(3.0))) == 2  # released at once
     del first
     gc.collect()
-    assert store.slot(store.keep(numbers(4.0))) == 0
+    assert numbered(store, store.keep(numbers(4.0))) == 0
     assert second.tolist() == [2, 2, 2]
 
 
 def test_released_main_memory_is_used_again(tmp_path: Path) -> None:
     store = VectorStore(3, 12, tmp_path / "memory")
     first = store.keep(numbers(1.0))
-    assert store.slot(store.keep(numbers(2.0))) == 0
+    assert numbered(store, store.keep(numbers(2.0))) == 0
     del first
     gc.collect()
-    assert store.slot(store.keep(numbers(3.0))) is None
+    assert numbered(store, store.keep(numbers(3.0))) is None
 
 
 def test_the_file_grows_and_shorter_vectors_fit(tmp_path: Path) -> None:
     length = CHUNK_BYTES // 8  # two slots in a chunk
     store = VectorStore(length, 0, tmp_path / "memory")
     kept = [store.keep(numbers(float(value), 5)) for value in range(5)]
-    assert [store.slot(vector) for vector in kept] == [0, 1, 2, 3, 4]
+    assert [numbered(store, vector) for vector in kept] == [0, 1, 2, 3, 4]
     assert [vector.tolist() for vector in kept] == [[value] * 5 for value in range(5)]
-    with pytest.raises(IndexError, match="no slot 6"):
-        store.at(6, 1)
+    with pytest.raises(DamagedFileError, match="slot 6 is missing"):
+        store.read(Slot(6, 1, 0))
 
 
 def test_reopened(tmp_path: Path) -> None:
@@ -74,12 +82,30 @@ def test_reopened(tmp_path: Path) -> None:
     kept = [store.keep(numbers(value)) for value in (1.0, 2.0, 3.0)]
     store.flush()
     again = VectorStore(3, 0, tmp_path / "memory")
-    again.reopen(frozenset({1}))
-    held = again.at(1, 3)
+    slot = store.slot(kept[1])
+    assert slot == Slot(1, 3, zlib.crc32(struct.pack("<3f", 2, 2, 2)))
+    again.reopen([slot])
+    held = again.read(slot)
     new = [again.keep(numbers(value)) for value in (7.0, 8.0)]
     assert held.tolist() == [2, 2, 2]
-    assert [again.slot(vector) for vector in new] == [0, 2]
+    assert [numbered(again, vector) for vector in new] == [0, 2]
     assert len(kept) == 3
+
+
+@pytest.mark.parametrize("bit", range(96))
+def test_every_flipped_bit_of_a_slot_is_found(tmp_path: Path, bit: int) -> None:
+    store = VectorStore(3, 0, tmp_path / "memory")
+    vector = store.keep(torch.tensor([0.5, 0.0, -3.0]))
+    slot = store.slot(vector)
+    assert slot is not None
+    store.flush()
+    content = bytearray((tmp_path / "memory").read_bytes()[:64])
+    content[bit // 8] ^= 1 << bit % 8
+    (tmp_path / "damaged").write_bytes(content)
+    again = VectorStore(3, 0, tmp_path / "damaged")
+    again.reopen([slot])
+    with pytest.raises(DamagedFileError, match="the checksum of slot 0 differs"):
+        again.read(slot)
 
 
 def test_without_a_path_it_needs_no_name(tmp_path: Path) -> None:
@@ -123,7 +149,7 @@ def test_a_run_whose_clients_remember_on_disk(strategy: str, tmp_path: Path, pla
     assert not (whole.folder / "clients.memory").exists()
 
 
-def test_a_lost_memory_file_is_told(tmp_path: Path, plain: None) -> None:
+def test_a_lost_file_of_client_states_is_reported(tmp_path: Path, plain: None) -> None:
     from fedrun.system.errors import InputError
 
     chosen = ["strategy=scaffold", *SETTING, "hardware.client_memory_gb=0", f"output_dir={tmp_path}"]
@@ -131,6 +157,6 @@ def test_a_lost_memory_file_is_told(tmp_path: Path, plain: None) -> None:
     with pytest.raises(KeyboardInterrupt):
         run(experiment, [Interrupts(2)])
     (experiment.folder / "clients.memory").write_bytes(b"")
-    with pytest.raises(InputError, match=r"checkpoint\.pt: damaged|clients\.memory"):
+    with pytest.raises(InputError, match=r"clients\.memory: is damaged \(slot \d is missing\); "):
         run(experiment)
     assert json.loads((experiment.folder / "metrics.jsonl").read_text().splitlines()[0])["round"] == 0

@@ -52,9 +52,10 @@ def test_whatever_is_missing_or_damaged_is_said_in_one_line(folders, tmp_path):
     empty.mkdir()
     assert find([str(folders.top / "runs")], {"another"}).runs == ()
     found = find([str(empty), str(tmp_path / "absent"), str(folders.top / "runs")])
-    assert [run.folder for run in found.runs] == [runs["bad summary"], runs["other summary"]]
-    assert not any(run.complete for run in found.runs)
+    assert found.runs == () and found.damaged
     left_out = "; the run is left out"
+    again = f"(the same command then writes the results again), or start over with overwrite=true{left_out}"
+    bad = runs["bad summary"] / "summary.json"
     assert list(found.problems) == [
         f"{empty}: holds no run (no metrics.jsonl and no summary.json)",
         f"{tmp_path / 'absent'}: no such folder",
@@ -65,8 +66,10 @@ def test_whatever_is_missing_or_damaged_is_said_in_one_line(folders, tmp_path):
         f"metrics.jsonl{left_out}",
         f"{runs['no rows']}/metrics.jsonl: holds no evaluated round yet{left_out}",
         f"{runs['bad metrics']}/metrics.jsonl, line 1: round is None; a whole number is expected{left_out}",
-        f"{runs['bad summary']}: summary.json is damaged; the run counts as unfinished",
-        f"{runs['other summary']}: summary.json is damaged; the run counts as unfinished",
+        f"{bad}: is damaged (Expecting property name enclosed in double quotes: line 1 column 2 (char 1)); delete "
+        f"{bad} {again}",
+        f"{runs['other summary']}/summary.json: is damaged (it lacks dataset, strategy, data, seconds, rounds, "
+        f"versions){left_out}",
     ]
 
 
@@ -102,7 +105,6 @@ def test_metrics_that_were_cut_do_not_pass_for_a_result(folders):
         ({"evaluation": None}, ""),
         ({"targets": ["abc"]}, "is not a run's configuration (targets are no list of numbers)"),
         ({"evaluation": 3}, "is not a run's configuration (evaluation has no keys)"),
-        ({"broken": "${"}, "is not a YAML file of a configuration"),
     ],
 )
 def test_a_configuration_of_any_content_is_read_or_refused(folders, config, problem):
@@ -120,7 +122,8 @@ def test_a_summary_of_other_types_is_damaged(folders, changes):
     summary = json.loads((folder / "summary.json").read_text())
     (folder / "summary.json").write_text(json.dumps({**summary, **changes}))
     found = find([str(folders.top)])
-    assert found.problems == (f"{folder}: summary.json is damaged; the run counts as unfinished",)
+    lacks = "it lacks dataset, strategy, data, seconds, rounds, versions"
+    assert found.problems == (f"{folder}/summary.json: is damaged ({lacks}); the run is left out",)
 
 
 def test_an_unfinished_run_that_was_moved_is_named_by_its_classes(folders, tmp_path):

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from fedrun.runs.metrics_file import MetricsFile, evaluated_rounds, read_rows, series
+from fedrun.runs.metrics_file import MetricsFile, Written, evaluated_rounds, read_rows, series
 from fedrun.system.errors import InputError
 
 
@@ -59,10 +59,10 @@ def test_a_missing_file_is_named(tmp_path):
 def test_rows_that_are_written_again_take_the_place_of_the_lost_ones(tmp_path):
     """Infinities are null in the file and in what is returned; the third row belongs to no checkpoint."""
     path = tmp_path / "metrics.jsonl"
-    file = MetricsFile(path, 0)
+    file = MetricsFile(path, Written())
     assert file.append({"round": 0, "test/loss": math.inf}) == {"round": 0, "test/loss": None}
     file.append({"round": 1, "test/loss": 0.5})
-    kept = file.size
+    kept = file.written
     file.append({"round": 2, "test/loss": 0.4})
     file.close()
     file = MetricsFile(path, kept)
@@ -73,5 +73,11 @@ def test_rows_that_are_written_again_take_the_place_of_the_lost_ones(tmp_path):
     first, *others = series(rows, "test/loss")
     assert math.isnan(first)
     assert others == [0.5, 0.3]
-    with pytest.raises(InputError, match=r"has \d+ bytes where the checkpoint beside it expects 1000; it was cut"):
-        MetricsFile(path, 1000)
+    with pytest.raises(InputError, match=r"has \d+ bytes; the checkpoint expects 1000; restore the file"):
+        MetricsFile(path, Written(1000, 0))
+    content = path.read_bytes()
+    for changed in (b" " + content[1:], content[:1] + b"\0" * 8 + content[9:], content[:-2] + b"3\n"):
+        path.write_bytes(changed)
+        with pytest.raises(InputError, match=r"metrics\.jsonl: is damaged \(its checksum differs\); restore"):
+            MetricsFile(path, file.written)
+        assert path.read_bytes() == changed

@@ -25,10 +25,12 @@ from fedrun.config.composed import compose
 from fedrun.data.datasets.in_memory import InMemory
 from fedrun.experiment.experiment import Experiment, build_experiment
 from fedrun.experiment.observer import Observer, Row, RunInfo
+from fedrun.report.runs import find
 from fedrun.runs.folder import opened
 from fedrun.runs.results import best
 from fedrun.runs.session import run
 from fedrun.simulation.simulation import Simulation
+from fedrun.system.checksums import write_sealed
 from fedrun.system.errors import InputError, RunError
 
 from ..helpers.forked import Fedrun
@@ -121,6 +123,7 @@ def test_the_files_of_a_run(ran: Folder) -> None:
         ".hydra",
         ".lock",
         "checkpoint.pt",
+        "checksums.txt",
         "clients.parquet",
         "curves.png",
         "federation.png",
@@ -426,7 +429,7 @@ MOMENTS = [
     ("pathlib:Path", "replace", 4),
     ("torch", "save", 2),
     ("fedrun.runs.results", "save_clients", 1),
-    ("fedrun.runs.session", "write_json", 1),
+    ("fedrun.runs.session", "finish", 1),
 ]
 
 
@@ -449,7 +452,8 @@ def altered(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None
     def alter(path: Path) -> None:
         content = torch.load(path, weights_only=True)
         change(content)
-        torch.save(content, path)
+        with write_sealed(path) as file:
+            torch.save(content, file)
 
     return alter
 
@@ -460,12 +464,12 @@ def cut(path: Path, keep: float) -> None:
 
 ADVICE = "it was left in place and not used; delete it, or start over with overwrite=true"
 DAMAGES = [
-    (lambda path: cut(path, 0.5), "damaged ("),
-    (lambda path: cut(path, 0.99), "damaged ("),
-    (lambda path: cut(path, 0), "damaged ("),
-    (lambda path: path.write_bytes(b"\x80\x02garbage" * 50), "damaged ("),
-    (lambda path: torch.save([1, 2], path), "damaged ("),
-    (altered(lambda content: content["models"][0].pop("slots")), "damaged (KeyError); "),
+    (lambda path: cut(path, 0.5), "is damaged (its checksum is missing); "),
+    (lambda path: cut(path, 0.99), "is damaged (its checksum is missing); "),
+    (lambda path: cut(path, 0), "is damaged (its checksum is missing); "),
+    (lambda path: path.write_bytes(b"\x80\x02garbage" * 50), "is damaged (its checksum is missing); "),
+    (lambda path: torch.save([1, 2], path), "is damaged (its checksum is missing); "),
+    (altered(lambda content: content["models"][0].pop("slots")), "is damaged (KeyError); "),
     (altered(lambda content: content.update(format=99)), "written by another version of fedrun; "),
     (
         altered(lambda content: content.update(format=99, identity={**content["identity"], "new": 1})),
@@ -510,9 +514,7 @@ def test_metrics_cut_short(ran: Folder, tmp_path: Path) -> None:
     with pytest.raises(InputError) as refusal:
         ran("rounds=4")
     left = (folder / "metrics.jsonl").stat().st_size
-    assert str(refusal.value).startswith(
-        f"{folder}/metrics.jsonl: has {left} bytes where the checkpoint beside it expects {size};"
-    )
+    assert str(refusal.value).startswith(f"{folder}/metrics.jsonl: has {left} bytes; the checkpoint expects {size};")
     assert contents(folder) == before
 
 
@@ -529,7 +531,7 @@ def test_a_damaged_row(ran: Folder, tmp_path: Path) -> None:
     metrics = folder / "metrics.jsonl"
     metrics.write_bytes(b"x" + metrics.read_bytes()[1:])
     before = contents(folder)
-    with pytest.raises(InputError, match=r"metrics.jsonl, line 1: not a JSON object"):
+    with pytest.raises(InputError, match=r"metrics.jsonl: is damaged \(its checksum differs\); restore"):
         ran("rounds=4")
     assert contents(folder) == before
 
@@ -542,12 +544,32 @@ def test_a_damaged_summary(ran: Folder, content: str) -> None:
     with pytest.raises(InputError) as refusal:
         ran("rounds=1")
     assert str(refusal.value).startswith(f"{folder}/summary.json: ")
-    assert str(refusal.value).endswith("; delete it, or start over with overwrite=true")
+    assert str(refusal.value).endswith(
+        f"; delete {folder}/summary.json (the same command then writes the results again), or start over with "
+        "overwrite=true"
+    )
     assert "\n" not in str(refusal.value)
     assert contents(folder) == before
     (folder / "summary.json").unlink()
     ran("rounds=1")
     assert summary(folder)["status"] == "complete"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["model.safetensors", "clients.parquet", "metrics.jsonl", "summary.json", ".hydra/config.yaml"],
+)
+def test_a_flipped_bit_of_a_finished_run(ran: Folder, name: str) -> None:
+    folder = ran("rounds=1")
+    content = bytearray((folder / name).read_bytes())
+    content[len(content) // 2] ^= 1
+    (folder / name).write_bytes(content)
+    before = contents(folder)
+    with pytest.raises(InputError) as refusal:
+        ran("rounds=1")
+    assert str(refusal.value).startswith(f"{folder / name}: is damaged (its checksum differs); ")
+    assert contents(folder) == before
+    assert find([str(folder)]).damaged
 
 
 # No place to write to.
@@ -602,7 +624,7 @@ def test_a_full_disk(fedrun: Fedrun, ran: Folder, tmp_path: Path) -> None:
         ("fedrun.runs.results", "save_model", "model.safetensors"),
         ("fedrun.runs.results", "save_clients", "clients.parquet"),
         ("fedrun.runs.session", "plot_curves", "curves.png"),
-        ("fedrun.runs.session", "write_json", "summary.json"),
+        ("fedrun.runs.session", "finish", "summary.json"),
     ],
 )
 def test_a_file_that_cannot_be_written_is_named(
