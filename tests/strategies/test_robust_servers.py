@@ -68,6 +68,29 @@ def test_worked_numbers(half, ends, expected):
     assert aggregate(half, 2.0, ends)[0] == pytest.approx(expected, abs=1e-6)
 
 
+def test_the_geometric_median_by_hand():
+    """From the mean 4 of 1, 1, 10: distances 3, 3, 6, so 1, 1, 10 weigh 2, 2, 1, and their mean is 2.8."""
+    one, three = (server("geometric_median", iterations=count, weighting="uniform") for count in (1, 60))
+    assert aggregate(one, 0.0, [1.0, 1.0, 10.0])[0] == pytest.approx(2.8)
+    assert aggregate(three, 0.0, [1.0, 1.0, 10.0])[0] == pytest.approx(1.0, abs=1e-4)
+    assert aggregate(one, 0.0, [5.0, 5.0])[0] == 5.0
+
+
+def test_centred_clipping_by_hand():
+    """Displacements 1, 3, -9 from 2, clipped to 2 around 0: 1, 2, -2; then around 1/3, where they are 2/3, 2, -2."""
+    half = server("centered_clipping", radius=2.0, iterations=1)
+    state = half.init(torch.tensor([2.0]), round_of(0, 3).layout, 3)
+    rows = torch.tensor([[3.0], [5.0], [-7.0]])
+    update = replace(update_of({"model": rows.mean(0)}, (1, 1, 1)), rows=rows)
+    after, metrics = half.aggregate(state, update, round_of(0, 3))
+    assert after.model.item() == pytest.approx(2 + 1 / 3)
+    assert metrics == {"clipped": 2.0}
+    again, _ = half.aggregate(replace(after, model=state.model), update, round_of(1, 3))
+    assert again.model.item() == pytest.approx(2 + 1 / 3 + (2 / 3 + 2 - 2) / 3)
+    twice, _ = server("centered_clipping", radius=2.0, iterations=2).aggregate(state, update, round_of(0, 3))
+    assert twice.model.item() == again.model.item()
+
+
 def test_krums_scores():
     """M = 5, f = 1: the two nearest others count. 1: 1 + 2.25; 2: 0.25 + 1; 2.5: 0.25 + 2.25; 9: 42.25 + 49."""
     scores = krum_scores(torch.tensor([[1.0], [2.0], [2.5], [9.0], [100.0]]), 1)
