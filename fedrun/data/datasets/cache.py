@@ -28,6 +28,7 @@ import numpy as np
 import torch
 
 from fedrun.data.datasets.fingerprint import fingerprint
+from fedrun.data.datasets.regular_file import stat_regular
 from fedrun.system.checksums import CHECKSUMS, damaged_files, write_checksums
 from fedrun.system.errors import InputError
 
@@ -105,14 +106,11 @@ def cache_key(what: str, files: Iterable[Path]) -> str:
         files: the source files; each is named by its folder's name and its own.
 
     Raises:
-        InputError: a file cannot be examined.
+        InputError: a file cannot be examined or is not a regular file.
     """
     parts: list[str | int] = [FORMAT, what]
     for path in files:
-        try:
-            status = path.stat()
-        except OSError as error:
-            raise InputError(f"{path} cannot be read: {error.strerror}") from error
+        status = stat_regular(path)
         parts += [path.parent.name, path.name, status.st_size, status.st_mtime_ns]
     return fingerprint(parts)
 

@@ -14,6 +14,7 @@ from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Encoding, Scaled, Spec
 from fedrun.data.datasets.image_decoding import decode_embedded_image, decode_image
 from fedrun.data.datasets.leaf import SPLITS, UNSPLIT, Decoder, FileFormat, LeafDataset, LeafJson, integer_labels
+from fedrun.data.datasets.regular_file import stat_regular
 from fedrun.data.datasets.user_tables import ParquetTable
 from fedrun.system.errors import InputError
 
@@ -138,6 +139,7 @@ def read_lines(path: Path) -> list[str]:
         InputError: it cannot be read.
     """
     try:
+        stat_regular(path)
         return path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error

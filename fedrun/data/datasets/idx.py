@@ -10,7 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
+from fedrun.data.datasets.regular_file import stat_regular
 from fedrun.system.errors import InputError
+
+MOST_SAMPLES = 1_000_000
+"""In one file; EMNIST, the largest published one, has 814 255 in two."""
 
 
 def find_idx(folder: Path, name: str) -> Path | None:
@@ -18,32 +22,43 @@ def find_idx(folder: Path, name: str) -> Path | None:
     return next((path for path in (folder / name, folder / f"{name}.gz") if path.is_file()), None)
 
 
-def read_idx(path: Path, dimensions: int) -> np.ndarray:
+def read_idx(path: Path, sample_shape: tuple[int, ...]) -> np.ndarray:
     """Read an IDX file of unsigned bytes, compressed (``.gz``) or not, into memory.
+
+    Not more is read, or unpacked, than the header announces, and the header is checked first.
 
     Args:
         path: the file; it is only read.
-        dimensions: number of dimensions the array must have.
+        sample_shape: shape of one sample: ``(height, width)`` of images, ``()`` of labels.
 
     Returns:
-        A read-only uint8 array of the shape in the header.
+        A read-only uint8 array ``[n, *sample_shape]``.
 
     Raises:
-        InputError: the file cannot be read, is not IDX of unsigned bytes, or is not as long as its header says.
+        InputError: the file cannot be read, is not IDX of such samples, or is not as long as its header says.
     """
-    try:
-        content = path.read_bytes()
-        if path.suffix == ".gz":
-            content = gzip.decompress(content)
-    except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"{path} cannot be read: {error}") from error
+    stat_regular(path)
+    dimensions = 1 + len(sample_shape)
     header_size = 4 + 4 * dimensions
     magic = 0x0800 + dimensions
-    found = int.from_bytes(content[:4], "big")
-    if len(content) < header_size or found != magic:
-        raise InputError(f"{path} is not an IDX file of {dimensions}-dimensional bytes: it must begin with {magic}")
-    shape = struct.unpack(f">{dimensions}I", content[4:header_size])
-    expected = header_size + math.prod(shape)
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
+            header = file.read(header_size)
+            if len(header) < header_size or int.from_bytes(header[:4], "big") != magic:
+                raise InputError(
+                    f"{path} is not an IDX file of {dimensions}-dimensional bytes: it must begin with {magic}"
+                )
+            shape = struct.unpack(f">{dimensions}I", header[4:])
+            if shape[1:] != sample_shape:
+                found, allowed = ("x".join(map(str, sizes)) for sizes in (shape[1:], sample_shape))
+                raise InputError(f"{path} has images of {found} pixels instead of {allowed}")
+            if shape[0] > MOST_SAMPLES:
+                raise InputError(f"{path} has {shape[0]} samples by its header; allowed: up to {MOST_SAMPLES}")
+            expected = math.prod(shape)
+            content = file.read(expected + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"{path} cannot be read: {error}") from error
     if len(content) != expected:
-        raise InputError(f"{path} has {len(content)} bytes instead of the {expected} of its header's shape {shape}")
-    return np.frombuffer(content, dtype=np.uint8, offset=header_size).reshape(shape)
+        size = "more bytes than" if len(content) > expected else f"{header_size + len(content)} bytes instead of"
+        raise InputError(f"{path} has {size} the {header_size + expected} of its header's shape {shape}")
+    return np.frombuffer(content, dtype=np.uint8).reshape(shape)

@@ -16,7 +16,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Annotated, Any, ClassVar, Protocol
+from typing import Annotated, Any, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -35,6 +35,7 @@ from fedrun.data.datasets.cache import (
     write_cache,
 )
 from fedrun.data.datasets.fingerprint import fingerprint
+from fedrun.data.datasets.json_nesting import BoundedNesting, NestingError
 from fedrun.system.errors import InputError
 
 logger = logging.getLogger(__name__)
@@ -373,15 +374,17 @@ def _samples(path: Path, name: str, data: object) -> tuple[list[Any], list[Any]]
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[IO[bytes]]:
+def _reading(path: Path) -> Iterator[BoundedNesting]:
     """Open a file; an error of the file system or of the JSON parser becomes one line that names the file."""
     import ijson
 
     try:
         with open(path, "rb") as file:
-            yield file
+            yield BoundedNesting(file)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from error
+    except NestingError as error:
+        raise InputError(f"{path}: {error}") from error
     except (ijson.JSONError, UnicodeDecodeError) as error:
         text = str(error)
         if "premature EOF" in text or "Incomplete" in text:

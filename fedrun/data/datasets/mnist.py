@@ -89,9 +89,7 @@ class IdxImages(TorchvisionFiles):
     def _split(self, split: str) -> tuple[np.ndarray, np.ndarray]:
         """Images uint8 ``[n, 1, 28, 28]`` and classes uint8 ``[n]`` of one split."""
         images_path, labels_path = self.path(images_name(split)), self.path(labels_name(split))
-        images, labels = read_idx(images_path, dimensions=3), read_idx(labels_path, dimensions=1)
-        if images.shape[1:] != (SIDE, SIDE):
-            raise InputError(f"{images_path} has images of {images.shape[1]}x{images.shape[2]} pixels instead of 28x28")
+        images, labels = read_idx(images_path, (SIDE, SIDE)), read_idx(labels_path, ())
         if not len(images):
             raise InputError(f"{images_path} has no images")
         if len(images) != len(labels):

@@ -14,6 +14,7 @@ from annotated_types import Ge
 from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset, DatasetConfig, Scaled, Spec, Users
 from fedrun.data.datasets.fingerprint import fingerprint
+from fedrun.data.datasets.regular_file import stat_regular
 from fedrun.system.errors import InputError
 
 if TYPE_CHECKING:
@@ -182,6 +183,8 @@ def read_table(path: Path, texts: Sequence[str] = ()) -> pyarrow.Table:
     if path.suffix not in readers:
         raise InputError(f"dataset.file={path}: allowed: a file whose name ends in {' or '.join(readers)}")
     try:
+        if path.exists():
+            stat_regular(path)
         table = readers[path.suffix](path)
         _ = table.column_names  # decoded only now
         return table

@@ -10,6 +10,7 @@ from fedrun.data.datasets.base import Dataset, Spec
 from fedrun.data.datasets.cache import cache_place
 from fedrun.data.datasets.colour import ColourImages
 from fedrun.data.datasets.image_cache import ClassFiles, cached_images, class_folders, dataset_of, images_in
+from fedrun.data.datasets.regular_file import stat_regular
 from fedrun.system.errors import InputError
 
 CLASSES = 200
@@ -82,6 +83,7 @@ def validation_images(folder: Path, classes: dict[str, int]) -> dict[str, tuple[
             or was named before.
     """
     path = folder / "val_annotations.txt"
+    stat_regular(path)
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:

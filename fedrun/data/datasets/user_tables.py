@@ -70,7 +70,7 @@ class ParquetTable:
         metadata = (file.schema_arrow.metadata or {}).get(b"huggingface")
         try:
             names = json.loads(metadata)["info"]["features"][self._y]["names"] if metadata else None
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             names = None
         if names is None:
             return None

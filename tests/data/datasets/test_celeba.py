@@ -80,7 +80,7 @@ def test_options() -> None:
         (["1.jpg"], [2], "label 0 is 2; labels are integers from 0 to 1"),
         (["1.jpg"], [-1], "label 0 is -1"),
         (["cut.jpg"], [0], "cut.jpg cannot be decoded"),
-        (["text.jpg"], [0], "text.jpg cannot be decoded (not a picture)"),
+        (["text.jpg"], [0], "text.jpg cannot be decoded (not an image)"),
         ([""], [0], "'' is not the name of a photograph"),
         (["../1.jpg"], [0], "'../1.jpg' is not the name of a photograph"),
         ([5], [0], "5 is not the name of a photograph"),

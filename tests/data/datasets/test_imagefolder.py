@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import struct
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -159,10 +161,10 @@ REFUSED: list[tuple[Callable[[Path], object], str]] = [
     (lambda folder: paint(folder / "test/eel/a.png", 1), "/test has the class 'eel', which is not in "),
     (lambda folder: (folder / "train/dog/a.png").unlink(), "/train/dog has no images; their names end in .bmp, "),
     (lambda folder: (folder / "train/dog/a.png").rename(folder / "train/dog/a.txt"), "/train/dog has no images; "),
-    (bad("train/cat/a.png", b""), "/train/cat/a.png cannot be decoded (not a picture)"),
-    (bad("train/cat/x.jpg", b"text"), "/train/cat/x.jpg cannot be decoded (not a picture)"),
+    (bad("train/cat/a.png", b""), "/train/cat/a.png cannot be decoded (not an image)"),
+    (bad("train/cat/x.jpg", b"text"), "/train/cat/x.jpg cannot be decoded (not an image)"),
     (cut, "/train/cat/a.jpg cannot be decoded (image file is truncated"),
-    (lambda folder: (folder / "train/cat/x.png").mkdir(), "/train/cat/x.png cannot be decoded ("),
+    (lambda folder: (folder / "train/cat/x.png").mkdir(), "/train/cat/x.png cannot be read: it is not a regular file"),
     (lambda folder: paint(folder / "train/cat/x.png", 60_000, mode="I;16"), "x.png cannot be decoded (its pixels are "),
     (lambda folder: os.mkdir(os.fsencode(folder / "train") + b"/\xff"), "/train has an entry named '\\udcff'; names "),
     (lambda folder: os.mkdir(folder / "train/a\nb"), "/train has an entry named 'a\\nb'; names must be printable"),
@@ -197,3 +199,19 @@ def test_the_cache_of_an_absolute_folder_lies_in_the_cache_folder(tmp_path: Path
         assert len(pets(tmp_path, folder=str(folder), cache_dir=str(cache)).load().class_names) == 2
     assert sorted(folder.rglob("*")) == before
     assert len(list(cache.iterdir())) == 1
+
+
+@pytest.mark.parametrize(("side", "complaint"), [(9500, "it has 9500x9500 pixels"), (14000, "more than 178956970")])
+def test_very_large_images_are_rejected_in_one_line(
+    tmp_path: Path, recwarn: pytest.WarningsRecorder, side: int, complaint: str
+) -> None:
+    """Their headers are enough: the files have no pixels, and Pillow's own warning is not shown."""
+    folder = write(tmp_path)
+    header = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
+    chunk = b"IHDR" + header
+    png = b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + chunk + struct.pack(">I", zlib.crc32(chunk))
+    png += struct.pack(">I", 0) + b"IDAT" + struct.pack(">I", zlib.crc32(b"IDAT"))
+    (folder / "train/cat/a.png").write_bytes(png)
+    with pytest.raises(InputError, match=complaint):
+        pets(tmp_path).load()
+    assert not recwarn.list

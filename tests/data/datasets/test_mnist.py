@@ -3,6 +3,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import struct
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 import torchvision
 
+from fedrun.data.datasets.idx import read_idx
 from fedrun.data.datasets.mnist import FashionMnist, IdxImages, Mnist
 from fedrun.system.errors import InputError
 
@@ -87,7 +89,7 @@ def test_the_fingerprint_follows_the_content(tmp_path: Path) -> None:
         ("train-labels-idx1-ubyte", images(3, 0), "must begin with 2049"),
         ("train-images-idx3-ubyte", b"", "must begin with 2051"),
         ("train-images-idx3-ubyte", images(3, 0)[:-1], "has 2367 bytes instead of the 2368"),
-        ("train-images-idx3-ubyte", images(3, 0) + b"x", "has 2369 bytes instead of the 2368"),
+        ("train-images-idx3-ubyte", images(3, 0) + b"x", "has more bytes than the 2368"),
         ("train-images-idx3-ubyte", struct.pack(">IIII", 2051, 3, 8, 8) + bytes(192), "8x8 pixels instead of 28x28"),
         ("train-images-idx3-ubyte", images(0, 0), "has no images"),
         ("t10k-labels-idx1-ubyte", labels(bytes([1])), "has 1 labels for 2 images"),
@@ -174,3 +176,27 @@ def test_constants_out_of_range_are_refused() -> None:
 def test_recipes_share_their_keys() -> None:
     assert isinstance(mnist(Path()), IdxImages)
     assert mnist(Path("x")).folder == Path("x/MNIST/raw")
+
+
+@pytest.mark.parametrize(
+    ("header", "megabytes", "complaint"),
+    [
+        (struct.pack(">IIII", 2051, 4_000_000, 28, 28), 3_000, "4000000 samples by its header; allowed: up to 1000000"),
+        (struct.pack(">IIII", 2051, 3, 28, 28), 300, "more bytes than the 2368 of its header's shape"),
+        (struct.pack(">IIII", 2051, 3, 60_000, 28), 5, "images of 60000x28 pixels instead of 28x28"),
+    ],
+)
+def test_no_more_is_unpacked_than_the_header_allows(
+    tmp_path: Path, header: bytes, megabytes: int, complaint: str
+) -> None:
+    path = tmp_path / "bomb.gz"
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        file.write(header)
+        for _ in range(min(megabytes, 300)):
+            file.write(bytes(1_000_000))
+    tracemalloc.start()
+    with pytest.raises(InputError, match=complaint):
+        read_idx(path, (28, 28))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 10_000_000

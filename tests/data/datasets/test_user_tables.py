@@ -122,10 +122,10 @@ def test_celeba(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"image": [grey(1, side=32)] * 5}, "picture a.png has 32x32 pixels instead of 28x28"),
-        ({"image": [{"bytes": b"GIF89a", "path": None}] * 5}, "picture without a name cannot be decoded"),
-        ({"image": [{"bytes": None, "path": "a.png"}] * 5}, "is not a picture with bytes"),
-        ({"image": ["a.png"] * 5}, "'a.png' is not a picture with bytes"),
+        ({"image": [grey(1, side=32)] * 5}, "image a.png has 32x32 pixels instead of 28x28"),
+        ({"image": [{"bytes": b"GIF89a", "path": None}] * 5}, "image without a name cannot be decoded"),
+        ({"image": [{"bytes": None, "path": "a.png"}] * 5}, "is not an image with bytes"),
+        ({"image": ["a.png"] * 5}, "'a.png' is not an image with bytes"),
         ({"character": [62] * 5}, "label 0 is 62; labels are integers from 0 to 61"),
         ({"character": ["A"] * 5}, "label 0 is 'A'"),
         ({"character": [None] * 5}, "label 0 is None"),

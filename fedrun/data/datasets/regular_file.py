@@ -1,0 +1,24 @@
+"""The check that a path leads to a regular file: to open a FIFO or a device may block for ever."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from fedrun.system.errors import InputError
+
+
+def stat_regular(path: Path) -> os.stat_result:
+    """The status of a regular file or of a link to one.
+
+    Raises:
+        InputError: the file cannot be examined, or is a folder, a FIFO, a socket or a device.
+    """
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+    if not stat.S_ISREG(status.st_mode):
+        raise InputError(f"{path} cannot be read: it is not a regular file")
+    return status
