@@ -74,7 +74,7 @@ def small_images(train: int, test: int) -> Dataset:
 
 def first_executor(simulation: Simulation) -> Executor:
     """The executor of a simulation's first round."""
-    return simulation._local_work(simulation.executor(simulation.initial())).executor
+    return simulation.round_runner(simulation.initial()).executor
 
 
 @pytest.fixture

@@ -131,9 +131,9 @@ def show(settings: Sequence[str], folder: Path, config_dir: Path | None = None) 
     from fedrun.config.composed import compose
     from fedrun.experiment.experiment import build_experiment
     from fedrun.runs.display.federation import plot_labels, plot_sizes, summarise
-    from fedrun.simulation.prepare import prepared
+    from fedrun.simulation.prepare import prepare_federation
 
-    federation = prepared(build_experiment(compose(settings, config_dir)))
+    federation = prepare_federation(build_experiment(compose(settings, config_dir)))
     print(summarise(federation))
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,59 +1,73 @@
-"""Models that clients train for themselves, from a common one: alone (solo) or to adapt it (local tuning)."""
+"""Models that each client trains by itself from a common model: for thresholds, or to adapt the global model."""
 
 from __future__ import annotations
 
 import torch
 
-from fedrun.data.federation import ClientIndices
-from fedrun.execution.choice import chosen
+from fedrun.evaluation.client_groups import ClientGroup
+from fedrun.execution.choice import ExecutorTimings, chosen, due
 from fedrun.execution.context import CohortJob, ExecutionContext
 from fedrun.execution.distributed_cohort import balanced
 from fedrun.execution.ranks import Ranks
 from fedrun.execution.stacked import StackedPerceptron
 from fedrun.experiment.appeal.base import OwnResults
+from fedrun.experiment.experiment import Experiment
 from fedrun.models.inference import evaluate
 from fedrun.strategies.client_state import NO_STATE
+from fedrun.strategies.local_training import LocalTraining
+from fedrun.strategies.phase import Phase
+from fedrun.strategies.sgd import SGD
 from fedrun.strategies.vectors import MODEL
+from fedrun.system.randomness import address
 
 
 def own_results(
-    work: ExecutionContext,
+    experiment: Experiment,
+    phase: Phase,
+    population: ClientGroup,
     model: torch.Tensor,
-    test: ClientIndices | None,
-    executor: str,
-    batch_size: int,
-    of_train: bool,
+    local: LocalTraining,
     ranks: Ranks,
+    *,
+    round: int = -1,
+    of_train: bool = True,
+    timings: ExecutorTimings = (),
 ) -> OwnResults:
-    """Let every client train the model ``[P]`` by itself, and measure the result on its own samples.
+    """Let every client of a population train a model by itself, and evaluate the result on its own samples.
 
     Args:
-        work: the clients with their training samples, and how they train.
-        model: where every client starts.
-        test: their test samples, if they have some.
-        executor: which one does it where clients are not better trained side by side.
-        batch_size: samples per forward pass of the measurement.
-        of_train: whether to measure on the training samples, too.
-        ranks: share the clients out among themselves; each has all results.
+        experiment: says how to evaluate, and on which executor.
+        phase: has the network and the samples.
+        population: the clients.
+        model: where every client starts, ``[P]``.
+        local: how each client trains.
+        ranks: share the clients; each rank returns all results.
+        round: from which, with the population's name, the order of the samples is drawn; -1: before the first.
+        of_train: whether to evaluate on the training samples, too.
+        timings: of the executors so far.
     """
-    network, samples, train = work.network, work.samples, work.clients
+    network, samples, train = phase.network, phase.samples, population.train
+    batch_size = experiment.evaluation.batch_size
+    seed = address(phase.seed, f"alone/{population.name}", round)
+    context = ExecutionContext(network, samples, clients=train, client=SGD(), local=local, seed=seed)
     clients = torch.arange(len(train))
     if ranks.count > 1:
         clients = clients[balanced(train.sizes.tolist(), ranks.count) == ranks.number]
-    found = torch.full((3, len(train)), float("nan"), dtype=torch.float64)
-    train_loss, test_loss, accuracy = found
-    # Small networks of this kind train faster side by side, also where the federated training goes client by client.
-    name = executor if StackedPerceptron.of(network.network) is None else "vectorized"
-    workers = chosen(name, work, warns=False)  # the federated training meets the same refusal, and says so
-    for visit in workers.visits(CohortJob(clients, 0, {MODEL: model}, NO_STATE)) if len(clients) else ():
+    results = torch.full((3, len(train)), float("nan"), dtype=torch.float64)
+    train_loss, test_loss, accuracy = results
+    # Small perceptrons train faster side by side, also where the federated training goes client by client.
+    perceptron = StackedPerceptron.of(network.network) is not None
+    name = "vectorized" if perceptron else due(experiment.hardware.executor, timings)
+    executor = chosen(name, context, warns=False)  # the federated training meets the same limit, and warns
+    for visit in executor.visits(CohortJob(clients, 0, {MODEL: model}, NO_STATE)) if len(clients) else ():
         client = int(clients[visit.position])
         network.load(visit.model)
         if of_train:
             train_loss[client] = evaluate(network, samples, train[client], batch_size).losses.double().mean()
-        if test is not None and len(own := test[client]):
-            tested = evaluate(network, samples, own, batch_size)
+        if population.test is not None and len(test := population.test[client]):
+            tested = evaluate(network, samples, test, batch_size)
             test_loss[client] = tested.losses.double().mean()
             accuracy[client] = (tested.predictions == tested.targets).double().mean()
-    for others, results in ranks.all_gather((clients, found[:, clients])):
-        found[:, others] = results
+    for part, values in ranks.all_gather((clients, results[:, clients])):
+        results[:, part] = values
     return OwnResults(train_loss, test_loss, accuracy)

@@ -1,4 +1,4 @@
-"""Thresholds that other runs of the same clients have computed before."""
+"""Thresholds that other runs of the same clients have computed before, in files."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import inspect
 import logging
 import os
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
 
 from fedrun.data.datasets.base import Dataset
-from fedrun.data.federation import ClientIndices
+from fedrun.evaluation.client_groups import ClientGroup
 from fedrun.execution.ranks import SINGLE_PROCESS, Ranks
 from fedrun.experiment.appeal.base import Thresholds
 from fedrun.experiment.experiment import Experiment
@@ -23,11 +23,8 @@ log = logging.getLogger(__name__)
 
 FIELDS = ("train", "test", "solo_accuracy")
 
-Populations = Mapping[str, tuple[ClientIndices, ClientIndices | None]]
-"""Training and test samples of the clients, by population."""
 
-
-def key(experiment: Experiment, dataset: Dataset, populations: Populations) -> str:
+def key(experiment: Experiment, dataset: Dataset, populations: Sequence[ClientGroup]) -> str:
     """Sixteen hex digits that change with everything that thresholds depend on.
 
     That is who the clients are, what they hold and how it is encoded, the initial model and how they train, and the
@@ -36,16 +33,16 @@ def key(experiment: Experiment, dataset: Dataset, populations: Populations) -> s
     Args:
         experiment: of the run.
         dataset: as it was loaded.
-        populations: training and test samples of the clients, by population.
+        populations: the clients, with their training and test samples.
     """
     of = experiment
-    recipes = (of.partition, of.population, of.validation, of.attack, of.seed, of.model, of.local, of.appeal)
+    settings = (of.partition, of.population, of.validation, of.attack, of.seed, of.model, of.local, of.appeal)
     data = (dataset.spec, dataset.fingerprint, dataset.encoding, dataset.augmentation)
-    code = [source(type(recipe)) for recipe in recipes]
-    digest = hashlib.sha256(repr((recipes, data, code)).encode())
-    for name, held in populations.items():
-        digest.update(name.encode())
-        for shares in held:
+    code = [source(type(setting)) for setting in settings]
+    digest = hashlib.sha256(repr((settings, data, code)).encode())
+    for population in populations:
+        digest.update(population.name.encode())
+        for shares in (population.train, population.test):
             for numbers in () if shares is None else (shares.offsets, shares.samples):
                 digest.update(numbers.numpy().tobytes())
     return digest.hexdigest()[:16]
@@ -71,16 +68,16 @@ def cached(
     known = ranks.broadcast(_read(path) if ranks.leads else None)
     if known is not None:
         return known
-    found = compute()
+    thresholds = compute()
     if not ranks.leads:
-        return found
+        return thresholds
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(path, f"{platform.node()}.{os.getpid()}") as file:  # another run may be writing the same
-            file.write(save(packed(found)))
+            file.write(save(packed(thresholds)))
     except OSError as error:  # the run needs them in memory only
         log.warning("%s: cannot be written (%s); other runs will compute the thresholds again", path, error.strerror)
-    return found
+    return thresholds
 
 
 def _read(path: Path) -> dict[str, Thresholds] | None:
@@ -101,9 +98,9 @@ def packed(thresholds: dict[str, Thresholds]) -> dict[str, torch.Tensor]:
     """One tensor per population and field."""
     return {
         f"{population}/{name}": value.contiguous()
-        for population, found in thresholds.items()
+        for population, values in thresholds.items()
         for name in FIELDS
-        if (value := getattr(found, name)) is not None
+        if (value := getattr(values, name)) is not None
     }
 
 

@@ -1,8 +1,8 @@
-"""Where a run stands."""
+"""The state of a run between two rounds."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import torch
 
@@ -29,9 +29,8 @@ class Totals:
     forward_samples: int = 0
     excluded: int = 0
 
-    def embedded(self, samples: int) -> Totals:
-        """With so many more samples processed by forward passes only."""
-        return replace(self, forward_samples=self.forward_samples + samples)
+    def __add__(self, other: Totals) -> Totals:
+        return Totals(**{field.name: getattr(self, field.name) + getattr(other, field.name) for field in fields(self)})
 
 
 @dataclass(frozen=True)
@@ -40,14 +39,15 @@ class State:
 
     Attributes:
         round: server updates made so far.
-        models: the M ≥ 1 global models, each with what else the server carries for it.
-        memory: what clients remember.
+        models: the M ≥ 1 global models of the current phase, each with the server strategy's further tensors.
+        memory: the client states.
         totals: costs so far.
-        membership: what each model counts for each client, float64 ``[N, M]`` (one 1 per row where clients belong to a
-            single cluster); a row of zeros: the client has not been assigned yet. None: there are no clusters (yet).
-        frozen: the models ``[P]`` of the first stage, whose encoders no longer change, once the second has begun.
-        pace: what a trial of executors has found so far (``hardware.executor=auto``); it decides who computes the next
-            round, which can change its result by rounding.
+        membership: the weight of each model for each client, float64 ``[N, M]`` (one 1 per row where each client
+            belongs to a single cluster). A row of zeros: the client has not been assigned yet. None: there are no
+            clusters (yet).
+        finished: for each phase before the current one, the models ``[P]`` with which it ended.
+        timings: the timings of executors in this phase (``hardware.executor=auto``). They decide which executor carries
+            out the next round, which can change its result by rounding.
     """
 
     round: int
@@ -55,7 +55,7 @@ class State:
     memory: ClientStates
     totals: Totals
     membership: torch.Tensor | None = None
-    frozen: tuple[torch.Tensor, ...] = ()
+    finished: tuple[tuple[torch.Tensor, ...], ...] = ()
     timings: ExecutorTimings = ()
 
     @property
@@ -64,6 +64,7 @@ class State:
         return self.models[0]
 
     def to(self, device: torch.device | str) -> State:
-        """The same state with its models on a device; what clients remember stays where it is."""
+        """The same state with its models on a device; client states stay where they are."""
         models = tuple(server.to(device) for server in self.models)
-        return replace(self, models=models, frozen=tuple(model.to(device) for model in self.frozen))
+        finished = tuple(tuple(model.to(device) for model in models) for models in self.finished)
+        return replace(self, models=models, finished=finished)

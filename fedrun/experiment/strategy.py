@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from fedrun.config.config_class import config_class
-from fedrun.experiment.post_training import PostTraining
 from fedrun.strategies.client import ClientStrategy
 from fedrun.strategies.clustering.base import Clustering
+from fedrun.strategies.post_training import PostTraining
 from fedrun.strategies.server import ServerStrategy
 from fedrun.strategies.vectors import MODEL
 from fedrun.system.errors import InputError
@@ -101,4 +101,4 @@ class ClusteredStrategy(Strategy):
                 f"strategy.clustering={type(self.clustering).__name__} tells clients apart; choose another client "
                 "half, such as sgd"
             )
-        self.post_training.check_keys()
+        self.post_training.check()

@@ -17,7 +17,7 @@ from fedrun.strategies.vectors import Vectors
 from fedrun.system.checksums import DamagedFileError, require_seal, write_sealed
 from fedrun.system.errors import InputError
 
-FORMAT = 5
+FORMAT = 6
 """Changes when checkpoints of an older format can no longer be read."""
 
 
@@ -74,13 +74,13 @@ def save(path: Path, checkpoint: Checkpoint, identity: Identity, store: VectorSt
             for server in state.models
         ],
         "membership": state.membership,
-        "frozen": [model.cpu() for model in state.frozen],
+        "finished": [[model.cpu() for model in models] for models in state.finished],
         "memory": {
             client: {name: _placed(vector, store) for name, vector in vectors.items()}
             for client, vectors in state.memory.held.items()
         },
         "totals": asdict(state.totals),
-        "pace": state.timings,
+        "timings": state.timings,
         "metrics": asdict(checkpoint.metrics),
         "tracking_id": checkpoint.tracking_id,
         "seconds": checkpoint.seconds,
@@ -148,10 +148,11 @@ def load(path: Path, identity: Identity, initial: State, store: VectorStore) -> 
             raise InputError(f"{path}: was made with other thresholds (appeal.path has changed since); {advice}")
         device = initial.server.model.device
         models = tuple(ServerState(each["model"], each["slots"]).to(device) for each in content["models"])
-        frozen = tuple(model.to(device) for model in content["frozen"])
+        finished = tuple(tuple(model.to(device) for model in models) for models in content["finished"])
         expected, slots = initial.server.model.shape, initial.server.slots.keys()
-        if any(model.shape != expected for model in frozen or [server.model for server in models]) or (
-            not frozen and any(server.slots.keys() != slots for server in models)
+        first = finished[0] if finished else [server.model for server in models]
+        if any(model.shape != expected for model in first) or (
+            not finished and any(server.slots.keys() != slots for server in models)
         ):
             raise InputError(f"{path}: holds another model; {advice}")
         try:
@@ -160,8 +161,8 @@ def load(path: Path, identity: Identity, initial: State, store: VectorStore) -> 
             raise InputError(f"{path.with_name(CLIENT_STATES)}: is damaged ({error}); {advice}") from None
         memory = replace(initial.memory, held=held)
         totals = Totals(**content["totals"])
-        timings = tuple((str(name), float(seconds)) for name, seconds in content["pace"])
-        state = State(int(content["round"]), models, memory, totals, content["membership"], frozen, timings)
+        timings = tuple((str(name), float(seconds)) for name, seconds in content["timings"])
+        state = State(int(content["round"]), models, memory, totals, content["membership"], finished, timings)
         return Checkpoint(state, Written(**content["metrics"]), content["tracking_id"], content["seconds"])
     except InputError:
         raise

@@ -12,11 +12,10 @@ from typing import Any
 import torch
 
 from fedrun.data.federation import ClientIndices
+from fedrun.evaluation.client_groups import SEEN, UNSEEN
 from fedrun.evaluation.client_results import ClientResults
-from fedrun.evaluation.evaluator import SEEN, UNSEEN
 from fedrun.evaluation.metrics.rounds_to_target import first_hit
 from fedrun.experiment.observer import Row
-from fedrun.experiment.post_training import concatenated
 from fedrun.experiment.state import State
 from fedrun.models.inference import per_holder
 from fedrun.runs.metrics_file import TARGETED, evaluated_rounds, series
@@ -67,19 +66,19 @@ def versions() -> dict[str, str]:
 def save_model(simulation: Simulation, state: State, path: Path) -> None:
     """``model.safetensors``: the global model under the network's own tensor names.
 
-    The concatenated network's after FedConcat's last stage; with several models each under ``models.M.``.
+    The concatenated network after FedConcat's second phase; with several models each under ``models.M.``.
     """
     from safetensors.torch import save
 
-    layout = simulation.stage(state).network.layout
-    each = [layout.views(server.model.cpu()) for server in state.models]
-    views: Vectors = each[0]
-    if state.frozen:
-        views = concatenated([model.cpu() for model in state.frozen], simulation.network.layout, views)
-    elif len(each) > 1:
+    phase = simulation.phase(state)
+    each = [phase.network.layout.views(server.model) for server in state.models]
+    views: Vectors = {**phase.frozen_tensors, **each[0]}
+    if len(each) > 1:
         views = {f"models.{number}.{name}": view for number, own in enumerate(each) for name, view in own.items()}
     with atomic_write(path) as file:
-        file.write(save({name: view.clone(memory_format=torch.contiguous_format) for name, view in views.items()}))
+        file.write(
+            save({name: view.cpu().clone(memory_format=torch.contiguous_format) for name, view in views.items()})
+        )
 
 
 def save_clients(simulation: Simulation, state: State, path: Path) -> None:
@@ -95,7 +94,7 @@ def save_clients(simulation: Simulation, state: State, path: Path) -> None:
     import pyarrow
     import pyarrow.parquet
 
-    rows = _client_rows(simulation.stage(state), state)
+    rows = _client_rows(simulation, state)
     if not simulation.ranks.leads:
         return
     schema = pyarrow.schema(
@@ -116,8 +115,9 @@ def save_clients(simulation: Simulation, state: State, path: Path) -> None:
 
 
 def _client_rows(simulation: Simulation, state: State) -> list[dict[str, Any]]:
-    """The rows of all clients and holders, from the simulation of the stage in which the state is."""
-    federation, evaluator = simulation.federation, simulation.evaluator
+    """The rows of all clients and holders."""
+    phase, evaluator = simulation.phase(state), simulation.evaluator(state)
+    federation = phase.federation
     train, test, unseen = federation.train, federation.test, federation.unseen
     measured = evaluator.clients(state)
     rows = _rows(train, _judged(measured, SEEN) or _training(simulation, state), True, federation.flipped)
@@ -125,7 +125,7 @@ def _client_rows(simulation: Simulation, state: State) -> list[dict[str, Any]]:
         rows[client]["attacker"] = True
     if unseen is not None:
         rows += _rows(unseen.train, _judged(measured, UNSEEN), False, unseen.flipped)
-    if simulation.experiment.strategy.client.personal is None:
+    if phase.client.personal is None:
         rows += _rows(test, _losses(*per_holder(evaluator.results(state, test.samples), test)), False, None)
     else:  # no model is everybody's
         rows += _rows(test, None, False, None)
@@ -142,7 +142,7 @@ def _training(simulation: Simulation, state: State) -> ClientResults | None:
     asked, clients = simulation.experiment.evaluation.train_clients, simulation.federation.train
     if asked == "auto":  # a third of training on as many samples: forward, but not backward
         asked = state.totals.client_samples >= 3 * int(clients.sizes.sum())
-    return _losses(*simulation.evaluator.on_training(state)) if asked else None
+    return _losses(*simulation.evaluator(state).on_training(state)) if asked else None
 
 
 def _losses(loss: torch.Tensor, accuracy: torch.Tensor) -> ClientResults:

@@ -355,7 +355,7 @@ class Session:
             "rounds_to": results.hits(rows, self.targets),
             "seconds": stable.seconds,
             "executor": {
-                "name": self.simulation.stage(state).executor(state),
+                "name": self.simulation.executor(state),
                 "seconds_per_sample": best(state.timings),
             },
             "versions": results.versions(),

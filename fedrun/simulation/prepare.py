@@ -1,16 +1,20 @@
-"""The federation of an experiment."""
+"""The federation and the first phase of an experiment."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+import torch
+
 from fedrun.data.federation import ClientIndices, Federation
 from fedrun.data.population import flip
+from fedrun.data.samples import Samples
 from fedrun.experiment.experiment import Experiment
+from fedrun.strategies.phase import Phase, build_network, cohort_size
 from fedrun.system.errors import InputError
 
 
-def prepared(experiment: Experiment) -> Federation:
+def prepare_federation(experiment: Experiment) -> Federation:
     """The federation of an experiment, with its population and its attackers.
 
     Raises:
@@ -29,9 +33,42 @@ def prepared(experiment: Experiment) -> Federation:
     attackers = experiment.attack.attackers(len(federation.train), experiment.seed)
     federation = replace(federation, attackers=frozenset(attackers.tolist()))
     flipped = () if federation.flipped is None else federation.flipped.nonzero().flatten().tolist()
-    liars = sorted(federation.attackers - set(flipped))  # those flipped already would tell the truth
-    if experiment.attack.flips_labels and liars:
-        parts = [federation.train[client].numpy() for client in liars]
+    flipping = sorted(federation.attackers - set(flipped))  # flipping a label twice would restore it
+    if experiment.attack.flips_labels and flipping:
+        parts = [federation.train[client].numpy() for client in flipping]
         targets = flip(federation.dataset.targets, ClientIndices.of(parts), dataset.spec.classes)
         federation = replace(federation, dataset=replace(federation.dataset, targets=targets))
     return federation.pooled() if experiment.strategy.client.pools else federation
+
+
+def first_phase(experiment: Experiment, federation: Federation, device: torch.device) -> Phase:
+    """The first phase of a run; most runs have no other.
+
+    Raises:
+        InputError: the strategy or the model does not fit the federation.
+    """
+    strategy, dataset, clients = experiment.strategy, federation.dataset, len(federation.train)
+    cohort = cohort_size(1 if strategy.client.pools else experiment.clients_per_round, clients)
+    strategy.server.check_cohort(cohort)
+    strategy.afterwards().check_clients(clients)
+    experiment.model.check(dataset.spec)
+    network = build_network(experiment.model, dataset.spec, experiment.seed, device)
+    if network.layout.classes != dataset.spec.classes:
+        raise InputError(
+            f"model={type(experiment.model).__name__}: its head has {network.layout.classes} classes, the dataset has "
+            f"{dataset.spec.classes}; allowed: as many"
+        )
+    return Phase(
+        end=experiment.first_rounds,
+        rounds=experiment.rounds,
+        seed=experiment.seed,
+        federation=federation,
+        samples=Samples.of(dataset, device),
+        model=experiment.model,
+        network=network,
+        client=strategy.client,
+        server=strategy.server,
+        clustering=strategy.clusters(),
+        local=experiment.local,
+        cohort_size=cohort,
+    )

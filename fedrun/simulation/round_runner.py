@@ -14,10 +14,10 @@ from fedrun.execution.context import ClientResult, CohortJob, Progress
 from fedrun.execution.distributed_cohort import DistributedCohort, nothing
 from fedrun.execution.executor import Executor
 from fedrun.experiment.state import State
-from fedrun.strategies.client import ClientStrategy
 from fedrun.strategies.client_state import ClientStates
-from fedrun.strategies.clustering.base import Clustering, ClusteringRound, FirstUpdate
-from fedrun.strategies.server import CohortUpdate, ServerState, ServerStrategy
+from fedrun.strategies.clustering.base import ClusteringRound, FirstUpdate
+from fedrun.strategies.phase import Phase
+from fedrun.strategies.server import CohortUpdate, ServerState
 from fedrun.strategies.vectors import CENTRES, MODEL, Vectors
 
 
@@ -82,22 +82,18 @@ class RoundRunner:
     Attributes:
         executor: trains this rank's clients.
         team: the executors of all ranks.
-        client: the strategy's client half.
-        server: its server half.
-        clustering: who belongs to which model.
+        phase: whose rounds.
         fusion: the factor by which idle displacements move a start, for each round.
     """
 
     executor: Executor
     team: DistributedCohort
-    client: ClientStrategy
-    server: ServerStrategy
-    clustering: Clustering
+    phase: Phase
     fusion: Callable[[int], float]
 
     def of(self, state: State, cohort: torch.Tensor, progress: Progress) -> RoundResult:
         """The work of a round's cohort, int64 ``[C]``."""
-        clustering, membership, looked = self.clustering, state.membership, 0
+        clustering, membership, looked = self.phase.clustering, state.membership, 0
         if clustering.infers and membership is None:
             return self._inferring(state, cohort, progress)
         if clustering.several:
@@ -116,8 +112,8 @@ class RoundRunner:
 
     def _task(self, state: State, model: int, cohort: torch.Tensor) -> CohortJob:
         """What clients that begin at this model are asked to do."""
-        wanted, current = self.client.needs | {MODEL}, state.models[model]
-        received = {name: vector for name, vector in self.server.broadcast(current).items() if name in wanted}
+        wanted, current = self.phase.client.needs | {MODEL}, state.models[model]
+        received = {name: vector for name, vector in self.phase.server.broadcast(current).items() if name in wanted}
         if CENTRES in wanted:
             received[CENTRES] = torch.stack([each.model for each in state.models])
         return CohortJob(
@@ -125,7 +121,7 @@ class RoundRunner:
             round=state.round,
             received=received,
             memory=state.memory,
-            steps=self.server.steps(current, cohort, self.executor.usual_steps[cohort]),
+            steps=self.phase.server.steps(current, cohort, self.executor.usual_steps[cohort]),
             fusion=self.fusion(state.round),
         )
 
@@ -138,7 +134,7 @@ class RoundRunner:
         for model, share, each in zip(numbers, mine, _in_turn(progress, mine, len(cohort)), strict=True):
             if len(share.cohort):
                 task = replace(share, memory=memory)
-                updates[model], memory = self.executor.run(self.server, state.models[model], task, each)
+                updates[model], memory = self.executor.run(self.phase.server, state.models[model], task, each)
         return self._work(state.models, tasks, cohort, shares, updates, memory)
 
     def _mixed(self, state: State, cohort: torch.Tensor, shares: torch.Tensor, progress: Progress) -> RoundResult:
@@ -171,9 +167,9 @@ class RoundRunner:
         work = self.executor.context
         rate = work.local.rate(state.round)
         sent = {client: FirstUpdate(visit.model, visit.trained.steps, rate) for client, visit in visits}
-        own = {client: self.clustering.told(work, initial, each) for client, each in sent.items()}
+        own = {client: self.phase.clustering.told(work, initial, each) for client, each in sent.items()}
         told = torch.stack([each for _, each in sorted(self.team.brought_together(own).items())])
-        membership = self.team.agreed(self.clustering.inferred(work, told))
+        membership = self.team.agreed(self.phase.clustering.inferred(work, told))
         shares, models = membership[cohort], (state.server,) * membership.shape[1]
         on_device = ((client, replace(visit, uploads=self._back(visit.uploads))) for client, visit in visits)
         updates, memory = self._folded(models, mine, cohort, shares, on_device)
@@ -220,7 +216,7 @@ class RoundRunner:
             members = cohort[shares[:, model] > 0]
             if len(members):
                 gatherings[model] = Aggregator(
-                    self.executor.context, self.server, server, replace(mine[0], cohort=members)
+                    self.executor.context, self.phase.server, server, replace(mine[0], cohort=members)
                 )
                 places[model] = {client: index for index, client in enumerate(members.tolist())}
         for client, visit in visits:
@@ -249,7 +245,7 @@ class RoundRunner:
         combined = self.team.combined(
             [updates.get(model) or nothing() for model in trained],
             [cohort[shares[:, model] > 0] for model in trained],
-            [self.server.broadcast(models[model]) for model in trained],
+            [self.phase.server.broadcast(models[model]) for model in trained],
         )
         by_model = dict(zip(trained, combined, strict=True))
         return RoundResult(

@@ -2,38 +2,71 @@
 
 from __future__ import annotations
 
-import math
+import logging
+from collections.abc import Callable
 
 import torch
 
-from fedrun.system.errors import InputError
+from fedrun.evaluation.client_results import Metrics
+from fedrun.experiment.participation.base import Participation
+from fedrun.experiment.state import State
+from fedrun.strategies.phase import Phase
 from fedrun.system.randomness import generator, numpy_generator
 
-
-def cohort_size(clients_per_round: int | float, clients: int) -> int:
-    """M, the number of clients per round: an int is the number itself, a float up to 1.0 the share of all clients
-    (rounded up, as in TurboSVM-FL: ⌈C N⌉).
-
-    Raises:
-        InputError: more than there are.
-    """
-    if isinstance(clients_per_round, int):
-        if clients_per_round > clients:
-            raise InputError(
-                f"clients_per_round={clients_per_round}: the federation has {clients} clients; "
-                f"allowed: 1 to {clients}, or a share such as 0.1"
-            )
-        return clients_per_round
-    return min(clients, max(1, math.ceil(clients_per_round * clients - 1e-9)))
+log = logging.getLogger(__name__)
 
 
 def select(seed: int, round: int, clients: int, count: int) -> torch.Tensor:
-    """The cohort of round t = 0, 1, ..: ``count`` of the clients, uniformly without replacement, in random order.
+    """The cohort of round t = 0, 1, .. if every client is available.
 
-    A function of its arguments alone, so that any round's cohort can be known in any other. int64 ``[count]``, with
-    ``count`` at most ``clients``.
+    It is drawn uniformly without replacement and in random order. It depends on the arguments alone, so the cohort of
+    any round can be computed in any other round.
+
+    Args:
+        seed: the run's seed.
+        round: t.
+        clients: N.
+        count: C, at most N.
+
+    Returns:
+        Client numbers, int64 ``[C]``.
     """
     if count == clients:
         return torch.randperm(clients, generator=generator(seed, "selection", round))
     drawn = numpy_generator(seed, "selection", round).choice(clients, count, replace=False)
     return torch.from_numpy(drawn).to(torch.int64)
+
+
+def select_cohort(
+    state: State, phase: Phase, participation: Participation, willing_clients: Callable[[], torch.Tensor]
+) -> tuple[torch.Tensor, Metrics]:
+    """The clients that take part in the next round.
+
+    Args:
+        state: before the round.
+        phase: of the round.
+        participation: the rule by which clients stay away.
+        willing_clients: computes which clients are willing to take part, bool ``[N]``; called only where it matters.
+
+    Returns:
+        Client numbers, int64 ``[C]`` (C = 0 if no client is willing), and the numbers of willing clients and of
+        participants where participation depends on the clients.
+    """
+    clients, size = len(phase.federation.train), phase.cohort_size
+    if phase.clustering.infers and state.membership is None:
+        return select(phase.seed, state.round, clients, clients), {}
+    if not participation.by_appeal:
+        return select(phase.seed, state.round, clients, size), {}
+    willing = torch.ones(clients, dtype=torch.bool)
+    if not participation.mandatory(state.round, phase.rounds):
+        willing = willing_clients()
+    if participation.rule == "draw_then_drop":
+        cohort = select(phase.seed, state.round, clients, size)
+        cohort = cohort[willing[cohort]]
+    else:
+        available = willing.nonzero().flatten()
+        count = min(size, len(available))
+        cohort = available[select(phase.seed, state.round, len(available), count)] if count else available
+    if len(cohort) < size:
+        log.info("round %d: %d of %d clients take part", state.round + 1, len(cohort), size)
+    return cohort, {"clients/willing": float(willing.sum()), "clients/participants": float(len(cohort))}

@@ -67,7 +67,7 @@ def main() -> None:
         state, _ = simulation.advance(simulation.initial())  # the first one also builds what the others use
         rounds, pooled, everyone = [], [], []
         began = clock()
-        _ = simulation.evaluator.thresholds
+        _ = simulation.thresholds
         thresholds = clock() - began
         for number in range(arguments.measured):
             began = clock()
@@ -75,9 +75,9 @@ def main() -> None:
             rounds.append(clock() - began)
             if number % EVERY == 0:
                 began = clock()
-                simulation.evaluator.results(state, simulation.federation.test.samples)
+                simulation.evaluator(state).results(state, simulation.federation.test.samples)
                 middle = clock()
-                simulation.evaluator.clients(state)
+                simulation.evaluator(state).clients(state)
                 pooled.append(middle - began)
                 everyone.append(clock() - middle)
         run = arguments.rounds * (median(rounds) + median(pooled) / EVERY)

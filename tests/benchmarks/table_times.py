@@ -106,7 +106,7 @@ def seconds(experiment: Experiment, measured: int) -> float:
     began = time.process_time()
     simulation = Simulation(experiment)
     state = simulation.initial()
-    _ = simulation.evaluator.thresholds
+    _ = simulation.thresholds
     total = time.process_time() - began
     for first, last in ((0, experiment.first_rounds), (experiment.first_rounds, experiment.rounds)):
         state, taken = replace(state, round=first), []

@@ -10,9 +10,11 @@ import torch
 
 from fedrun.config.composed import compose
 from fedrun.data.population import Population
+from fedrun.evaluation import evaluator
 from fedrun.evaluation.client_results import ClientResults
 from fedrun.experiment.appeal.base import OwnResults, Thresholds
 from fedrun.experiment.experiment import build_experiment
+from fedrun.models.inference import evaluate
 from fedrun.runs.results import save_clients
 from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.server import ServerState
@@ -108,7 +110,7 @@ def test_local_tuning(make_experiment, network, lr):
             loss, accuracy = measured(tuned, simulation, test[client])
             losses.append(loss)
             accuracies.append(accuracy)
-            appeals.append(loss < simulation.evaluator.thresholds[name].test[client].item())
+            appeals.append(loss < simulation.thresholds[name].test[client].item())
         assert metrics[f"{name}/tuned_loss_mean"] == pytest.approx(sum(losses) / len(train), rel=1e-4)
         assert metrics[f"{name}/tuned_accuracy_mean"] == pytest.approx(sum(accuracies) / len(train))
         assert metrics[f"{name}/tuned_gm_appeal"] == pytest.approx(sum(appeals) / len(train))
@@ -144,7 +146,7 @@ def test_the_rows_of_all_clients(make_experiment, tmp_path):
         ("clients", federation.train, federation.client_test, federation.flipped),
         ("unseen", federation.unseen.train, federation.unseen.test, federation.unseen.flipped),
     ):
-        rho = simulation.evaluator.thresholds[name].test
+        rho = simulation.thresholds[name].test
         for client in range(len(train)):
             tested = len(test[client]) > 0
             loss, accuracy = measured(network, simulation, test[client]) if tested else (None, None)
@@ -186,7 +188,7 @@ def test_personal_models_are_judged_each_by_itself(make_experiment, tmp_path, te
     )
     state, _ = simulation.advance(simulation.initial())
     federation, rows = simulation.federation, rows_of(simulation, state, tmp_path)
-    rho = simulation.evaluator.thresholds["clients"]
+    rho = simulation.thresholds["clients"]
     for client, network in enumerate(personal(simulation, state)):
         own = federation.train[client] if federation.client_test is None else federation.client_test[client]
         loss, _ = measured(network, simulation, own)
@@ -283,15 +285,15 @@ def test_every_round_is_judged_by_samples_of_its_own(make_experiment, monkeypatc
     # every round is judged by samples of its own
     made = make_experiment(network=mlp)
     simulation = Simulation(replace(made, evaluation=replace(made.evaluation, adaptive=True, batch_size=8)))
-    asked, evaluate = [], simulation.evaluator._evaluate_together
+    evaluated = []
 
-    def watched(models, samples):
-        asked.append(samples.tolist())
-        return evaluate(models, samples)
+    def watched(network, samples, indices, *arguments):
+        evaluated.append(indices.tolist())
+        return evaluate(network, samples, indices, *arguments)
 
-    monkeypatch.setattr(simulation.evaluator, "_evaluate_together", watched)
+    monkeypatch.setattr(evaluator, "evaluate", watched)
     state = simulation.initial()
     for round in (1, 2):
         simulation.test(replace(state, round=round), float("inf"))
     order = [torch.randperm(30, generator=generator(0, "screening", round))[:8] + 60 for round in (1, 2)]
-    assert asked == [each.tolist() for each in order] and asked[0] != asked[1]
+    assert evaluated == [indices.tolist() for indices in order] and evaluated[0] != evaluated[1]

@@ -17,6 +17,8 @@ from fedrun.data.datasets.base import Scaled
 from fedrun.data.federation import ClientIndices
 from fedrun.data.population import Population
 from fedrun.evaluation import threshold_cache as cache
+from fedrun.evaluation import thresholds
+from fedrun.evaluation.client_groups import ClientGroup
 from fedrun.evaluation.threshold_cache import key, source
 from fedrun.experiment.appeal.file import read
 from fedrun.simulation.simulation import Simulation
@@ -62,7 +64,7 @@ def test_a_hundred_steps_alone(make_experiment, network):
         ("clients", federation.train, federation.client_test),
         ("unseen", federation.unseen.train, federation.unseen.test),
     ):
-        found = simulation.evaluator.thresholds[name]
+        found = simulation.thresholds[name]
         for client in range(len(train)):
             order = generator(address(0, f"alone/{name}", -1), "batches", 0, client)
             clients = NaiveClients(lr=0.05, momentum=0.5, weight_decay=0.01, batch_size=3, epochs=None, steps=100)
@@ -82,7 +84,7 @@ def test_a_warm_up_that_diverges_is_refused(make_experiment, lr, key):
     local = {} if lr else {"lr": 1e30}
     simulation = Simulation(make_experiment(network=mlp, clients_per_round=2, appeal=warmup(lr=lr), local=local))
     with pytest.raises(InputError, match=rf"{key}: the training that sets the thresholds diverged for \d of 6 clients"):
-        _ = simulation.evaluator.thresholds
+        _ = simulation.thresholds
 
 
 @pytest.mark.parametrize("convention", ["test", "train", "mixed"])
@@ -104,7 +106,7 @@ def test_what_is_compared(make_experiment, convention):
         ("clients", simulation.federation.train, simulation.federation.client_test),
         ("unseen", unseen.train, unseen.test),
     ):
-        rho = simulation.evaluator.thresholds[name]
+        rho = simulation.thresholds[name]
         appeals, preferred, accuracies = [], [], []
         for client in range(len(train)):
             loss, _ = measured(network, simulation, train[client] if convention == "train" else test[client])
@@ -128,7 +130,7 @@ def test_auto(make_experiment, tests, expected):
 
 def test_a_constant(make_experiment):
     simulation = Simulation(make_experiment(network=mlp, appeal=option("appeal", "constant", loss=0.7)))
-    found = simulation.evaluator.thresholds["clients"]
+    found = simulation.thresholds["clients"]
     assert found.train.tolist() == found.test.tolist() == [0.7] * 6
     assert found.solo_accuracy is None
     assert not any("preferred" in name for name in simulation.test(simulation.initial()))
@@ -148,7 +150,7 @@ def test_a_file_in_any_order_with_more_than_is_needed(make_experiment, tmp_path)
     experiment = make_experiment(network=mlp, population=population, clients_per_round=2, appeal=from_file(path))
     simulation = Simulation(experiment)
     known = {"0": 0.25, "1": 0.4, "2": -1.0, "3": 2.5, "4": 3.0, "5": 1.5}
-    found, unseen = simulation.evaluator.thresholds, simulation.federation.unseen
+    found, unseen = simulation.thresholds, simulation.federation.unseen
     assert unseen is not None
     for name, train in (("clients", simulation.federation.train), ("unseen", unseen.train)):
         assert found[name].train.tolist() == [known[train.name(k)] for k in range(len(train))]
@@ -193,11 +195,11 @@ def test_no_file(tmp_path, make: Callable[[Path], None]):
 
 def test_a_second_run_reads_what_the_first_has_computed(make_experiment, tmp_path, monkeypatch):
     experiment = make_experiment(network=mlp, population=TESTED, clients_per_round=2, appeal=warmup(5))
-    first = Simulation(experiment, cache=tmp_path / "cache").evaluator.thresholds
+    first = Simulation(experiment, cache=tmp_path / "cache").thresholds
     (path,) = (tmp_path / "cache").iterdir()
     again = Simulation(replace(experiment, rounds=7, clients_per_round=1), cache=tmp_path / "cache")
-    monkeypatch.setattr(again.evaluator, "_computed_thresholds", lambda: pytest.fail("computed"))
-    found = again.evaluator.thresholds
+    monkeypatch.setattr(thresholds, "own_results", lambda *_: pytest.fail("computed"))
+    found = again.thresholds
     assert set(found) == set(first) == {"clients", "unseen"}
     for name in first:
         for field in ("train", "test", "solo_accuracy"):
@@ -209,12 +211,12 @@ def test_a_second_run_reads_what_the_first_has_computed(make_experiment, tmp_pat
 @pytest.mark.parametrize("content", [b"", b"\0" * 100, b"whatever this is, it is not safetensors"])
 def test_a_damaged_cache_is_computed_again(make_experiment, tmp_path, caplog, content):
     experiment = make_experiment(network=mlp, appeal=warmup(5))
-    first = Simulation(experiment, cache=tmp_path).evaluator.thresholds
+    first = Simulation(experiment, cache=tmp_path).thresholds
     (path,) = tmp_path.iterdir()
     whole = path.read_bytes()
     path.write_bytes(content)
     with caplog.at_level(logging.WARNING):
-        found = Simulation(experiment, cache=tmp_path).evaluator.thresholds
+        found = Simulation(experiment, cache=tmp_path).thresholds
     assert f"{path}: cannot be used (" in caplog.text and "the thresholds are computed again" in caplog.text
     assert torch.equal(found["clients"].train, first["clients"].train)
     assert path.read_bytes() == whole
@@ -233,13 +235,16 @@ def test_the_key_changes_with_what_thresholds_depend_on(make_experiment):
         replace(experiment, validation=replace(experiment.validation, share=0.2)),
         make_experiment(network=NETWORKS["batch_norm"], appeal=warmup(5)),
     ]
-    data, clients = experiment.dataset.load(), {"clients": (ClientIndices.of([np.array([0, 1]), np.array([2])]), None)}
+    data, clients = (
+        experiment.dataset.load(),
+        [ClientGroup("clients", ClientIndices.of([np.array([0, 1]), np.array([2])]), None)],
+    )
     others = [
         replace(data, fingerprint="other"),
         replace(data, encoding=Scaled(255.0, (0.5,))),
         replace(data, augmentation=Augmentation(pad=1, crop=1.0, flip=0.5, rotation=0.0, fill="reflect")),
     ]
-    regrouped = {"clients": (ClientIndices.of([np.array([0]), np.array([1, 2])]), None)}
+    regrouped = [ClientGroup("clients", ClientIndices.of([np.array([0]), np.array([1, 2])]), None)]
     keys = {key(each, data, clients) for each in (experiment, *changed)}
     keys |= {key(experiment, each, clients) for each in others} | {key(experiment, data, regrouped)}
     assert len(keys) == 1 + len(changed) + len(others) + 1
@@ -250,7 +255,10 @@ def test_the_key_changes_with_what_thresholds_depend_on(make_experiment):
 def test_the_key_changes_with_the_code(make_experiment, monkeypatch):
     """A model of the user's own may be another one under the same name."""
     experiment = make_experiment(network=mlp, appeal=warmup(5))
-    data, clients = experiment.dataset.load(), {"clients": (ClientIndices.of([np.array([0, 1]), np.array([2])]), None)}
+    data, clients = (
+        experiment.dataset.load(),
+        [ClientGroup("clients", ClientIndices.of([np.array([0, 1]), np.array([2])]), None)],
+    )
     before = key(experiment, data, clients)
     assert "class WarmUp" in cache.source(type(experiment.appeal))
     own = type(experiment.model)
@@ -261,8 +269,8 @@ def test_the_key_changes_with_the_code(make_experiment, monkeypatch):
 def test_validation_samples_do_not_tell_a_later_runs_thresholds(make_experiment, tmp_path):
     experiment = make_experiment(network=mlp, population=TESTED, clients_per_round=2, appeal=warmup(5))
     held = replace(experiment, validation=replace(experiment.validation, share=0.4))
-    assert set(Simulation(held, cache=tmp_path).evaluator.thresholds) == {"clients"}
-    found, expected = (Simulation(experiment, cache=cache).evaluator.thresholds for cache in (tmp_path, None))
+    assert set(Simulation(held, cache=tmp_path).thresholds) == {"clients"}
+    found, expected = (Simulation(experiment, cache=cache).thresholds for cache in (tmp_path, None))
     assert set(found) == {"clients", "unseen"}
     assert torch.equal(found["clients"].train, expected["clients"].train)
 
@@ -272,7 +280,7 @@ def test_a_cache_that_cannot_be_written_costs_nothing(make_experiment, tmp_path,
     path.write_text("a file, not a folder")
     simulation = Simulation(make_experiment(network=mlp, appeal=warmup(5)), cache=path / "deeper")
     with caplog.at_level(logging.WARNING):
-        assert simulation.evaluator.thresholds["clients"].train.isfinite().all()
+        assert simulation.thresholds["clients"].train.isfinite().all()
     assert "cannot be written (" in caplog.text and "other runs will compute the thresholds again" in caplog.text
 
 
@@ -282,7 +290,7 @@ def test_a_file_of_thresholds_is_read_anew(make_experiment, tmp_path):
     experiment = make_experiment(network=mlp, appeal=from_file(path))
     for loss in (1.0, 2.0):
         path.write_text("client,threshold\n" + "".join(f"{client},{loss}\n" for client in range(6)))
-        found = Simulation(experiment, cache=tmp_path / "cache").evaluator.thresholds
+        found = Simulation(experiment, cache=tmp_path / "cache").thresholds
         assert found["clients"].train.tolist() == [loss] * 6
     assert not (tmp_path / "cache").exists()
 

@@ -226,7 +226,7 @@ def test_each_stage_is_taken_up_where_it_was_left(fedrun: Fedrun, alone: Any, tm
             3,
             ("fedrun.execution.distributed_cohort:DistributedCohort", "combined", 2, 0),
         ),  # when the second round has been trained
-        (2, ("fedrun.experiment.post_training", "features", 1, 0)),  # when the second stage is made ready
+        (2, ("fedrun.strategies.fedconcat:Classifier", "next_phase", 1, 0)),  # when the second phase is made
         (3, ("fedrun.execution.distributed_cohort:DistributedCohort", "combined", 2, 0)),  # in its second round
     ]
     for done, (ranks, death) in enumerate(deaths, start=1):

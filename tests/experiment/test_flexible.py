@@ -46,7 +46,7 @@ def state_and_threshold(simulation, quantile):
     state = simulation.initial()
     for _ in range(2):
         state, _ = simulation.advance(state)
-    return state, simulation.evaluator.on_training(state)[0].quantile(quantile).item()
+    return state, simulation.evaluator(state).on_training(state)[0].quantile(quantile).item()
 
 
 @pytest.mark.parametrize(("quantile", "count"), [(0.3, 2), (0.7, 4), (0.9, 5)])
@@ -97,7 +97,7 @@ def test_nobody_comes(make_experiment, caplog, monkeypatch):
     assert metrics == {"clients/willing": 0, "clients/participants": 0}
     assert after.round == 3
     assert after.server is state.server and after.totals == state.totals
-    assert "round 3: 0 clients take part, 3 asked for" in caplog.text
+    assert "round 3: 0 of 3 clients take part" in caplog.text
     with monkeypatch.context() as changed:
         changed.setattr(simulation.network, "load", lambda model: pytest.fail("the same model is evaluated again"))
         assert simulation.advance(after)[0].round == 4
@@ -110,7 +110,7 @@ def test_a_loss_at_the_threshold_is_not_willing(make_experiment):
     )
     simulation = Simulation(experiment)
     state = simulation.initial()
-    simulation.evaluator.thresholds["clients"].train[:] = simulation.evaluator.on_training(state)[0]
+    simulation.thresholds["clients"].train[:] = simulation.evaluator(state).on_training(state)[0]
     cohort, metrics = simulation.cohort(state)
     assert (len(cohort), metrics["clients/willing"]) == (0, 0)
 
@@ -121,5 +121,5 @@ def test_willingness_is_by_the_threshold_of_training_losses(make_experiment):
     )
     simulation = Simulation(experiment)
     high, low = torch.full((6,), 1e6, dtype=torch.float64), torch.zeros(6, dtype=torch.float64)
-    simulation.evaluator.__dict__["thresholds"] = {"clients": Thresholds(high, low, None)}
+    simulation.thresholds["clients"] = Thresholds(high, low, None)
     assert simulation.cohort(simulation.initial())[1]["clients/willing"] == 6

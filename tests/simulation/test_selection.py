@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from fedrun.simulation.selection import cohort_size, select
+from fedrun.simulation.selection import select
+from fedrun.strategies.phase import cohort_size
 from fedrun.system.errors import InputError
 
 

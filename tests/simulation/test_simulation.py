@@ -242,7 +242,7 @@ def test_evaluation_does_not_depend_on_its_batches_and_moves_nothing(make_experi
 def test_results_per_holder(make_experiment):
     simulation = Simulation(make_experiment(network=logistic))
     shares = ClientIndices(torch.tensor([5, 6, 7, 50, 8]), torch.tensor([0, 3, 3, 5]))  # the second holds nothing
-    results = simulation.evaluator.results(simulation.initial(), shares.samples)
+    results = simulation.evaluator(simulation.initial()).results(simulation.initial(), shares.samples)
     losses, accuracies = per_holder(results, shares)
     assert losses[0].item() == pytest.approx(results.losses[:3].mean().item())
     assert losses[2].item() == pytest.approx(results.losses[3:].mean().item())

@@ -62,10 +62,10 @@ def logits(simulation: Simulation, state: State, samples: torch.Tensor) -> torch
         return built.eval()
 
     with torch.no_grad():
-        if not state.frozen:
+        if not state.finished:
             return sum(network(server.model)(inputs) for server in state.models)
-        features = torch.cat([network(model).encoder(inputs) for model in state.frozen], dim=1)
-        head = simulation.stage(state).network.layout.views(state.server.model)
+        features = torch.cat([network(model).encoder(inputs) for model in state.finished[0]], dim=1)
+        head = simulation.phase(state).network.layout.views(state.server.model)
         return features @ head["head.weight"].T + head["head.bias"]
 
 
@@ -267,10 +267,10 @@ def test_two_encoder_and_two_classifier_rounds(make_experiment, build, features,
             if index == 2:
                 naive.begin()
             naive.classifier_round(index, cohort, 3)
-    for model, own in zip(state.frozen, naive.networks, strict=True):
+    for model, own in zip(state.finished[0], naive.networks, strict=True):
         for name, view in simulation.network.layout.views(model).items():
             torch.testing.assert_close(view, own.state_dict()[name], rtol=1e-5, atol=1e-6)
-    head = simulation.stage(state).network.layout.views(state.server.model)
+    head = simulation.phase(state).network.layout.views(state.server.model)
     torch.testing.assert_close(head["head.weight"], naive.head.weight.detach(), rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(head["head.bias"], naive.head.bias.detach(), rtol=1e-5, atol=1e-6)
     inputs = simulation.dataset.inputs[60:].float() / 255
@@ -295,7 +295,7 @@ def test_at_most_three_steps_and_the_plain_mean(make_experiment):
     before = after(simulation := Simulation(experiment), 1)
     state, _ = simulation.advance(before)
     assert state.totals.client_samples - before.totals.client_samples == 52
-    server = simulation.stage(state).experiment.strategy.server
+    server = simulation.phase(state).server
     senders = Senders(clients=torch.arange(2), samples=torch.tensor([1, 300]))
     assert server.weights(state.server, senders).tolist() == [1, 1]
 
@@ -307,7 +307,7 @@ def test_logits_are_the_sum_of_the_clusters(make_experiment, tmp_path):
     strategy = fedconcat(rounds=1, initial="clusters", clusters=3)
     simulation = Simulation(make_experiment(network=NETWORKS["batch_norm"], strategy=strategy, rounds=3))
     state = after(simulation, 2)
-    handed = simulation._handed_over(state)
+    handed = simulation.next_phase(state)
     results.save_model(simulation, handed, tmp_path / "model.safetensors")
     build = NETWORKS["batch_norm"]
     spec = simulation.dataset.spec
@@ -333,8 +333,8 @@ def test_logits_are_the_sum_of_the_clusters(make_experiment, tmp_path):
 
 
 def test_two_heads_side_by_side_add_up():
-    from fedrun.experiment.post_training import joined_heads
     from fedrun.models.flat_network import Layout, Slot
+    from fedrun.strategies.fedconcat import joined_heads
 
     layout = Layout((Slot("head.weight", (2, 1), 0, 2), Slot("head.bias", (2,), 2, 4)), 4, 4, slice(0, 4), 2, 1)
     # on the feature 1 of each encoder the clusters' logits are (1, 2) and (3, -1)
@@ -508,7 +508,7 @@ def test_the_classifiers_own_rate_and_decay(make_experiment):
     )
     simulation = Simulation(experiment)
     state = after(simulation, 3)
-    local = simulation.stage(state).experiment.local
+    local = simulation.phase(state).local
     assert (local.weight_decay, local.rate(2), local.rate(3)) == (0.3, 0.05, 0.025)
 
 
@@ -545,4 +545,4 @@ def test_cached_features_are_not_augmented(make_experiment, features, augmented)
         make_experiment(network=mlp, dataset=dataset, strategy=strategy, rounds=2, clients_per_round=6)
     )
     state = after(simulation, 2)
-    assert (simulation.stage(state).dataset.augmentation is not None) == augmented
+    assert (simulation.phase(state).federation.dataset.augmentation is not None) == augmented

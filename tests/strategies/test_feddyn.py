@@ -9,9 +9,11 @@ import torch
 
 from fedrun.config.build import option
 from fedrun.config.composed import compose
+from fedrun.evaluation import evaluator
 from fedrun.execution.aggregator import Aggregator
 from fedrun.experiment.experiment import build_experiment
 from fedrun.experiment.strategy import Strategy
+from fedrun.models.inference import evaluate
 from fedrun.simulation.simulation import Simulation
 from fedrun.system.errors import InputError
 
@@ -94,10 +96,12 @@ def test_the_means_of_what_clients_have_sent(make_experiment, name, monkeypatch)
 
     added = Aggregator.add
     monkeypatch.setattr(Aggregator, "add", noting)
-    evaluate = simulation.evaluator._evaluate
-    monkeypatch.setattr(
-        simulation.evaluator, "_evaluate", lambda models, of: tested.append(models[0].clone()) or evaluate(models, of)
-    )
+
+    def watched(network, *arguments):
+        tested.append(network.vector.clone())
+        return evaluate(network, *arguments)
+
+    monkeypatch.setattr(evaluator, "evaluate", watched)
     for _ in range(3):
         sent.clear()
         state, _ = simulation.advance(state)

@@ -112,7 +112,7 @@ def test_equal_losses_give_the_plain_mean(make_experiment):
     experiment = make_experiment(network=batch_norm, strategy=maxfl(), appeal=constant(), clients_per_round=COHORT)
     simulation = Simulation(experiment)
     state = simulation.initial()
-    simulation.evaluator.thresholds["clients"].train[:] = simulation.evaluator.on_training(state)[0]
+    simulation.thresholds["clients"].train[:] = simulation.evaluator(state).on_training(state)[0]
     plain = replace(experiment, strategy=Strategy(client=SGD, server=UNIFORM), appeal=option("appeal", "none"))
     state, metrics = simulation.advance(state)
     assert metrics["server/nearness"] == pytest.approx(0.25, abs=1e-9)

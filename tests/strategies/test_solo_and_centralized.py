@@ -149,7 +149,7 @@ def test_pooled_clients_pool_their_tests(make_experiment):
     assert own.sizes.tolist() == [26] and own.name(0) == "all"
     state, _ = simulation.advance(simulation.initial())
     metrics = simulation.test(state)
-    results = simulation.evaluator.results(state, own.samples)
+    results = simulation.evaluator(state).results(state, own.samples)
     assert metrics["clients/accuracy_mean"] == pytest.approx(
         (results.predictions == results.targets).double().mean().item()
     )

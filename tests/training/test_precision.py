@@ -102,7 +102,7 @@ def test_dropout_in_perceptrons_is_trained_in_process(make_experiment, appeal, c
     experiment = make_experiment(network=network, appeal=option("appeal", appeal))
     simulation, _, _ = trained(experiment, "bfloat16", "vectorized")
     assert "hardware.executor=vectorized does not support a model with Dropout layers" in caplog.text
-    assert len(simulation.evaluator.thresholds) == (appeal == "warmup")
+    assert len(simulation.thresholds) == (appeal == "warmup")
 
 
 @pytest.mark.parametrize("client", ["moon", "fedprox"])

@@ -146,7 +146,7 @@ def test_inflation_lowers_maxfls_weight_and_raises_mwfeds(make_experiment):
     nearness = {}
     for name, chosen in (("honest", option("attack", "none")), ("attacked", attack)):
         simulation = Simulation(replace(plain, strategy=maxfl(), appeal=constant(1.0), attack=chosen))
-        losses = simulation.evaluator.on_training(simulation.initial())[0] - 1.0
+        losses = simulation.evaluator(simulation.initial()).on_training(simulation.initial())[0] - 1.0
         q = torch.sigmoid(losses) * (1 - torch.sigmoid(losses))
         nearness[name] = simulation.advance(simulation.initial())[1]["server/nearness"]
         expected = q.mean() if name == "honest" else q[others].sum() / 6

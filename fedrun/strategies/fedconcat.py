@@ -1,4 +1,4 @@
-"""FedConcat's last stage: the clusters' encoders side by side, frozen, and one classifier on top trained by everybody.
+"""FedConcat's second phase: all clients train one classifier on the concatenated, frozen encoders of the clusters.
 
 Diao, Li, He, AAAI 2024, arXiv 2312.06290.
 """
@@ -8,76 +8,25 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import torch
 from annotated_types import Ge, Gt, Le, Lt
 
 from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset, Encoding, Scaled, Spec
-from fedrun.data.datasets.in_memory import InMemory
-from fedrun.data.federation import Federation
 from fedrun.data.samples import Samples
-from fedrun.execution.ranks import SINGLE_PROCESS, Ranks
 from fedrun.models.base import ModelConfig, encoder_and_head
-from fedrun.models.flat_network import FlatNetwork, Layout
+from fedrun.models.flat_network import Layout
 from fedrun.models.frozen_encoders import FrozenEncoders
+from fedrun.strategies.clustering.base import Clustering
 from fedrun.strategies.fedavg import FedAvg
+from fedrun.strategies.phase import Phase, build_network, cohort_size
+from fedrun.strategies.post_training import ComputeFeatures, PostTraining
 from fedrun.strategies.server import ServerState
 from fedrun.strategies.sgd import SGD
 from fedrun.strategies.vectors import Vectors
 from fedrun.system.errors import InputError
-
-if TYPE_CHECKING:
-    from fedrun.experiment.experiment import Experiment
-
-
-@config_class
-class PostTraining:
-    """There is no further stage; the option that has one extends this class."""
-
-    def last_rounds(self, rounds: int) -> int:
-        """How many of a run's rounds are the further stage's; 0: there is none."""
-        return 0
-
-    def check_keys(self) -> None:
-        """Refuse keys that contradict each other.
-
-        Raises:
-            InputError: naming them and what is allowed.
-        """
-
-    def check(self, clients: int) -> None:
-        """Refuse settings that cannot work with this many clients.
-
-        Raises:
-            InputError: naming the key and what is allowed.
-        """
-
-    def embeds_once(self, dataset: Dataset) -> bool:
-        """Whether every training sample goes through the frozen encoders once, and not in every batch."""
-        raise NotImplementedError
-
-    def derived(
-        self,
-        experiment: Experiment,
-        federation: Federation,
-        network: FlatNetwork,
-        samples: Samples,
-        models: Sequence[torch.Tensor],
-        ranks: Ranks = SINGLE_PROCESS,
-    ) -> tuple[Experiment, Federation]:
-        """The stage as an experiment of its own, and its federation.
-
-        Args:
-            experiment: of the stage before it.
-            federation: likewise.
-            network: scratch space.
-            samples: of that stage.
-            models: that it ended with, ``[P]`` each.
-            ranks: who all call this, and share out what there is to compute.
-        """
-        raise NotImplementedError
 
 
 @config_class
@@ -96,8 +45,8 @@ class Classifier(PostTraining):
             they are in training mode, as in FedConcat's code: BatchNorm uses a batch's statistics and dropout is
             active; tests are made in evaluation mode. The running statistics, which in that code move on in the shared
             encoders from client to client, stay as they are, so that results do not depend on the clients' order.
-        lr: η of this stage; None: ``local.lr``. ``local.lr_decay`` goes on counting from the first round.
-        weight_decay: of this stage; None: ``local.weight_decay``.
+        lr: η of this phase; None: ``local.lr``. ``local.lr_decay`` goes on counting from the first round.
+        weight_decay: λ of this phase; None: ``local.weight_decay``.
     """
 
     rounds: Annotated[int, Ge(1)] | Annotated[float, Gt(0), Lt(1)]
@@ -116,67 +65,66 @@ class Classifier(PostTraining):
             return 1  # which is refused, as none is left before it
         return min(max(1, round(self.rounds * rounds)), rounds - 1)
 
-    def check_keys(self) -> None:
+    def check(self) -> None:
         if self.encoder_mode == "train" and self.features == "cached":
             raise InputError(
                 "strategy.post_training.features=cached: with strategy.post_training.encoder_mode=train a sample's "
                 "features change from batch to batch; allowed: recomputed, auto"
             )
 
-    def check(self, clients: int) -> None:
-        if isinstance(self.clients_per_round, int) and self.clients_per_round > clients:
-            raise InputError(
-                f"strategy.post_training.clients_per_round={self.clients_per_round}: the federation has {clients} "
-                f"clients; allowed: 1 to {clients}, a share such as 0.1, or null"
-            )
+    def check_clients(self, clients: int) -> None:
+        if self.clients_per_round is not None:
+            cohort_size(self.clients_per_round, clients, "strategy.post_training.clients_per_round")
 
-    def embeds_once(self, dataset: Dataset) -> bool:
-        # augmented samples have other features in every epoch
-        plain = self.features == "auto" and self.encoder_mode == "eval" and dataset.augmentation is None
-        return self.features == "cached" or plain
-
-    def derived(
-        self,
-        experiment: Experiment,
-        federation: Federation,
-        network: FlatNetwork,
-        samples: Samples,
-        models: Sequence[torch.Tensor],
-        ranks: Ranks = SINGLE_PROCESS,
-    ) -> tuple[Experiment, Federation]:
-        from fedrun.experiment.strategy import Strategy
-
-        given, dataset, layout = experiment.local, federation.dataset, network.layout
-        encoders = FrozenEncoders(network, {str(number): model for number, model in enumerate(models)})
-        width = len(models) * layout.embedding
-        within: Embed | None = None
-        if self.encoder_mode == "train":
-            kept, within = dataset, partial(joined_embeddings, encoders)
-        else:
-            encoding = SideBySide(samples.encoding, dataset.inputs.ndim - 1, encoders)
+    def next_phase(self, phase: Phase, models: Sequence[torch.Tensor], compute_features: ComputeFeatures) -> Phase:
+        dataset, layout, count = phase.federation.dataset, phase.network.layout, len(models)
+        encoders = FrozenEncoders(phase.network, {str(number): model for number, model in enumerate(models)})
+        width, clients = count * layout.embedding, phase.federation.train
+        encoding = ConcatenatedFeatures(phase.samples.encoding, dataset.inputs.ndim - 1, encoders)
+        cached, embed, samples = self._caches_features(dataset), None, phase.samples
+        if cached:
+            inputs = compute_features(samples, encoding, width)
             spec = Spec((width,), dataset.spec.classes)
-            if self.embeds_once(dataset):
-                inputs = features(samples, encoding, width, experiment.evaluation.batch_size, ranks)
-                kept = replace(dataset, spec=spec, encoding=Scaled(1.0), inputs=inputs, augmentation=None)
-            else:
-                kept = replace(dataset, spec=spec, encoding=encoding)
-        head = joined_heads(models, layout) if self.initial == "clusters" else None
-        local = replace(
-            given,
-            lr=given.lr if self.lr is None else self.lr,
-            weight_decay=given.weight_decay if self.weight_decay is None else self.weight_decay,
-            epochs=1,
-            steps=None,
+            dataset = replace(dataset, spec=spec, encoding=Scaled(1.0), inputs=inputs, augmentation=None)
+            samples = Samples.of(dataset, samples.device)
+        elif self.encoder_mode == "train":
+            embed = partial(concatenated_embeddings, encoders)
+        else:
+            dataset = replace(dataset, spec=Spec((width,), dataset.spec.classes), encoding=encoding)
+            samples = replace(samples, encoding=encoding)
+        model = WideHead(
+            width, has_bias(layout), joined_heads(models, layout) if self.initial == "clusters" else None, embed
         )
-        stage = replace(
-            experiment,
-            dataset=InMemory(kept),
-            model=WideHead(width, has_bias(layout), head, within),
-            strategy=Strategy(client=SGD(), server=FewSteps(weighting="uniform", most=self.steps)),
-            local=local,
-            clients_per_round=self.clients_per_round or experiment.clients_per_round,
+        per_round, given = self.clients_per_round, phase.local
+        return replace(
+            phase,
+            end=phase.rounds,
+            federation=replace(phase.federation, dataset=dataset),
+            samples=samples,
+            model=model,
+            network=build_network(model, dataset.spec, phase.seed, samples.device),
+            client=SGD(),
+            server=FewSteps(weighting="uniform", most=self.steps),
+            clustering=Clustering(),
+            local=replace(
+                given,
+                lr=given.lr if self.lr is None else self.lr,
+                weight_decay=given.weight_decay if self.weight_decay is None else self.weight_decay,
+                epochs=1,
+                steps=None,
+            ),
+            cohort_size=phase.cohort_size if per_round is None else cohort_size(per_round, len(clients)),
+            params_down=len(clients) * count * (layout.size - layout.head_size),  # all encoders to every client
+            forward_samples=count * int(clients.sizes.sum()) if cached else 0,
+            frozen_encoders=0 if cached else count,
+            frozen_tensors=encoder_tensors(models, layout),
         )
-        return stage, replace(federation, dataset=kept)
+
+    def _caches_features(self, dataset: Dataset) -> bool:
+        """Whether every sample goes through the frozen encoders once, and not in every batch."""
+        # An augmented sample has other features in every epoch.
+        constant = self.encoder_mode == "eval" and dataset.augmentation is None
+        return self.features == "cached" or (self.features == "auto" and constant)
 
 
 @config_class
@@ -228,13 +176,13 @@ class WideHead(ModelConfig):
         return encoder_and_head(torch.nn.Identity() if self.embed is None else OutsideEncoder(self.embed), head)
 
 
-def joined_embeddings(encoders: FrozenEncoders, inputs: torch.Tensor, training: bool = False) -> torch.Tensor:
+def concatenated_embeddings(encoders: FrozenEncoders, inputs: torch.Tensor, training: bool = False) -> torch.Tensor:
     """The features float32 ``[B, K d]`` of encoded inputs ``[B, ...]`` under K encoders side by side."""
     return torch.cat(list(encoders(inputs, training).values()), dim=1)
 
 
 @dataclass(frozen=True)
-class SideBySide:
+class ConcatenatedFeatures:
     """Stored samples to their features under several frozen encoders, in evaluation mode: an encoding.
 
     Attributes:
@@ -251,22 +199,7 @@ class SideBySide:
         """Samples ``[..., *shape]`` to features float32 ``[..., K d]``."""
         leading = stored.ndim - self.dimensions
         flat = self.encoding(stored).flatten(0, leading - 1)
-        return joined_embeddings(self.encoders, flat).view(*stored.shape[:leading], -1)
-
-
-def features(
-    samples: Samples, encoding: SideBySide, width: int, batch_size: int, ranks: Ranks = SINGLE_PROCESS
-) -> torch.Tensor:
-    """The features of all samples of a dataset, float32 ``[n, width]`` on the CPU.
-
-    Every rank computes those of its part of the batches, and has all in the end.
-    """
-    found = torch.zeros(len(samples.targets), width)
-    batches = torch.split(torch.arange(len(found)), batch_size)
-    for batch in batches[ranks.part(len(batches))]:
-        found[batch] = encoding(samples.gather(batch)[0]).cpu()
-    ranks.all_reduce(found)
-    return found
+        return concatenated_embeddings(self.encoders, flat).view(*stored.shape[:leading], -1)
 
 
 def has_bias(layout: Layout) -> bool:
@@ -281,17 +214,19 @@ def joined_heads(models: Sequence[torch.Tensor], layout: Layout) -> tuple[torch.
     return weight, torch.stack([head[layout.classes * layout.embedding :] for head in heads]).sum(0)
 
 
-def concatenated(models: Sequence[torch.Tensor], layout: Layout, head: Vectors) -> Vectors:
-    """The tensors of the concatenated network by name: ``encoder.encoders.M.*`` and the wide head's.
+def encoder_tensors(models: Sequence[torch.Tensor], layout: Layout) -> Vectors:
+    """The encoders' tensors of several models under the names that they have in the concatenated network.
 
     Args:
-        models: the clusters' models, ``[P]`` each.
+        models: ``[P]`` each.
         layout: of one of them.
-        head: the wide head's tensors, ``head.*``.
+
+    Returns:
+        Views ``encoder.encoders.M.*`` for each model M.
     """
-    found = {}
-    for number, model in enumerate(models):
-        for name, tensor in layout.views(model).items():
-            if not name.startswith("head."):
-                found[name.replace("encoder.", f"encoder.encoders.{number}.", 1)] = tensor
-    return {**found, **head}
+    return {
+        name.replace("encoder.", f"encoder.encoders.{number}.", 1): tensor
+        for number, model in enumerate(models)
+        for name, tensor in layout.views(model).items()
+        if not name.startswith("head.")
+    }

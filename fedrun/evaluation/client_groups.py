@@ -1,0 +1,36 @@
+"""The groups of clients that are evaluated client by client."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedrun.data.federation import ClientIndices, Federation
+
+SEEN = "clients"
+"""The name, in the metrics, of the population that cohorts are drawn from."""
+
+UNSEEN = "unseen"
+"""The name of the population that never takes part in training."""
+
+
+@dataclass(frozen=True)
+class ClientGroup:
+    """Some clients and their samples.
+
+    Attributes:
+        name: of the population, in the metrics.
+        train: training samples of each client.
+        test: test samples of each client; None: they have none of their own.
+    """
+
+    name: str
+    train: ClientIndices
+    test: ClientIndices | None
+
+
+def client_groups(federation: Federation) -> list[ClientGroup]:
+    """The populations of a federation: the clients that train, and the unseen ones if there are any."""
+    seen = ClientGroup(SEEN, federation.train, federation.client_test)
+    if federation.unseen is None:
+        return [seen]
+    return [seen, ClientGroup(UNSEEN, federation.unseen.train, federation.unseen.test)]

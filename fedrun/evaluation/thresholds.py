@@ -1,0 +1,48 @@
+"""The threshold of each client: computed, or read from the cache."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from fedrun.evaluation.client_groups import ClientGroup, client_groups
+from fedrun.evaluation.own_models import own_results
+from fedrun.evaluation.threshold_cache import cached, key
+from fedrun.execution.ranks import Ranks
+from fedrun.experiment.appeal.base import OwnResults, Thresholds
+from fedrun.experiment.experiment import Experiment
+from fedrun.strategies.local_training import LocalTraining
+from fedrun.strategies.phase import Phase
+
+
+def client_thresholds(experiment: Experiment, phase: Phase, cache: Path | None, ranks: Ranks) -> dict[str, Thresholds]:
+    """The threshold ρ_k of each client, by population; empty where appeal is not measured.
+
+    Args:
+        experiment: of the run.
+        phase: the first; clients that train for their thresholds begin at its initial model.
+        cache: folder in which thresholds are kept for other runs of the same clients; None: nowhere.
+        ranks: the processes that compute together.
+
+    Raises:
+        InputError: the thresholds cannot be computed or read.
+    """
+    appeal, clients = experiment.appeal, client_groups(phase.federation)
+
+    def compute() -> dict[str, Thresholds]:
+        initial = phase.initial_model()
+
+        def train_alone(population: ClientGroup, local: LocalTraining) -> OwnResults:
+            return own_results(experiment, phase, population, initial, local, ranks)
+
+        return {
+            population.name: appeal.thresholds(population.train, experiment.local, partial(train_alone, population))
+            for population in clients
+        }
+
+    if not appeal.known:
+        return {}
+    if cache is None or not appeal.trained:
+        return compute()
+    name = key(experiment, phase.federation.dataset, clients)
+    return cached(cache / f"{name}.safetensors", compute, ranks)

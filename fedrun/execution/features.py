@@ -1,0 +1,31 @@
+"""The features of all samples under frozen encoders, computed once."""
+
+from __future__ import annotations
+
+import torch
+
+from fedrun.data.datasets.base import Encoding
+from fedrun.data.samples import Samples
+from fedrun.execution.ranks import SINGLE_PROCESS, Ranks
+
+
+def compute_features(
+    samples: Samples, encoding: Encoding, width: int, batch_size: int, ranks: Ranks = SINGLE_PROCESS
+) -> torch.Tensor:
+    """The features of all samples of a dataset, float32 ``[n, width]`` on the CPU.
+
+    Each rank computes the features of its part of the batches; all ranks return the features of all samples.
+
+    Args:
+        samples: the n samples.
+        encoding: stored samples to features.
+        width: of the features.
+        batch_size: samples per forward pass.
+        ranks: the processes that compute together.
+    """
+    features = torch.zeros(len(samples.targets), width)
+    batches = torch.split(torch.arange(len(features)), batch_size)
+    for batch in batches[ranks.part(len(batches))]:
+        features[batch] = encoding(samples.gather(batch)[0]).cpu()
+    ranks.all_reduce(features)
+    return features

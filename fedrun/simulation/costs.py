@@ -1,0 +1,57 @@
+"""What a round costs: numbers sent, samples processed."""
+
+from __future__ import annotations
+
+import torch
+
+from fedrun.execution.executor import Executor
+from fedrun.experiment.state import Totals
+from fedrun.simulation.round_runner import RoundResult
+from fedrun.strategies.phase import Phase
+from fedrun.strategies.server import ServerState
+from fedrun.strategies.vectors import MODEL, Vectors
+
+
+def round_costs(phase: Phase, cohort: torch.Tensor, work: RoundResult, executor: Executor) -> Totals:
+    """The costs of one round.
+
+    Args:
+        phase: of the round.
+        cohort: its participants, int64 ``[C]``.
+        work: the result of their local work.
+        executor: knows how many samples a client processes in a round.
+    """
+    client, clients = phase.client, len(phase.federation.train)
+    kept = phase.network.layout.head_size if client.keeps_head else 0
+    resting = clients - len(cohort) if phase.server.fusion is not None else 0
+    if phase.clustering.downloads_all:
+        down = len(cohort) * sum(_broadcast_numbers(phase, server) for server in work.models)
+    else:
+        down = sum((len(task.cohort) + resting) * (_numbers(task.received) - kept) for task in work.tasks)
+    up = len(cohort) * (_numbers(work.some[0].mean) - kept)
+    if not client.communicates:
+        down = up = 0
+    idle, idle_forward = 0, 0
+    if resting:  # all of them train, though only those are computed that are selected next
+        at_rest = torch.ones(clients, dtype=torch.bool)
+        at_rest[cohort] = False
+        idle, idle_forward = executor.usual_samples[at_rest].sum(0).tolist()
+    client_samples = work.client_samples + idle
+    return Totals(
+        params_up=up,
+        params_down=down,
+        client_samples=client_samples,
+        forward_samples=work.forward_samples + idle_forward + client_samples * phase.frozen_encoders,
+        excluded=len(work.excluded),
+    )
+
+
+def _broadcast_numbers(phase: Phase, server: ServerState) -> int:
+    """How many numbers a model's broadcast has."""
+    wanted = phase.client.needs | {MODEL}
+    return _numbers({name: vector for name, vector in phase.server.broadcast(server).items() if name in wanted})
+
+
+def _numbers(vectors: Vectors) -> int:
+    """How many numbers some vectors have together."""
+    return sum(vector.numel() for vector in vectors.values())

@@ -1,0 +1,99 @@
+"""The local work of a phase's rounds, by the executor that was requested or by the faster of two."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cached_property
+
+import torch
+
+from fedrun.execution.choice import ExecutorTimings, best, chosen, due, settled, undecided
+from fedrun.execution.context import ExecutionContext, Progress
+from fedrun.execution.distributed_cohort import DistributedCohort
+from fedrun.execution.ranks import Ranks
+from fedrun.experiment.state import State
+from fedrun.simulation.round_runner import RoundResult, RoundRunner
+from fedrun.strategies.phase import Phase
+
+log = logging.getLogger(__name__)
+
+
+class PhaseRunner:
+    """Carries out the local work of all rounds of a phase.
+
+    Args:
+        phase: whose rounds.
+        context: the phase's clients and how they train, without thresholds.
+        requested: the name of an executor, or ``auto``.
+        ranks: the processes that share the work.
+        stateful: whether clients have a state between rounds.
+        thresholds: computes the threshold of each client, float64 ``[N]``; called only if the client strategy uses it.
+        fusion: the factor by which idle displacements move a start, for each round.
+    """
+
+    def __init__(
+        self,
+        phase: Phase,
+        context: ExecutionContext,
+        requested: str,
+        ranks: Ranks,
+        stateful: bool,
+        thresholds: Callable[[], torch.Tensor],
+        fusion: Callable[[int], float],
+    ) -> None:
+        self.phase = phase
+        self.context = context
+        self._requested = requested
+        self._ranks = ranks
+        self._stateful = stateful
+        self._thresholds = thresholds
+        self._fusion = fusion
+        self._runners: dict[str, RoundRunner] = {}
+
+    @cached_property
+    def _supported(self) -> str:
+        """The requested executor if it can do the work, or ``auto``."""
+        return settled(self._requested, self.context)
+
+    def executor_name(self, timings: ExecutorTimings) -> str:
+        """The name of the executor that carries out the next round."""
+        return due(self._supported, timings)
+
+    @property
+    def client_to_rank(self) -> torch.Tensor | None:
+        """The rank that trains each client and holds its state, int64 ``[N]``; None: any rank can train any client."""
+        return self.round_runner(()).team.client_to_rank
+
+    def round_runner(self, timings: ExecutorTimings) -> RoundRunner:
+        """Carries out the next round."""
+        name = self.executor_name(timings)
+        if name not in self._runners:
+            context = self.context
+            if self.phase.client.knows_threshold:
+                context = replace(context, thresholds=self._thresholds().to(context.network.vector.device))
+            executor = chosen(name, context)
+            team = DistributedCohort(executor, self._ranks, self._stateful)
+            self._runners[name] = RoundRunner(executor, team, self.phase, self._fusion)
+        return self._runners[name]
+
+    def run(self, state: State, cohort: torch.Tensor, progress: Progress) -> tuple[RoundResult, ExecutorTimings]:
+        """The local work of a round's cohort, int64 ``[C]``, and the timings of executors after it."""
+        began = time.perf_counter()
+        work = self.round_runner(state.timings).of(state, cohort, progress)
+        return work, self._timed(state, time.perf_counter() - began, work)
+
+    def _timed(self, state: State, seconds: float, work: RoundResult) -> ExecutorTimings:
+        """The timings of executors after a round whose local work took so many seconds."""
+        if not undecided(self._supported, state.timings) or not work.client_samples:
+            return state.timings
+        slowness = self._ranks.broadcast(seconds) / work.client_samples  # the leader's: all ranks must decide alike
+        timings = (*state.timings, (self.executor_name(state.timings), slowness))
+        if not undecided(self._supported, timings):
+            took = ", ".join(f"{name} {1e6 * least:.3g} µs" for name, least in best(timings).items())
+            fastest = self.executor_name(timings)
+            log.info("hardware.executor=auto: per sample %s; %s from round %d on", took, fastest, state.round + 2)
+            self._runners = {fastest: self.round_runner(timings)}
+        return timings

@@ -1,0 +1,112 @@
+"""A phase: consecutive rounds of a run that train the same kind of model in the same way."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import torch
+
+from fedrun.data.datasets.base import Spec
+from fedrun.data.federation import Federation
+from fedrun.data.samples import Samples
+from fedrun.models.base import ModelConfig
+from fedrun.models.flat_network import FlatNetwork
+from fedrun.strategies.client import ClientStrategy
+from fedrun.strategies.clustering.base import Clustering
+from fedrun.strategies.local_training import LocalTraining
+from fedrun.strategies.server import ServerStrategy
+from fedrun.strategies.vectors import Vectors
+from fedrun.system.errors import InputError
+from fedrun.system.randomness import address
+
+
+@dataclass(frozen=True, eq=False)
+class Phase:
+    """Everything that the round loop needs for some consecutive rounds of a run.
+
+    Most runs have one phase. A later phase is made from the phase before it and the models with which that phase ended.
+
+    Attributes:
+        end: server updates made when the phase ends, counted from the beginning of the run.
+        rounds: T, the server updates of the whole run.
+        seed: the run's seed.
+        federation: who holds which samples; its dataset is what this phase's network reads.
+        samples: that dataset on its device.
+        model: builds the network.
+        network: the network; its vector is scratch space.
+        client: the client strategy.
+        server: the server strategy.
+        clustering: which model each client trains.
+        local: the settings of local training.
+        cohort_size: M, the number of clients per round.
+        params_down: numbers that are sent to clients when the phase begins.
+        forward_samples: samples that pass through frozen encoders when the phase begins.
+        frozen_encoders: how many encoders outside of the network process each training sample in each batch.
+        frozen_tensors: tensors of the trained model that lie outside of the network, by name.
+    """
+
+    end: int
+    rounds: int
+    seed: int
+    federation: Federation
+    samples: Samples
+    model: ModelConfig
+    network: FlatNetwork
+    client: ClientStrategy
+    server: ServerStrategy
+    clustering: Clustering
+    local: LocalTraining
+    cohort_size: int
+    params_down: int = 0
+    forward_samples: int = 0
+    frozen_encoders: int = 0
+    frozen_tensors: Vectors = field(default_factory=dict)
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the run ends with this phase."""
+        return self.end == self.rounds
+
+    def initial_model(self, number: int = 0) -> torch.Tensor:
+        """The initial vector ``[P]`` of a model. It is built anew, so that no state has to carry it."""
+        variant = 0 if self.clustering.same_initialisation else number
+        return build_network(self.model, self.federation.dataset.spec, self.seed, self.samples.device, variant).vector
+
+
+def build_network(model: ModelConfig, spec: Spec, seed: int, device: torch.device, variant: int = 0) -> FlatNetwork:
+    """The network of a model with its initial weights.
+
+    Args:
+        model: builds it.
+        spec: of the dataset that it reads.
+        seed: the run's seed.
+        device: where it is.
+        variant: which of several initialisations.
+    """
+    purpose = ("model", variant) if variant else ("model",)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(address(seed, *purpose))
+        return FlatNetwork(model.build(spec), device)
+
+
+def cohort_size(clients_per_round: int | float, clients: int, key: str = "clients_per_round") -> int:
+    """M, the number of clients per round.
+
+    Args:
+        clients_per_round: an int is M itself; a float up to 1.0 is the share of all clients. The result is rounded up,
+            as in TurboSVM-FL: ⌈C N⌉.
+        clients: N, the number of clients.
+        key: the key that sets the first argument, for the message.
+
+    Raises:
+        InputError: M is larger than N.
+    """
+    if isinstance(clients_per_round, int):
+        if clients_per_round > clients:
+            raise InputError(
+                f"{key}={clients_per_round}: the federation has {clients} clients; "
+                f"allowed: 1 to {clients}, or a share such as 0.1"
+            )
+        return clients_per_round
+    return min(clients, max(1, math.ceil(clients_per_round * clients - 1e-9)))
