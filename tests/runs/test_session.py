@@ -185,10 +185,10 @@ def test_a_trial_of_executors_goes_on_where_it_was_interrupted(ran: Folder, tmp_
         with pytest.raises(KeyboardInterrupt):
             ran(*setting, "hardware.executor=auto", watched_by=(Interrupting(stop, 2),))
         left = torch.load(next(tmp_path.rglob("checkpoint.pt")), weights_only=True)
-        assert len(left["pace"]) == min(stop - 1, 4)
+        assert len(left["timings"]) == min(stop - 1, 4)
     folder = ran(*setting, "hardware.executor=auto")
     found = summary(folder)["executor"]
-    least = {name: min(each for other, each in left["pace"] if other == name) for name in ("in_process", "vectorized")}
+    least = {name: min(each for other, each in left["timings"] if other == name) for name in ("in_process", "vectorized")}
     assert found == {"name": min(least, key=least.__getitem__), "seconds_per_sample": least}
     assert ran(*setting) == folder
     named = summary(ran(*setting, below="other"))
