@@ -1,36 +1,44 @@
-"""What ``fedrun --help`` lists: Hydra would name all groups, also those from which experiments choose by themselves."""
+"""What ``fedrun --help`` prints: examples, and every config group with its options, without the time Hydra takes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from pathlib import Path
 
-INTERNAL = ("hydra", "scale/", "recipe/")
-"""Groups, or what lies below them, from which nobody chooses on the command line."""
+from fedrun.config.options import conf_dir, files_in, groups
+
+TEXT = """\
+fedrun runs federated-learning experiments.
+
+  fedrun                                              the default: scikit-learn's digits, Dirichlet split, FedAvg
+  fedrun strategy=turbosvm dataset=femnist            a paper's setting, its hyper-parameters filled in
+  fedrun strategy=turbosvm strategy/client=fedprox    TurboSVM-FL on the server, FedProx on the clients
+  fedrun strategy=turbosvm strategy/server@strategy.server.base=fedadam     its encoder by FedAdam
+  fedrun -m seed=0,1,2,3,4 strategy=fedavg,turbosvm   a sweep, ending in one table; hydra/launcher=parallel: at once
+  fedrun dataset=mnist partition=shards model=mnist_2nn local.lr=0.05 rounds=500 targets=[0.97]
+  fedrun local.epochs=null local.steps=20             local steps instead of epochs
+
+  fedrun strategy=turbosvm --cfg job                  show the composed configuration with every key, and stop
+  fedrun --explain local.lr                           what a key means, what it allows, and its default
+  fedrun dataset=mnist --why local.lr                 which file or argument sets a key
+  fedrun --version                                    the installed version
+
+The same command continues an interrupted run, and shows a finished one; overwrite=true computes it again.
+
+Groups and their options (GROUP=OPTION):
+
+{groups}
+
+Everything else is a key (KEY=VALUE), see --cfg job and --explain KEY.
+Hydra composes the configuration: fedrun --hydra-help
+"""
 
 
-def groups(above: str = "") -> Iterator[tuple[str, list[str]]]:
-    """Each config group below another one, with its options."""
-    from hydra.core.global_hydra import GlobalHydra
-
-    loader = GlobalHydra.instance().config_loader()
-    for name in loader.list_groups(above):
-        group = f"{above}/{name}" if above else name
-        if not group.startswith(INTERNAL):
-            yield group, loader.get_group_options(group)
-            yield from groups(group)
-
-
-def listing() -> str:
-    """A line for each group that has options."""
-    return "\n".join(f"{group}: {', '.join(names)}" for group, names in groups() if names)
-
-
-def register(asked: bool) -> None:
-    """Make the listing known to ``conf/hydra/help/fedrun.yaml``.
+def help_text(config_dir: Path | None) -> str:
+    """The whole text.
 
     Args:
-        asked: whether help is asked for; every composition resolves the listing, which takes as long as the rest of it.
+        config_dir: folder of further options.
     """
-    from omegaconf import OmegaConf
-
-    OmegaConf.register_new_resolver("groups", listing if asked else str, replace=True)
+    folders = [conf_dir()] if config_dir is None else [conf_dir(), config_dir]
+    options = {group: sorted(files_in(group, folders)) for group in groups(folders)}
+    return TEXT.format(groups="\n".join(f"{group}: {', '.join(names)}" for group, names in options.items() if names))

@@ -11,16 +11,15 @@ import math
 import os
 import sys
 import traceback
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
-from importlib.metadata import version
 from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from fedrun.execution.ranks import SINGLE_PROCESS, START, RankLostError, Ranks, StoppedError, join, launched
 from fedrun.system.closed_stdout import ignore_closed_stdout
-from fedrun.system.errors import BAD_INPUT, InputError, RunError, foreseen
+from fedrun.system.errors import BAD_INPUT, InputError, RunError, foreseen, one_line
 from fedrun.system.lazy_import import lazy_import
 from fedrun.system.signals import INTERRUPTED, TERMINATED, TerminatedError, handle_termination
 
@@ -85,21 +84,35 @@ def _parse(arguments: Sequence[str]) -> Namespace:
     return options
 
 
+def _help(arguments: Sequence[str]) -> str:
+    """What ``--help`` prints, with the options of the folder that ``--config-dir`` names."""
+    from fedrun.cli.help import help_text
+    from fedrun.config.options import further_folder
+
+    parser = ArgumentParser(add_help=False, exit_on_error=False)
+    parser.add_argument("--config-dir", "-cd")
+    folder = parser.parse_known_args(arguments)[0].config_dir
+    return help_text(None if folder is None else further_folder(folder))
+
+
 def _guarded() -> int:
     """Run Hydra's application and turn the errors users are expected to meet into one line and an exit status."""
     config_dir = None
     try:
+        if "--version" in sys.argv[1:]:  # Hydra would tell its own
+            from importlib.metadata import version
+
+            print(f"fedrun {version('fedrun')}")
+            return 0
+        if {"--help", "-h"} & set(sys.argv[1:]):
+            print(_help(sys.argv[1:]), end="", flush=True)
+            return 0
         import hydra
 
-        from fedrun.cli.help import register
         from fedrun.config.options import conf_dir, further_folder
         from fedrun.sweeps.plugins import register_plugins
 
-        if "--version" in sys.argv[1:]:  # Hydra would tell its own
-            print(f"fedrun {version('fedrun')}")
-            return 0
         options = _parse(sys.argv[1:])
-        register(asked=options.help)
         register_plugins()
         config_dir = None if options.config_dir is None else further_folder(options.config_dir)
         hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(job)()
@@ -262,7 +275,7 @@ def _sweep_job(config: DictConfig) -> float:
         failure = str(error)
     except Exception as error:  # a defect in one job, shown in full, must not cost the others
         known = foreseen(error)
-        failure = str(known or f"{type(error).__name__}: {error}")
+        failure = one_line(str(known or f"{type(error).__name__}: {error}"))
         if known is None:
             traceback.print_exc()
     if failure is not None or summary is None:
@@ -300,10 +313,17 @@ def _observers(experiment: Experiment, kind: str) -> list[Observer]:
     return [display(sys.stdout), tracking]
 
 
+class OneLine(logging.Formatter):
+    """Messages in one line each, whatever other libraries' warnings hold."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name is logging's
+        return one_line(super().formatMessage(record))
+
+
 def _log_to_screen(level: int, begin: str = "") -> None:
     """Show fedrun's own messages, and every package's warnings, as plain lines from this level on."""
     handler = logging.StreamHandler(sys.stdout)
     handler.setLevel(level)
-    handler.setFormatter(logging.Formatter(f"{begin}%(message)s"))
+    handler.setFormatter(OneLine(f"{begin}%(message)s"))
     logging.basicConfig(handlers=[handler], force=True)
     logging.getLogger("fedrun").setLevel(logging.INFO)  # the run's log file takes all of it

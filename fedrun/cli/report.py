@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from fedrun.cli.entrypoint import OneLineParser, carry_out
 from fedrun.runs.metrics_file import TARGETED
 from fedrun.system.atomic_file import atomic_write
-from fedrun.system.errors import BAD_INPUT, InputError
+from fedrun.system.errors import BAD_INPUT, InputError, one_line
 
 if TYPE_CHECKING:
     from fedrun.report.runs import Run
@@ -76,7 +76,7 @@ def progress_bar(task: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def tell(line: str) -> None:
-    print(f"fedrun-report: {line}", file=sys.stderr)
+    print(f"fedrun-report: {one_line(line)}", file=sys.stderr)
 
 
 MODES = ("curve", "table", "figure", "results")

@@ -7,7 +7,13 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, Lt, MinLen
 
+from fedrun.system.errors import one_line
+
 NAMES = {int: "an integer", float: "a finite number", str: "a text", bool: "true or false", NoneType: "null"}
+
+
+LONGEST_VALUE = 300
+"""Characters of a value in a message."""
 
 
 def describe(annotation: Any) -> str:
@@ -52,3 +58,8 @@ def shown(value: Any) -> str:
     if isinstance(value, tuple):
         return "[" + ",".join(map(shown, value)) + "]"
     return repr(value) if value == "" else str(value)
+
+
+def in_message(value: Any) -> str:
+    """A value as the user would write it in YAML, in one line; of a long one the middle is left out."""
+    return one_line(shown(value), LONGEST_VALUE)

@@ -12,8 +12,9 @@ from typing import Any, get_type_hints
 
 from pydantic import ValidationError
 
-from fedrun.config.allowed_values import describe, shown
+from fedrun.config.allowed_values import describe, in_message, shown
 from fedrun.config.options import option_files, options
+from fedrun.config.suggestions import did_you_mean
 from fedrun.system.errors import InputError
 
 LARGEST = 1e30
@@ -38,7 +39,10 @@ def option(group: str, name: str, **changes: Any) -> Any:
 
     files = option_files(group)
     if name not in files:
-        raise InputError(f"{group}={name}: no such option; allowed: {', '.join(sorted(files)) or 'no such group'}")
+        raise InputError(
+            f"{group}={name}: no such option; allowed: {', '.join(sorted(files)) or 'no such group'}"
+            f"{did_you_mean(name, files)}"
+        )
     node = OmegaConf.to_container(OmegaConf.load(files[name]), resolve=True)
     assert isinstance(node, dict)
     return build({**node, **changes}, group.replace("/", "."))
@@ -106,7 +110,10 @@ def construct(recipe: type, arguments: Mapping[str, Any], path: str, given: Mapp
     names = [field.name for field in fields(recipe) if field.name not in given]
     for key in arguments:
         if key not in names:
-            raise InputError(f"{_join(path, key)}: unknown key; allowed{_below(path)}: {', '.join(names) or 'nothing'}")
+            raise InputError(
+                f"{_join(path, key)}: unknown key; allowed{_below(path)}: {', '.join(names) or 'nothing'}"
+                f"{did_you_mean(_join(path, key), [_join(path, name) for name in names])}"
+            )
     for name in names:
         if name not in arguments:
             raise InputError(
@@ -122,7 +129,9 @@ def construct(recipe: type, arguments: Mapping[str, Any], path: str, given: Mapp
         why = ""
         if first["type"] == "is_instance_of" and is_dataclass(built[key]):
             why = f"; {type(built[key]).__name__} does not extend {first['ctx']['class']}"
-        raise InputError(f"{where}={shown(built[key])}: allowed: {_allowed(annotations[key], where)}{why}") from None
+        raise InputError(
+            f"{where}={in_message(built[key])}: allowed: {_allowed(annotations[key], where)}{why}"
+        ) from None
 
 
 def _allowed(annotation: Any, path: str) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from fedrun.config.as_config import Plain
 from fedrun.config.hydra_config import hydra_config
 from fedrun.config.options import further_folder, option_names
+from fedrun.config.suggestions import did_you_mean
 from fedrun.system.errors import InputError
 
 if TYPE_CHECKING:
@@ -74,7 +75,9 @@ class Composed:
         files = option_names(group, folders)
         if (name := self.choices[group]) not in files and name is not None:
             allowed = ", ".join(sorted(files))
-            raise InputError(f"{group}={name}: no such option; allowed: {allowed}; or ~{group} for none")
+            raise InputError(
+                f"{group}={name}: no such option; allowed: {allowed}; or ~{group} for none{did_you_mean(name, files)}"
+            )
 
     def check_scale(self) -> None:
         """Refuse a scale that nothing reads: without an experiment that has scales, the run would be a full one."""

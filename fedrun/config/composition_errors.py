@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 
+from fedrun.config.allowed_values import in_message
 from fedrun.config.hydra_config import hydra_config
-from fedrun.config.options import config_dir_option, options, parts
+from fedrun.config.options import conf_dir, config_dir_option, groups, options, parts
+from fedrun.config.suggestions import did_you_mean
 from fedrun.system.errors import InputError
 
 
@@ -30,14 +32,14 @@ def explain(error: Exception, arguments: Sequence[str], config_dir: Path | None 
             if missing == "hydra/sweeper/optuna":
                 return f"{group}={option}: is not installed; pip install 'fedrun[optuna]'"
             own = [] if group.startswith("hydra/") else options(group, folder)  # beside Hydra's own options
-            return f"{group}={option or repr('')}: no such option; allowed: {', '.join(own or names)}"
+            return refused_option(group, option, own or names)
         case OverrideParseException():
             return (
-                f"{error.override}: cannot be read; allowed: KEY=VALUE, GROUP=OPTION; a list is KEY=[A,B], and a value "
-                "with other special characters stands in quotes"
+                f"{in_message(error.override)}: cannot be read; allowed: KEY=VALUE, GROUP=OPTION; a list is KEY=[A,B], "
+                "and a value with other special characters stands in quotes"
             )
         case OSError(filename=str(filename)):
-            return f"{filename}: {error.strerror}; choose another output_dir"
+            return f"{in_message(filename)}: {error.strerror}; choose another output_dir"
     if unknown := re.search(r"Could not override '(?P<key>[^']+)'", text):
         return f"{unknown['key']}: {_why_unknown(unknown['key'], arguments, folder)}"
     if several := re.search(r"Ambiguous value for argument '(?P<argument>[^']+)'", text):
@@ -57,6 +59,12 @@ def explain(error: Exception, arguments: Sequence[str], config_dir: Path | None 
     return text
 
 
+def refused_option(group: str, option: str, names: Iterable[str], remark: str = "") -> str:
+    """That a group has no such option, and which it has."""
+    listed = ", ".join(names)
+    return f"{group}={in_message(option)}: no such option; allowed: {listed}{remark}{did_you_mean(option, names)}"
+
+
 def _names_no_option(argument: str, folder: Path | None) -> bool:
     """Whether an argument leaves a group out, or sets it to something other than one option's name."""
     group, _, option = argument.lstrip("~").partition("=")
@@ -74,13 +82,26 @@ def _why_unknown(key: str, arguments: Sequence[str], folder: Path | None) -> str
             return f"is no part of the {whole} that was chosen; allowed with {whole}=OPTION, one of {', '.join(having)}"
         return f"cannot be chosen here; allowed: {', '.join(names)}"
     parents = key.replace("/", ".").split(".")[:-1]
-    node = _composed([each for each in arguments if options(each.partition("=")[0], folder)], folder)
+    config = _composed([argument for argument in arguments if options(argument.partition("=")[0], folder)], folder)
+    node = config
     for parent in parents:
         node = node.get(parent) if isinstance(node, dict) else None
+    suggestion = did_you_mean(key, [*dotted(config), *groups([conf_dir()])])
     if not isinstance(node, dict):
-        return "unknown key; fedrun --cfg job shows all keys"
+        return f"unknown key; fedrun --cfg job shows all keys{suggestion}"
     where = f" below {'.'.join(parents)}" if parents else ""
-    return f"unknown key; allowed{where}: " + (", ".join(name for name in node if name != "_target_") or "nothing")
+    allowed = ", ".join(name for name in node if name != "_target_") or "nothing"
+    return f"unknown key; allowed{where}: {allowed}{suggestion}"
+
+
+def dotted(node: object, above: str = "") -> Iterator[str]:
+    """All keys of a configuration with those above them: ``local`` and ``local.lr``."""
+    if isinstance(node, Mapping):
+        for name, value in node.items():
+            key = f"{above}.{name}" if above else str(name)
+            if name != "_target_":
+                yield key
+                yield from dotted(value, key)
 
 
 def _composed(choices: Sequence[str], folder: Path | None) -> Any:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from fedrun.system.errors import InputError
+
+CHOSEN_BY_PATH = ("experiment", "scale", "recipe", "hparams")
+"""Groups whose folders are parts of an option's name, or are chosen by experiments only."""
 
 
 def conf_dir() -> Path:
@@ -57,11 +60,32 @@ def options(group: str, config_dir: Path | None = None) -> list[str]:
 
 def option_files(group: str, config_dir: Path | None = None) -> dict[str, Path]:
     """The file of each of a group's options."""
+    return files_in(group, [folder for folder in (config_dir or config_dir_option(), conf_dir()) if folder])
+
+
+def files_in(group: str, folders: Iterable[Path]) -> dict[str, Path]:
+    """The file of each of a group's options in some folders of options."""
+    if not group:
+        return {}
     pattern = "**/*.yaml" if group == "experiment" else "*.yaml"  # a paper's experiments have a folder of their own
-    folders = [above / group for above in (config_dir or config_dir_option(), conf_dir()) if above and group]
+    above = [folder / group for folder in folders]
     return {
-        path.relative_to(folder).with_suffix("").as_posix(): path for folder in folders for path in folder.glob(pattern)
+        path.relative_to(folder).with_suffix("").as_posix(): path for folder in above for path in folder.glob(pattern)
     }
+
+
+def groups(folders: Iterable[Path]) -> list[str]:
+    """All config groups of some folders, but for Hydra's own, in alphabetical order."""
+    return sorted({group for folder in folders for group in _groups(folder, "")})
+
+
+def _groups(folder: Path, above: str) -> Iterator[str]:
+    for path in (folder / above).iterdir():
+        group = f"{above}/{path.name}" if above else path.name
+        if path.is_dir() and path.name != "hydra":
+            yield group
+            if group not in CHOSEN_BY_PATH:
+                yield from _groups(folder, group)
 
 
 def parts(group: str, name: str, config_dir: Path | None = None) -> frozenset[str]:

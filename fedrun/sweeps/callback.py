@@ -20,7 +20,7 @@ from fedrun.execution.ranks import launched
 from fedrun.experiment.observer import Row
 from fedrun.sweeps.outcome import OUTCOME, Outcome, outcomes
 from fedrun.system.closed_stdout import ignore_closed_stdout
-from fedrun.system.errors import InputError
+from fedrun.system.errors import InputError, one_line
 
 CURVES = "curves.png"
 
@@ -82,7 +82,7 @@ class Sweep(Callback):
             refusal = "torchrun starts the processes of a single run; start a sweep's runs one by one"
         if refusal:
             if os.environ.get("RANK", "0") == "0":
-                print(f"fedrun: {refusal}", file=sys.stderr)
+                print(f"fedrun: {one_line(refusal)}", file=sys.stderr)
             sys.exit(2)
         for earlier in Path(config.hydra.sweep.dir).glob(f"*/{OUTCOME}"):  # of another sweep in the same folder
             earlier.unlink()

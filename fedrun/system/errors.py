@@ -10,6 +10,27 @@ BAD_INPUT = 2
 """Exit status of a command that an :class:`InputError` ends."""
 
 
+LONGEST_LINE = 4000
+"""Characters of a message; of a longer one the middle is left out."""
+
+
+def one_line(text: str, longest: int = LONGEST_LINE) -> str:
+    """A text in one line that a terminal shows as it is: line breaks and control characters as in Python's strings.
+
+    Args:
+        text: from anywhere, such as a user's value or another library's message.
+        longest: characters; the middle of a longer text becomes " ... ".
+    """
+    if not text.isprintable():
+        text = "".join(
+            character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
+        )
+    if len(text) <= longest:
+        return text
+    part = (longest - 5) // 2
+    return f"{text[:part]} ... {text[-part:]}"
+
+
 class InputError(Exception):
     """Something the user gave cannot be used.
 
@@ -17,9 +38,15 @@ class InputError(Exception):
     line and exits with status 2; no traceback is shown.
     """
 
+    def __str__(self) -> str:
+        return one_line(super().__str__())
+
 
 class RunError(Exception):
     """A run that began well cannot go on (a diverged model, say). Printed as one line, exit status 1."""
+
+    def __str__(self) -> str:
+        return one_line(super().__str__())
 
 
 def foreseen(error: Exception) -> InputError | RunError | None:

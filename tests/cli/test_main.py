@@ -110,10 +110,8 @@ REFUSED = [
         "--config-name: there is one configuration, conf/config.yaml; a run is repeated by its over",
     ),
     ("study=abc", "study=abc: no"),
-    ("+strategy=fedavg", "strategy: is there already; choose one option as strategy=OPTION, without +"),
-    ("-m seed=range(3,0)", "this sweep has no jobs: some key has no values, or hydra.sweeper.grids is empty"),
-    ("-m seed=0 hydra.sweep.subdir=x", "hydra.sweep.subdir=x: allowed: ${hydra.job.num}, a folder for each job; leave"),
-    ("experiment=fedumf/tune validation.share=0", "validation.share=0: a search needs samples to judge by; set it "),
+    ("name='a\x1b[31mb'", r"name=a\x1b[31mb: allowed: words of letters, "),
+    ("local.precision=" + "m" * 5000, "local.precision=" + "m" * 147 + " ... " + "m" * 147 + ": allowed: "),
 ]
 
 
@@ -125,6 +123,32 @@ def test_a_refused_configuration(checking: Fedrun, tmp_path: Path, arguments: st
     assert (ended.status, ended.out) == (2, "")
     assert list(tmp_path.iterdir()) == []
     assert ended.deferred, "torch was loaded before the configuration was refused"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        ("dataset=mnits", "mnist"),
+        ("dataset=MNIST", "mnist"),
+        ("strategy=FedAvg", "fedavg"),
+        ("strategy/client=fedporx", "fedprox"),
+        ("-m dataset=digits,mnits", "mnist"),
+        ("lr=0.1", "local.lr"),
+        ("local.LR=0.1", "local.lr"),
+        ("Rounds=3", "rounds"),
+        ("momentm=0.5", "local.momentum"),
+        ("local.epoch=3", "local.epochs"),
+        ("+local.epoch=3", "local.epochs"),
+        ("client=fedprox", "strategy.client or strategy/client"),
+        ("strateg=fedprox", "strategy"),
+    ],
+)
+def test_a_misspelt_name_is_answered_with_the_likely_one(
+    checking: Fedrun, tmp_path: Path, arguments: str, meant: str
+) -> None:
+    ended = checking(*arguments.split(), folder=tmp_path)
+    assert (ended.status, ended.err.count("\n")) == (2, 1)
+    assert re.search(r"; did you mean (.*)\?( \(job 1 of the sweep: .*\))?\n$", ended.err)[1] == meant
 
 
 # What can only be known once the data are there, or the machine is asked.
@@ -168,12 +192,9 @@ def test_help_lists_every_group_and_option(checking: Fedrun, tmp_path: Path) -> 
     assert ended.deferred
     for group in GROUPS:
         assert f"\n{group}: {', '.join(names(group))}\n" in ended.out
-    assert "\nscale: full, small, smoke\n" in ended.out
-    assert (
-        "\nscale/" not in ended.out
-        and "\nrecipe/" not in ended.out
-        and "hydra/" not in ended.out.split("GROUP=OPTION")[1]
-    )
+    listed = ended.out.split("GROUP=OPTION")[1]
+    assert "\nscale: full, small, smoke\n" in listed
+    assert all(f"\n{group}/" not in listed for group in ("scale", "recipe", "experiment", "hydra"))
     assert "fedrun strategy=turbosvm dataset=femnist  " in ended.out
     assert list(tmp_path.iterdir()) == []
 

@@ -5,7 +5,29 @@ import os
 
 import pytest
 
-from fedrun.system.errors import InputError, RunError, foreseen
+from fedrun.config.allowed_values import in_message
+from fedrun.system.errors import InputError, RunError, foreseen, one_line
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("plain, ± and 模型", "plain, ± and 模型"),
+        ("a\nb\r\tc", r"a\nb\r\tc"),
+        ("\x1b[31mred\x07", r"\x1b[31mred\x07"),
+        ("two\u2028lines\x85", r"two\u2028lines\x85"),
+        ("\udc80", r"\udc80"),
+    ],
+)
+def test_a_message_is_one_line(text, line):
+    assert str(InputError(text)) == str(RunError(text)) == one_line(text) == line
+
+
+def test_of_a_long_message_the_middle_is_left_out():
+    assert one_line("a" * 30 + "b" * 30, 25) == "aaaaaaaaaa ... bbbbbbbbbb"
+    assert one_line("a" * 25, 25) == "a" * 25
+    assert len(in_message("x\n" * 10_000)) <= 300
+    assert len(str(InputError("x\n" * 10_000))) <= 4000
 
 
 @pytest.mark.parametrize("code", [errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP])

@@ -1,0 +1,33 @@
+"""Which name a user probably meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """``; did you mean mnist?`` after a message that refuses ``name``; empty where nothing is like it.
+
+    Upper and lower case count as alike. Of a key below others (``local.lr``), its last part alone (``lr``) is enough.
+
+    Args:
+        name: what the user wrote.
+        known: the names that there are.
+    """
+    names = {candidate.lower(): candidate for candidate in sorted(known)}
+    wanted = name.lower()
+    parent, dot, last = wanted.rpartition(".")
+    below_parent = {low.removeprefix(f"{parent}{dot}"): low for low in names if low.rpartition(".")[0] == parent}
+    if wanted in names:
+        likely = [wanted]
+    elif not dot and (ends := [low for low in names if low.endswith((f".{wanted}", f"/{wanted}"))]):
+        likely = ends[:3]
+    elif dot and below_parent:  # the keys above are right, so only the last part may be misspelt
+        likely = [below_parent[match] for match in get_close_matches(last, below_parent, n=1)]
+    else:
+        likely = get_close_matches(wanted, names, n=1, cutoff=0.7)
+        if not likely and not dot:
+            last_parts = {low.rpartition(".")[2]: low for low in names}
+            likely = [last_parts[match] for match in get_close_matches(wanted, last_parts, n=1, cutoff=0.7)]
+    return f"; did you mean {' or '.join(names[low] for low in likely)}?" if likely else ""
