@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from fedrun.config.composed import compose
     from fedrun.data.datasets.in_memory import InMemory
     from fedrun.experiment.experiment import build_experiment
-    from fedrun.runs.session import run
+    from fedrun.runs.run import run
     from fedrun.simulation.simulation import Simulation
 
 __all__ = ["InMemory", "InputError", "RunError", "Simulation", "build_experiment", "compose", "option", "run"]
@@ -39,7 +39,7 @@ HOME = {
     "build_experiment": "fedrun.experiment.experiment",
     "compose": "fedrun.config.composed",
     "option": "fedrun.config.build",
-    "run": "fedrun.runs.session",
+    "run": "fedrun.runs.run",
 }
 """Where the names live that are imported when they are first used, so that ``import fedrun`` costs nothing."""
 

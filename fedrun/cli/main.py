@@ -195,7 +195,7 @@ def _single_job(config: DictConfig) -> None:
 
         from fedrun.runs.display.result_table import result_table
         from fedrun.runs.folder import finished
-        from fedrun.runs.session import run
+        from fedrun.runs.run import run
 
         if experiment.study is not None:
             print(_carried_out(experiment.study, experiment.folder, experiment.seed))
@@ -250,7 +250,7 @@ def _sweep_job(config: DictConfig) -> float:
     from fedrun.experiment.observer import part_tested, tested
     from fedrun.runs.display import wording
     from fedrun.runs.folder import finished
-    from fedrun.runs.session import run
+    from fedrun.runs.run import run
     from fedrun.sweeps.callback import failed, parallel_jobs, say
     from fedrun.sweeps.outcome import Outcome
 

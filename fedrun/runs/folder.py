@@ -1,4 +1,4 @@
-"""A run's folder: the truth about a run, written as it goes."""
+"""A run's folder: its files, its lock, and when it is finished."""
 
 from __future__ import annotations
 
@@ -81,19 +81,19 @@ def finish(folder: Path, summary: Mapping[str, Any]) -> None:
 
 
 def require_writable(folder: Path) -> None:
-    """Refuse, before anything slow happens, a folder that could not be made or written. Nothing is made.
+    """Check, before anything slow happens, that a folder can be created or written. Nothing is created.
 
     Raises:
-        InputError: it could not.
+        InputError: it cannot.
     """
-    there = next(path for path in (folder, *folder.parents) if path.exists())
-    if not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
-        raise InputError(f"{there}: is not a folder that can be written; choose another output_dir")
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    if not (existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)):
+        raise InputError(f"{existing}: is not a folder that can be written; choose another output_dir")
 
 
 @contextmanager
-def opened(folder: Path) -> Iterator[None]:
-    """Create the folder and hold it for this process until the block ends, even if the process is killed.
+def locked(folder: Path) -> Iterator[None]:
+    """Create the folder and lock it for this process until the block ends.
 
     Raises:
         InputError: it cannot be created, or another process is at work in it.
@@ -105,7 +105,7 @@ def opened(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise InputError(f"{folder}: another process is at work on this very run; wait for it or stop it") from None
+            raise InputError(f"{folder}: another process is computing this run; wait for it or stop it") from None
         yield
 
 
@@ -115,10 +115,9 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        where = error.filename or path
         raise InputError(
-            f"{where}: cannot be written ({error.strerror or error}); make room or choose another output_dir; "
-            "what was written so far is kept, and the same command continues the run"
+            f"{error.filename or path}: cannot be written ({error.strerror or error}); make room or choose "
+            "another output_dir; the files so far are kept, and the same command continues the run"
         ) from error
 
 

@@ -1,11 +1,8 @@
-"""What a complete run leaves behind: its summary, its model, and how the model does for every client."""
+"""The model of a complete run, and its results on every client."""
 
 from __future__ import annotations
 
 import math
-import platform
-from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -14,53 +11,11 @@ import torch
 from fedrun.data.federation import ClientIndices
 from fedrun.evaluation.client_groups import SEEN, UNSEEN
 from fedrun.evaluation.client_results import ClientResults
-from fedrun.evaluation.metrics.rounds_to_target import first_hit
-from fedrun.experiment.observer import Row
 from fedrun.experiment.state import State
 from fedrun.models.inference import per_holder
-from fedrun.runs.metrics_file import TARGETED, evaluated_rounds, series
 from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.vectors import Vectors
 from fedrun.system.atomic_file import atomic_write
-from fedrun.system.source_commit import loaded_commit
-
-HIGHER_IS_BETTER = tuple(f"{part}/{name}" for part in ("test", "validation") for name in ("accuracy", "f1", "mcc"))
-LOWER_IS_BETTER = ("test/loss", "validation/loss")
-PACKAGES = ("fedrun", "numpy", "scikit-learn", "hydra-core")
-
-
-def target_name(target: float) -> str:
-    """A target as it is written everywhere: at least two decimals (``0.70``, ``0.975``)."""
-    return f"{target:.2f}" if round(target, 2) == target else repr(target)
-
-
-def hits(rows: Sequence[Row], targets: Sequence[float]) -> dict[str, int | None]:
-    """The first evaluated round at which the test accuracy reached each target, None where it did not."""
-    evaluated, accuracies = evaluated_rounds(rows), series(rows, TARGETED)
-    return {target_name(target): first_hit(evaluated, accuracies, target) for target in targets}
-
-
-def best(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
-    """The best value of each test metric and the round where it was first reached."""
-    found: dict[str, dict[str, float]] = {}
-    for names, choose in ((HIGHER_IS_BETTER, max), (LOWER_IS_BETTER, min)):
-        for name in names:
-            values = [
-                (float(value), int(row["round"] or 0))
-                for row in rows
-                if (value := row.get(name)) is not None and math.isfinite(value)
-            ]
-            if values:
-                value, round = choose(values, key=lambda pair: pair[0])
-                found[name] = {"value": value, "round": round}
-    return found
-
-
-def versions() -> dict[str, str]:
-    """What computed the results."""
-    packages = {name: version(name) for name in PACKAGES}
-    source = {} if (known := loaded_commit()) is None else {"commit": known}
-    return {"python": platform.python_version(), "torch": torch.__version__, **packages, **source}
 
 
 def save_model(simulation: Simulation, state: State, path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrun.runs.folder import writing
+from fedrun.system.atomic_file import atomic_write
 
 OUTCOME = "outcome.json"
 
@@ -33,8 +34,8 @@ class Outcome:
             InputError: it cannot be written.
         """
         path = Path(folder) / OUTCOME
-        with writing(path):
-            path.write_text(json.dumps(asdict(self)), encoding="utf-8")
+        with writing(path), atomic_write(path) as file:
+            file.write(json.dumps(asdict(self)).encode())
 
 
 def outcomes(sweep: Path) -> list[Outcome]:

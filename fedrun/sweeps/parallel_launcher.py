@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hydra.types import HydraContext, TaskFunction
     from omegaconf import DictConfig
 
-NEEDED = ("fedrun.runs.session", "matplotlib.backends.backend_agg", "matplotlib.figure", "sklearn.utils.validation")
+NEEDED = ("fedrun.runs.run", "matplotlib.backends.backend_agg", "matplotlib.figure", "sklearn.utils.validation")
 """What jobs need and what takes long to load: loaded once, before their processes are forked."""
 
 

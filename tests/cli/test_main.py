@@ -50,7 +50,7 @@ def checking() -> Iterator[Fedrun]:
 @pytest.fixture(scope="module")
 def running() -> Iterator[Fedrun]:
     """Commands that run something."""
-    with Fedrun("fedrun.runs.session", "matplotlib.figure", "sklearn.datasets", "rich.console") as fedrun:
+    with Fedrun("fedrun.runs.run", "matplotlib.figure", "sklearn.datasets", "rich.console") as fedrun:
         yield fedrun
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import fedrun
 from fedrun.experiment.experiment import Experiment
-from fedrun.runs.session import run
+from fedrun.runs.run import run
 from fedrun.simulation.simulation import Simulation
 
 

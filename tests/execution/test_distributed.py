@@ -47,7 +47,7 @@ RANKS = "hardware=distributed"
 
 @pytest.fixture(scope="module")
 def fedrun() -> Iterator[Fedrun]:
-    packages = ("fedrun.runs.session", "sklearn.datasets", "rich.console", "torch.distributed", "plotless")
+    packages = ("fedrun.runs.run", "sklearn.datasets", "rich.console", "torch.distributed", "plotless")
     with Fedrun(*packages) as command:
         yield command
 

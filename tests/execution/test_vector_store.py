@@ -16,7 +16,7 @@ import torch
 from fedrun.config.composed import compose
 from fedrun.execution.vector_store import CHUNK_BYTES, Slot, VectorStore
 from fedrun.experiment.experiment import Experiment, build_experiment
-from fedrun.runs.session import run
+from fedrun.runs.run import run
 from fedrun.system.checksums import DamagedFileError
 
 from ..strategies.test_resume import Interrupts, rows

@@ -26,9 +26,9 @@ from fedrun.data.datasets.in_memory import InMemory
 from fedrun.experiment.experiment import Experiment, build_experiment
 from fedrun.experiment.observer import Observer, Row, RunInfo
 from fedrun.report.runs import find
-from fedrun.runs.folder import opened
-from fedrun.runs.results import best
-from fedrun.runs.session import run
+from fedrun.runs.folder import locked
+from fedrun.runs.run import run
+from fedrun.runs.summary import best
 from fedrun.simulation.simulation import Simulation
 from fedrun.system.checksums import write_sealed
 from fedrun.system.errors import InputError, RunError
@@ -68,7 +68,7 @@ def ran(tmp_path: Path, plain: None) -> Folder:
 
 @pytest.fixture(scope="module")
 def fedrun() -> Iterator[Fedrun]:
-    with Fedrun("fedrun.runs.session", "sklearn.datasets", "rich.console", "plotless") as command:
+    with Fedrun("fedrun.runs.run", "sklearn.datasets", "rich.console", "plotless") as command:
         yield command
 
 
@@ -188,7 +188,8 @@ def test_a_trial_of_executors_goes_on_where_it_was_interrupted(ran: Folder, tmp_
         assert len(left["timings"]) == min(stop - 1, 4)
     folder = ran(*setting, "hardware.executor=auto")
     found = summary(folder)["executor"]
-    least = {name: min(each for other, each in left["timings"] if other == name) for name in ("in_process", "vectorized")}
+    executors = ("in_process", "vectorized")
+    least = {name: min(time for other, time in left["timings"] if other == name) for name in executors}
     assert found == {"name": min(least, key=least.__getitem__), "seconds_per_sample": least}
     assert ran(*setting) == folder
     named = summary(ran(*setting, below="other"))
@@ -609,7 +610,7 @@ def test_a_full_disk(fedrun: Fedrun, ran: Folder, tmp_path: Path) -> None:
         assert ended.err.startswith(
             f"fedrun: {(folder / blamed).relative_to(tmp_path)}: cannot be written (File too large); "
         )
-        assert ended.err.endswith("; what was written so far is kept, and the same command continues the run\n")
+        assert ended.err.endswith("; the files so far are kept, and the same command continues the run\n")
         assert ended.err.count("\n") == 1
         assert not (folder / "summary.json").exists()
     assert 0 < (folder / "metrics.jsonl").read_text().count("\n") < 41  # after which comes part of a row
@@ -656,9 +657,9 @@ def test_a_full_disk_spares_the_earlier_checkpoint(fedrun: Fedrun, ran: Folder, 
 def test_two_processes_on_one_run(ran: Folder, tmp_path: Path) -> None:
     folder = interrupted(ran, tmp_path, "rounds=4")
     before = contents(folder)
-    with opened(folder), pytest.raises(InputError) as refusal:
+    with locked(folder), pytest.raises(InputError) as refusal:
         ran("rounds=4", "overwrite=true")
-    assert str(refusal.value) == f"{folder}: another process is at work on this very run; wait for it or stop it"
+    assert str(refusal.value) == f"{folder}: another process is computing this run; wait for it or stop it"
     assert contents(folder) == before
     assert ran("rounds=4") == folder
 
@@ -705,10 +706,10 @@ def test_the_log_has_what_was_asked_for_and_how_it_ended(ran: Folder, tmp_path: 
         ran(*overrides)
     (log,) = tmp_path.glob("outputs/runs/*/*/*/*/run.log")
     first, *_, last = log.read_text().splitlines()
-    assert first.split(": ", 2)[1:] == ["asked for", " ".join((*SETTING, *overrides, f"output_dir={tmp_path}/outputs"))]
-    assert " ERROR fedrun.runs.session: round 1: no client's upload was finite " in last
+    assert first.split(": ", 2)[1:] == ["overrides", " ".join((*SETTING, *overrides, f"output_dir={tmp_path}/outputs"))]
+    assert " ERROR fedrun.runs.run: round 1: no client's upload was finite " in last
     folder = ran("rounds=1")
-    assert (folder / "run.log").read_text().endswith(" INFO fedrun.runs.session: finished\n")
+    assert (folder / "run.log").read_text().endswith(" INFO fedrun.runs.run: finished\n")
     with pytest.raises(KeyboardInterrupt):
         ran("rounds=3", watched_by=(Interrupting(2, 1),))
     assert sum(path.read_text().endswith(": interrupted\n") for path in tmp_path.rglob("run.log")) == 1
@@ -719,7 +720,7 @@ def test_an_observer_that_fails_is_dropped(ran: Folder, caplog: pytest.LogCaptur
     failing, watching = Failing(event), Counting()
     folder = ran("rounds=2", watched_by=(failing, watching))
     assert summary(folder)["rounds"] == 2
-    assert "Failing failed and is ignored from here on: the cat is on the cable" in caplog.text
+    assert "Failing failed and is ignored from now on: the cat is on the cable" in caplog.text
     assert [told for told, _ in failing.told].count("close") == 1
     last = "close" if event == "close" else event
     assert [told for told, _ in failing.told if told != "close"][-1:] in ([last], ["on_end"])

@@ -33,7 +33,7 @@ CONTINUES = "the same command (without overwrite=true) continues"
 
 @pytest.fixture(scope="module")
 def fedrun() -> Iterator[Fedrun]:
-    with Fedrun("fedrun.runs.session", "matplotlib.figure", "sklearn.datasets", "rich.console", "plotless") as command:
+    with Fedrun("fedrun.runs.run", "matplotlib.figure", "sklearn.datasets", "rich.console", "plotless") as command:
         yield command
 
 

@@ -21,7 +21,7 @@ from fedrun.experiment.state import State
 from fedrun.experiment.strategy import ClusteredStrategy
 from fedrun.models.parallel_encoders import ParallelEncoders
 from fedrun.runs import results, session
-from fedrun.runs.session import run
+from fedrun.runs.run import run
 from fedrun.simulation.selection import select
 from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.server import Senders

@@ -15,7 +15,7 @@ from fedrun.config.options import options
 from fedrun.experiment.experiment import build_experiment
 from fedrun.experiment.observer import Observer, Row
 from fedrun.runs import session
-from fedrun.runs.session import run
+from fedrun.runs.run import run
 
 SETTING = (
     "rounds=5",

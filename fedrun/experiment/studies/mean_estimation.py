@@ -12,6 +12,7 @@ from torch.nn.functional import softplus
 
 from fedrun.config.config_class import config_class
 from fedrun.experiment.studies.base import Study
+from fedrun.system.atomic_file import atomic_write
 from fedrun.system.randomness import generator
 
 
@@ -98,4 +99,5 @@ def plot(rows: list[tuple[int, float, float, float]], path: Path) -> None:
         axes.grid(alpha=0.3)
     figure.axes[0].set_ylabel("GM-Appeal")
     figure.axes[0].legend(frameon=False)
-    figure.savefig(path, dpi=150)
+    with atomic_write(path) as file:
+        figure.savefig(file, format="png", dpi=150)

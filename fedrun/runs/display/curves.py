@@ -14,6 +14,7 @@ import numpy as np
 
 from fedrun.experiment.observer import Row
 from fedrun.runs.display import wording
+from fedrun.runs.display.picture_file import save_figure
 from fedrun.runs.metrics_file import evaluated_rounds, series
 from fedrun.system.errors import InputError
 
@@ -191,7 +192,7 @@ def plot_curves(runs: Mapping[str, Seeds], path: Path, targets: Sequence[float])
         figure.legend(
             handles, labels, loc="outside upper center", ncols=min(len(labels), 4), frameon=False, fontsize=10
         )
-    figure.savefig(path, dpi=160)
+    save_figure(figure, path, dpi=160)
 
 
 def plot_metric(runs: Mapping[str, Seeds], path: Path, key: str, against: Against, targets: Sequence[float]) -> None:
@@ -223,7 +224,7 @@ def plot_metric(runs: Mapping[str, Seeds], path: Path, key: str, against: Agains
         axes.legend(frameon=False, fontsize=9)
     else:
         axes.set_title(next(iter(curves)), fontsize=10, color=INK, loc="right")
-    figure.savefig(path, dpi=160)
+    save_figure(figure, path, dpi=160)
 
 
 def plot_panels(
@@ -283,7 +284,7 @@ def plot_panels(
         frameon=False,
         fontsize=9,
     )
-    figure.savefig(path, dpi=160)
+    save_figure(figure, path, dpi=160)
 
 
 def remarked(title: str, curves: Iterable[Curve]) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from fedrun.data.federation import Federation
+from fedrun.runs.display.picture_file import save_figure
 
 COLUMNS = 300
 """Most clients that the heat map shows side by side."""
@@ -142,7 +143,7 @@ def plot_labels(federation: Federation, path: Path) -> None:
     scale.minorticks_off()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph ")  # a class in a script that the font lacks has boxes for a name
-        figure.savefig(path)
+        save_figure(figure, path, dpi=150)
 
 
 def plot_sizes(federation: Federation, path: Path) -> None:
@@ -160,7 +161,7 @@ def plot_sizes(federation: Federation, path: Path) -> None:
     axes.set_title(f"Training samples: {len(sizes):,} clients, {int(sizes.sum()):,} samples", fontsize=11)
     axes.set_xlabel("clients, by number of samples (most left)")
     axes.set_ylabel("samples")
-    figure.savefig(path)
+    save_figure(figure, path, dpi=150)
 
 
 def printable(name: str) -> str:

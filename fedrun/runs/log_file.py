@@ -1,0 +1,56 @@
+"""``run.log``: fedrun's messages during a run."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from fedrun.runs.folder import writing
+from fedrun.system.errors import InputError, RunError
+
+
+@contextmanager
+def log_to(path: Path, overrides: Sequence[str]) -> Iterator[None]:
+    """Append fedrun's log to a file while the block runs, between the overrides of the run and how it ended.
+
+    Args:
+        path: of the file.
+        overrides: of the run.
+    """
+    with writing(path):
+        handler = LogFile(path, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logger = logging.getLogger("fedrun")
+
+    def note(level: int, text: str, error: Exception | None = None) -> None:
+        """Write a line to the file only; the screen shows the same elsewhere."""
+        details = None if error is None else (type(error), error, error.__traceback__)
+        handler.handle(logger.makeRecord("fedrun.runs.run", level, "", 0, text, (), details))
+
+    logger.addHandler(handler)
+    note(logging.INFO, f"overrides: {' '.join(overrides)}")
+    try:
+        yield
+        note(logging.INFO, "finished")
+    except (InputError, RunError, OSError) as error:
+        note(logging.ERROR, str(error))
+        raise
+    except Exception as error:
+        note(logging.ERROR, "unexpected error", error)
+        raise
+    except KeyboardInterrupt:
+        note(logging.INFO, "interrupted")
+        raise
+    finally:
+        logger.removeHandler(handler)
+        with suppress(OSError):
+            handler.close()
+
+
+class LogFile(logging.FileHandler):
+    """A log file that ignores errors: where the log has no room the results have none either, and that is reported."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name is logging's
+        pass

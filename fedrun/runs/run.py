@@ -1,0 +1,119 @@
+"""Run an experiment in its folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from fedrun.execution.ranks import SINGLE_PROCESS, Ranks
+from fedrun.experiment.experiment import Experiment
+from fedrun.experiment.observer import Observer
+from fedrun.runs.folder import CLIENT_STATES, LOG, SUMMARY, clear, finished, locked, require_writable, writing
+from fedrun.runs.log_file import log_to
+from fedrun.runs.session import Session
+from fedrun.simulation.simulation import Simulation
+from fedrun.system.errors import InputError
+from fedrun.system.source_commit import loaded_commit
+
+DISPLAYED = {
+    "title",
+    "group",
+    "seed",
+    "dataset",
+    "strategy",
+    "overrides",
+    "rounds",
+    "cap",
+    "final",
+    "best",
+    "rounds_to",
+}
+"""The keys of a summary that the displays of a finished run read."""
+
+
+def run(
+    experiment: Experiment,
+    observers: Sequence[Observer] = (),
+    parallel_jobs: int = 1,
+    ranks: Ranks = SINGLE_PROCESS,
+) -> dict[str, Any]:
+    """Run an experiment in its folder, or resume it; return its summary.
+
+    A finished run is not computed again unless ``overwrite`` is set: its summary is returned. An interrupted run
+    continues from its checkpoint and ends with the metrics of an uninterrupted one. On Ctrl-C a checkpoint is written
+    before ``KeyboardInterrupt`` is raised.
+
+    Several ranks compute a run together. Each of them calls this function; only the leader writes to the folder. When
+    one of them receives a signal to stop, all stop after the round.
+
+    Args:
+        experiment: by :func:`fedrun.experiment.experiment.build_experiment`, or changed since by ``replace``.
+        observers: see :class:`fedrun.experiment.observer.Observer`; one that raises is dropped with a warning.
+        parallel_jobs: number of runs that share this machine's cores.
+        ranks: the processes that compute this run together.
+
+    Raises:
+        InputError: the data, the hardware or the run's folder cannot be used, or nothing identifies an object of the
+            experiment.
+        RunError: the run cannot continue, or the ranks were stopped (:class:`fedrun.execution.ranks.StoppedError`).
+    """
+    loaded_commit()  # now, not when the summary is written: the checkout may change during the run
+    record = experiment.record
+    folder = record.folder
+    ranks.require_same("the configuration", f"{record.hash}, seed {experiment.seed}")
+    summary = None
+    with ranks.together():
+        if ranks.leads:
+            summary = None if experiment.overwrite else earlier_summary(experiment)
+            if summary is None:
+                require_writable(folder)
+    if (summary := ranks.broadcast(summary)) is not None:
+        return summary
+    simulation = build_simulation(experiment, parallel_jobs, ranks)
+    with ExitStack() as contexts:
+        with ranks.together():
+            if ranks.leads:
+                for context in (locked(folder), writing(folder), log_to(folder / LOG, record.overrides)):
+                    contexts.enter_context(context)
+                if experiment.overwrite:
+                    clear(folder)
+        return Session(experiment, simulation, observers).run()
+
+
+def earlier_summary(experiment: Experiment) -> dict[str, Any] | None:
+    """The summary of an experiment's run if it is finished, otherwise None.
+
+    Raises:
+        InputError: a file of the run is damaged, or it was finished with other thresholds.
+    """
+    folder = experiment.folder
+    summary = finished(folder)
+    if summary is None:
+        return None
+    if missing := DISPLAYED - summary.keys():
+        raise InputError(f"{folder / SUMMARY}: lacks {min(missing)}; start over with overwrite=true")
+    if summary.get("appeal", "") != experiment.appeal.fingerprint():
+        raise InputError(
+            f"{folder}: was finished with other thresholds (the file at appeal.path has changed since); "
+            "restore it, choose another name or output_dir, or start over with overwrite=true"
+        )
+    return summary
+
+
+def build_simulation(experiment: Experiment, parallel_jobs: int, ranks: Ranks) -> Simulation:
+    """The simulation of an experiment whose files lie in its folder.
+
+    The first rank of each machine builds it before the others, because it may fetch or convert the data for them.
+    """
+    thresholds = Path(experiment.output_dir) / "thresholds"
+    client_states = experiment.folder / CLIENT_STATES if ranks.leads else None
+    simulation = None
+    for first_of_machine in (True, False):
+        with ranks.together():
+            if first_of_machine is (ranks.local == 0):
+                simulation = Simulation(experiment, parallel_jobs, thresholds, client_states, ranks=ranks)
+    assert simulation is not None
+    ranks.require_same("data with the fingerprint", simulation.dataset.fingerprint)
+    return simulation

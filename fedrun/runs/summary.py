@@ -1,0 +1,100 @@
+"""``summary.json``: the final and best metrics of a complete run, and what computed them."""
+
+from __future__ import annotations
+
+import math
+import platform
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Any
+
+import torch
+
+from fedrun.evaluation.metrics.rounds_to_target import first_hit
+from fedrun.execution.choice import best as best_times
+from fedrun.experiment.experiment import Experiment
+from fedrun.experiment.observer import Row
+from fedrun.runs.checkpoint import Checkpoint, Identity
+from fedrun.runs.metrics_file import TARGETED, evaluated_rounds, series
+from fedrun.system.source_commit import loaded_commit
+
+HIGHER_IS_BETTER = tuple(f"{part}/{name}" for part in ("test", "validation") for name in ("accuracy", "f1", "mcc"))
+LOWER_IS_BETTER = ("test/loss", "validation/loss")
+PACKAGES = ("fedrun", "numpy", "scikit-learn", "hydra-core")
+
+
+def target_name(target: float) -> str:
+    """A target with at least two decimals: ``0.70``, ``0.975``."""
+    return f"{target:.2f}" if round(target, 2) == target else repr(target)
+
+
+def hits(rows: Sequence[Row], targets: Sequence[float]) -> dict[str, int | None]:
+    """The first evaluated round at which the test accuracy reached each target, None where it did not."""
+    evaluated, accuracies = evaluated_rounds(rows), series(rows, TARGETED)
+    return {target_name(target): first_hit(evaluated, accuracies, target) for target in targets}
+
+
+def best(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
+    """The best value of each test metric and the round where it was first reached."""
+    best_values: dict[str, dict[str, float]] = {}
+    for names, choose in ((HIGHER_IS_BETTER, max), (LOWER_IS_BETTER, min)):
+        for name in names:
+            values = [
+                (float(value), int(row["round"] or 0))
+                for row in rows
+                if (value := row.get(name)) is not None and math.isfinite(value)
+            ]
+            if values:
+                value, round = choose(values, key=lambda pair: pair[0])
+                best_values[name] = {"value": value, "round": round}
+    return best_values
+
+
+def versions() -> dict[str, str]:
+    """The versions of Python and the packages, and the commit of fedrun if it runs from a checkout."""
+    packages = {name: version(name) for name in PACKAGES}
+    source = {} if (commit := loaded_commit()) is None else {"commit": commit}
+    return {"python": platform.python_version(), "torch": torch.__version__, **packages, **source}
+
+
+def summarise_run(
+    experiment: Experiment,
+    identity: Identity,
+    last: Checkpoint,
+    rows: Sequence[Row],
+    targets: Sequence[float],
+    executor: str,
+) -> dict[str, Any]:
+    """The summary of a complete run.
+
+    Args:
+        experiment: of the run.
+        identity: of the run.
+        last: the checkpoint after the last round.
+        rows: of the evaluated rounds.
+        targets: test accuracies whose first round is reported.
+        executor: name of the executor of the next round, if there were one.
+    """
+    record = experiment.record
+    return {
+        "status": "complete",
+        "title": record.title,
+        "group": record.group,
+        "folder": str(record.folder),
+        "dataset": record.dataset,
+        "strategy": record.strategy,
+        "overrides": list(record.overrides),
+        "recipe": record.recipe,
+        "seed": experiment.seed,
+        "config_hash": identity.config,
+        "data": identity.data,
+        "appeal": identity.appeal,
+        "rounds": last.state.round,
+        "cap": experiment.rounds,
+        "final": {name: value for name, value in rows[-1].items() if name != "round"},
+        "best": best(rows),
+        "rounds_to": hits(rows, targets),
+        "seconds": last.seconds,
+        "executor": {"name": executor, "seconds_per_sample": best_times(last.state.timings)},
+        "versions": versions(),
+    }
