@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from fedrun.evaluation.client_groups import ClientGroup
-from fedrun.execution.choice import ExecutorTimings, chosen, due
+from fedrun.execution.choice import ExecutorTimings, create_executor, next_executor
 from fedrun.execution.context import CohortJob, ExecutionContext
 from fedrun.execution.distributed_cohort import balanced
 from fedrun.execution.ranks import Ranks
@@ -57,8 +57,8 @@ def own_results(
     train_loss, test_loss, accuracy = results
     # Small perceptrons train faster side by side, also where the federated training goes client by client.
     perceptron = StackedPerceptron.of(network.network) is not None
-    name = "vectorized" if perceptron else due(experiment.hardware.executor, timings)
-    executor = chosen(name, context, warns=False)  # the federated training meets the same limit, and warns
+    name = "vectorized" if perceptron else next_executor(experiment.hardware.executor, timings)
+    executor = create_executor(name, context, warns=False)  # the federated training meets the same limit, and warns
     for visit in executor.visits(CohortJob(clients, 0, {MODEL: model}, NO_STATE)) if len(clients) else ():
         client = int(clients[visit.position])
         network.load(visit.model)

@@ -1,4 +1,4 @@
-"""Which executor works: the one that was asked for, or the faster of two, measured on a run's first rounds."""
+"""The choice of an executor: the requested one, or the faster of two, measured in a run's first rounds."""
 
 from __future__ import annotations
 
@@ -14,59 +14,58 @@ log = logging.getLogger(__name__)
 EXECUTORS: dict[str, type[Executor]] = {"in_process": InProcess, "vectorized": Vectorized}
 
 AUTO = "auto"
-"""The name under which the faster of all executors is asked for."""
+"""Requests the faster of all executors."""
 
 TRIALS = 2
-"""Rounds that each is timed on. The better one counts: in its first, an executor also builds what the others use."""
+"""Timed rounds of each executor. The faster one counts: in its first round an executor also builds what it reuses."""
 
 ExecutorTimings = tuple[tuple[str, float], ...]
-"""Executors on trial in the order of their rounds, each with the seconds of local work per sample processed."""
+"""The names of timed executors in the order of their rounds, each with its seconds of local work per sample."""
 
 
-def settled(asked: str, context: ExecutionContext, warns: bool = True) -> str:
-    """What was asked for, or, where an executor cannot do the work, the sequential one.
+def supported_executor(requested: str, context: ExecutionContext, warns: bool = True) -> str:
+    """The requested executor, or ``in_process`` where it cannot do the work.
 
     Args:
-        asked: a key of :data:`EXECUTORS`, or :data:`AUTO`.
-        workplace: where the work is.
-        warns: say in a warning why it is not the one asked for (``auto`` asks for none in particular); False where
-            somebody else has said so.
+        requested: a key of :data:`EXECUTORS`, or :data:`AUTO`.
+        context: the work.
+        warns: whether to warn if the requested executor cannot do the work. ``auto`` requests none in particular.
     """
-    for name in EXECUTORS if asked == AUTO else [asked]:
+    for name in EXECUTORS if requested == AUTO else [requested]:
         if reason := EXECUTORS[name].refusal(context):
-            if warns and asked != AUTO:
+            if warns and requested != AUTO:
                 log.warning(
                     "hardware.executor=%s does not support %s; using hardware.executor=in_process", name, reason
                 )
             return "in_process"
-    return asked
+    return requested
 
 
-def chosen(asked: str, context: ExecutionContext, warns: bool = True) -> Executor:
-    """The executor of this name, a key of :data:`EXECUTORS`, or what is :func:`settled` instead."""
-    return EXECUTORS[settled(asked, context, warns)](context)
+def create_executor(requested: str, context: ExecutionContext, warns: bool = True) -> Executor:
+    """The executor with the name that :func:`supported_executor` returns; ``requested`` is not ``auto``."""
+    return EXECUTORS[supported_executor(requested, context, warns)](context)
 
 
-def undecided(asked: str, timings: ExecutorTimings) -> bool:
-    """Whether the next round is part of a trial."""
-    return asked == AUTO and len(timings) < TRIALS * len(EXECUTORS)
+def is_trial(requested: str, timings: ExecutorTimings) -> bool:
+    """Whether the next round is timed to choose an executor."""
+    return requested == AUTO and len(timings) < TRIALS * len(EXECUTORS)
 
 
-def due(asked: str, timings: ExecutorTimings) -> str:
+def next_executor(requested: str, timings: ExecutorTimings) -> str:
     """The executor that carries out the next round: a key of :data:`EXECUTORS`.
 
     Args:
-        asked: one of them, or :data:`AUTO`.
-        pace: the trial so far. Without one, as for what is done before the first round, ``auto`` is ``in_process``.
+        requested: one of them, or :data:`AUTO`.
+        timings: so far. Without timings, as before the first round, ``auto`` is ``in_process``.
     """
-    if asked != AUTO:
-        return asked
-    if undecided(asked, timings):
+    if requested != AUTO:
+        return requested
+    if is_trial(requested, timings):
         return tuple(EXECUTORS)[len(timings) % len(EXECUTORS)]
-    least = best(timings)
-    return min(least, key=least.__getitem__)
+    seconds = least_seconds(timings)
+    return min(seconds, key=seconds.__getitem__)
 
 
-def best(timings: ExecutorTimings) -> dict[str, float]:
-    """Every executor's least seconds per sample."""
-    return {name: min(seconds for each, seconds in timings if each == name) for name, _ in timings}
+def least_seconds(timings: ExecutorTimings) -> dict[str, float]:
+    """The least seconds per sample of each timed executor."""
+    return {name: min(seconds for other, seconds in timings if other == name) for name, _ in timings}

@@ -1,6 +1,6 @@
-"""What clients remember, scattered over ranks: brought together for a checkpoint, dealt out again after one.
+"""The client states of a run on several ranks: gathered for a checkpoint, scattered after one.
 
-A checkpoint of several ranks is a checkpoint of one process. So a run can be continued by any number of ranks.
+A checkpoint of several ranks equals a checkpoint of one process, so any number of ranks can continue a run.
 """
 
 from __future__ import annotations
@@ -16,51 +16,51 @@ from fedrun.strategies.vectors import Vectors
 
 
 class DistributedClientStates:
-    """Moves memories between the leader and the ranks where the clients are at home.
+    """Moves client states between the leader and the ranks that train the clients.
 
-    The leader holds a copy of what the other ranks' clients remember, as it was at the newest checkpoint; only what has
-    changed since travels.
+    The leader holds a copy of the other ranks' client states as of the newest checkpoint. Only states that have changed
+    since then are sent.
 
     Args:
-        ranks: who takes part.
-        homes: every client's rank, int64 ``[N]``.
-        keep: makes a lasting copy of what one client remembers.
+        ranks: the processes of the run.
+        client_to_rank: the rank that trains each client, int64 ``[N]``.
+        keep: makes a lasting copy of one client's state.
     """
 
     def __init__(self, ranks: Ranks, client_to_rank: torch.Tensor, keep: Callable[[Vectors], Vectors]) -> None:
         self._ranks = ranks
         self._client_to_rank = client_to_rank
         self._keep = keep
-        self._elsewhere: dict[int, Vectors] = {}  # the leader's copies
-        self._known: Mapping[int, Vectors] = {}  # this rank's, as the leader has them
+        self._remote: dict[int, Vectors] = {}  # the leader's copies of the other ranks' states
+        self._sent: Mapping[int, Vectors] = {}  # this rank's states, as the leader has them
 
-    def deal(self, whole: ClientStates) -> ClientStates:
-        """The part of the leader's memory that is this rank's; the other ranks give an empty one."""
+    def scatter(self, states: ClientStates) -> ClientStates:
+        """Return this rank's part of the leader's client states. The other ranks pass empty ones."""
         parts: list[dict[int, Vectors]] | None = None
         if self._ranks.leads:
             parts = [{} for _ in range(self._ranks.count)]
-            for client, vectors in whole.held.items():
+            for client, vectors in states.held.items():
                 parts[int(self._client_to_rank[client])][client] = vectors
-            self._elsewhere = {client: vectors for part in parts[1:] for client, vectors in part.items()}
+            self._remote = {client: vectors for part in parts[1:] for client, vectors in part.items()}
             self._ranks.scatter([{}, *parts[1:]])
-            own: Mapping[int, Vectors] = parts[0]
+            local: Mapping[int, Vectors] = parts[0]
         else:
-            own = {client: self._keep(vectors) for client, vectors in self._ranks.scatter(parts).items()}
-        self._known = own
-        return replace(whole, held=own)
+            local = {client: self._keep(vectors) for client, vectors in self._ranks.scatter(parts).items()}
+        self._sent = local
+        return replace(states, held=local)
 
-    def collect(self, own: ClientStates) -> ClientStates:
-        """The whole memory for the leader, this rank's part for the others."""
+    def gather(self, states: ClientStates) -> ClientStates:
+        """All client states on the leader, this rank's part on the other ranks."""
         changed: dict[int, Vectors] = {}
         if not self._ranks.leads:
             changed = {
-                client: vectors for client, vectors in own.held.items() if vectors is not self._known.get(client)
+                client: vectors for client, vectors in states.held.items() if vectors is not self._sent.get(client)
             }
-            changed |= {client: {} for client in self._known.keys() - own.held.keys()}
-        self._known = own.held
+            changed |= {client: {} for client in self._sent.keys() - states.held.keys()}
+        self._sent = states.held
         for part in self._ranks.gather(changed):
             for client, vectors in part.items():
-                self._elsewhere.pop(client, None)
+                self._remote.pop(client, None)
                 if vectors:
-                    self._elsewhere[client] = self._keep(vectors)
-        return replace(own, held={**self._elsewhere, **own.held})
+                    self._remote[client] = self._keep(vectors)
+        return replace(states, held={**self._remote, **states.held})

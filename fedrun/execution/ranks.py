@@ -1,8 +1,8 @@
-"""The processes that carry out a run together (``torchrun``), as one of them sees them.
+"""The processes that carry out a run together (``torchrun``), as seen by one of them.
 
-Every process ("rank") builds the same simulation and goes through the same rounds. What it has to tell the others is
-said here, in the same order by all: small things as objects, long vectors as sums. Rank 0 leads: it alone writes and
-prints.
+Each process ("rank") builds the same simulation and computes the same rounds. All communication goes through this
+module, in the same order on all ranks: small values as objects, long vectors as sums. Rank 0 is the leader: it alone
+writes files and prints.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ T = TypeVar("T")
 START = "torchrun --nproc-per-node 2 -m fedrun ... hardware=distributed"
 
 JOINING = timedelta(minutes=5)
-"""How long ranks wait for one another in the beginning."""
+"""How long ranks wait for each other at the start."""
 
 SILENCE = timedelta(hours=1)
-"""How long a rank may keep the others waiting; one that dies is noticed at once, by its broken connections."""
+"""How long a rank may keep the others waiting. A rank that dies is noticed at once, by its broken connections."""
 
 LAST_WORD = 10.0
-"""Seconds for which a rank waits for the leader to say why the run ends: torchrun stops all when one has ended."""
+"""Seconds for which a rank waits for the leader to print why the run ends: torchrun stops all ranks if one exits."""
 
 HEARING = 2.0
-"""Seconds for which the leader then stays, as the place where the others hear of it may be in its process."""
+"""Seconds for which the leader then waits for the others, because the store that they read may be in its process."""
 
 PATIENCE = 20.0
-"""Seconds that a round may still take once a rank is asked to stop: torchrun kills what is left after 30."""
+"""Seconds that a round may still take after a signal to stop: torchrun kills the remaining ranks after 30."""
 
 LOST = "another rank was lost (its process, its machine or the connection to it)"
 
@@ -49,10 +49,10 @@ class RankLostError(RunError):
 
 
 class StoppedError(RunError):
-    """A run was asked to stop, and has done so between two rounds, with a checkpoint.
+    """A signal has stopped a run between two rounds, with a checkpoint.
 
     Attributes:
-        status: with which the process is to exit, as a shell has it for a process that a signal has ended.
+        status: exit status of the process, as a shell reports it for a process that a signal has ended.
     """
 
     def __init__(self, number: int, round: int) -> None:
@@ -62,15 +62,15 @@ class StoppedError(RunError):
 
 
 class Ranks:
-    """The ranks of a run. Without arguments: this process alone.
+    """The ranks of a run. Without arguments: a run of a single process.
 
     Attributes:
         number: of this rank, 0 for the leader.
         count: how many there are.
         local: number of this rank among those on its machine.
         local_count: how many ranks its machine has.
-        broken: whether a rank was lost; nothing can be told any more.
-        asked: the number of the signal by which this rank is asked to stop; 0: it is not.
+        broken: whether a rank was lost; no further communication is possible.
+        stop_signal: the number of the signal that has asked this rank to stop; 0: none.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Ranks:
         self.local = local
         self.local_count = local_count
         self.broken = False
-        self.asked = 0
+        self.stop_signal = 0
         self._store = store
         self._devices: ProcessGroup | None = None
 
@@ -90,7 +90,7 @@ class Ranks:
         return self.number == 0
 
     def part(self, count: int) -> slice:
-        """Which of so many things in a row are this rank's; it has as many as any other, or one less."""
+        """Return this rank's slice of a sequence of this length. The slices of any two ranks differ by at most one item."""
         return slice(count * self.number // self.count, count * (self.number + 1) // self.count)
 
     def all_gather(self, value: T) -> list[T]:
@@ -100,28 +100,28 @@ class Ranks:
         from torch import distributed
 
         values: list[Any] = [None] * self.count
-        with self._talking():
+        with self._connection_errors():
             distributed.all_gather_object(values, value)
         return values
 
     def broadcast(self, value: T) -> T:
-        """The leader's value; the others' own does not matter."""
+        """The leader's value. The values of the other ranks are ignored."""
         if self.count == 1:
             return value
         from torch import distributed
 
-        said: list[Any] = [value if self.leads else None]
-        with self._talking():
-            distributed.broadcast_object_list(said, 0)
-        own: T = said[0]
-        return own
+        values: list[Any] = [value if self.leads else None]
+        with self._connection_errors():
+            distributed.broadcast_object_list(values, 0)
+        received: T = values[0]
+        return received
 
     def scatter(self, values: Sequence[T] | None) -> T:
         """One value for each rank from the leader, who alone has to give them."""
         from torch import distributed
 
         own: list[Any] = [None]
-        with self._talking():
+        with self._connection_errors():
             distributed.scatter_object_list(own, None if values is None else list(values), 0)
         return own[0]  # type: ignore[no-any-return]  # what the leader put in is of this type
 
@@ -130,7 +130,7 @@ class Ranks:
         from torch import distributed
 
         values: list[Any] | None = [None] * self.count if self.leads else None
-        with self._talking():
+        with self._connection_errors():
             distributed.gather_object(value, values, 0)
         return values or []
 
@@ -140,75 +140,74 @@ class Ranks:
             return
         from torch import distributed
 
-        with self._talking():
+        with self._connection_errors():
             if vector.is_cuda and self._devices is None:
                 self._devices = distributed.new_group(backend="nccl", timeout=SILENCE)
             distributed.all_reduce(vector, group=self._devices if vector.is_cuda else None)
 
     def after_round(self, due: bool) -> tuple[bool, int]:
-        """What is to happen between two rounds.
+        """Decide together, between two rounds, whether to write a checkpoint and whether to stop.
 
         Args:
-            due: whether a checkpoint is; the leader's word counts.
+            due: whether a checkpoint is due on this rank.
 
         Returns:
-            That word; and the signal by which any of the ranks is asked to stop, so that all stop here, or 0.
+            The leader's ``due``, and the number of the signal that has asked any rank to stop, or 0.
         """
-        wishes = self.all_gather((due, self.asked))
-        asked = max(number for _, number in wishes)
-        if asked:
-            signal.setitimer(signal.ITIMER_REAL, 0)  # patience was for the round
-        return wishes[0][0], asked
+        requests = self.all_gather((due, self.stop_signal))
+        stop_signal = max(number for _, number in requests)
+        if stop_signal:
+            signal.setitimer(signal.ITIMER_REAL, 0)  # the timer was for the round
+        return requests[0][0], stop_signal
 
     def handle_signals(self) -> None:
-        """From now on let SIGTERM and SIGINT ask this rank to stop, instead of ending it.
+        """Handle SIGTERM and SIGINT from now on: they request a stop after the round.
 
-        A rank that stopped by itself could not write what the others' clients remember; so all stop after the round. A
-        round that goes on for too long ends with :class:`RankLostError` nevertheless: the signal may also mean that
-        another rank has died, for torchrun then stops those that are left.
+        A rank that stopped at once could not write the client states of the others. If the round takes too long, it
+        ends with :class:`RankLostError`: the signal may mean that another rank has died, because torchrun then stops
+        the remaining ranks.
         """
 
-        def asked(number: int, _: object) -> None:
-            if not self.asked:
-                self.asked = number
+        def request_stop(number: int, _: object) -> None:
+            if not self.stop_signal:
+                self.stop_signal = number
                 signal.setitimer(signal.ITIMER_REAL, PATIENCE)
 
         signal.signal(signal.SIGALRM, _overdue)
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, asked)
+            signal.signal(number, request_stop)
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """What cannot be used by one rank ends the block with that rank's :class:`InputError` for all."""
-        refusal = None
+        """Raise an :class:`InputError` of one rank in the block on all ranks."""
+        message = None
         try:
             yield
         except InputError as error:
             if self.count == 1:
                 raise
-            refusal = str(error)
-        refusals = self.all_gather(refusal)
-        found = [(rank, each) for rank, each in enumerate(refusals) if each is not None]
-        if found:
-            rank, line = found[0]
+            message = str(error)
+        messages = [(rank, line) for rank, line in enumerate(self.all_gather(message)) if line is not None]
+        if messages:
+            rank, line = messages[0]
             raise InputError(f"rank {rank}: {line}" if rank else line)
 
     def require_same(self, what: str, value: object) -> None:
-        """Refuse ranks that are about different things.
+        """Reject ranks whose values differ.
 
         Raises:
             InputError: the value is not the same everywhere.
         """
         values = self.all_gather(value)
-        if different := [rank for rank, each in enumerate(values) if each != values[0]]:
+        if different := [rank for rank, other in enumerate(values) if other != values[0]]:
             raise InputError(
                 f"rank {different[0]} has {what} {values[different[0]]}, rank 0 has {values[0]}; all ranks need the "
                 "same command and the same data"
             )
 
     @contextmanager
-    def _talking(self) -> Iterator[None]:
-        """Turn what the connections raise into one line: the lost rank's own words, if it had some."""
+    def _connection_errors(self) -> Iterator[None]:
+        """Turn errors of the connections into one line: the lost rank's own message if it has left one."""
         try:
             yield
         except RuntimeError as error:  # gloo's, NCCL's and the store's errors are of this kind
@@ -224,20 +223,20 @@ class Ranks:
         return f"{LOST}; the newest checkpoint is kept, and the same command continues the run"
 
     def leave(self, reason: str | None = None, lost: bool = False) -> bool:
-        """Part from the others; to be called when the leader has said why the run ends.
+        """Leave the group; called after the leader has printed why the run ends.
 
         Args:
             reason: why, in one line; None after a complete run.
-            lost: whether that is because another rank was lost.
+            lost: whether another rank was lost.
 
         Returns:
-            Whether this rank must say it, because there is no leader any more who would.
+            Whether this rank must print the reason, because the leader was lost.
         """
         if self._store is None:
             return False
         from torch import distributed
 
-        signal.setitimer(signal.ITIMER_REAL, 0)  # nothing is overdue any more
+        signal.setitimer(signal.ITIMER_REAL, 0)  # no timer during the exit
         with suppress(RuntimeError):
             if self.leads:
                 self._store.set("over", "")
@@ -248,16 +247,16 @@ class Ranks:
         if reason is None:
             return False
         if self.leads:
-            self._said([f"heard/{rank}" for rank in range(1, self.count)], HEARING)
+            self._wait_for([f"heard/{rank}" for rank in range(1, self.count)], HEARING)
             return False
-        if not self._said(["over"], LAST_WORD):
+        if not self._wait_for(["over"], LAST_WORD):
             return True
         with suppress(RuntimeError):
             self._store.set(f"heard/{self.number}", "")
         return False
 
-    def _said(self, keys: list[str], seconds: float) -> bool:
-        """Whether all of this comes to stand in the store within some time."""
+    def _wait_for(self, keys: list[str], seconds: float) -> bool:
+        """Whether the store has all these keys within some seconds."""
         assert self._store is not None
         until = time.monotonic() + seconds
         with suppress(RuntimeError):
@@ -270,7 +269,7 @@ class Ranks:
 
 
 SINGLE_PROCESS = Ranks()
-"""A run in one process."""
+"""The only rank of a run in a single process."""
 
 
 def launched() -> bool:
@@ -279,7 +278,7 @@ def launched() -> bool:
 
 
 def join() -> Ranks:
-    """Meet the other ranks.
+    """Connect to the other ranks.
 
     Raises:
         RunError: they cannot be reached.

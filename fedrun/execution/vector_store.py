@@ -16,7 +16,7 @@ import torch
 from fedrun.system.checksums import DamagedFileError
 
 CHUNK_BYTES = 64 * 2**20
-"""By how much the file grows at least."""
+"""The file grows by at least this much."""
 
 ALIGNMENT = 64
 """Bytes. Kernels round differently on vectors that begin elsewhere; a result must not depend on where a vector lies."""

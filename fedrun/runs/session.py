@@ -96,7 +96,7 @@ class Session:
         memory = state.memory
         if client_to_rank is not None:
             self._distributed = DistributedClientStates(self.ranks, client_to_rank, memory.keep)
-            memory = self._distributed.deal(memory)
+            memory = self._distributed.scatter(memory)
         state, rows = self.ranks.broadcast((replace(state, memory=NO_STATE).to("cpu"), rows))
         state = replace(state.to(self.simulation.device), memory=memory)
         return replace(last, state=state), metrics, rows
@@ -165,7 +165,7 @@ class Session:
     def save(self, checkpoint: Checkpoint) -> None:
         """Replace the checkpoint. Where the ranks hold the client states, all of them must call this."""
         if self._distributed is not None:
-            memory = self._distributed.collect(checkpoint.state.memory)
+            memory = self._distributed.gather(checkpoint.state.memory)
             checkpoint = replace(checkpoint, state=replace(checkpoint.state, memory=memory))
         if not self.ranks.leads:
             return

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from fedrun.evaluation.metrics.rounds_to_target import first_hit
-from fedrun.execution.choice import best as best_times
+from fedrun.execution.choice import least_seconds
 from fedrun.experiment.experiment import Experiment
 from fedrun.experiment.observer import Row
 from fedrun.runs.checkpoint import Checkpoint, Identity
@@ -95,6 +95,6 @@ def summarise_run(
         "best": best(rows),
         "rounds_to": hits(rows, targets),
         "seconds": last.seconds,
-        "executor": {"name": executor, "seconds_per_sample": best_times(last.state.timings)},
+        "executor": {"name": executor, "seconds_per_sample": least_seconds(last.state.timings)},
         "versions": versions(),
     }

@@ -10,7 +10,14 @@ from functools import cached_property
 
 import torch
 
-from fedrun.execution.choice import ExecutorTimings, best, chosen, due, settled, undecided
+from fedrun.execution.choice import (
+    ExecutorTimings,
+    create_executor,
+    is_trial,
+    least_seconds,
+    next_executor,
+    supported_executor,
+)
 from fedrun.execution.context import ExecutionContext, Progress
 from fedrun.execution.distributed_cohort import DistributedCohort
 from fedrun.execution.ranks import Ranks
@@ -56,11 +63,11 @@ class PhaseRunner:
     @cached_property
     def _supported(self) -> str:
         """The requested executor if it can do the work, or ``auto``."""
-        return settled(self._requested, self.context)
+        return supported_executor(self._requested, self.context)
 
     def executor_name(self, timings: ExecutorTimings) -> str:
         """The name of the executor that carries out the next round."""
-        return due(self._supported, timings)
+        return next_executor(self._supported, timings)
 
     @property
     def client_to_rank(self) -> torch.Tensor | None:
@@ -74,7 +81,7 @@ class PhaseRunner:
             context = self.context
             if self.phase.client.knows_threshold:
                 context = replace(context, thresholds=self._thresholds().to(context.network.vector.device))
-            executor = chosen(name, context)
+            executor = create_executor(name, context)
             team = DistributedCohort(executor, self._ranks, self._stateful)
             self._runners[name] = RoundRunner(executor, team, self.phase, self._fusion)
         return self._runners[name]
@@ -87,12 +94,12 @@ class PhaseRunner:
 
     def _timed(self, state: State, seconds: float, work: RoundResult) -> ExecutorTimings:
         """The timings of executors after a round whose local work took so many seconds."""
-        if not undecided(self._supported, state.timings) or not work.client_samples:
+        if not is_trial(self._supported, state.timings) or not work.client_samples:
             return state.timings
         slowness = self._ranks.broadcast(seconds) / work.client_samples  # the leader's: all ranks must decide alike
         timings = (*state.timings, (self.executor_name(state.timings), slowness))
-        if not undecided(self._supported, timings):
-            took = ", ".join(f"{name} {1e6 * least:.3g} µs" for name, least in best(timings).items())
+        if not is_trial(self._supported, timings):
+            took = ", ".join(f"{name} {1e6 * least:.3g} µs" for name, least in least_seconds(timings).items())
             fastest = self.executor_name(timings)
             log.info("hardware.executor=auto: per sample %s; %s from round %d on", took, fastest, state.round + 2)
             self._runners = {fastest: self.round_runner(timings)}

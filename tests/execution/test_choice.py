@@ -12,7 +12,7 @@ from torch import nn
 
 from fedrun.config.build import option
 from fedrun.data.population import Population
-from fedrun.execution.choice import best, due, undecided
+from fedrun.execution.choice import is_trial, least_seconds, next_executor
 from fedrun.simulation.simulation import Simulation
 
 
@@ -41,13 +41,13 @@ def test_a_refusal_is_told_once_a_run(make_experiment, caplog, default_experimen
 
 def test_both_are_tried_in_turn_and_the_better_round_of_each_counts():
     timings = (("in_process", 5.0), ("vectorized", 9.0), ("in_process", 4.0), ("vectorized", 3.0))
-    tried = [due("auto", timings[:rounds]) for rounds in range(4)]
+    tried = [next_executor("auto", timings[:rounds]) for rounds in range(4)]
     assert tried == ["in_process", "vectorized", "in_process", "vectorized"]
-    assert [undecided("auto", timings[:rounds]) for rounds in range(5)] == [True, True, True, True, False]
-    assert best(timings) == {"in_process": 4.0, "vectorized": 3.0}
-    assert due("auto", timings) == "vectorized"
-    assert due("auto", (*timings[:3], ("vectorized", 4.5))) == "in_process"
-    assert due("vectorized", ()) == "vectorized" and not undecided("vectorized", ())
+    assert [is_trial("auto", timings[:rounds]) for rounds in range(5)] == [True, True, True, True, False]
+    assert least_seconds(timings) == {"in_process": 4.0, "vectorized": 3.0}
+    assert next_executor("auto", timings) == "vectorized"
+    assert next_executor("auto", (*timings[:3], ("vectorized", 4.5))) == "in_process"
+    assert next_executor("vectorized", ()) == "vectorized" and not is_trial("vectorized", ())
 
 
 def rounds(experiment, count, state=None):
@@ -64,7 +64,7 @@ def test_the_faster_executor_is_found_and_told(make_experiment, caplog):
     with caplog.at_level(logging.INFO, "fedrun"):
         simulation, state = rounds(auto, 6)
     assert [name for name, _ in state.timings] == ["in_process", "vectorized"] * 2
-    least = best(state.timings)
+    least = least_seconds(state.timings)
     fastest = min(least, key=least.get)
     assert all(0 < seconds < 1 for seconds in least.values())
     assert simulation.executor(state) == fastest
