@@ -93,21 +93,31 @@ def on_hub(repository: str, name: str) -> Callable[[str | None], tuple[RemoteFil
 
     def at(base: str | None) -> tuple[RemoteFile, ...]:
         address = f"{(base or HUB).rstrip('/')}/api/datasets/{repository}/parquet"
-        listed = get_json(address)
-        configurations = listed if isinstance(listed, dict) else {}
-        splits = configurations.get("default", next(iter(configurations.values()), None))
-        files = (
-            [(split, number, url) for split, urls in splits.items() for number, url in enumerate(urls)]
-            if isinstance(splits, dict)
-            else []
-        )
-        if not files or not all(isinstance(url, str) and str(split).isidentifier() for split, _, url in files):
+        files = _parquet_addresses(get_json(address))
+        if not files:
             raise InputError(f"{address} does not list Parquet files by split")
         return tuple(
             RemoteFile((url,), parquet_target(name, f"{split}-{number:04d}.parquet")) for split, number, url in files
         )
 
     return at
+
+
+def _parquet_addresses(listed: object) -> list[tuple[str, int, str]]:
+    """Split, number and address of every file that the hub lists; none where it is not such a list.
+
+    The hub answers ``{configuration: {split: [address]}}``.
+    """
+    configurations = listed if isinstance(listed, dict) else {}
+    splits = configurations.get("default", next(iter(configurations.values()), None))
+    if not isinstance(splits, dict):
+        return []
+    files: list[tuple[str, int, str]] = []
+    for split, urls in splits.items():
+        if not split.isidentifier() or not isinstance(urls, list) or not all(isinstance(url, str) for url in urls):
+            return []
+        files += [(split, number, url) for number, url in enumerate(urls)]
+    return files
 
 
 def parquet_target(name: str, file: str) -> str:

@@ -1,4 +1,4 @@
-"""Bring a dataset's files into ``data_dir``."""
+"""Install a dataset's files below ``data_dir``: downloaded, or copied from files that the user has."""
 
 from __future__ import annotations
 
@@ -21,48 +21,59 @@ from fedrun.system.errors import InputError
 logger = logging.getLogger(__name__)
 
 ASIDE = ".fedrun-downloads"
-"""Folder below ``data_dir`` for what is not whole yet, and for the checksums of what was fetched."""
+"""Folder below ``data_dir`` for incomplete downloads, and for the checksums of downloaded files."""
 
 PLACING = "placing"
-"""File there while a dataset's files are put in place."""
+"""File there while a dataset's files are moved to their final places."""
+
+CHECKSUMS = "checksums.json"
+"""File beside the datasets' folders there: the checksums of downloaded files."""
+
+UNPACKED = "unpacked"
+"""Folder there for the files of archives."""
 
 Reporter = Callable[[str], Progress]
-"""Gives each file, by its name, something to report its progress to."""
+"""Called with a file's name; returns what its progress is reported to."""
 
 
-def download_dataset(name: str, entry: DatasetFiles, data_dir: Path, base: str | None, report: Reporter) -> None:
-    """RemoteFile what an entry lacks; files that are in place already are left alone.
+def download_dataset(name: str, dataset: DatasetFiles, data_dir: Path, base: str | None, report: Reporter) -> None:
+    """Download the missing files of a dataset.
 
-    Files are put in place when all are there: a loader would read some of them as if they were the dataset.
+    No file is put in its final place before all are complete: a loader would take some of them for the dataset.
 
     Args:
-        name: the entry's name.
-        entry: what to fetch.
+        name: the dataset's name.
+        dataset: its files.
         data_dir: folder in which datasets lie.
         base: another base address than the publisher's, or None.
         report: shows progress.
 
     Raises:
-        InputError: it cannot be fetched; the line says which files to put where by hand.
+        InputError: the download failed; the line says which files to put where without a connection.
     """
     aside = data_dir / ASIDE / name
-    with _alone(aside):
+    with _locked(aside):
         try:
-            lacking = [
+            missing = [
                 item
-                for item in entry.downloads(base)
+                for item in dataset.downloads(base)
                 if item.unpack is not None or not (data_dir / item.target).exists()
             ]
-            for item in lacking:
+            for item in missing:
                 if not (aside / item.file).exists():
                     _download(item, aside / item.file, data_dir, report(item.file))
         except UnreachableError as error:
-            raise InputError(f"{error}; {manual_steps(name, entry, data_dir)}") from error
-        (aside / PLACING).touch()
-        for item in lacking:
-            _place(aside / item.file, item, data_dir, aside)
-        shutil.rmtree(aside, ignore_errors=True)
-    _check_complete(name, entry, data_dir)
+            raise InputError(f"{error}; {manual_steps(name, dataset, data_dir)}") from error
+        moves: list[tuple[Path, Path]] = []
+        for item in missing:
+            try:
+                moves += _contents(aside / item.file, item, data_dir, aside)
+            except InputError:  # the next command downloads it again
+                (aside / item.file).unlink()
+                _record_checksum(item, None, data_dir)
+                raise
+        _place(moves, aside)
+    _check_complete(name, dataset, data_dir)
 
 
 def interrupted(name: str, data_dir: Path) -> bool:
@@ -70,106 +81,122 @@ def interrupted(name: str, data_dir: Path) -> bool:
     return (data_dir / ASIDE / name / PLACING).exists()
 
 
-def import_dataset(name: str, entry: DatasetFiles, data_dir: Path, source: Path, base: str | None) -> None:
-    """Take an entry's files from a folder that has them, as published or as they lie below ``data_dir``, or from the
-    published archive itself. The source is only read.
+def import_dataset(name: str, dataset: DatasetFiles, data_dir: Path, source: Path, base: str | None) -> None:
+    """Copy a dataset's files from a folder that has them, as published or as they lie below ``data_dir``, or unpack the
+    published archive. The source is only read.
 
     Raises:
         InputError: the source does not have the files, or they have the wrong checksum.
     """
     aside = data_dir / ASIDE / name
-    with _alone(aside):
+    with _locked(aside):
         copies: list[tuple[Path, Path]] = []
         published: list[tuple[Path, RemoteFile]] = []
-        if source.is_dir() and not entry.missing(source):
-            copies = [(path, data_dir / path.relative_to(source)) for path in entry.files(source)]
+        if source.is_dir() and not dataset.missing(source):
+            copies = [(path, data_dir / path.relative_to(source)) for path in dataset.files(source)]
         elif tables := sorted(source.glob("*.parquet")) if source.is_dir() else []:
             copies = [(path, data_dir / parquet_target(name, path.name)) for path in tables]
         else:
             try:
-                published = [
-                    (source if source.is_file() else source / each.file, each) for each in entry.downloads(base)
-                ]
+                remote = dataset.downloads(base)
             except UnreachableError:  # only the hub knows the names
-                raise InputError(f"{source} has no files of {name}; {manual_steps(name, entry, data_dir)}") from None
+                raise InputError(f"{source} has no files of {name}; {manual_steps(name, dataset, data_dir)}") from None
+            published = [(source if source.is_file() else source / item.file, item) for item in remote]
         for path, item in published:
             if not path.is_file():
-                raise InputError(f"{source} lacks {item.file}; {manual_steps(name, entry, data_dir)}")
+                raise InputError(f"{source} lacks {item.file}; {manual_steps(name, dataset, data_dir)}")
             try:
                 verified(path, item.checksum)
             except InputError as error:
                 raise InputError(f"{path}: {error}") from None
-        (aside / PLACING).touch()
-        for path, target in copies:
-            _copy(path, target, aside)
         for path, item in published:
-            _place(path, item, data_dir, aside)
-        shutil.rmtree(aside, ignore_errors=True)
-    _check_complete(name, entry, data_dir)
+            copies += _contents(path, item, data_dir, aside)
+        _place(copies, aside)
+    _check_complete(name, dataset, data_dir)
 
 
-def manual_steps(name: str, entry: DatasetFiles, data_dir: Path) -> str:
+def manual_steps(name: str, dataset: DatasetFiles, data_dir: Path) -> str:
     """Which files to put where, without a connection."""
     return (
-        f"without a connection, put the files {', '.join(str(data_dir / pattern) for pattern in entry.required)} there "
-        f"yourself, or run fedrun-data {name} --from FOLDER, a folder that has them as published or in that layout"
+        f"without a connection, put the files {', '.join(str(data_dir / pattern) for pattern in dataset.required)} "
+        f"there yourself, or run fedrun-data {name} --from FOLDER, a folder that has them as published or in that "
+        "layout"
     )
 
 
 def _download(item: RemoteFile, path: Path, data_dir: Path, progress: Progress) -> None:
-    """Try a file's addresses in turn; compare with, or add to, the recorded checksums."""
-    record_path = data_dir / ASIDE / "checksums.json"
-    try:
-        record = json.loads(record_path.read_bytes()) if record_path.exists() else {}
-    except ValueError as error:
-        raise InputError(f"{record_path} is damaged: delete it and run again") from error
-    key = f"{item.target}/{item.file}" if item.unpack is not None else item.target
+    """Try a file's addresses in turn; compare with the published or the recorded checksum, and record it."""
+    checksum = item.checksum or _recorded_checksums(data_dir).get(_record_key(item))
     for number, url in enumerate(item.urls, start=1):
         try:
-            record[key] = download(url, path, item.checksum or record.get(key), progress)
-            break
+            sha256 = download(url, path, checksum, progress)
         except UnreachableError as error:
             if number == len(item.urls):
                 raise
             logger.warning("%s; trying %s", error, item.urls[number])
-    with atomic_write(record_path, secrets.token_hex(4)) as file:
+        else:
+            _record_checksum(item, sha256, data_dir)
+            return
+
+
+def _recorded_checksums(data_dir: Path) -> dict[str, str]:
+    """The checksums of earlier downloads, by :func:`_record_key`."""
+    path = data_dir / ASIDE / CHECKSUMS
+    try:
+        record = json.loads(path.read_bytes()) if path.exists() else {}
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is damaged: delete it and run again") from error
+    if not isinstance(record, dict) or not all(isinstance(checksum, str) for checksum in record.values()):
+        raise InputError(f"{path} is damaged: delete it and run again")
+    return record
+
+
+def _record_checksum(item: RemoteFile, checksum: str | None, data_dir: Path) -> None:
+    """Record a file's checksum; None removes it."""
+    record = _recorded_checksums(data_dir)
+    record.pop(_record_key(item), None)
+    if checksum is not None:
+        record[_record_key(item)] = checksum
+    with atomic_write(data_dir / ASIDE / CHECKSUMS, secrets.token_hex(4)) as file:
         file.write(json.dumps(record, indent=1).encode())
 
 
-def _place(got: Path, item: RemoteFile, data_dir: Path, aside: Path) -> None:
-    """Put a whole file, or an archive's members, under the final names; the archive goes when that is done."""
+def _record_key(item: RemoteFile) -> str:
+    return f"{item.target}/{item.file}" if item.unpack is not None else item.target
+
+
+def _contents(path: Path, item: RemoteFile, data_dir: Path, aside: Path) -> list[tuple[Path, Path]]:
+    """The files of a published file, which may be an archive, each with its final place."""
     if item.unpack is None:
-        _copy(got, data_dir / item.target, aside)
-    else:
-        folder = aside / "unpacked"
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        for relative in unpack(got, folder, item.unpack):
-            target = data_dir / item.target / relative
-            target.parent.mkdir(parents=True, exist_ok=True)
-            os.replace(folder / relative, target)
+        return [(path, data_dir / item.target)]
+    folder = aside / UNPACKED / item.file
+    shutil.rmtree(folder, ignore_errors=True)  # of an interrupted command
+    return [(folder / name, data_dir / item.target / name) for name in unpack(path, folder, item.unpack)]
 
 
-def _copy(source: Path, target: Path, aside: Path) -> None:
-    """Copy by way of a partial file; a file that was fetched aside is moved instead."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if source.parent == aside:
-        os.replace(source, target)
-        return
-    partial = aside / f"{secrets.token_hex(4)}.partial"
-    shutil.copyfile(source, partial)
-    os.replace(partial, target)
+def _place(files: list[tuple[Path, Path]], aside: Path) -> None:
+    """Move or copy complete files to their final places; what lies aside is deleted after that."""
+    (aside / PLACING).touch()
+    for source, target in files:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if aside in source.parents:
+            os.replace(source, target)
+        else:
+            partial = aside / f"{secrets.token_hex(4)}.partial"
+            shutil.copyfile(source, partial)
+            os.replace(partial, target)
+    shutil.rmtree(aside, ignore_errors=True)
 
 
-def _check_complete(name: str, entry: DatasetFiles, data_dir: Path) -> None:
-    if missing := entry.missing(data_dir):
+def _check_complete(name: str, dataset: DatasetFiles, data_dir: Path) -> None:
+    if missing := dataset.missing(data_dir):
         raise InputError(f"{name}: still missing below {data_dir}: {', '.join(missing)}")
     logger.info("%s is in %s", name, data_dir)
 
 
 @contextmanager
-def _alone(aside: Path) -> Iterator[None]:
-    """One process at a time brings files into a ``data_dir``; errors of the file system become one line."""
+def _locked(aside: Path) -> Iterator[None]:
+    """Let one process at a time install files below a ``data_dir``; errors of the file system become one line."""
     try:
         aside.parent.mkdir(parents=True, exist_ok=True)
         with locked(aside.parent):

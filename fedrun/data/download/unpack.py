@@ -1,4 +1,4 @@
-"""Archives, unpacked without ever leaving the folder they are unpacked to."""
+"""Unpacking of zip and tar archives, without ever leaving the folder that they are unpacked to."""
 
 from __future__ import annotations
 
@@ -17,52 +17,73 @@ from typing import IO
 from fedrun.system.errors import InputError
 
 Member = tuple[str, int, IO[bytes]]
-"""A file's name in the archive, its size, its content."""
+"""A file's name in the archive, its size in bytes, its content."""
 
 
-def unpack(archive: Path, folder: Path, below: str) -> list[PurePosixPath]:
+def unpack(archive: Path, folder: Path, prefix: str) -> list[PurePosixPath]:
     """Unpack the files of a zip or tar archive (compressed or not).
 
     Args:
         archive: the archive.
-        folder: where to.
-        below: only files whose names begin with this text, which is left out of their new names up to its last ``/``.
+        folder: where to: a folder that does not exist yet. After an error it does not exist either.
+        prefix: only files whose names begin with this text; their new names lack it up to its last ``/``.
 
     Returns:
         The files' names below ``folder``.
 
     Raises:
-        InputError: the archive is damaged, has nothing of that name, or has a name or link that leads elsewhere.
+        InputError: the archive is damaged, has no such files, has a file twice, or has a name or link that leads out of
+            the folder.
         OSError: the folder cannot be written or has too little space.
     """
-    written = []
+    folder.mkdir(parents=True)
+    try:
+        files = _unpack_members(archive, folder, prefix)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return files
+
+
+def _unpack_members(archive: Path, folder: Path, prefix: str) -> list[PurePosixPath]:
+    files: dict[PurePosixPath, None] = {}
     with closing(_members(archive)) as members:
         try:
             for name, size, content in members:
-                if not name.startswith(below):
+                if not name.startswith(prefix):
                     continue
-                relative = PurePosixPath(name.removeprefix(below[: below.rfind("/") + 1]))
+                relative = PurePosixPath(name.removeprefix(prefix[: prefix.rfind("/") + 1]))
                 if size > shutil.disk_usage(folder).free:
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                 target = folder / relative
-                target.parent.mkdir(parents=True, exist_ok=True)
+                if target.exists() or not _made_parent(target):
+                    raise InputError(f"{archive} has {name!r} twice; nothing of this archive is used")
                 with open(target, "wb") as file:
                     shutil.copyfileobj(content, file, 1 << 20)
                 if target.stat().st_size != size:
-                    raise InputError(f"{archive} is damaged: {name} is cut short")
-                written.append(relative)
+                    raise InputError(f"{archive} is damaged: {name!r} is cut short")
+                files[relative] = None
         except (zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error, RuntimeError, NotImplementedError) as error:
             raise InputError(f"{archive} is damaged: {' '.join(str(error).split())}") from error
-    if not written:
-        raise InputError(f"{archive} has no files{f' below {below}' if below else ''}")
-    return written
+    if not files:
+        raise InputError(f"{archive} has no files{f' below {prefix}' if prefix else ''}")
+    return list(files)
+
+
+def _made_parent(target: Path) -> bool:
+    """Make the folder of a file; False where a file has its name."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        return False
+    return True
 
 
 def _members(archive: Path) -> Generator[Member, None, None]:
     """The files of an archive, one after another.
 
-    A zip's names are all checked before the first file is given. A tar has no list of them: each is checked before its
-    own file, when those before it have been given already.
+    The names in a zip archive are all checked before its first file is given. A tar archive has no list of names: each
+    is checked before its own file.
     """
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as file:
@@ -79,14 +100,14 @@ def _members(archive: Path) -> Generator[Member, None, None]:
     with tarfile.open(archive) as tar:
         for member in tar:
             _check(archive, member.name, plain=member.isfile() or member.isdir())
-            found = tar.extractfile(member) if member.isfile() else None
-            if found is not None:
-                with found:
-                    yield member.name.removeprefix("./"), member.size, found
+            member_file = tar.extractfile(member) if member.isfile() else None
+            if member_file is not None:
+                with member_file:
+                    yield member.name.removeprefix("./"), member.size, member_file
 
 
 def _check(archive: Path, name: str, plain: bool) -> None:
-    """Refuse a member that is no plain file or folder below the archive's own top."""
+    """Reject a member that is not a plain file or folder below the archive's top."""
     path = PurePosixPath(name)
     if not plain:
         raise InputError(f"{archive}: {name!r} is a link or a device; nothing of this archive is used")

@@ -19,6 +19,8 @@ class Site:
         asked: path and ``Range`` header of every request.
         chunked: whether answers come in chunks, without a length.
         tag: the version that the server says its files have.
+        answers: whole answers, status line and headers included, in place of files, by path.
+        wrong_range: whether the server answers a range request with another range.
     """
 
     def __init__(self) -> None:
@@ -28,6 +30,8 @@ class Site:
         self.asked: list[tuple[str, str | None]] = []
         self.chunked = False
         self.tag = '"one"'
+        self.answers: dict[str, bytes] = {}
+        self.wrong_range = False
 
 
 @pytest.fixture
@@ -40,6 +44,10 @@ def site() -> Iterator[Site]:
         def do_GET(self) -> None:
             wanted = self.headers.get("Range")
             site.asked.append((self.path, wanted))
+            if self.path in site.answers:
+                self.wfile.write(site.answers[self.path])
+                self.close_connection = True
+                return
             content = site.files.get(self.path)
             if content is None:
                 self.send_error(404)
@@ -51,6 +59,9 @@ def site() -> Iterator[Site]:
                 self.send_error(416)
                 return
             self.send_response(206 if start else 200)
+            if start:
+                start += site.wrong_range
+                self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
             self.send_header("ETag", site.tag)
             rest = content[start:]
             self.close_connection = True

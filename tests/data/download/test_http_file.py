@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fedrun.data.download.http_file import UnreachableError, download
+from fedrun.data.download.http_file import UnreachableError, download, get_json
 from fedrun.system.errors import InputError
 
 CONTENT = bytes(range(256)) * 1000
@@ -79,7 +79,7 @@ def test_a_whole_partial_file_is_used(site: Any, tmp_path: Path) -> None:
 def test_a_wrong_checksum_leaves_nothing(site: Any, tmp_path: Path) -> None:
     site.files["/a.bin"] = CONTENT[:-1] + b"x"
     with pytest.raises(
-        InputError, match=f"its md5 is [0-9a-f]{{32}} instead of {MD5[4:]}; what was fetched is deleted"
+        InputError, match=f"its md5 is [0-9a-f]{{32}} instead of {MD5[4:]}; the downloaded file is deleted"
     ):
         download(f"{site.address}/a.bin", tmp_path / "a.bin", MD5, quiet)
     assert [path.name for path in tmp_path.iterdir() if path.suffix != ".validator"] == []
@@ -118,3 +118,36 @@ def test_a_full_disk_is_one_line_and_the_next_command_continues(site: Any, tmp_p
     assert 0 < (tmp_path / "a.bin.partial").stat().st_size <= 100_000
     download(f"{site.address}/a.bin", path, MD5, quiet)
     assert path.read_bytes() == CONTENT
+
+
+def test_another_range_than_the_requested_one_is_not_appended(site: Any, tmp_path: Path) -> None:
+    site.files["/a.bin"], site.cuts, site.wrong_range = CONTENT, 1, True
+    assert download(f"{site.address}/a.bin", tmp_path / "a.bin", None, quiet) == SHA256
+    assert [wanted for _, wanted in site.asked] == [None, "bytes=128000-", None]
+
+
+ANSWERS = {
+    "a length that is no number": (b"HTTP/1.1 200 OK\r\nContent-Length: many\r\n\r\nx", "has Content-Length 'many'"),
+    "a negative length": (b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\nx", "has Content-Length '-5'"),
+    "a redirect to a broken address": (b"HTTP/1.1 302 Found\r\nLocation: http://[x\r\n\r\n", "a redirect "),
+    "a redirect to a file": (b"HTTP/1.1 302 Found\r\nLocation: file:///etc/passwd\r\n\r\n", "a redirect|not allowed"),
+    "a redirect to FTP": (b"HTTP/1.1 302 Found\r\nLocation: ftp://127.0.0.1/a\r\n\r\n", "a redirect to 'ftp:"),
+    "a redirect to a bad port": (b"HTTP/1.1 302 Found\r\nLocation: http://a:b/\r\n\r\n", "a redirect to 'http://a:b/'"),
+    "a redirect to itself": (b"HTTP/1.1 302 Found\r\nLocation: /a.bin\r\n\r\n", "302 "),
+    "control characters": (b"HTTP/1.1 500 \x1b[31mred\x07\r\n\r\n", r"500 \\x1b\[31mred\\x07$"),
+    "a part nobody requested": (b"HTTP/1.1 206 OK\r\nContent-Range: bytes 5-6/9\r\n\r\nxy", "sends a part of the file"),
+    "no HTTP": (b"\x1b]0;title\x07\r\n\r\n", "title|closed|BadStatusLine"),
+    "nothing": (b"", "closed connection without response"),
+}
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_answers_that_cannot_be_used_are_one_printable_line(site: Any, tmp_path: Path, answer: str) -> None:
+    site.answers["/a.bin"], complaint = ANSWERS[answer]
+    with pytest.raises(UnreachableError, match=complaint) as error:
+        download(f"{site.address}/a.bin", tmp_path / "a.bin", None, quiet)
+    assert str(error.value).isprintable()
+    assert not (tmp_path / "a.bin").exists()
+    with pytest.raises(InputError) as refused:
+        get_json(f"{site.address}/a.bin")
+    assert str(refused.value).isprintable()

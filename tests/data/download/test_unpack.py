@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import shutil
 import tarfile
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -34,7 +36,6 @@ def tarred(path: Path, files: dict[str, bytes], mode: str = "w:gz") -> Path:
 
 @pytest.fixture
 def target(tmp_path: Path) -> Path:
-    (tmp_path / "target").mkdir()
     return tmp_path / "target"
 
 
@@ -47,7 +48,6 @@ def test_all_or_a_part(tmp_path: Path, target: Path, make: object) -> None:
     archive = make(tmp_path / "archive", FILES)  # type: ignore[operator]
     assert sorted(map(str, unpack(archive, target, ""))) == sorted(FILES)
     assert found(target) == FILES
-    (tmp_path / "part").mkdir()
     assert [str(path) for path in unpack(archive, tmp_path / "part", "top/deep/")] == ["b.txt"]
     assert found(tmp_path / "part") == {"b.txt": b"two" * 1000}
 
@@ -94,3 +94,28 @@ def test_damaged_archives_are_refused(tmp_path: Path, target: Path, make: object
 def test_an_archive_without_the_wanted_files_is_refused(tmp_path: Path, target: Path) -> None:
     with pytest.raises(InputError, match="has no files below other/"):
         unpack(zipped(tmp_path / "archive", FILES), target, "other/")
+
+
+TWICE: list[list[str]] = [["b", "a", "a"], ["b", "a", "./a"], ["a", "a/b"], ["a/b", "a"]]
+
+
+@pytest.mark.parametrize("names", TWICE)
+def test_a_name_that_comes_twice_is_rejected_and_nothing_remains(
+    tmp_path: Path, target: Path, names: list[str]
+) -> None:
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:
+        for name in names:
+            archive.addfile(tarfile.TarInfo(name), io.BytesIO())
+    with pytest.raises(InputError, match=r"a\.tar has 'a(/b)?' twice; nothing of this archive is used"):
+        unpack(tmp_path / "a.tar", target, "")
+    assert not target.exists()
+
+
+def test_too_little_space_for_the_last_file_leaves_nothing(
+    tmp_path: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = iter([1000, 1000])
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=next(free)))
+    with pytest.raises(OSError, match="No space left"):
+        unpack(zipped(tmp_path / "a.zip", {"a": b"1", "b": bytes(2000)}), target, "")
+    assert not target.exists()
