@@ -17,7 +17,7 @@ from fedrun.evaluation.client_groups import ClientGroup
 from fedrun.execution.ranks import SINGLE_PROCESS, Ranks
 from fedrun.experiment.appeal.base import Thresholds
 from fedrun.experiment.experiment import Experiment
-from fedrun.system.atomic_file import atomic_write
+from fedrun.system.checksums import DamagedFileError, read_sealed, write_sealed
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ def cached(
         return thresholds
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_write(path, f"{platform.node()}.{os.getpid()}") as file:  # another run may be writing the same
+        with write_sealed(path, f"{platform.node()}.{os.getpid()}") as file:  # another run may be writing the same
             file.write(save(packed(thresholds)))
     except OSError as error:  # the run needs them in memory only
         log.warning("%s: cannot be written (%s); other runs will compute the thresholds again", path, error.strerror)
@@ -86,10 +86,10 @@ def _read(path: Path) -> dict[str, Thresholds] | None:
     from safetensors.torch import load
 
     try:
-        return unpacked(load(path.read_bytes()))
+        return unpacked(load(read_sealed(path)))
     except FileNotFoundError:
         return None
-    except (OSError, SafetensorError, KeyError) as error:
+    except (OSError, DamagedFileError, SafetensorError, KeyError) as error:
         log.warning("%s: cannot be used (%s); the thresholds are computed again", path, error)
         return None
 

@@ -208,13 +208,13 @@ def test_a_second_run_reads_what_the_first_has_computed(make_experiment, tmp_pat
     assert list((tmp_path / "cache").iterdir()) == [path]
 
 
-@pytest.mark.parametrize("content", [b"", b"\0" * 100, b"whatever this is, it is not safetensors"])
+@pytest.mark.parametrize("content", [b"", b"\0" * 100, b"whatever this is, it is not safetensors", None])
 def test_a_damaged_cache_is_computed_again(make_experiment, tmp_path, caplog, content):
     experiment = make_experiment(network=mlp, appeal=warmup(5))
     first = Simulation(experiment, cache=tmp_path).thresholds
     (path,) = tmp_path.iterdir()
     whole = path.read_bytes()
-    path.write_bytes(content)
+    path.write_bytes(whole[:-100] + bytes([whole[-100] ^ 1]) + whole[-99:] if content is None else content)
     with caplog.at_level(logging.WARNING):
         found = Simulation(experiment, cache=tmp_path).thresholds
     assert f"{path}: cannot be used (" in caplog.text and "the thresholds are computed again" in caplog.text
