@@ -29,8 +29,7 @@ Groups and their options (GROUP=OPTION):
 {groups}
 
 Everything else is a key (KEY=VALUE), see --cfg job and --explain KEY.
-Hydra composes the configuration: fedrun --hydra-help
-"""
+Hydra composes the configuration: fedrun --hydra-help"""
 
 
 def help_text(config_dir: Path | None) -> str:

@@ -69,9 +69,6 @@ def _parse(arguments: Sequence[str]) -> Namespace:
     """
     from hydra._internal.utils import get_args_parser
 
-    def refuse(message: str) -> NoReturn:
-        raise InputError(f"{message}; fedrun --help shows what is allowed")
-
     parser = get_args_parser()
     parser.error = refuse  # type: ignore[method-assign]
     options = parser.parse_args(arguments)
@@ -84,28 +81,60 @@ def _parse(arguments: Sequence[str]) -> Namespace:
     return options
 
 
-def _help(arguments: Sequence[str]) -> str:
-    """What ``--help`` prints, with the options of the folder that ``--config-dir`` names."""
-    from fedrun.cli.help import help_text
+def _answer(arguments: Sequence[str]) -> str | None:
+    """What a command line prints that asks a question, and starts nothing; None: it asks none.
+
+    Raises:
+        InputError: there is no such key or folder, or the configuration cannot be composed.
+    """
+    parser = ArgumentParser(add_help=False, allow_abbrev=False)
+    for option in ("--help", "-h", "--version"):
+        parser.add_argument(option, action="store_true")
+    parser.add_argument("--explain", metavar="KEY")
+    parser.add_argument("--why", metavar="KEY")
+    parser.add_argument("--config-dir", "-cd")
+    parser.error = refuse  # type: ignore[method-assign]
+    options, others = parser.parse_known_args(arguments)
+    if options.version:  # Hydra would tell its own
+        from importlib.metadata import version
+
+        return f"fedrun {version('fedrun')}"
+    if not (options.help or options.h or options.explain or options.why):
+        return None
     from fedrun.config.options import further_folder
 
-    parser = ArgumentParser(add_help=False, exit_on_error=False)
-    parser.add_argument("--config-dir", "-cd")
-    folder = parser.parse_known_args(arguments)[0].config_dir
-    return help_text(None if folder is None else further_folder(folder))
+    folder = None if options.config_dir is None else further_folder(options.config_dir)
+    if options.help or options.h:
+        from fedrun.cli.help import help_text
+
+        return help_text(folder)
+    if flags := [argument for argument in others if argument.startswith("-")]:
+        raise InputError(f"{flags[0]}: allowed: without --why and --explain")
+    if options.explain:
+        from fedrun.config.key_reference import explain_key
+        from fedrun.experiment.experiment import Experiment
+
+        return explain_key(options.explain, Experiment, folder)
+    from fedrun.config.sources import why
+
+    return why(options.why, others, folder)
+
+
+def refuse(message: str) -> NoReturn:
+    """Refuse an option: argparse would say so over several lines.
+
+    Raises:
+        InputError: always.
+    """
+    raise InputError(f"{message}; fedrun --help shows what is allowed")
 
 
 def _guarded() -> int:
     """Run Hydra's application and turn the errors users are expected to meet into one line and an exit status."""
     config_dir = None
     try:
-        if "--version" in sys.argv[1:]:  # Hydra would tell its own
-            from importlib.metadata import version
-
-            print(f"fedrun {version('fedrun')}")
-            return 0
-        if {"--help", "-h"} & set(sys.argv[1:]):
-            print(_help(sys.argv[1:]), end="", flush=True)
+        if (answer := _answer(sys.argv[1:])) is not None:
+            print(answer, flush=True)
             return 0
         import hydra
 

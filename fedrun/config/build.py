@@ -69,10 +69,10 @@ def build(node: Any, path: str) -> Any:
         raise InputError(
             f"{path}: has no _target_, so it does not say what to build; choose one of the group's options"
         )
-    return construct(_locate(target, path), arguments, path)
+    return construct(locate(target, path), arguments, path)
 
 
-def _locate(target: Any, path: str) -> type:
+def locate(target: Any, path: str) -> type:
     """The class that ``_target_`` names."""
     module, _, name = str(target).rpartition(".")
     try:

@@ -1,0 +1,154 @@
+"""What a key means, what it allows and where it has its default: the answer of ``fedrun --explain KEY``.
+
+The comments in ``conf/`` are the explanations. They stand behind a key or in the lines above it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from fedrun.config.allowed_values import describe, in_message
+from fedrun.config.build import locate
+from fedrun.config.options import CHOSEN_BY_PATH, conf_dir, files_in, groups
+from fedrun.config.suggestions import did_you_mean
+from fedrun.system.errors import InputError
+
+
+@dataclass(frozen=True)
+class KeyEntry:
+    """A key where it gets its first value.
+
+    Attributes:
+        key: dotted, from the top of the configuration.
+        value: as it is written there.
+        comment: what it means.
+        owner: the class whose constructor argument it is, as a dotted path; empty: the experiment itself.
+        choice: the option that has the key, such as ``model=mlp``; empty: it is always there.
+    """
+
+    key: str
+    value: Any
+    comment: str
+    owner: str
+    choice: str
+
+
+def explain_key(key: str, experiment: type, config_dir: Path | None = None) -> str:
+    """A key's comment, the values it allows, and its default with every option that has it.
+
+    Of a config group, the options with the first comment of their files.
+
+    Args:
+        key: such as ``local.lr`` or ``strategy/client``.
+        experiment: the class whose fields are the top-level keys.
+        config_dir: folder of further options.
+
+    Raises:
+        InputError: there is no such key or group.
+    """
+    folders = [folder for folder in (config_dir, conf_dir()) if folder]
+    known_groups = groups(folders)
+    if (group := key.replace(".", "/")) in known_groups:
+        files = files_in(group, folders)
+        width = max(map(len, files), default=0)
+        return "\n".join([f"{group}=OPTION", *(f"  {name:<{width}}  {_head(files[name])}" for name in sorted(files))])
+    entries, aliases = key_entries(folders)
+    wanted = key
+    for alias, package in aliases.items():
+        if key.startswith(f"{alias}."):
+            wanted = f"{package}{key.removeprefix(alias)}"
+    matching = [entry for entry in entries if entry.key == wanted]
+    if not matching:
+        below = [entry.key for entry in entries if entry.key.startswith(f"{wanted}.")]
+        if below:
+            return "\n".join([f"{key}: has keys of its own", *(f"  {name}" for name in dict.fromkeys(below))])
+        meant = did_you_mean(key, [*(entry.key for entry in entries), *known_groups])
+        raise InputError(f"--explain {in_message(key)}: unknown key; fedrun --cfg job shows all keys{meant}")
+    return _written(key, matching, experiment)
+
+
+def key_entries(folders: Sequence[Path]) -> tuple[list[KeyEntry], dict[str, str]]:
+    """Every key where it gets its first value; and keys below which a group's options are placed, with its own key."""
+    entries = [*_entries(conf_dir() / "config.yaml", "", "")]
+    aliases: dict[str, str] = {}
+    for group in groups(folders):
+        if group.partition("/")[0] not in CHOSEN_BY_PATH:
+            for name, path in files_in(group, folders).items():
+                entries += _entries(path, group, f"{group}={name}")
+                aliases |= _aliases(path, group)
+    return entries, aliases
+
+
+def _written(key: str, entries: Sequence[KeyEntry], experiment: type) -> str:
+    """The explanation of a key; options that explain it alike share their lines."""
+    alike: dict[tuple[str, str], list[KeyEntry]] = {}
+    for entry in entries:
+        alike.setdefault((entry.comment, _allowed(entry, experiment)), []).append(entry)
+    lines = []
+    for (comment, allowed), members in alike.items():
+        lines += [f"{key}: {comment}", *([f"  allowed  {allowed}"] if allowed else [])]
+        for entry in members:
+            value = in_message(tuple(entry.value) if isinstance(entry.value, list) else entry.value)
+            lines.append(f"  default  {value}{f' with {entry.choice}' if entry.choice else ''}")
+    return "\n".join(lines)
+
+
+def _allowed(entry: KeyEntry, experiment: type) -> str:
+    """The type and range of a key, in words; empty where a file changes the value of another option's key."""
+    owner = locate(entry.owner, entry.key) if entry.owner else experiment
+    annotation = get_type_hints(owner, include_extras=True).get(entry.key.rpartition(".")[2])
+    return "" if annotation is None else describe(annotation)
+
+
+def _head(path: Path) -> str:
+    """The first comment of a file."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return next((line[1:].strip() for line in lines if line.startswith("#") and "@package" not in line), "")
+
+
+def _entries(path: Path, group: str, choice: str) -> Iterator[KeyEntry]:
+    """The keys of a file that have values."""
+    from omegaconf import OmegaConf
+
+    text = path.read_text(encoding="utf-8")
+    content = OmegaConf.to_container(OmegaConf.load(path))
+    package = "" if "@package _global_" in text.partition("\n")[0] else group.replace("/", ".")
+    for keys, comment in _comments(text):
+        owner, node = "", content
+        for name in keys:
+            owner = str(node.get("_target_", owner)) if isinstance(node, Mapping) else owner
+            node = node.get(name) if isinstance(node, Mapping) else None
+        if keys[0] not in ("defaults", "hydra") and keys[-1] != "_target_" and not isinstance(node, Mapping):
+            yield KeyEntry(".".join(filter(None, [package, *keys])), node, comment, owner, choice)
+
+
+def _comments(text: str) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Every key of a YAML text, as the names from the top on, with its comment."""
+    above: list[tuple[int, str]] = []
+    before: list[str] = []
+    for line in text.splitlines():
+        stripped = line.strip()
+        if not stripped or stripped.startswith("#"):
+            before = [*before, stripped.lstrip("# ")] if stripped else []
+            continue
+        name, colon, rest = stripped.partition(":")
+        indent = len(line) - len(line.lstrip())
+        if colon and not stripped.startswith("- "):
+            above = [*((depth, parent) for depth, parent in above if depth < indent), (indent, name)]
+            _, hash_sign, behind = rest.partition(" #")
+            yield tuple(parent for _, parent in above), behind.strip() if hash_sign else " ".join(before)
+        before = []
+
+
+def _aliases(path: Path, group: str) -> dict[str, str]:
+    """Where options of another group are placed below an option: ``strategy.server.base`` → ``strategy.server``."""
+    from omegaconf import OmegaConf
+
+    content = OmegaConf.to_container(OmegaConf.load(path))
+    defaults = content.get("defaults", []) if isinstance(content, dict) else []
+    names = [str(name) for entry in defaults if isinstance(entry, Mapping) for name in entry]
+    placed = [name.split()[-1].lstrip("/").partition("@") for name in names if "@" in name]
+    return {f"{group}/{at}".replace("/", "."): other.replace("/", ".") for other, _, at in placed}

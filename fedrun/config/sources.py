@@ -1,0 +1,165 @@
+"""Which files and arguments set a value, one after the other: the answer of ``fedrun ... --why KEY``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedrun.config.allowed_values import in_message
+from fedrun.config.as_config import Plain
+from fedrun.config.composed import compose
+from fedrun.config.composition_errors import dotted
+from fedrun.config.options import conf_dir, groups
+from fedrun.config.suggestions import did_you_mean
+from fedrun.system.errors import InputError
+
+if TYPE_CHECKING:
+    from hydra.core.default_element import ResultDefault
+
+COMMAND_LINE = "command line"
+
+
+@dataclass(frozen=True)
+class Source:
+    """One place that sets a value.
+
+    Attributes:
+        value: as it is written there.
+        place: the file, or the command line.
+    """
+
+    value: Any
+    place: str
+
+
+@dataclass(frozen=True)
+class ConfigFile:
+    """One file of a composed configuration.
+
+    Attributes:
+        path: where it lies.
+        group: the config group of the option that it is; empty of ``config.yaml``.
+        package: the dotted key below which its content is placed; empty: at the top.
+        content: as written.
+    """
+
+    path: Path
+    group: str
+    package: str
+    content: Plain
+
+    @property
+    def place(self) -> str:
+        """The file's name from the folder of options on, such as ``conf/model/mlp.yaml``."""
+        above = len(self.group.split("/")) if self.group else 0
+        names = self.path.parts[-above - 2 :]
+        return "/".join(names)
+
+    def choices(self) -> Iterator[tuple[str, Any]]:
+        """The groups from which the file chooses an option, and the options."""
+        for entry in self.content.get("defaults", ()):
+            for words, option in entry.items() if isinstance(entry, Mapping) else ():
+                name = str(words).split()[-1]
+                absolute = name.startswith("/") or not self.group
+                yield name.lstrip("/") if absolute else f"{self.group}/{name}", option
+
+
+def why(key: str, overrides: Sequence[str], config_dir: Path | None = None) -> str:
+    """Every place that sets a value, in order; the last one holds. Of a key with keys below it, for each of these.
+
+    Args:
+        key: such as ``local.lr``; or a config group, such as ``strategy/client``, for the choice of its option.
+        overrides: as on the command line.
+        config_dir: folder of further options.
+
+    Raises:
+        InputError: the configuration cannot be composed, or has no such key.
+    """
+    composed = compose(overrides, config_dir)
+    folders = [folder for folder in (config_dir, conf_dir()) if folder]
+    files, arguments = _composition(overrides, folders)
+    group = key.replace(".", "/")
+    if group in groups(folders):
+        chosen = [Source(option, file.place) for file in files for name, option in file.choices() if name == group]
+        chosen += [Source(value, COMMAND_LINE) for name, value in arguments if name == group]
+        return _written(group, composed.choices.get(group), chosen)
+    keys = [known for known in dotted(composed.config) if known == key or known.startswith(f"{key}.")]
+    if not keys:
+        meant = did_you_mean(key, [*dotted(composed.config), *groups(folders)])
+        raise InputError(f"--why {in_message(key)}: unknown key; fedrun --cfg job shows all keys{meant}")
+    leaves = [known for known in keys if not isinstance(_value(composed.config, known), Mapping)]
+    return "\n".join(_written(leaf, _value(composed.config, leaf), _sources(leaf, files, arguments)) for leaf in leaves)
+
+
+def _written(key: str, value: Any, sources: Sequence[Source]) -> str:
+    """A key with its value, and below it the places that set it."""
+    values = [_in_yaml(source.value) for source in sources]
+    width = max(map(len, values), default=0)
+    lines = [f"  {text:<{width}}  {source.place}" for text, source in zip(values, sources, strict=True)]
+    return "\n".join([f"{key}={_in_yaml(value)}", *lines])
+
+
+def _in_yaml(value: Any) -> str:
+    return in_message(tuple(value) if isinstance(value, list) else value)
+
+
+def _sources(key: str, files: Sequence[ConfigFile], arguments: Sequence[tuple[str, Any]]) -> list[Source]:
+    """The places that set a key, in the order in which they are merged."""
+    found = []
+    for file in files:
+        below = key.removeprefix(f"{file.package}.") if file.package else key
+        if file.package and below == key:
+            continue
+        if (value := _value(file.content, below, MISSING)) is not MISSING:
+            found.append(Source(value, file.place))
+    for name, value in arguments:
+        if key == name or key.startswith(f"{name}."):
+            inner = _value(value, key[len(name) + 1 :], MISSING) if key != name else value
+            if inner is not MISSING:
+                found.append(Source(inner, COMMAND_LINE))
+    return found
+
+
+MISSING = object()
+
+
+def _value(node: Any, key: str, default: Any = None) -> Any:
+    """The value of a dotted key."""
+    for name in key.split("."):
+        if not isinstance(node, Mapping) or name not in node:
+            return default
+        node = node[name]
+    return node
+
+
+def _composition(overrides: Sequence[str], folders: Sequence[Path]) -> tuple[list[ConfigFile], list[tuple[str, Any]]]:
+    """The files of a configuration in the order in which Hydra merges them, and what arguments set."""
+    from hydra import initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.types import RunMode
+
+    search_path = [f"hydra.searchpath=['file://{folder}']" for folder in folders[:-1]]
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        loader = GlobalHydra.instance().config_loader()
+        defaults = loader.compute_defaults_list("config", [*search_path, *overrides], RunMode.RUN).defaults
+        parsed = OverridesParser.create(config_loader=loader).parse_overrides(list(overrides))
+    arguments = [(override.get_key_element().lstrip("+~"), override.value()) for override in parsed]
+    return [file for default in defaults if (file := _file(default, folders)) is not None], arguments
+
+
+def _file(default: ResultDefault, folders: Sequence[Path]) -> ConfigFile | None:
+    """A file of the configuration; None of one that is Hydra's own."""
+    from omegaconf import OmegaConf
+
+    name = default.config_path or ""
+    paths = [folder / f"{name}.yaml" for folder in folders if (folder / f"{name}.yaml").is_file()]
+    if name.startswith("hydra/") or not paths:
+        return None
+    content = OmegaConf.to_container(OmegaConf.load(paths[0]))
+    assert isinstance(content, dict)
+    plain = {str(key): value for key, value in content.items()}
+    return ConfigFile(paths[0], name.rpartition("/")[0], default.package or "", plain)

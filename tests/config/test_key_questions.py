@@ -1,0 +1,153 @@
+"""``fedrun --explain KEY`` and ``fedrun ... --why KEY``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fedrun.config.allowed_values import shown
+from fedrun.config.composed import compose
+from fedrun.config.composition_errors import dotted
+from fedrun.config.key_reference import explain_key, key_entries
+from fedrun.config.options import conf_dir, groups
+from fedrun.config.sources import why
+from fedrun.experiment.experiment import Experiment
+from fedrun.system.errors import InputError
+
+from ..helpers.forked import Fedrun
+
+
+@pytest.fixture(scope="module")
+def fedrun() -> Iterator[Fedrun]:
+    with Fedrun("hydra", "fedrun.cli.main", "hydra.core.plugins") as fedrun:
+        yield fedrun
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """A folder of options whose values are known."""
+    files = {
+        "model/small.yaml": "# A small network.\n_target_: fedrun.models.mlp.MLP\nhidden: [3]  # units\n"
+        "dropout: 0.25  # share\n",
+        "dataset/mine.yaml": "# @package _global_\n# Mine.\ndefaults:\n  - override /model: small\n"
+        "dataset:\n  _target_: fedrun.data.datasets.digits.Digits\nlocal: {lr: 0.7}\n",
+    }
+    for name, text in files.items():
+        path = tmp_path / "own" / name
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+    return tmp_path / "own"
+
+
+def test_every_place_that_sets_a_value_in_order(own: Path) -> None:
+    overrides = ["dataset=mine", "local.lr=0.3"]
+    assert why("local.lr", overrides, own).splitlines() == [
+        "local.lr=0.3",
+        "  0.1  conf/config.yaml",
+        "  0.7  own/dataset/mine.yaml",
+        "  0.3  command line",
+    ]
+    assert why("model.dropout", overrides, own).splitlines() == [
+        "model.dropout=0.25",
+        "  0.25  own/model/small.yaml",
+    ]
+    assert why("model", [*overrides, "model=logistic"], own).splitlines() == [
+        "model=logistic",
+        "  mlp       conf/config.yaml",
+        "  small     own/dataset/mine.yaml",
+        "  logistic  command line",
+    ]
+
+
+def test_interpolations_are_shown_as_they_are_written() -> None:
+    assert why("dataset.data_dir", ["dataset=mnist", "data_dir=there"]).splitlines() == [
+        "dataset.data_dir=there",
+        "  ${data_dir}  conf/dataset/mnist.yaml",
+    ]
+
+
+def test_an_option_placed_below_another_one() -> None:
+    assert why("strategy.server.base", ["strategy=turbosvm"]).splitlines() == [
+        "strategy.server.base.weighting=samples",
+        "  samples  conf/strategy/server/fedavg.yaml",
+    ]
+
+
+@pytest.mark.parametrize("overrides", [(), ("strategy=turbosvm", "dataset=femnist"), ("strategy=fedconcat",)])
+def test_the_last_place_holds(overrides: tuple[str, ...]) -> None:
+    """An independent count: the last value is what Hydra composed; none of these keys is an interpolation."""
+    config = compose(overrides).config
+    for part in ("local", "evaluation", "population"):
+        blocks = re.findall(r"^(\S+)=(.*)\n((?:  .*\n)+)", why(part, overrides) + "\n", re.MULTILINE)
+        assert [key for key, _, _ in blocks] == [f"{part}.{name}" for name in config[part] if name != "_target_"]
+        for key, final, places in blocks:
+            assert final == shown(config[part][key.rpartition(".")[2]])
+            assert places.splitlines()[-1].split()[0] == final
+
+
+def test_a_key_is_explained() -> None:
+    assert explain_key("local.momentum", Experiment).splitlines() == [
+        "local.momentum: of SGD, in [0, 1); begins anew in every round, except in centralized and solo",
+        "  allowed  a finite number, at least 0 and below 1",
+        "  default  0.0",
+    ]
+    dropout = explain_key("model.dropout", Experiment)
+    assert "  allowed  a finite number, at least 0 and below 1" in dropout
+    assert " with model=mlp" in dropout
+    assert explain_key("rounds", Experiment).splitlines()[1] == "  allowed  an integer, at least 1"
+    assert explain_key("attack", Experiment).startswith("attack=OPTION\n  gaussian    ")
+    assert "local.lr\n" in explain_key("local", Experiment)
+    assert " with strategy/server=fedadam" in explain_key("strategy.server.base.lr", Experiment)
+
+
+def test_an_option_of_ones_own_is_explained(own: Path) -> None:
+    lines = explain_key("model.dropout", Experiment, own).splitlines()
+    at = lines.index("model.dropout: share")
+    assert lines[at + 2] == "  default  0.25 with model=small"
+
+
+@pytest.mark.parametrize("chosen", ["strategy=turbosvm", "strategy=fedconcat", "dataset=femnist", "strategy=fednova"])
+def test_every_key_has_an_explanation(chosen: str) -> None:
+    entries, aliases = key_entries([conf_dir()])
+    explained = {entry.key for entry in entries if entry.comment}
+    for key in dotted(compose([chosen]).config):
+        for alias, package in aliases.items():
+            if key.startswith(f"{alias}."):
+                key = f"{package}{key.removeprefix(alias)}"  # noqa: PLW2901 - the key as its own option has it
+        above = any(entry.startswith(f"{key}.") for entry in explained)
+        assert above or key in explained or key.replace(".", "/") in groups([conf_dir()]) or key in aliases, key
+
+
+@pytest.mark.parametrize("ask", [lambda key: why(key, []), lambda key: explain_key(key, Experiment)])
+@pytest.mark.parametrize(("key", "meant"), [("lr", "local.lr"), ("local.Lr", "local.lr"), ("strateg", "strategy")])
+def test_an_unknown_key(ask, key: str, meant: str) -> None:
+    with pytest.raises(InputError, match=rf"{key}: unknown key; .*; did you mean (.* )?{meant}"):
+        ask(key)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "text"),
+    [
+        (
+            "--explain local.lr",
+            0,
+            "local.lr: learning rate of the first round, > 0\n  allowed  a finite number, above 0\n",
+        ),
+        ("local.lr=0.3 --why local.lr", 0, "local.lr=0.3\n  0.1  conf/config.yaml\n  0.3  command line\n"),
+        ("--why=rounds rounds=7", 0, "rounds=7\n  30  conf/config.yaml\n  7   command line\n"),
+        ("--why local.lrr", 2, "fedrun: --why local.lrr: unknown key; fedrun --cfg job shows all keys; did you mean"),
+        ("--why local.lr local.lrr=2", 2, "fedrun: local.lrr: unknown key; allowed below local: lr, "),
+        ("--explain", 2, "fedrun: argument --explain: expected one argument; fedrun --help shows what is allowed"),
+        ("-m seed=0,1 --why seed", 2, "fedrun: -m: allowed: without --why and --explain"),
+    ],
+)
+def test_on_the_command_line(fedrun: Fedrun, tmp_path: Path, arguments: str, status: int, text: str) -> None:
+    ended = fedrun(*arguments.split(), folder=tmp_path)
+    assert (ended.status, ended.deferred, list(tmp_path.iterdir())) == (status, True, [])
+    printed, other = (ended.err, ended.out) if status else (ended.out, ended.err)
+    assert printed.startswith(text)
+    assert other == ""
+    assert not status or printed.count("\n") == 1
