@@ -93,6 +93,7 @@ class Federation:
         attackers: numbers of the clients in ``train`` that attack.
         evaluation_split: what ``test`` and ``client_test`` hold: ``validation`` if the samples were held out of
             training to choose settings; then there are no test samples.
+        is_pooled: whether all data are in one place, so that nothing is sent.
     """
 
     dataset: Dataset
@@ -103,6 +104,7 @@ class Federation:
     flipped: torch.Tensor | None = None
     attackers: frozenset[int] = frozenset()
     evaluation_split: Literal["test", "validation"] = "test"
+    is_pooled: bool = False
 
     def pooled(self) -> Federation:
         """The same data in one place: a single client, named ``all`` and honest, holds every client's samples."""
@@ -110,4 +112,4 @@ class Federation:
         everything = ClientIndices(samples, torch.tensor([0, len(samples)]), ("all",))
         own = self.client_test
         tests = None if own is None else ClientIndices(own.samples, torch.tensor([0, len(own.samples)]), ("all",))
-        return replace(self, train=everything, client_test=tests, flipped=None, attackers=frozenset())
+        return replace(self, train=everything, client_test=tests, flipped=None, attackers=frozenset(), is_pooled=True)

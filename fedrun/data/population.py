@@ -10,6 +10,7 @@ import torch
 from annotated_types import Ge, Le, Lt
 
 from fedrun.config.config_class import config_class
+from fedrun.config.identity import Neutral
 from fedrun.data.federation import ClientIndices, Clients, Federation
 from fedrun.data.split_samples import HeldOut, split_samples
 from fedrun.system.errors import InputError
@@ -27,6 +28,8 @@ class Population:
             ⌊(1 − test_share) n_k⌋ (at least one) are for training. 0: clients have no test samples of their own.
         test_of: which of its samples a client tests on, see :func:`fedrun.data.split_samples.split_samples`.
         flipped_share: share of the clients, seen and unseen, whose labels y are C − 1 − y in training and test.
+        pooled: whether the data of all clients are then brought to one place, as a single client's (see
+            :meth:`fedrun.data.federation.Federation.pooled`). Nothing is sent, and ``clients_per_round`` has no effect.
         seed: of these draws; None for the run's seed.
     """
 
@@ -34,6 +37,7 @@ class Population:
     test_share: Annotated[float, Ge(0), Lt(1)]
     test_of: HeldOut
     flipped_share: Annotated[float, Ge(0), Le(1)]
+    pooled: Annotated[bool, Neutral(False)]
     seed: Annotated[int, Ge(0)] | None
 
     def populate(self, federation: Federation, seed: int) -> Federation:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
@@ -20,6 +20,7 @@ from fedrun.experiment.appeal.base import Convention, OwnResults, Thresholds
 from fedrun.experiment.experiment import Experiment
 from fedrun.experiment.state import State
 from fedrun.models.inference import SampleResults, ensemble, evaluate, joined, per_holder
+from fedrun.strategies.client import state_names
 from fedrun.strategies.client_state import LAST
 from fedrun.strategies.phase import Phase
 from fedrun.strategies.server import ServerState
@@ -137,7 +138,7 @@ class Evaluator:
         phase = self._phase
         initial = phase.initial_model()
         total = torch.zeros_like(initial)
-        for client in self._local_clients(state, LAST):
+        for client in self._local_clients(state, {LAST}):
             model = state.memory.held.get(client, {}).get(LAST)
             total += initial if model is None else model.to(total)
         self._ranks.all_reduce(total)
@@ -167,7 +168,7 @@ class Evaluator:
         """Whether clients use different models: their own, or, where they have test samples, those of clusters."""
         phase = self._phase
         clustered = phase.clustering.several and phase.federation.client_test is not None
-        return clustered or phase.client.personal is not None
+        return clustered or phase.client.is_personal
 
     def _own_results(self, state: State, population: ClientGroup) -> dict[str, OwnResults]:
         """The results of each client of a population on its own samples, without and with local tuning."""
@@ -208,17 +209,17 @@ class Evaluator:
 
     def _by_client(self, state: State, measure: Callable[[int, list[torch.Tensor]], T]) -> list[T]:
         """Measure the models that each client uses. The ranks share the clients."""
-        local = self._local_clients(state, self._phase.client.personal)
+        local = self._local_clients(state, state_names(self._phase.client, self._phase.network.layout))
         measured = {client: measure(client, self._models_of(state, client)) for client in local}
         by_client = {client: value for part in self._ranks.all_gather(measured) for client, value in part.items()}
         return [by_client[client] for client in range(len(self._phase.federation.train))]
 
-    def _local_clients(self, state: State, name: str | None) -> list[int]:
-        """The clients, ascending, that this rank evaluates: those whose state holds a vector of this name here, and
+    def _local_clients(self, state: State, names: Set[str]) -> list[int]:
+        """The clients, ascending, that this rank evaluates: those whose state holds some of these names here, and
         this rank's part of those whose state holds none.
         """
         ranks = self._ranks
-        held = [client for client, vectors in state.memory.held.items() if name in vectors]
+        held = [client for client, vectors in state.memory.held.items() if not names.isdisjoint(vectors)]
         holder = {client: rank for rank, clients in enumerate(ranks.all_gather(held)) for client in clients}
         everyone = range(len(self._phase.federation.train))
         return [client for client in everyone if holder.get(client, client % ranks.count) == ranks.number]
@@ -229,14 +230,14 @@ class Evaluator:
         It uses its own model if it has one, otherwise the global one. Of several global models it uses the one with the
         largest weight for it, or all of them if it has not been assigned yet.
         """
-        strategy, models = self._phase.client, [server.model for server in state.models]
-        if strategy.personal is None:
+        strategy, layout = self._phase.client, self._phase.network.layout
+        models = [server.model for server in state.models]
+        if not strategy.is_personal:
             weights = torch.zeros(len(models)) if state.membership is None else state.membership[client]
             return [models[int(weights.argmax())]] if weights.any() else models
-        kept = state.memory.held.get(client, {}).get(strategy.personal)
-        if kept is None:
+        if state_names(strategy, layout).isdisjoint(state.memory.held.get(client, {})):
             return models
-        return [strategy.own_model(models[0], kept.to(models[0]), self._phase.network.layout)]
+        return [strategy.own_model(models[0], state.memory.of(client, models[0].device), layout)]
 
     # --- forward passes ---
 
@@ -252,7 +253,7 @@ class Evaluator:
 
     def _evaluate(self, models: Sequence[torch.Tensor], indices: torch.Tensor) -> SampleResults:
         how, network, samples = self._experiment.evaluation, self._phase.network, self._phase.samples
-        precision = how.precision if self._phase.client.personal is None else "float32"
+        precision = "float32" if self._phase.client.is_personal else how.precision
         if len(models) > 1:
             return ensemble(network, models, samples, indices, how.batch_size, precision)
         network.load(models[0])

@@ -13,18 +13,18 @@ from fedrun.strategies.vectors import MODEL, Vectors
 class Aggregator:
     """Folds the clients' uploads, one after the other, into a :class:`CohortUpdate`.
 
-    Only running means and the rows the server half asks for are kept, never a model per client. A client whose upload
-    or new memory is not finite is left out with both.
+    Only running means and the rows that the server strategy needs are kept, never a model per client. A client whose
+    upload or next state is not finite is left out with both.
 
     Attributes:
-        memory: what the accepted clients will remember.
+        client_states: the next states of the accepted clients.
     """
 
     def __init__(self, context: ExecutionContext, server: ServerStrategy, state: ServerState, task: CohortJob) -> None:
         self._work = context
         self._server = server
         self._state = state
-        self._keep = task.memory.keep
+        self._keep = task.client_states.keep
         self._cohort = task.cohort
         self._samples = context.clients.sizes[task.cohort]
         self._weights: list[float] | None = None  # of the whole cohort, where they do not depend on reports
@@ -38,7 +38,7 @@ class Aggregator:
         self._seen = 0
         self._loss = 0.0
         self._correct = 0
-        self.memory: dict[int, Vectors] = {}
+        self.client_states: dict[int, Vectors] = {}
 
     def add(self, visit: ClientResult, share: float = 1.0, counts: bool = True) -> None:
         """Fold in one client.
@@ -46,14 +46,14 @@ class Aggregator:
         Args:
             visit: its training.
             share: a factor of its weight.
-            counts: whether its costs, losses and memory are recorded here; False where another gathering does it.
+            counts: whether its costs, losses and state are recorded here; False where another aggregator does it.
         """
         trained, position, uploads = visit.trained, visit.position, visit.uploads
         if counts:
             self._processed += trained.processed
             self._compared += trained.compared
         # A sum is finite exactly if every entry is, short of an overflow, which would be no less of a failure.
-        if not all(bool(vector.sum().isfinite()) for vector in (*uploads.values(), *visit.memory.values())):
+        if not all(bool(vector.sum().isfinite()) for vector in (*uploads.values(), *visit.client_state.values())):
             return
         reports = {name: float(vector) for name, vector in uploads.items() if vector.numel() == 1}
         weight = share * self._weight(position, reports)
@@ -76,8 +76,10 @@ class Aggregator:
         self._steps[position] = trained.steps
         if not counts:
             return
-        kept = {**visit.memory, LAST: uploads[MODEL]} if self._work.stores_last_upload else visit.memory
-        self.memory[int(self._cohort[position])] = self._keep(kept)  # also of nothing: an idle displacement goes
+        state = {**visit.client_state, LAST: uploads[MODEL]} if self._work.stores_last_upload else visit.client_state
+        self.client_states[int(self._cohort[position])] = self._keep(
+            state
+        )  # also an empty one: idle training lasts once
         self._seen += trained.processed
         self._loss += float(trained.loss_sum)
         self._correct += int(trained.correct)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 
 from fedrun.strategies.client import ClientStrategy
-from fedrun.strategies.client_state import ClientStates
+from fedrun.strategies.client_state import LAST, MOMENTUM, PRIVATE, ClientStates
 from fedrun.strategies.clustering.context import TrainingContext
+from fedrun.strategies.server import IdleTraining
 from fedrun.strategies.vectors import Vectors
 from fedrun.training.objective import Trained
 from fedrun.uploads.attacks.base import Attack
@@ -21,17 +23,40 @@ class ExecutionContext(TrainingContext):
 
     Attributes:
         client: how local training differs from plain SGD.
+        idle_training: what clients do that are not selected, and how it moves their starts; None: nothing.
         attack: what the attackers among the clients do.
         attackers: their numbers.
-        thresholds: the threshold ρ_k of every client, float64 ``[N]``, where the client strategy uses it.
-        keeps_last: whether the state of a client holds the model that it has last sent.
+        thresholds: the threshold ρ_k of every client, float64 ``[N]``, where the client strategy wants it.
+        stores_last_upload: whether the state of a client holds the model that it has last sent.
     """
 
     client: ClientStrategy
+    idle_training: IdleTraining | None = None
     attack: Attack | None = None
     attackers: frozenset[int] = frozenset()
     thresholds: torch.Tensor | None = None
     stores_last_upload: bool = False
+
+    @cached_property
+    def private(self) -> torch.Tensor | None:
+        """The numbers of the model's private entries on the device, int64 ``[h]``; None: there are none."""
+        mask = self.client.private(self.network.layout)
+        return None if mask is None else mask.nonzero().flatten().to(self.network.vector.device)
+
+    @cached_property
+    def state_lengths(self) -> dict[str, int]:
+        """The lengths of all vectors that a client keeps, by name, ascending."""
+        layout = self.network.layout
+        lengths = self.client.client_state(layout)
+        if not self.local.momentum:
+            lengths = {name: length for name, length in lengths.items() if name != MOMENTUM}
+        if self.private is not None:
+            lengths = {**lengths, PRIVATE: len(self.private)}
+        if self.idle_training is not None:
+            lengths = {**lengths, **self.idle_training.client_state(layout)}
+        if self.stores_last_upload:
+            lengths = {**lengths, LAST: layout.size}
+        return dict(sorted(lengths.items()))
 
 
 @dataclass(frozen=True)
@@ -41,9 +66,9 @@ class ClientResult:
     Attributes:
         position: index into the cohort.
         start: ``[P]``, the model at which training started.
-        model: ``[P]``, the model after training, valid until the next visit.
-        uploads: what the client half sends.
-        memory: what the client will remember.
+        model: ``[P]``, the model after training, valid until the next client's result.
+        uploads: what the client sends.
+        client_state: the client's next state.
         trained: counts and sums of the training.
     """
 
@@ -51,7 +76,7 @@ class ClientResult:
     start: torch.Tensor
     model: torch.Tensor
     uploads: Vectors
-    memory: Vectors
+    client_state: Vectors
     trained: Trained
 
 
@@ -63,19 +88,17 @@ class CohortJob:
         cohort: client numbers, int64 ``[C]``.
         round: t, 0 in the first round.
         received: what the server broadcasts.
-        memory: what clients remember.
+        client_states: what clients keep.
         steps: local steps of each, int64 ``[C]``; None: as the local training says.
-        fusion: by how much of its idle displacement a client's start is moved.
-        uploads: whether what is trained will be sent up: attackers do their work then only.
-        mixture: what each of several models counts for each of the cohort, float64 ``[C, M]``.
+        uploads: whether what is trained will be sent: only then do attackers change it.
+        mixture: the weight of each of several models for each of the cohort, float64 ``[C, M]``.
     """
 
     cohort: torch.Tensor
     round: int
     received: Vectors
-    memory: ClientStates
+    client_states: ClientStates
     steps: torch.Tensor | None = None
-    fusion: float = 0.0
     uploads: bool = True
     mixture: torch.Tensor | None = None
 

@@ -135,7 +135,7 @@ class DistributedCohort:
     def idle(self, task: CohortJob) -> ClientStates:
         """Train this rank's clients among those that are not selected; see :meth:`Executor.idle`."""
         (share,) = self.shares([task])
-        return self._executor.idle(share) if len(share.cohort) else task.memory
+        return self._executor.idle(share) if len(share.cohort) else task.client_states
 
     def combined(
         self, updates: Sequence[CohortUpdate], members: Sequence[torch.Tensor], received: Sequence[Vectors]

@@ -11,10 +11,12 @@ import torch
 
 from fedrun.data.federation import ClientIndices
 from fedrun.execution.aggregator import Aggregator
+from fedrun.execution.client_training import train_client
 from fedrun.execution.context import ClientResult, CohortJob, ExecutionContext, Progress
 from fedrun.models.inference import evaluate, per_holder
-from fedrun.strategies.client import ClientInfo
-from fedrun.strategies.client_state import IDLE, NO_STATE, ClientStates
+from fedrun.strategies.client import state_names
+from fedrun.strategies.client_info import ClientInfo
+from fedrun.strategies.client_state import MOMENTUM, PRIVATE, ClientStates
 from fedrun.strategies.clustering.context import FORWARD_BATCH
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.server import CohortUpdate, ServerState, ServerStrategy
@@ -30,22 +32,17 @@ class Executor(ABC):
 
     def __init__(self, context: ExecutionContext) -> None:
         self.context = context
-        shares, local, device = context.clients, context.local, context.network.vector.device
+        clients, local, device = context.clients, context.local, context.network.vector.device
         self._batches_per_step = len(context.client.passes)
-        sizes = shares.sizes.double()[:, None]
-        self.usual_steps = steps_of(shares.sizes, local, self._batches_per_step)
-        self._samples = sizes.float().to(device)  # [N, 1], and so is the next
+        sizes = clients.sizes.double()[:, None]
+        self.usual_steps = steps_of(clients.sizes, local, self._batches_per_step)
+        self._samples = sizes.float().to(device)  # [N, 1], as is the next
         self._shares = (sizes / sizes.mean()).float().to(device)
         self._mean_steps = int(steps_of(sizes.mean().ceil().long(), local, self._batches_per_step))
         self._label_counts: torch.Tensor | None = None
-        if context.client.counts_labels:
+        if "label_counts" in context.client.wants:
             targets, classes = context.samples.targets.cpu(), context.network.layout.classes
-            self._label_counts = shares.class_counts(targets, classes).float().to(device)
-        self._tuner: Executor | None = None
-        if tuning := context.client.tunes_first:
-            brief, seed = replace(local, epochs=None, steps=tuning), address(context.seed, "tuning")
-            alone = ExecutionContext(context.network, context.samples, shares, client=SGD(), local=brief, seed=seed)
-            self._tuner = type(self)(alone)
+            self._label_counts = clients.class_counts(targets, classes).float().to(device)
 
     @classmethod
     def refusal(cls, context: ExecutionContext) -> str | None:
@@ -65,65 +62,77 @@ class Executor(ABC):
 
     def local(self, steps: int, client: int) -> LocalTraining:
         """How a client trains that is to make this many steps."""
-        work = self.context
+        local = self.context.local
         if self._batches_per_step == 1 and steps == self.usual_steps[client]:
-            return work.local
-        return replace(work.local, epochs=None, steps=steps * self._batches_per_step)
+            return local
+        return replace(local, epochs=None, steps=steps * self._batches_per_step)
 
     def infos(self, task: CohortJob) -> ClientInfo:
-        """What the cohort's clients know of themselves, stacked: ``[C, ...]`` each, see :class:`ClientInfo`."""
-        work, clients, device = self.context, task.cohort, self.context.network.vector.device
-        half = work.client
+        """What is known of the cohort's clients, stacked: ``[C, ...]`` each."""
+        context, clients, device = self.context, task.cohort, self.context.network.vector.device
+        wants, layout = context.client.wants, context.network.layout
+        names = state_names(context.client, layout)
+        is_new = [names.isdisjoint(task.client_states.held.get(client, {})) for client in clients.tolist()]
+        thresholds = context.thresholds if "threshold" in wants else None
         return ClientInfo(
-            trainable=work.network.layout.trainable,
+            layout=layout,
+            local=context.local,
+            seed=context.seed,
+            round=task.round,
+            clients=clients,
+            is_new=torch.tensor(is_new)[:, None].to(device),
             samples=self._samples[clients],
             share=self._shares[clients],
             steps=self.steps(task).float()[:, None].to(device),
             mean_steps=self._mean_steps,
-            lr=work.local.rate(task.round),
-            initial_lr=work.local.lr,
-            momentum=work.local.momentum,
             label_counts=None if self._label_counts is None else self._label_counts[clients],
-            initial_loss=self._initial_losses(task) if half.measures_initial_loss else None,
-            initial_gradient=self._initial_gradients(task) if half.measures_initial_gradient else None,
-            threshold=work.thresholds[clients, None] if half.knows_threshold and work.thresholds is not None else None,
+            initial_loss=self._initial_losses(task) if "initial_loss" in wants else None,
+            initial_gradient=self._initial_gradients(task) if "initial_gradient" in wants else None,
+            threshold=None if thresholds is None else thresholds[clients, None],
             mixture=None if task.mixture is None else task.mixture.float().to(device),
-            head=work.network.layout.head,
         )
 
     def _initial_losses(self, task: CohortJob) -> torch.Tensor:
         """F_k at the broadcast model as each of the cohort reports it, float64 ``[C, 1]``."""
-        work = self.context
-        if self._tuner is not None:
-            losses = torch.empty(len(task.cohort), dtype=torch.float64)
-            for visit in self._tuner.visits(CohortJob(task.cohort, task.round, task.received, NO_STATE)):
-                found = work.results(visit.model, int(task.cohort[visit.position]))
-                losses[visit.position] = found.losses.double().mean()
+        context = self.context
+        if context.client.steps_before_loss:
+            losses = torch.stack([self._loss_after_steps(task, client) for client in task.cohort.tolist()])
         else:
-            work.network.load(task.received[MODEL])
-            parts = [work.clients[client] for client in task.cohort.tolist()]
+            context.network.load(task.received[MODEL])
+            parts = [context.clients[client] for client in task.cohort.tolist()]
             shares = ClientIndices(torch.cat(parts), torch.tensor([0, *map(len, parts)]).cumsum(0))
-            losses, _ = per_holder(evaluate(work.network, work.samples, shares.samples, FORWARD_BATCH), shares)
-        if work.attack is not None and task.uploads:
+            losses, _ = per_holder(evaluate(context.network, context.samples, shares.samples, FORWARD_BATCH), shares)
+        if context.attack is not None and task.uploads:
             for position, client in enumerate(task.cohort.tolist()):
-                if client in work.attackers:
-                    losses[position] = work.attack.reported(losses[position])
-        return losses[:, None].to(work.network.vector.device)
+                if client in context.attackers:
+                    losses[position] = context.attack.reported(losses[position])
+        return losses[:, None].to(context.network.vector.device)
+
+    def _loss_after_steps(self, task: CohortJob, client: int) -> torch.Tensor:
+        """F_k after the client has adapted the broadcast model by some steps of SGD, a float64 scalar."""
+        context = self.context
+        local = self._before_loss
+        model = task.received[MODEL]
+        train_client(context, SGD(), local, client, task.round, address(context.seed, "tuning"), model, {})
+        return context.results(context.network.vector, client).losses.double().mean()
+
+    @property
+    def _before_loss(self) -> LocalTraining:
+        """How clients train before they measure their initial loss."""
+        return replace(self.context.local, epochs=None, steps=self.context.client.steps_before_loss)
 
     def _initial_gradients(self, task: CohortJob) -> torch.Tensor:
         """The gradient of F_k at the broadcast model for each of the cohort, float32 ``[C, T]``."""
-        work = self.context
-        work.network.load(task.received[MODEL])
-        clients = task.cohort.tolist()
-        return torch.stack(
-            [full_gradient(work.network, work.samples, work.clients[client], FORWARD_BATCH) for client in clients]
-        )
+        context = self.context
+        context.network.load(task.received[MODEL])
+        parts = [context.clients[client] for client in task.cohort.tolist()]
+        return torch.stack([full_gradient(context.network, context.samples, part, FORWARD_BATCH) for part in parts])
 
-    def _beside(self, samples: int) -> tuple[int, int]:
-        """How many samples a client with this many processes before it trains: forward and backward, forward only."""
-        half, local = self.context.client, self.context.local
-        tuned = processed(samples, replace(local, epochs=None, steps=half.tunes_first)) if half.tunes_first else 0
-        return tuned + samples * half.measures_initial_gradient, samples * half.measures_initial_loss
+    def _measured_samples(self, samples: int) -> tuple[int, int]:
+        """How many of its samples a client processes for its measurements: forward and backward, forward only."""
+        client = self.context.client
+        adapting = processed(samples, self._before_loss) if client.steps_before_loss else 0
+        return adapting + samples * ("initial_gradient" in client.wants), samples * ("initial_loss" in client.wants)
 
     @cached_property
     def usual_samples(self) -> torch.Tensor:
@@ -131,45 +140,94 @@ class Executor(ABC):
 
         int64 ``[N, 2]``.
         """
-        half, sizes = self.context.client, self.context.clients.sizes
-        found: dict[int, tuple[int, int]] = {}
-        for client, size in enumerate(sizes.tolist()):
-            if size not in found:
-                trained = processed(size, self.local(int(self.usual_steps[client]), client), half.passes)
-                compared = trained - min(size, trained) if half.recalls else trained  # not yet in the first epoch
-                extra, forward = self._beside(size)
-                found[size] = trained + extra, len(half.compares) * compared + forward
-        return torch.tensor([found[size] for size in sizes.tolist()])
+        client, sizes = self.context.client, self.context.clients.sizes
+        by_size: dict[int, tuple[int, int]] = {}
+        for number, size in enumerate(sizes.tolist()):
+            if size not in by_size:
+                trained = processed(size, self.local(int(self.usual_steps[number]), number), client.passes)
+                # there is nothing to compare with in the first epoch of a strategy that compares epochs
+                compared = trained - min(size, trained) if "earlier_embeddings" in client.wants else trained
+                extra, forward = self._measured_samples(size)
+                by_size[size] = trained + extra, len(client.reference_models) * compared + forward
+        return torch.tensor([by_size[size] for size in sizes.tolist()])
+
+    def with_private(self, received: Vectors, client_state: Vectors, is_new: torch.Tensor) -> Vectors:
+        """The broadcast with the private entries of clients that have some.
+
+        Args:
+            received: the broadcast, with a model ``[P]``.
+            client_state: with private entries ``[..., h]``.
+            is_new: of :class:`ClientInfo`, bool ``[..., 1]``.
+        """
+        private = self.context.private
+        if private is None:
+            return received
+        shared = received[MODEL]
+        model = shared.expand(*is_new.shape[:-1], -1).clone()
+        model[..., private] = torch.where(is_new, shared[private], client_state[PRIVATE])
+        return {**received, MODEL: model}
+
+    def start(self, received: Vectors, client_state: Vectors, client: ClientInfo) -> torch.Tensor:
+        """The model ``[..., P]`` at which local training starts."""
+        start = self.context.client.start(received, client_state, client).expand(*client.is_new.shape[:-1], -1)
+        idle_training = self.context.idle_training
+        return start if idle_training is None else idle_training.start(start, client_state, client)
 
     def finished(
-        self, model: torch.Tensor, received: Vectors, memory: Vectors, constants: Vectors, client: ClientInfo
+        self,
+        model: torch.Tensor,
+        task: CohortJob,
+        received: Vectors,
+        client_state: Vectors,
+        constants: Vectors,
+        momentum: torch.Tensor | None,
+        client: ClientInfo,
     ) -> tuple[Vectors, Vectors]:
-        """What the client half sends and remembers after local training (see :meth:`ClientStrategy.finish`).
+        """What clients send, and their next states (see :meth:`ClientStrategy.finish`).
+
+        Args:
+            model: ``[..., P]`` after local training, and after an attack.
+            task: with the broadcast.
+            received: the broadcast as :meth:`with_private` returns it.
+            client_state: before the round.
+            constants: from :meth:`ClientStrategy.constants`.
+            momentum: after local training, ``[..., T]``.
+            client: with the start.
 
         Raises:
-            ValueError: it is not what the half says it sends and remembers; what is missing in a memory would be zero.
+            ValueError: the strategy's ``finish`` does not return what it sends and keeps; what is missing in a state
+                would be zero.
         """
-        half = self.context.client
-        uploads, kept = half.finish(model, received, memory, constants, client)
-        remembers = half.remembers | half.remembers_models | half.remembers_heads
-        for does, found, declared in (("sends", uploads, half.sends), ("remembers", kept, remembers)):
-            if found.keys() != declared:
+        context, strategy = self.context, self.context.client
+        uploads, state = strategy.finish(model, received, client_state, constants, client)
+        keeps = frozenset(strategy.client_state(context.network.layout)) - {MOMENTUM}
+        for does, returned, declared in (("sends", uploads, strategy.sends), ("keeps", state, keeps)):
+            if set(returned) != declared:
                 raise ValueError(
-                    f"{type(half).__name__} {does} {sorted(declared)}, but its finish returns {sorted(found)} for that"
+                    f"{type(strategy).__name__} {does} {sorted(declared)}, but its finish returns {sorted(returned)} "
+                    "for that"
                 )
-        return uploads, kept
+        if momentum is not None and MOMENTUM in context.state_lengths:
+            state = {**state, MOMENTUM: momentum}
+        if context.private is not None:
+            state = {**state, PRIVATE: model[..., context.private]}
+            if MODEL in uploads:
+                shared = uploads[MODEL].clone()
+                shared[..., context.private] = task.received[MODEL][context.private]
+                uploads = {**uploads, MODEL: shared}
+        return uploads, state
 
     def tampered(self, model: torch.Tensor, task: CohortJob, client: int) -> torch.Tensor:
         """A client's trained model ``[P]``, or what an attacker makes of it."""
-        work = self.context
-        if work.attack is None or not task.uploads or client not in work.attackers:
+        context = self.context
+        if context.attack is None or not task.uploads or client not in context.attackers:
             return model
-        trainable = work.network.layout.trainable
-        draw = generator(work.seed, "attack", task.round, client)
-        changed, head = model.clone(), work.network.layout.head
-        changed[:trainable] = work.attack.tampered(model[:trainable], task.received[MODEL][:trainable], draw)
-        if work.client.keeps_head:
-            changed[head] = model[head]  # it is not sent
+        trainable = context.network.layout.trainable
+        draw = generator(context.seed, "attack", task.round, client)
+        changed = model.clone()
+        changed[:trainable] = context.attack.tampered(model[:trainable], task.received[MODEL][:trainable], draw)
+        if context.private is not None:
+            changed[context.private] = model[context.private]  # they are not sent
         return changed
 
     def run(
@@ -178,41 +236,44 @@ class Executor(ABC):
         """Train the cohort.
 
         Returns:
-            What the server learns of the round, and what clients remember after it.
+            What the server receives, and the clients' next states.
         """
-        gathering = Aggregator(self.context, server, state, task)
+        aggregator = Aggregator(self.context, server, state, task)
         for visit in self.visits(task, progress):
-            gathering.add(visit)
+            aggregator.add(visit)
             del visit  # its vectors need not live on while the next client trains
-        update = self.with_costs(gathering.result(), task)
-        # A displacement lasts for one round, also where the round did not accept what was made of it.
-        spent = {
-            client: {name: vector for name, vector in task.memory.held[client].items() if name != IDLE}
+        update = self.with_costs(aggregator.result(), task)
+        # What an idle client has kept lasts for one round, also where the round did not accept the upload made from it.
+        idle_training = self.context.idle_training
+        idle_names = idle_training.client_state(self.context.network.layout) if idle_training is not None else {}
+        expired = {
+            client: {name: vector for name, vector in task.client_states.held[client].items() if name not in idle_names}
             for client in update.excluded
-            if IDLE in task.memory.held.get(client, {})
+            if not idle_names.keys().isdisjoint(task.client_states.held.get(client, {}))
         }
-        return update, task.memory.updated({**spent, **gathering.memory})
+        return update, task.client_states.updated({**expired, **aggregator.client_states})
 
     def with_costs(self, update: CohortUpdate, task: CohortJob) -> CohortUpdate:
-        """A cohort's update, with what it processes beside its local training."""
-        beside = [self._beside(size) for size in self.context.clients.sizes[task.cohort].tolist()]
+        """A cohort's update, with the samples that its measurements process."""
+        measured = [self._measured_samples(size) for size in self.context.clients.sizes[task.cohort].tolist()]
         return replace(
             update,
-            client_samples=update.client_samples + sum(extra for extra, _ in beside),
-            forward_samples=update.forward_samples + sum(forward for _, forward in beside),
+            client_samples=update.client_samples + sum(extra for extra, _ in measured),
+            forward_samples=update.forward_samples + sum(forward for _, forward in measured),
         )
 
     def idle(self, task: CohortJob) -> ClientStates:
-        """Train clients that are not selected; the memory in which each has its displacement (FedUmf).
+        """Train clients that are not selected; the states in which each has what it keeps of that.
 
-        What else they remember does not change. A displacement that is not finite is forgotten.
+        The rest of their states does not change. What is not finite is dropped.
         """
-        trainable = self.context.network.layout.trainable
+        idle_training, layout = self.context.idle_training, self.context.network.layout
+        assert idle_training is not None
         changes: dict[int, Vectors] = {}
         for visit in self.visits(replace(task, uploads=False)):
-            moved = visit.model[:trainable] - visit.start[:trainable]
-            if moved.sum().isfinite():
+            kept = idle_training.keep(visit.start, visit.model, layout)
+            if all(bool(vector.sum().isfinite()) for vector in kept.values()):
                 client = int(task.cohort[visit.position])
-                changes[client] = {**task.memory.held.get(client, {}), **task.memory.keep({IDLE: moved})}
-            del visit, moved
-        return task.memory.updated(changes)
+                changes[client] = {**task.client_states.held.get(client, {}), **task.client_states.keep(kept)}
+            del visit, kept
+        return task.client_states.updated(changes)

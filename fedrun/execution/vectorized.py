@@ -18,8 +18,9 @@ from fedrun.execution.executor import Executor
 from fedrun.execution.stacked import Drop, Passed, StackedPerceptron
 from fedrun.models.parallel_encoders import OutsideEncoder
 from fedrun.models.precision import computing
-from fedrun.strategies.client import ClientInfo, ClientStrategy
-from fedrun.strategies.client_state import IDLE, MOMENTUM
+from fedrun.strategies.client import ClientStrategy, Outputs, has_direction
+from fedrun.strategies.client_info import ClientInfo
+from fedrun.strategies.client_state import MOMENTUM
 from fedrun.strategies.vectors import MODEL, Vectors
 from fedrun.system.randomness import generator
 from fedrun.training.batches import epochs
@@ -48,11 +49,9 @@ class Vectorized(Executor):
 
     @classmethod
     def refusal(cls, context: ExecutionContext) -> str | None:
-        half = context.client
-        if half.compares or half.recalls:
-            return f"strategy.client={type(half).__name__}, which compares embeddings under several models"
-        if half.trains_beside:
-            return f"strategy.client={type(half).__name__}, which trains a second model beside the first"
+        strategy = context.client
+        if strategy.reference_models or not strategy.wants.isdisjoint(("embeddings", "earlier_embeddings")):
+            return f"strategy.client={type(strategy).__name__}, which uses embeddings or reference models"
         network = context.network
         stacked = context.local.precision == "float32" and StackedPerceptron.of(network.network) is not None
         if stacked and network.vector.device.type == "cpu":
@@ -84,39 +83,36 @@ class Vectorized(Executor):
         self, positions: list[int], task: CohortJob, info: ClientInfo, steps: list[int]
     ) -> Iterator[ClientResult]:
         """Train one group of clients."""
-        work = self.context
-        half, received, trainable = work.client, task.received, work.network.layout.trainable
+        context, strategy = self.context, self.context.client
         clients = task.cohort[positions].tolist()
-        work.network.load(received[MODEL])  # from which what is not trained is taken
-        memories = [task.memory.of(client, work.network.vector.device) for client in clients]
-        own = {name: torch.stack([each[name] for each in memories]) for name in task.memory.names}
-        constants = half.constants(received, own, info)
-        start = half.start(received, own, info).expand(len(clients), -1).clone()
-        if task.fusion:
-            start[:, :trainable].add_(own[IDLE], alpha=task.fusion)
+        context.network.load(task.received[MODEL])  # from which what is not trained is taken
+        states = [task.client_states.of(client, context.network.vector.device) for client in clients]
+        state = {name: torch.stack([each[name] for each in states]) for name in task.client_states.lengths}
+        received = self.with_private(task.received, state, info.is_new)
+        constants = strategy.constants(received, state, info)
+        start = self.start(received, state, info)
         model = start.clone()
-        weights = model[:, :trainable]
-        momentum = torch.zeros_like(weights) if work.local.momentum else None
-        if momentum is not None and half.keeps_momentum:
-            momentum = own[MOMENTUM]
-        forward = [generator(work.seed, "forward", task.round, client) for client in clients]
-        objective = Objectives(work, constants, *self._batches(clients, task.round, steps), forward)
-        rate, together = work.local.rate(task.round), len(half.passes)
+        weights = model[:, : context.network.layout.trainable]
+        momentum = torch.zeros_like(weights) if context.local.momentum else None
+        if MOMENTUM in state:
+            momentum = state[MOMENTUM]
+        forward = [generator(context.seed, "forward", task.round, client) for client in clients]
+        objective = Objectives(context, constants, *self._batches(clients, task.round, steps), forward)
+        rate, together = context.local.rate(task.round), len(strategy.passes)
         for working, begin, end in objective.stretches():
             carried = None if momentum is None else momentum[-working:]
             firsts = range(begin, end, together)
             self._descend(weights[-working:], carried, objective, of_last(constants, working), rate, firsts)
         sent = torch.stack([self.tampered(model[k], task, client) for k, client in enumerate(clients)])
-        uploads, kept = self.finished(sent, received, own, constants, replace(info, start=start))
-        if momentum is not None and half.keeps_momentum:
-            kept = {**kept, MOMENTUM: momentum}
+        info = replace(info, start=start)
+        uploads, next_state = self.finished(sent, task, received, state, constants, momentum, info)
         for k, position in enumerate(positions):
             yield ClientResult(
                 position,
                 start[k],
                 model[k],
                 {name: vectors[k] for name, vectors in uploads.items()},
-                {name: vectors[k] for name, vectors in kept.items()},
+                {name: vectors[k] for name, vectors in next_state.items()},
                 Trained(steps[k], int(objective.processed[k]), objective.losses[k], objective.correct[k]),
             )
 
@@ -133,25 +129,23 @@ class Vectorized(Executor):
 
         ``firsts`` are the numbers of each step's first batch.
         """
-        half, local = self.context.client, self.context.local
-        linear_correction = half.linear_correction(constants)
-        plain = momentum is None and local.max_gradient_norm is None and half.takes_the_gradient
-        beside = linear_update(linear_correction, local, rate) if plain else None
+        strategy, local = self.context.client, self.context.local
+        linear_correction, directs = strategy.linear_correction(constants), has_direction(strategy)
+        fused = momentum is None and local.max_gradient_norm is None and not directs and objective.descends
+        drift = linear_update(linear_correction, local, rate) if fused else None
+        decay = None if linear_correction is None else linear_correction.decay
         for first in firsts:
 
             def gradient(at: torch.Tensor, which: int, first: int = first) -> torch.Tensor:
                 return objective.gradient(at, first + which)
 
-            if plain and objective.descends:
-                objective.descend(weights, first, rate, beside)
+            if fused:
+                objective.descend(weights, first, rate, drift)
             else:
-                move = half.direction(gradient, weights, constants) if half.directs else gradient(weights, 0)
+                step = strategy.direction(gradient, weights, constants) if directs else gradient(weights, 0)
                 if linear_correction is not None:
-                    linear_correction.add_to(move, weights)
-                half.correct(move, weights, constants)
-                sgd_step(
-                    weights, move, momentum, rate, local, None if linear_correction is None else linear_correction.decay
-                )
+                    linear_correction.add_to(step, weights)
+                sgd_step(weights, step, momentum, rate, local, decay)
             if local.repair_nonfinite:
                 repair(weights)
 
@@ -220,7 +214,7 @@ class Objectives:
     """What a group of clients minimises, side by side: gradients, and a record of what was processed.
 
     Args:
-        workplace: with the network, the samples and the client half.
+        context: with the network, the samples and the client strategy.
         constants: from :meth:`ClientStrategy.constants`, ``[C, m]`` or ``[m]`` each.
         batches: sample numbers int64 ``[C, S, B]``.
         counts: how many of each batch's samples are real, int64 ``[C, S]``: none after a client's last batch. Clients
@@ -255,12 +249,17 @@ class Objectives:
         self._slots = torch.arange(batches.shape[2], device=device)
         self.losses = torch.zeros(len(batches), device=device)
         self.correct, self.processed = (torch.zeros(len(batches), dtype=torch.int64, device=device) for _ in range(2))
-        module, half, self._views = context.network.network.train(), context.client, context.network.layout.views
+        module, strategy, self._views = context.network.network.train(), context.client, context.network.layout.views
         own = {name: 0 if vector.ndim > 1 else None for name, vector in constants.items()}
         precision = context.local.precision
         self._perceptron = StackedPerceptron.of(module) if precision == "float32" else None
         # one fused call where the loss is plain
-        self._losses = None if type(half).loss is ClientStrategy.loss else torch.vmap(half.loss, in_dims=(0, 0, own))
+        plain = type(strategy).loss is ClientStrategy.loss
+
+        def loss(logits: torch.Tensor, targets: torch.Tensor, fixed: Vectors) -> torch.Tensor:
+            return strategy.loss(Outputs(logits), targets, fixed)
+
+        self._losses = None if plain else torch.vmap(loss, in_dims=(0, 0, own))
 
         def client_loss(
             parameters: torch.Tensor, fixed: Vectors, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor
@@ -268,7 +267,7 @@ class Objectives:
             with computing(precision, device):
                 logits = torch.func.functional_call(module, self._views(parameters), (x,))
             logits = logits.float()
-            return (half.loss(logits, y, fixed) * weight).sum(), logits
+            return (loss(logits, y, fixed) * weight).sum(), logits
 
         self._each = torch.vmap(torch.func.grad_and_value(client_loss, has_aux=True), in_dims=(0, own, 0, 0, 0))
 

@@ -147,18 +147,24 @@ class Experiment:
             raise InputError(
                 f"attack.share={self.attack.share}: attack=none attacks nobody; choose another, such as attack=gaussian"
             )
-        if self.attack.share and not self.attack.flips_labels and not client.communicates:
+        pooled = self.population.pooled
+        if self.attack.share and not self.attack.flips_labels and (pooled or not client.sends):
+            sender = (
+                "with population.pooled=true nobody sends anything"
+                if pooled
+                else f"strategy.client={half} sends nothing"
+            )
             raise InputError(
-                f"attack.share={self.attack.share}: strategy.client={half} sends nothing that attackers could change; "
-                "choose attack=none or attack=label_flip"
+                f"attack.share={self.attack.share}: {sender} that attackers could change; choose attack=none or "
+                "attack=label_flip"
             )
         several = self.strategy.clusters().several or bool(self.strategy.afterwards().last_rounds(self.rounds))
-        if self.evaluation.client_means and (MODEL not in client.sends or client.personal is not None or several):
+        if self.evaluation.client_means and (MODEL not in client.sends or client.is_personal or several):
             raise InputError(
                 f"evaluation.client_means=true: allowed where clients send models (strategy.client={half}) for one "
                 "global model (no clusters, no models of their own)"
             )
-        if self.evaluation.tuning_steps and client.personal is not None and not client.communicates:
+        if self.evaluation.tuning_steps and client.is_personal and not client.sends:
             raise InputError(
                 f"evaluation.tuning_steps={self.evaluation.tuning_steps}: strategy.client={half} has no global model "
                 "that clients could tune; allowed: 0"
@@ -181,6 +187,8 @@ class Experiment:
             )
         if not (self.strategy.clusters().several or last):
             return
+        if self.population.pooled:
+            raise InputError("population.pooled=true leaves one client, and a strategy with clusters needs several")
         if self.appeal.known:
             raise InputError("clusters have no one model that could appeal to all clients; choose appeal=none")
         if self.evaluation.tuning_steps:
@@ -198,7 +206,7 @@ class Experiment:
                 "evaluation.adaptive=true looks for targets, and there are none; set targets=[0.9] or so, or "
                 "evaluation.adaptive=false"
             )
-        if self.population.test_share or self.appeal.known or self.strategy.client.personal is not None:
+        if self.population.test_share or self.appeal.known or self.strategy.client.is_personal:
             raise InputError(
                 "evaluation.adaptive=true is for one accuracy over all test samples, and this run evaluates every "
                 "client by itself; allowed: false"
@@ -207,11 +215,11 @@ class Experiment:
     def _check_appeal(self) -> None:
         """Refuse what needs thresholds or test samples that the clients do not have."""
         half, tests = type(self.strategy.client).__name__, self.population.test_share > 0
-        if self.strategy.client.knows_threshold and not self.appeal.known:
+        if "threshold" in self.strategy.client.wants and not self.appeal.known:
             raise InputError(f"strategy.client={half} needs every client's threshold; choose appeal=warmup")
         if self.participation.by_appeal and not self.appeal.known:
             raise InputError("participation=flexible needs every client's threshold; choose appeal=warmup")
-        if self.participation.by_appeal and self.strategy.server.fusion is not None:
+        if self.participation.by_appeal and self.strategy.server.idle_training is not None:
             raise InputError(
                 "participation=flexible does not go with idle clients (strategy=fedumf), which must know in one round "
                 "who is selected in the next; choose participation=everyone"
@@ -226,9 +234,9 @@ class Experiment:
                 f"evaluation.tuning_steps={self.evaluation.tuning_steps} needs test samples of every client's own; set "
                 "population.test_share, such as 0.4"
             )
-        if self.appeal.known and self.strategy.client.pools:
+        if self.appeal.known and self.population.pooled:
             raise InputError(
-                f"strategy.client={half} pools all clients, so that no one has a threshold; choose appeal=none"
+                "population.pooled=true: no client is left that could have a threshold; choose appeal=none"
             )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fedrun.config.config_class import config_class
+from fedrun.models.flat_network import Layout
 from fedrun.strategies.client import ClientStrategy
 from fedrun.strategies.clustering.base import Clustering
 from fedrun.strategies.post_training import PostTraining
@@ -13,7 +14,7 @@ from fedrun.system.errors import InputError
 
 @config_class
 class Strategy:
-    """A client half and a server half.
+    """A client strategy and a server strategy.
 
     Attributes:
         client: how local training differs from plain SGD.
@@ -28,37 +29,38 @@ class Strategy:
         return Clustering()
 
     def afterwards(self) -> PostTraining:
-        """The stage after the rounds of the halves: none."""
+        """The phase after the rounds of the strategy: none."""
         return PostTraining()
 
     def check(self) -> None:
-        """Refuse halves that do not fit together."""
+        """Reject a client and a server strategy that are incompatible."""
         client, server = type(self.client).__name__, type(self.server).__name__
-        if missing := ", ".join(sorted(self.client.needs - self.server.broadcasts - self.clusters().offers)):
+        provided = self.server.broadcasts | self.server.maintains | self.clusters().offers
+        if missing := ", ".join(sorted(self.client.needs - provided)):
             raise InputError(
-                f"strategy.client={client} needs {missing!r} from the server, which strategy.server={server} does not "
-                "send; choose the server half made for it"
-            )
-        if missing := ", ".join(sorted(self.client.relies_on - self.server.maintains)):
-            raise InputError(
-                f"strategy.client={client} relies on the mean {missing!r} of all clients, which "
-                f"strategy.server={server} does not use; choose the server half made for it"
+                f"strategy.client={client} needs {missing!r} from the server, which strategy.server={server} neither "
+                "sends nor maintains; choose the server strategy made for it"
             )
         if missing := ", ".join(sorted(self.server.needs - self.client.sends)):
             raise InputError(
                 f"strategy.server={server} needs {missing!r} from the clients, which strategy.client={client} does not "
-                "send; choose the client half made for it"
+                "send; choose the client strategy made for it"
             )
-        if self.client.keeps_head and self.server.changes_heads:
+
+    def check_private(self, layout: Layout) -> None:
+        """Reject a server strategy that changes the head, where clients keep heads of their own."""
+        private = self.client.private(layout)
+        if self.server.changes_head and private is not None and private[layout.head].any():
+            client, server = type(self.client).__name__, type(self.server).__name__
             raise InputError(
                 f"strategy.client={client} keeps the head on the clients, and strategy.server={server} changes the "
-                "global one, which nobody would use; choose another server half, such as fedavg"
+                "global one, which nobody would use; choose another server strategy, such as fedavg"
             )
 
 
 @config_class
 class ClusteredStrategy(Strategy):
-    """Two halves for several global models, and a stage that may follow.
+    """A strategy for several global models, and a phase that may follow.
 
     Attributes:
         clustering: who trains which model.
@@ -75,20 +77,20 @@ class ClusteredStrategy(Strategy):
         return self.post_training
 
     def check(self) -> None:
-        """Refuse halves that do not fit together, or not with several models."""
+        """Reject strategies that are incompatible, or that several models do not allow."""
         super().check()
         client, server = type(self.client).__name__, type(self.server).__name__
-        if self.client.relies_on:
+        if self.client.needs & self.server.maintains - self.server.broadcasts:
             raise InputError(
                 f"strategy.client={client} relies on a server that follows all clients, and does not go with "
-                "clusters; choose another client half, such as sgd"
+                "clusters; choose another client strategy, such as sgd"
             )
-        if self.client.personal is not None or self.client.pools or not self.client.communicates:
+        if self.client.is_personal or not self.client.sends:
             raise InputError(
                 f"strategy.client={client} is not served by a global model, and does not go with clusters; choose "
-                "another client half, such as sgd"
+                "another client strategy, such as sgd"
             )
-        if self.server.fusion is not None:
+        if self.server.idle_training is not None:
             raise InputError(f"strategy.server={server} does not go with clusters; choose another, such as fedavg")
         if self.server.maintains and self.clustering.reassigns:
             raise InputError(
@@ -99,6 +101,6 @@ class ClusteredStrategy(Strategy):
             raise InputError(
                 f"strategy.client={client} does not send models, by which "
                 f"strategy.clustering={type(self.clustering).__name__} tells clients apart; choose another client "
-                "half, such as sgd"
+                "strategy, such as sgd"
             )
         self.post_training.check()

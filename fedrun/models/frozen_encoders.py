@@ -1,4 +1,4 @@
-"""Encoders of fixed models."""
+"""Fixed models that are evaluated beside the one in training."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedrun.models.flat_network import FlatNetwork
 
 
 class FrozenEncoders:
-    """The encoders of fixed models: they embed without gradient, and nothing changes them.
+    """Fixed models: they are evaluated without gradient, and nothing changes them.
 
     Args:
         network: whose encoder it is.
@@ -19,15 +19,13 @@ class FrozenEncoders:
     """
 
     def __init__(self, network: FlatNetwork, models: Mapping[str, torch.Tensor]) -> None:
-        self._encoder = copy.deepcopy(network.network.get_submodule("encoder"))
+        self._encoder, self._head = (copy.deepcopy(network.network.get_submodule(name)) for name in ("encoder", "head"))
         for module in self._encoder.modules():
             if isinstance(module, torch.nn.modules.batchnorm._BatchNorm):
                 module.track_running_stats = False  # in training mode it would move them
-        prefix = "encoder."
-        self._tensors = {
-            name: {key.removeprefix(prefix): view for key, view in views.items() if key.startswith(prefix)}
-            for name, views in ((name, network.layout.views(model)) for name, model in models.items())
-        }
+        views = {name: network.layout.views(model) for name, model in models.items()}
+        self._tensors = {name: _of_part(each, "encoder.") for name, each in views.items()}
+        self._heads = {name: _of_part(each, "head.") for name, each in views.items()}
 
     def __call__(self, inputs: torch.Tensor, training: bool = False) -> dict[str, torch.Tensor]:
         """The embeddings ``[B, d]`` of a batch under each model.
@@ -42,3 +40,15 @@ class FrozenEncoders:
                 name: torch.func.functional_call(self._encoder, tensors, (inputs,))
                 for name, tensors in self._tensors.items()
             }
+
+    def outputs(self, inputs: torch.Tensor) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+        """The embeddings ``[B, d]`` and the logits ``[B, classes]`` of a batch under each model, in evaluation mode."""
+        with torch.no_grad():
+            return {
+                name: (embeddings, torch.func.functional_call(self._head, self._heads[name], (embeddings,)))
+                for name, embeddings in self(inputs).items()
+            }
+
+
+def _of_part(views: Mapping[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
+    return {key.removeprefix(prefix): view for key, view in views.items() if key.startswith(prefix)}

@@ -80,7 +80,7 @@ def _client_rows(simulation: Simulation, state: State) -> list[dict[str, Any]]:
         rows[client]["attacker"] = True
     if unseen is not None:
         rows += _rows(unseen.train, _judged(measured, UNSEEN), False, unseen.flipped)
-    if phase.client.personal is None:
+    if not phase.client.is_personal:
         rows += _rows(test, _losses(*per_holder(evaluator.results(state, test.samples), test)), False, None)
     else:  # no model is everybody's
         rows += _rows(test, None, False, None)

@@ -22,14 +22,16 @@ def round_costs(phase: Phase, cohort: torch.Tensor, work: RoundResult, executor:
         executor: knows how many samples a client processes in a round.
     """
     client, clients = phase.client, len(phase.federation.train)
-    kept = phase.network.layout.head_size if client.keeps_head else 0
-    resting = clients - len(cohort) if phase.server.fusion is not None else 0
+    mask = client.private(phase.network.layout)
+    private = 0 if mask is None else int(mask.sum())
+    resting = clients - len(cohort) if phase.server.idle_training is not None else 0
     if phase.clustering.downloads_all:
         down = len(cohort) * sum(_broadcast_numbers(phase, server) for server in work.models)
     else:
-        down = sum((len(task.cohort) + resting) * (_numbers(task.received) - kept) for task in work.tasks)
-    up = len(cohort) * (_numbers(work.some[0].mean) - kept)
-    if not client.communicates:
+        down = sum((len(task.cohort) + resting) * (_numbers(task.received) - private) for task in work.tasks)
+    sent = work.some[0].mean
+    up = len(cohort) * (_numbers(sent) - (private if MODEL in sent else 0))
+    if phase.federation.is_pooled:
         down = up = 0
     idle, idle_forward = 0, 0
     if resting:  # all of them train, though only those are computed that are selected next

@@ -36,9 +36,7 @@ class PhaseRunner:
         context: the phase's clients and how they train, without thresholds.
         requested: the name of an executor, or ``auto``.
         ranks: the processes that share the work.
-        stateful: whether clients have a state between rounds.
         thresholds: computes the threshold of each client, float64 ``[N]``; called only if the client strategy uses it.
-        fusion: the factor by which idle displacements move a start, for each round.
     """
 
     def __init__(
@@ -47,17 +45,13 @@ class PhaseRunner:
         context: ExecutionContext,
         requested: str,
         ranks: Ranks,
-        stateful: bool,
         thresholds: Callable[[], torch.Tensor],
-        fusion: Callable[[int], float],
     ) -> None:
         self.phase = phase
         self.context = context
         self._requested = requested
         self._ranks = ranks
-        self._stateful = stateful
         self._thresholds = thresholds
-        self._fusion = fusion
         self._runners: dict[str, RoundRunner] = {}
 
     @cached_property
@@ -79,11 +73,11 @@ class PhaseRunner:
         name = self.executor_name(timings)
         if name not in self._runners:
             context = self.context
-            if self.phase.client.knows_threshold:
+            if "threshold" in self.phase.client.wants:
                 context = replace(context, thresholds=self._thresholds().to(context.network.vector.device))
             executor = create_executor(name, context)
-            team = DistributedCohort(executor, self._ranks, self._stateful)
-            self._runners[name] = RoundRunner(executor, team, self.phase, self._fusion)
+            team = DistributedCohort(executor, self._ranks, bool(context.state_lengths))
+            self._runners[name] = RoundRunner(executor, team, self.phase)
         return self._runners[name]
 
     def run(self, state: State, cohort: torch.Tensor, progress: Progress) -> tuple[RoundResult, ExecutorTimings]:

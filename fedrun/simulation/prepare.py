@@ -38,7 +38,7 @@ def prepare_federation(experiment: Experiment) -> Federation:
         parts = [federation.train[client].numpy() for client in flipping]
         targets = flip(federation.dataset.targets, ClientIndices.of(parts), dataset.spec.classes)
         federation = replace(federation, dataset=replace(federation.dataset, targets=targets))
-    return federation.pooled() if experiment.strategy.client.pools else federation
+    return federation.pooled() if experiment.population.pooled else federation
 
 
 def first_phase(experiment: Experiment, federation: Federation, device: torch.device) -> Phase:
@@ -48,7 +48,7 @@ def first_phase(experiment: Experiment, federation: Federation, device: torch.de
         InputError: the strategy or the model does not fit the federation.
     """
     strategy, dataset, clients = experiment.strategy, federation.dataset, len(federation.train)
-    cohort = cohort_size(1 if strategy.client.pools else experiment.clients_per_round, clients)
+    cohort = cohort_size(1 if experiment.population.pooled else experiment.clients_per_round, clients)
     strategy.server.check_cohort(cohort)
     strategy.afterwards().check_clients(clients)
     experiment.model.check(dataset.spec)
@@ -58,6 +58,7 @@ def first_phase(experiment: Experiment, federation: Federation, device: torch.de
             f"model={type(experiment.model).__name__}: its head has {network.layout.classes} classes, the dataset has "
             f"{dataset.spec.classes}; allowed: as many"
         )
+    strategy.check_private(network.layout)
     return Phase(
         end=experiment.first_rounds,
         rounds=experiment.rounds,

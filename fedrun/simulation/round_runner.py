@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -83,13 +83,11 @@ class RoundRunner:
         executor: trains this rank's clients.
         team: the executors of all ranks.
         phase: whose rounds.
-        fusion: the factor by which idle displacements move a start, for each round.
     """
 
     executor: Executor
     team: DistributedCohort
     phase: Phase
-    fusion: Callable[[int], float]
 
     def of(self, state: State, cohort: torch.Tensor, progress: Progress) -> RoundResult:
         """The work of a round's cohort, int64 ``[C]``."""
@@ -120,9 +118,8 @@ class RoundRunner:
             cohort=cohort,
             round=state.round,
             received=received,
-            memory=state.memory,
+            client_states=state.memory,
             steps=self.phase.server.steps(current, cohort, self.executor.usual_steps[cohort]),
-            fusion=self.fusion(state.round),
         )
 
     def _divided(self, state: State, cohort: torch.Tensor, shares: torch.Tensor, progress: Progress) -> RoundResult:
@@ -133,7 +130,7 @@ class RoundRunner:
         memory, updates = state.memory, {}
         for model, share, each in zip(numbers, mine, _in_turn(progress, mine, len(cohort)), strict=True):
             if len(share.cohort):
-                task = replace(share, memory=memory)
+                task = replace(share, client_states=memory)
                 updates[model], memory = self.executor.run(self.phase.server, state.models[model], task, each)
         return self._work(state.models, tasks, cohort, shares, updates, memory)
 
@@ -161,9 +158,11 @@ class RoundRunner:
         visits = []
         for client, visit in self._visits(share, each):
             uploads = keep(visit.uploads)
-            kept = keep(visit.memory)
+            kept = keep(visit.client_state)
             start = task.received[MODEL]  # rather than a view into what a group of clients started at
-            visits.append((client, replace(visit, start=start, model=uploads[MODEL], uploads=uploads, memory=kept)))
+            visits.append(
+                (client, replace(visit, start=start, model=uploads[MODEL], uploads=uploads, client_state=kept))
+            )
         work = self.executor.context
         rate = work.local.rate(state.round)
         sent = {client: FirstUpdate(visit.model, visit.trained.steps, rate) for client, visit in visits}
@@ -228,8 +227,10 @@ class RoundRunner:
         for model, gathering in gatherings.items():
             counted = replace(mine[0], cohort=cohort[nearest == model])
             updates[model] = self.executor.with_costs(gathering.result(), counted)
-        remembered = {client: held for gathering in gatherings.values() for client, held in gathering.memory.items()}
-        return updates, mine[0].memory.updated(remembered)
+        remembered = {
+            client: held for gathering in gatherings.values() for client, held in gathering.client_states.items()
+        }
+        return updates, mine[0].client_states.updated(remembered)
 
     def _work(
         self,

@@ -31,7 +31,7 @@ from fedrun.simulation.phase_runner import PhaseRunner
 from fedrun.simulation.prepare import first_phase, prepare_federation
 from fedrun.simulation.round_runner import RoundResult, RoundRunner
 from fedrun.simulation.selection import select, select_cohort
-from fedrun.strategies.client_state import IDLE, LAST, MOMENTUM, ClientStates
+from fedrun.strategies.client_state import NO_STATE, ClientStates
 from fedrun.strategies.phase import Phase
 from fedrun.strategies.server import Round, ServerState
 from fedrun.system.errors import RunError
@@ -136,20 +136,19 @@ class Simulation:
             samples=phase.samples,
             clients=phase.federation.train,
             client=phase.client,
+            idle_training=phase.server.idle_training,
             local=phase.local,
             seed=phase.seed,
             attack=experiment.attack if attackers else None,
             attackers=attackers,
-            stores_last_upload=self._stores_last_upload(phase),
+            stores_last_upload=phase.clustering.stores_last_upload or experiment.evaluation.client_means,
         )
         runner = PhaseRunner(
             phase,
             context,
             experiment.hardware.executor,
             self.ranks,
-            bool(self._state_names(phase)),
             lambda: self.thresholds[SEEN].train,
-            partial(self._fusion, phase),
         )
         evaluator = Evaluator(experiment, phase, lambda: self.thresholds, self.ranks)
         return ActivePhase(phase, runner, evaluator, models)
@@ -187,29 +186,6 @@ class Simulation:
         """The rank that trains each client and holds its state, int64 ``[N]``; None: any rank can train any client."""
         return self._phases[0].runner.client_to_rank
 
-    def _state_names(self, phase: Phase) -> tuple[str, ...]:
-        """The names of the vectors in a client's state."""
-        client = phase.client
-        names = client.remembers | client.remembers_models | client.remembers_heads
-        if phase.server.fusion is not None:
-            names |= {IDLE}
-        if client.keeps_momentum and phase.local.momentum:
-            names |= {MOMENTUM}
-        if self._stores_last_upload(phase):
-            names |= {LAST}
-        return tuple(sorted(names))
-
-    def _stores_last_upload(self, phase: Phase) -> bool:
-        """Whether the state of a client holds the model that it has last sent."""
-        return phase.clustering.stores_last_upload or self.experiment.evaluation.client_means
-
-    def _client_states(self, phase: Phase) -> ClientStates:
-        """The client states before any client has trained."""
-        client, layout = phase.client, phase.network.layout
-        lengths = {LAST: layout.size, **dict.fromkeys(client.remembers_models, layout.size)}
-        lengths |= dict.fromkeys(client.remembers_heads, layout.head_size)
-        return ClientStates(self._state_names(phase), layout.trainable, lengths=lengths, store=self.store.keep)
-
     def initial(self) -> State:
         """The state before the first round."""
         return self._begun(0, Totals(), ())
@@ -221,7 +197,7 @@ class Simulation:
 
     def _begun(self, round: int, totals: Totals, finished: tuple[tuple[torch.Tensor, ...], ...]) -> State:
         """The state with which a phase begins."""
-        state = State(round, (), ClientStates((), 0), totals, None, finished)
+        state = State(round, (), NO_STATE, totals, None, finished)
         active = self._active(state)
         phase, layout = active.phase, active.phase.network.layout
         clustering, clients = phase.clustering, len(phase.federation.train)
@@ -235,7 +211,7 @@ class Simulation:
         return replace(
             state,
             models=tuple(phase.server.init(phase.initial_model(number), layout, clients) for number in range(count)),
-            memory=self._client_states(phase),
+            memory=ClientStates(active.runner.context.state_lengths, store=self.store.keep),
             totals=totals + costs,
             membership=membership,
         )
@@ -270,7 +246,7 @@ class Simulation:
             state = self.next_phase(state)
         active = self._active(state)
         phase, runner = active.phase, active.runner
-        state = replace(state, memory=replace(self._client_states(phase), held=state.memory.held))
+        state = replace(state, memory=replace(state.memory, lengths=runner.context.state_lengths))  # of this phase
         cohort, metrics = self.cohort(state)
         if not len(cohort):
             return replace(state, round=state.round + 1), {**metrics, "time/round_s": time.perf_counter() - began}
@@ -278,7 +254,7 @@ class Simulation:
         work, timings = runner.run(state, cohort, lambda done: progress(done, len(cohort)))
         require_finite(state, cohort, work)
         memory = work.memory
-        if phase.server.fusion is not None and state.round + 1 < phase.end:
+        if phase.server.idle_training is not None and state.round + 1 < phase.end:
             memory = self._idle(phase, round_runner, work.tasks[0], memory)
         trained = time.perf_counter()
         models, steps = aggregate(phase, state, work)
@@ -303,16 +279,10 @@ class Simulation:
             timings=timings,
         ), metrics
 
-    def _fusion(self, phase: Phase, round: int) -> float:
-        """α η_t / η_{t−1}: by how much of its idle displacement a newly selected client's start is moved."""
-        # the rates' quotient is lr_decay in every round
-        share = phase.server.fusion
-        return 0.0 if share is None or round == 0 else share * phase.local.lr_decay
-
     def _idle(self, phase: Phase, runner: RoundRunner, task: CohortJob, memory: ClientStates) -> ClientStates:
-        """The memory after those clients have trained that are selected in the next round and were not in this one.
+        """The states after those clients have trained that are selected in the next round and were not in this one.
 
-        The others' idle training cannot matter: a displacement lasts for one round.
+        The others' idle training has no effect: what they keep of it lasts for one round.
         """
         following = select(phase.seed, task.round + 1, len(phase.federation.train), phase.cohort_size)
         idle = following[~torch.isin(following, task.cohort)]

@@ -1,4 +1,4 @@
-"""Adam as a pure function, for server halves whose optimizer state is part of the checkpoint."""
+"""Adam as a pure function, for server strategies whose optimizer state is part of the checkpoint."""
 
 from __future__ import annotations
 

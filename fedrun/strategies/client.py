@@ -1,19 +1,21 @@
 """The client side of a strategy: how local training differs from plain SGD.
 
-Functions are written for tensors whose *last* dimension is the vector: the same code serves one client (``[P]``,
-``[T]``) and a vectorised cohort (``[C, P]``, ``[C, T]``). P is the length of a model's vector and T ≤ P its trainable
-part, as in :mod:`fedrun.models.flat_network`.
+Hooks are written for tensors whose *last* dimension is the vector: the same code serves one client (``[P]``, ``[T]``)
+and a vectorised cohort (``[C, P]``, ``[C, T]``). P is the length of a model's vector and T ≤ P its trainable part, as
+in :mod:`fedrun.models.flat_network`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 
 from fedrun.models.flat_network import Layout
+from fedrun.strategies.client_info import ClientInfo
+from fedrun.strategies.client_state import PRIVATE
 from fedrun.strategies.vectors import MODEL, Vectors
 
 if TYPE_CHECKING:
@@ -22,75 +24,19 @@ if TYPE_CHECKING:
 Gradient = Callable[["torch.Tensor", int], "torch.Tensor"]
 """The gradient ``[..., T]`` of a step's i-th batch at any parameters ``[..., T]``; a fresh tensor."""
 
-
-@dataclass(frozen=True)
-class ClientInfo:
-    """What a client knows of itself before a round's training; ``...`` is nothing, or ``C`` for a stacked cohort.
-
-    Attributes:
-        trainable: T, the number of trainable parameters.
-        samples: n_k, training samples, float32 ``[..., 1]``.
-        share: ω_k = n_k N / Σ_j n_j over all N clients (1 where all hold equally many), float32 ``[..., 1]``.
-        steps: K_k, the SGD steps this client makes in the round, float32 ``[..., 1]``.
-        mean_steps: K̄, the steps of a client that holds the mean number of samples: E ⌈mean n_k / B⌉.
-        lr: η_t, the learning rate of the round.
-        initial_lr: η_0, the learning rate before any decay.
-        momentum: ρ of the local SGD.
-        label_counts: training samples per class, float32 ``[..., classes]``; only for halves that ask
-            (:attr:`ClientStrategy.counts_labels`).
-        initial_loss: F_k at the broadcast model, over all of the client's training samples and in evaluation mode,
-            float64 ``[..., 1]``, as the client reports it; only for halves that ask
-            (:attr:`ClientStrategy.measures_initial_loss`).
-        initial_gradient: the gradient of that loss, float32 ``[..., T]``; only for halves that ask
-            (:attr:`ClientStrategy.measures_initial_gradient`).
-        threshold: ρ_k, the training loss below which the global model appeals to the client, float64 ``[..., 1]``; only
-            for halves that ask (:attr:`ClientStrategy.knows_threshold`).
-        mixture: what each of several models counts for the client, float32 ``[..., M]``; None where there is one model.
-        head: which entries of a model's vector are the head's; None where the model is not a network.
-        start: where local training started, ``[..., P]``: the broadcast model, moved as :meth:`ClientStrategy.start`
-            and an idle displacement have it (FedUmf); None before :meth:`ClientStrategy.finish`.
-    """
-
-    trainable: int
-    samples: torch.Tensor
-    share: torch.Tensor
-    steps: torch.Tensor
-    mean_steps: int
-    lr: float
-    initial_lr: float
-    momentum: float
-    label_counts: torch.Tensor | None = None
-    initial_loss: torch.Tensor | None = None
-    initial_gradient: torch.Tensor | None = None
-    threshold: torch.Tensor | None = None
-    mixture: torch.Tensor | None = None
-    head: slice | None = None
-    start: torch.Tensor | None = None
-
-    def of(self, positions: int | list[int]) -> ClientInfo:
-        """One client of a stacked cohort, or several."""
-
-        def some(stacked: torch.Tensor | None) -> torch.Tensor | None:
-            return None if stacked is None else stacked[positions]
-
-        return replace(
-            self,
-            samples=self.samples[positions],
-            share=self.share[positions],
-            steps=self.steps[positions],
-            label_counts=some(self.label_counts),
-            initial_loss=some(self.initial_loss),
-            initial_gradient=some(self.initial_gradient),
-            threshold=some(self.threshold),
-            mixture=some(self.mixture),
-        )
+Measurement = Literal[
+    "label_counts", "initial_loss", "initial_gradient", "threshold", "embeddings", "earlier_embeddings"
+]
+"""What a client strategy can ask for in :attr:`ClientStrategy.wants`: the attribute of :class:`ClientInfo` (the first
+four) or of :class:`Outputs` (the last two) that has this name."""
 
 
 @dataclass(frozen=True)
 class LinearCorrection:
     """What is added to the gradient at a model y, where that is linear in y: strength · y + shift.
 
-    A step by such a gradient need not lay it down: see :func:`fedrun.training.sgd.linear_update`.
+    The trainer applies such a correction without an extra pass over the gradient: see
+    :func:`fedrun.training.sgd.linear_update`.
 
     Attributes:
         shift: float32 ``[..., T]``.
@@ -114,170 +60,175 @@ class LinearCorrection:
         return self.strength if self.decays else None
 
 
+@dataclass(frozen=True)
+class Outputs:
+    """What a network computes for one batch of B samples.
+
+    Attributes:
+        logits: float32 ``[B, classes]``.
+        embeddings: what the head reads, float32 ``[B, d]``; only for strategies that want ``embeddings``.
+        references: the outputs of the same batch under each of :attr:`ClientStrategy.reference_models`, without
+            gradient and in evaluation mode.
+        earlier_embeddings: embeddings of the same positions of the batch in this round's e earlier epochs, without
+            gradient, ``[e, B, d]``; None in the first epoch, and for strategies that do not want them.
+    """
+
+    logits: torch.Tensor
+    embeddings: torch.Tensor | None = None
+    references: Mapping[str, Outputs] = field(default_factory=dict)
+    earlier_embeddings: torch.Tensor | None = None
+
+
 class ClientStrategy:
     """Plain local SGD, and the hooks by which a strategy changes it.
 
-    Class attributes (torch-free, so that a configuration can be checked for halves that do not fit together):
+    The attributes may be properties that depend on hyper-parameters. They must not use torch: they are compared with
+    the server strategy's before anything is loaded.
 
     Attributes:
-        needs: names the server must broadcast beside the model.
-        sends: names the client uploads.
-        remembers: names of vectors ``[T]`` kept between a client's rounds; zero until it first takes part.
-        remembers_models: names of vectors ``[P]`` kept likewise.
-        remembers_heads: names of vectors ``[h]``, the head's entries, kept likewise.
-        compares: names of constants that are models ``[P]``; every batch is also embedded by their encoders, frozen and
-            in evaluation mode, for :meth:`contrast`.
-        relies_on: sums over all clients' memories that the server must keep account of and use (see
-            :attr:`ServerStrategy.maintains`), without which local training goes astray.
-        counts_labels: whether :attr:`ClientInfo.label_counts` is wanted.
-        measures_initial_loss: whether :attr:`ClientInfo.initial_loss` is wanted, at the cost of a forward pass over all
-            of the client's samples.
-        measures_initial_gradient: likewise for :attr:`ClientInfo.initial_gradient`, forward and backward.
-        knows_threshold: whether :attr:`ClientInfo.threshold` is wanted.
-        tunes_first: SGD steps by which the client adapts the broadcast model before it measures its initial loss. Local
-            training begins at the broadcast model all the same.
-        passes: how often each batch of a step is processed, forward and backward: one batch, once, but with
-            :meth:`direction`.
-        trains_beside: whether :meth:`direction` also changes constants, as a second model in training does.
+        needs: names that the server must broadcast beside the model, or maintain (:attr:`ServerStrategy.maintains`).
+        sends: names that the client uploads; empty: the client does not communicate.
+        wants: measurements that the executor makes for the client.
+        reference_models: names of constants that are models ``[P]``; :meth:`loss` receives their outputs, too.
+        passes: how often each batch of a step is processed, forward and backward. Other than one batch, once, it must
+            agree with :meth:`direction`.
         shuffles: whether samples are reshuffled for every epoch.
-        recalls: whether :meth:`contrast` is also given the batch's embeddings of this round's earlier epochs; in the
-            first, which has none, it is not asked.
-        keeps_momentum: whether the optimizer's momentum survives from round to round, in the client's memory.
-        personal: name of the vector in a client's memory that makes the client's own model (see :meth:`own_model`), by
-            which it is evaluated instead of the global one.
-        keeps_head: whether the head stays with the client, so that it does not count as sent, in either direction.
-        pools: whether the data of all clients are brought to one place.
-        communicates: whether models travel, and so count as costs.
+        steps_before_loss: SGD steps by which the client adapts the broadcast model before it measures its
+            ``initial_loss``. Local training begins at the broadcast model all the same.
     """
 
-    needs: ClassVar[frozenset[str]] = frozenset()
-    sends: ClassVar[frozenset[str]] = frozenset({MODEL})
-    remembers: ClassVar[frozenset[str]] = frozenset()
-    remembers_models: ClassVar[frozenset[str]] = frozenset()
-    remembers_heads: ClassVar[frozenset[str]] = frozenset()
-    compares: ClassVar[tuple[str, ...]] = ()
-    relies_on: ClassVar[frozenset[str]] = frozenset()
-    counts_labels: ClassVar[bool] = False
-    measures_initial_loss: ClassVar[bool] = False
-    knows_threshold: ClassVar[bool] = False
-    passes: ClassVar[tuple[int, ...]] = (1,)
-    trains_beside: ClassVar[bool] = False
+    reference_models: ClassVar[tuple[str, ...]] = ()
     shuffles: ClassVar[bool] = True
-    recalls: ClassVar[bool] = False
-    keeps_momentum: ClassVar[bool] = False
-    personal: ClassVar[str | None] = None
-    keeps_head: ClassVar[bool] = False
-    pools: ClassVar[bool] = False
-    communicates: ClassVar[bool] = True
 
     @property
-    def measures_initial_gradient(self) -> bool:
-        return False
+    def needs(self) -> frozenset[str]:
+        return frozenset()
 
     @property
-    def tunes_first(self) -> int:
+    def sends(self) -> frozenset[str]:
+        return frozenset({MODEL})
+
+    @property
+    def wants(self) -> frozenset[Measurement]:
+        return frozenset()
+
+    @property
+    def passes(self) -> tuple[int, ...]:
+        return (1,)
+
+    @property
+    def steps_before_loss(self) -> int:
         return 0
 
     @property
-    def directs(self) -> bool:
-        """Whether steps are taken along :meth:`direction`."""
-        return type(self).direction is not ClientStrategy.direction
-
-    @property
-    def takes_the_gradient(self) -> bool:
-        """Whether a step is taken along the gradient of the loss, neither replaced nor corrected but by a pull."""
-        return not self.directs and type(self).correct is ClientStrategy.correct
+    def is_personal(self) -> bool:
+        """Whether clients are evaluated by models of their own: :meth:`private` or :meth:`own_model` is overridden."""
+        kind = type(self)
+        return kind.private is not ClientStrategy.private or kind.own_model is not ClientStrategy.own_model
 
     def check(self, local: LocalTraining) -> None:
-        """Refuse settings of the local training that this half cannot work with.
+        """Reject settings of the local training that this strategy cannot work with.
 
         Raises:
             InputError: naming the key and what is allowed.
         """
 
-    def start(self, received: Vectors, memory: Vectors, client: ClientInfo) -> torch.Tensor:
-        """The model ``[..., P]`` at which local training starts: the broadcast one."""
-        return received[MODEL]
+    def client_state(self, layout: Layout) -> dict[str, int]:
+        """The lengths of the vectors that a client keeps between its rounds, by name; zero until :meth:`finish` has
+        returned them once.
 
-    def own_model(self, model: torch.Tensor, kept: torch.Tensor, layout: Layout) -> torch.Tensor:
-        """A client's own model ``[P]``, where :attr:`personal` is given.
-
-        Args:
-            model: the global one, ``[P]``.
-            kept: what the client remembers under the name ``personal``: its own model.
-            layout: where things lie in a model's vector.
-        """
-        return kept
-
-    def constants(self, received: Vectors, memory: Vectors, client: ClientInfo) -> Vectors:
-        """What stays fixed during a client's local training, computed once for the hooks below.
-
-        Each is ``[..., m]`` with some m, or ``[m]`` where it is the same for every client.
+        :data:`fedrun.strategies.client_state.MOMENTUM`, of length T, is the optimizer's momentum: the executor keeps
+        it, and it begins anew in every round for strategies that do not name it.
         """
         return {}
 
-    def loss(self, logits: torch.Tensor, targets: torch.Tensor, constants: Vectors) -> torch.Tensor:
-        """The loss of every sample of one client's batch: cross-entropy.
+    def private(self, layout: Layout) -> torch.Tensor | None:
+        """Which entries of the model never leave the client, bool ``[P]``; None: the whole model is shared.
+
+        The executor keeps them: every hook receives the broadcast model with the client's own private entries, and the
+        upload has the broadcast's. Private entries are neither counted as sent nor changed by attacks.
+        """
+        return None
+
+    def start(self, received: Vectors, client_state: Vectors, client: ClientInfo) -> torch.Tensor:
+        """The model ``[..., P]`` at which local training starts: the broadcast one."""
+        return received[MODEL]
+
+    def own_model(self, model: torch.Tensor, client_state: Vectors, layout: Layout) -> torch.Tensor:
+        """The model ``[P]`` by which a client is evaluated that has taken part in training.
+
+        Args:
+            model: the global one, ``[P]``.
+            client_state: what the client keeps.
+            layout: where every tensor lies in a model's vector.
+        """
+        private = self.private(layout)
+        if private is None:
+            return model
+        own = model.clone()
+        own[private.to(model.device)] = client_state[PRIVATE]
+        return own
+
+    def constants(self, received: Vectors, client_state: Vectors, client: ClientInfo) -> Vectors:
+        """Vectors for the hooks below, computed once per round: ``[..., m]``, or ``[m]`` where all clients share it.
+
+        They stay fixed in local training, except for what :meth:`direction` updates in place.
+        """
+        return {}
+
+    def loss(self, outputs: Outputs, targets: torch.Tensor, constants: Vectors) -> torch.Tensor:
+        """The loss of every sample of one client's batch, ``[B]``: cross-entropy.
 
         Always called for a single client (the vectorised executor maps it over the cohort).
 
         Args:
-            logits: ``[B, classes]``.
+            outputs: of the network for the batch.
             targets: int64 ``[B]``.
             constants: the client's own, ``[m]`` each.
-
-        Returns:
-            ``[B]``.
         """
-        return torch.nn.functional.cross_entropy(logits, targets, reduction="none")
-
-    def contrast(self, embeddings: torch.Tensor, others: Vectors, constants: Vectors) -> torch.Tensor:
-        """What is added to the loss of every sample, ``[B]``, where :attr:`compares` names models.
-
-        Args:
-            embeddings: of the batch under the model in training, ``[B, d]``.
-            others: of the same batch under each of the models to compare with, ``[B, d]``, without gradient.
-            constants: the client's own.
-        """
-        raise NotImplementedError
+        return torch.nn.functional.cross_entropy(outputs.logits, targets, reduction="none")
 
     def linear_correction(self, constants: Vectors) -> LinearCorrection | None:
-        """What is added to every gradient of a client's local training, if that is linear in the model; None: nothing.
+        """What is added to every gradient of the local training, if that is linear in the model; None: nothing.
 
-        Asked for once, before the first step.
+        Called once, before the first step.
         """
         return None
 
-    def correct(self, gradient: torch.Tensor, model: torch.Tensor, constants: Vectors) -> None:
-        """Change the gradient ``[..., T]`` in place in any other way, given the current model ``[..., T]``."""
-
     def direction(self, gradient: Gradient, model: torch.Tensor, constants: Vectors) -> torch.Tensor:
-        """What takes the gradient's place in a step ``[..., T]``, for halves that define it.
-
-        Every other half's steps follow the gradient of one batch.
+        """What takes the gradient's place in a step, ``[..., T]``; a fresh tensor.
 
         Args:
-            gradient: of the step's batches 0, 1, .., at any parameters.
-            model: the current trainable part ``[..., T]``.
-            constants: from :meth:`constants`.
+            gradient: of the step's batches 0, 1, .. (one for each of :attr:`passes`), at any parameters.
+            model: the current parameters ``[..., T]``.
+            constants: from :meth:`constants`. Those that are trained along with the model are updated here, in place.
         """
-        raise NotImplementedError
+        return gradient(model, 0)
 
     def finish(
-        self, model: torch.Tensor, received: Vectors, memory: Vectors, constants: Vectors, client: ClientInfo
+        self, model: torch.Tensor, received: Vectors, client_state: Vectors, constants: Vectors, client: ClientInfo
     ) -> tuple[Vectors, Vectors]:
-        """What the client sends up, and what it remembers.
+        """What the client sends, and its next state.
 
         Args:
             model: ``[..., P]`` after local training.
             received: the broadcast.
-            memory: what the client remembered before this round, ``[..., T]``, ``[..., P]`` or ``[..., h]`` each.
-            constants: from :meth:`constants`; those that were computed there may be overwritten now.
-            client: what the client knows of itself.
+            client_state: before this round, ``[..., m]`` each with the lengths of :meth:`client_state`.
+            constants: from :meth:`constants`.
+            client: with :attr:`ClientInfo.start`.
 
         Returns:
-            The uploads, exactly what is sent (a vector ``[..., m]`` for each name in ``sends``), and the new memory
-            (``[..., T]`` for each in ``remembers``, ``[..., P]`` in ``remembers_models``, ``[..., h]`` in
-            ``remembers_heads``).
+            The uploads, exactly what is sent (a vector ``[..., m]`` for each name in :attr:`sends`), and the next
+            state (a vector for each name in :meth:`client_state` but the momentum).
         """
         return {MODEL: model}, {}
+
+
+def state_names(strategy: ClientStrategy, layout: Layout) -> frozenset[str]:
+    """The names under which a client keeps what its strategy asks for; it has none of them until it has taken part."""
+    return frozenset({*strategy.client_state(layout), PRIVATE})
+
+
+def has_direction(strategy: ClientStrategy) -> bool:
+    """Whether its steps follow :meth:`ClientStrategy.direction`, rather than the gradient of one batch."""
+    return type(strategy).direction is not ClientStrategy.direction

@@ -1,4 +1,4 @@
-"""What clients remember between their rounds."""
+"""What clients keep between their rounds."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import torch
 
 from fedrun.strategies.vectors import Vectors
 
-IDLE = "idle"
-"""In a client's memory: the displacement of the parameters by training that was not sent up, ``[T]``."""
-
-LAST = "last"
-"""In a client's memory: the model that it has last sent, ``[P]``, where it is compared or averaged later."""
+PRIVATE = "private"
+"""In a client's state: the entries of its model that never leave it (:meth:`ClientStrategy.private`)."""
 
 MOMENTUM = "momentum"
-"""In a client's memory: the optimizer's momentum ``[T]``, for halves that keep it."""
+"""In a client's state: the optimizer's momentum ``[T]``, for strategies that keep it."""
+
+LAST = "last"
+"""In a client's state: the model that it has last sent, ``[P]``, where it is compared or averaged later."""
 
 Keep = Callable[["torch.Tensor"], "torch.Tensor"]
 """Makes a lasting copy of a vector on the CPU: in main memory, or in a memory-mapped file."""
@@ -29,33 +29,27 @@ def in_memory(vector: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class ClientStates:
-    """Named vectors per client, ``[T]`` unless said otherwise: zeros until a client first stores something.
+    """Named vectors per client: zeros until a client first stores something.
 
-    A value: a round makes a new memory, so an interrupted round leaves no trace. Only clients that have taken part hold
-    anything.
+    A value: a round makes new states, so that an interrupted round leaves no trace. Only clients that have taken part
+    hold anything.
 
     Attributes:
-        names: of the vectors.
-        trainable: T.
-        held: what the clients that have taken part remember, on the CPU; a client need not hold every name.
-        lengths: of those vectors that are not ``[T]``.
+        lengths: of the vectors, by name.
+        held: the vectors of the clients that have taken part, on the CPU; a client need not hold every name.
         store: where vectors are kept.
     """
 
-    names: tuple[str, ...]
-    trainable: int
+    lengths: Mapping[str, int]
     held: Mapping[int, Vectors] = field(default_factory=dict)
-    lengths: Mapping[str, int] = field(default_factory=dict)
     store: Keep = in_memory
 
     def of(self, client: int, device: torch.device) -> Vectors:
-        """What a client remembers: a vector on the device for each name."""
+        """The state of a client: a vector on the device for each name."""
         held = self.held.get(client, {})
         return {
-            name: held[name].to(device)
-            if name in held
-            else torch.zeros(self.lengths.get(name, self.trainable), device=device)
-            for name in self.names
+            name: held[name].to(device) if name in held else torch.zeros(length, device=device)
+            for name, length in self.lengths.items()
         }
 
     def keep(self, vectors: Vectors) -> Vectors:
@@ -63,10 +57,10 @@ class ClientStates:
         return {name: self.store(vector) for name, vector in vectors.items()}
 
     def updated(self, changes: Mapping[int, Vectors]) -> ClientStates:
-        """The memory after these clients have come to hold these vectors, and nothing else."""
+        """The states after these clients have come to hold these vectors, and nothing else."""
         kept = {client: vectors for client, vectors in {**self.held, **changes}.items() if vectors}
         return replace(self, held=kept) if changes else self
 
 
-NO_STATE = ClientStates((), 0)
-"""The memory of clients that remember nothing."""
+NO_STATE = ClientStates({})
+"""The states of clients that keep nothing."""

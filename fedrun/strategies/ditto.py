@@ -8,19 +8,23 @@ import torch
 from annotated_types import Ge
 
 from fedrun.config.config_class import config_class
-from fedrun.strategies.client import ClientInfo, ClientStrategy, Gradient
-from fedrun.strategies.solo import OWN
+from fedrun.models.flat_network import Layout
+from fedrun.strategies.client import ClientStrategy, Gradient
+from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.vectors import MODEL, Vectors
+
+OWN = "own"
+"""v_k: the client's own model ``[P]`` in its state, its parameters ``[T]`` in local training."""
 
 
 @config_class
 class Ditto(ClientStrategy):
     """Plain local SGD of the global model w, and on the same batches of the client's own model v_k.
 
-    v_k ← v_k − η (g(v_k) + λ (v_k − w)) with w as broadcast; v_k begins as the first w that the client receives, and
-    its steps have neither momentum nor weight decay, nor are they clipped or repaired. Only the global model is sent,
-    and only the own one is tested. Both share the float buffers of the network. Every sample is processed twice, and
-    counts twice, in ``train/loss`` and ``train/accuracy``, too, which are means over both models.
+    v_k begins as the first w that the client receives. Its steps have neither momentum nor weight decay, and they are
+    neither clipped nor repaired. Only the global model is sent, and only the own one is evaluated. Both share the float
+    buffers of the network. Every sample is processed twice. It also counts twice in ``train/loss`` and
+    ``train/accuracy``, which are means over both models.
 
     Attributes:
         strength: λ ≥ 0; 0: every client for itself.
@@ -28,24 +32,26 @@ class Ditto(ClientStrategy):
 
     strength: Annotated[float, Ge(0)]
 
-    remembers_models: ClassVar[frozenset[str]] = frozenset({OWN})
-    personal: ClassVar[str | None] = OWN
     passes: ClassVar[tuple[int, ...]] = (2,)
-    trains_beside: ClassVar[bool] = True
 
-    def constants(self, received: Vectors, memory: Vectors, client: ClientInfo) -> Vectors:
-        # memory is zero until a client has trained
-        begun = memory[OWN].any(-1, keepdim=True)
-        own = torch.where(begun, memory[OWN], received[MODEL])[..., : client.trainable].clone()
-        return {OWN: own, "anchor": received[MODEL][..., : client.trainable], "rate": own.new_tensor(client.lr)}
+    def client_state(self, layout: Layout) -> dict[str, int]:
+        return {OWN: layout.size}
+
+    def own_model(self, model: torch.Tensor, client_state: Vectors, layout: Layout) -> torch.Tensor:
+        return client_state[OWN]
+
+    def constants(self, received: Vectors, client_state: Vectors, client: ClientInfo) -> Vectors:
+        begun = torch.where(client.is_new, received[MODEL], client_state[OWN])
+        own, anchor = begun[..., : client.trainable].clone(), received[MODEL][..., : client.trainable]
+        return {OWN: own, "anchor": anchor, "lr": own.new_tensor(client.lr)}
 
     def direction(self, gradient: Gradient, model: torch.Tensor, constants: Vectors) -> torch.Tensor:
         own = constants[OWN]
-        move = gradient(own, 0) + self.strength * (own - constants["anchor"])
-        own.sub_(constants["rate"] * move)
+        # v_k ← v_k − η (g(v_k) + λ (v_k − w))
+        own -= constants["lr"] * (gradient(own, 0) + self.strength * (own - constants["anchor"]))
         return gradient(model, 0)
 
     def finish(
-        self, model: torch.Tensor, received: Vectors, memory: Vectors, constants: Vectors, client: ClientInfo
+        self, model: torch.Tensor, received: Vectors, client_state: Vectors, constants: Vectors, client: ClientInfo
     ) -> tuple[Vectors, Vectors]:
         return {MODEL: model}, {OWN: torch.cat([constants[OWN], model[..., client.trainable :]], -1)}

@@ -1,4 +1,4 @@
-"""FedAvg's server half (McMahan et al., 2017, arXiv 1602.05629)."""
+"""FedAvg's server side (McMahan et al., 2017, arXiv 1602.05629)."""
 
 from __future__ import annotations
 

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from annotated_types import Ge
 
 from fedrun.config.config_class import config_class
+from fedrun.config.identity import Neutral
 from fedrun.models.flat_network import Layout
-from fedrun.strategies.client import ClientInfo, ClientStrategy, LinearCorrection
+from fedrun.strategies.client import ClientStrategy, LinearCorrection
+from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.feddyn import DRIFT, FedDynServer
 from fedrun.strategies.server import CohortUpdate, Round, ServerState
 from fedrun.strategies.vectors import MODEL, Vectors
 
 GRADIENT = "gradient"
-"""The gradient state: G on its way down, ΔG_k on its way up, g_k in a client's memory."""
+"""The gradient state: G in the broadcast, ΔG_k in an upload, g_k in a client's state."""
 
 CORRECTIONS = "drift and gradient state"
-"""What the server must follow of the clients' memories for FedDC's client half to go right."""
+"""What the server must maintain of the clients' states."""
 
 
 @config_class
@@ -27,35 +29,50 @@ class FedDCClient(ClientStrategy):
 
     Attributes:
         alpha: α ≥ 0; a client uses α_k = α / ω_k with ω_k = n_k N / Σ n_j.
+        drift_from: the model from which a client's displacement is counted. ``broadcast``: w, as in the authors' code.
+            ``start``: the model at which its training starts, which is another one for clients that FedUmf lets start
+            ahead of w. Then y_k − w also holds what they moved while they were idle, as if this round's K steps had
+            made all of it. The server does not know where a client started, so the displacement is sent, too. FedUmf's
+            paper does not say which it is.
     """
 
     alpha: Annotated[float, Ge(0)]
+    drift_from: Annotated[Literal["broadcast", "start"], Neutral("broadcast")]
 
-    needs: ClassVar[frozenset[str]] = frozenset({GRADIENT})
-    sends: ClassVar[frozenset[str]] = frozenset({MODEL, GRADIENT})
-    remembers: ClassVar[frozenset[str]] = frozenset({DRIFT, GRADIENT})
-    relies_on: ClassVar[frozenset[str]] = frozenset({CORRECTIONS})
+    needs: ClassVar[frozenset[str]] = frozenset({GRADIENT, CORRECTIONS})
 
-    def constants(self, received: Vectors, memory: Vectors, client: ClientInfo) -> Vectors:
+    @property
+    def sends(self) -> frozenset[str]:
+        return frozenset({MODEL, GRADIENT, DRIFT} if self.drift_from == "start" else {MODEL, GRADIENT})
+
+    def client_state(self, layout: Layout) -> dict[str, int]:
+        return {DRIFT: layout.trainable, GRADIENT: layout.trainable}
+
+    def constants(self, received: Vectors, client_state: Vectors, client: ClientInfo) -> Vectors:
         alpha = self.alpha / client.share
-        shift = memory[DRIFT] - received[MODEL][..., : client.trainable]
-        shift.mul_(alpha).sub_(memory[GRADIENT]).addcdiv_(received[GRADIENT], client.share)
+        # α_k (h_k − w) − g_k + G/ω_k
+        shift = alpha * (client_state[DRIFT] - received[MODEL][..., : client.trainable])
+        shift = shift - client_state[GRADIENT] + received[GRADIENT] / client.share
         return {"alpha": alpha, "shift": shift}
 
     def linear_correction(self, constants: Vectors) -> LinearCorrection | None:
         return LinearCorrection(constants["shift"], constants["alpha"])
 
     def finish(
-        self, model: torch.Tensor, received: Vectors, memory: Vectors, constants: Vectors, client: ClientInfo
+        self, model: torch.Tensor, received: Vectors, client_state: Vectors, constants: Vectors, client: ClientInfo
     ) -> tuple[Vectors, Vectors]:
-        # s = g_k − G/ω_k − D/(K̄ η_0), with K̄ and η_0 the same for every client and round; D in the shift's place
-        moved = torch.sub(
-            model[..., : client.trainable], received[MODEL][..., : client.trainable], out=constants["shift"]
-        )
-        change = moved / -(client.mean_steps * client.initial_lr)
-        change.addcdiv_(received[GRADIENT], client.share, value=-1)
-        kept = {DRIFT: moved.add_(memory[DRIFT]), GRADIENT: memory[GRADIENT] + change}
-        return {MODEL: model, GRADIENT: change.mul_(client.share)}, kept
+        origin = client.start if self.drift_from == "start" else received[MODEL]
+        assert origin is not None
+        # D = y_k − w;  h_k ← h_k + D
+        moved = model[..., : client.trainable] - origin[..., : client.trainable]
+        drift = client_state[DRIFT] + moved
+        # g_k ← g_k + s with s = −G/ω_k − D/(K̄ η_0), where K̄ and η_0 are the same for every client and round
+        change = -moved / (client.mean_steps * client.local.lr) - received[GRADIENT] / client.share
+        state = {DRIFT: drift, GRADIENT: client_state[GRADIENT] + change}
+        uploads = {MODEL: model, GRADIENT: client.share * change}
+        if self.drift_from == "start":
+            uploads[DRIFT] = drift - client_state[DRIFT]
+        return uploads, state
 
 
 @config_class

@@ -9,12 +9,13 @@ from annotated_types import Ge
 
 from fedrun.config.config_class import config_class
 from fedrun.models.flat_network import Layout
-from fedrun.strategies.client import ClientInfo, ClientStrategy, LinearCorrection
+from fedrun.strategies.client import ClientStrategy, LinearCorrection
+from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.server import CohortUpdate, Round, Senders, ServerState, ServerStrategy, uniform
 from fedrun.strategies.vectors import MODEL, Vectors
 
 DRIFT = "drift"
-"""h_k in a client's memory; the mean of all N h_k in the server's state."""
+"""h_k in a client's state; the mean of all N h_k in the server's state."""
 
 
 @config_class
@@ -22,33 +23,32 @@ class FedDynClient(ClientStrategy):
     """Local SGD with gradient g(y) + α_k (y − w + h_k), where h_k sums the client's displacements so far.
 
     Attributes:
-        alpha: α ≥ 0; a client uses α_k = α / ω_k with ω_k = n_k N / Σ n_j. The quadratic half of the term is added like
+        alpha: α ≥ 0; a client uses α_k = α / ω_k with ω_k = n_k N / Σ n_j. The quadratic part of the term is added like
             weight decay, after gradient clipping, as in the code. With α = 0 clients run plain SGD, but the server
             still adds the mean drift: x ← mean_S y_k + (1/N) Σ of all displacements so far.
     """
 
     alpha: Annotated[float, Ge(0)]
 
-    remembers: ClassVar[frozenset[str]] = frozenset({DRIFT})
-    relies_on: ClassVar[frozenset[str]] = frozenset({DRIFT})
+    needs: ClassVar[frozenset[str]] = frozenset({DRIFT})
 
-    def constants(self, received: Vectors, memory: Vectors, client: ClientInfo) -> Vectors:
+    def client_state(self, layout: Layout) -> dict[str, int]:
+        return {DRIFT: layout.trainable}
+
+    def constants(self, received: Vectors, client_state: Vectors, client: ClientInfo) -> Vectors:
         alpha = self.alpha / client.share
-        shift = memory[DRIFT] - received[MODEL][..., : client.trainable]
-        return {"alpha": alpha, "shift": shift.mul_(alpha)}
+        return {"alpha": alpha, "shift": alpha * (client_state[DRIFT] - received[MODEL][..., : client.trainable])}
 
     def linear_correction(self, constants: Vectors) -> LinearCorrection | None:
         # g(y) + α_k (h_k − w) + α_k y
         return LinearCorrection(constants["shift"], constants["alpha"], decays=True)
 
     def finish(
-        self, model: torch.Tensor, received: Vectors, memory: Vectors, constants: Vectors, client: ClientInfo
+        self, model: torch.Tensor, received: Vectors, client_state: Vectors, constants: Vectors, client: ClientInfo
     ) -> tuple[Vectors, Vectors]:
-        # h_k ← h_k + (y_k − w), in the place of the shift, which has served
-        moved = torch.sub(
-            model[..., : client.trainable], received[MODEL][..., : client.trainable], out=constants["shift"]
-        )
-        return {MODEL: model}, {DRIFT: moved.add_(memory[DRIFT])}
+        # h_k ← h_k + (y_k − w)
+        moved = model[..., : client.trainable] - received[MODEL][..., : client.trainable]
+        return {MODEL: model}, {DRIFT: client_state[DRIFT] + moved}
 
 
 @config_class
@@ -77,10 +77,9 @@ class FedDynServer(ServerStrategy):
         # h_k gains y_k − w if k took part;  w ← mean_S y_k + mean_N h_k; buffers are averaged
         trainable = round.layout.trainable
         share = len(update.clients) / round.clients
-        told = update.mean.get(DRIFT)  # where moves are not counted from the broadcast model
-        moved = update.mean[MODEL][:trainable] - state.model[:trainable] if told is None else told
-        linear_update = state.slots[DRIFT].add(moved, alpha=share)
-        del moved  # before there is another vector
         model = update.mean[MODEL]
-        model[:trainable] += linear_update
-        return ServerState(model, {**state.slots, DRIFT: linear_update}), {}
+        sent = update.mean.get(DRIFT)  # by clients whose displacements do not begin at the broadcast model
+        displacement = model[:trainable] - state.model[:trainable] if sent is None else sent
+        drift = state.slots[DRIFT].add(displacement, alpha=share)
+        model[:trainable] += drift
+        return ServerState(model, {**state.slots, DRIFT: drift}), {}

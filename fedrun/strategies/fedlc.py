@@ -9,7 +9,8 @@ import torch
 from annotated_types import Ge
 
 from fedrun.config.config_class import config_class
-from fedrun.strategies.client import ClientInfo, ClientStrategy
+from fedrun.strategies.client import ClientStrategy, Measurement, Outputs
+from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.vectors import Vectors
 
 
@@ -29,20 +30,20 @@ class FedLC(ClientStrategy):
     tau: Annotated[float, Ge(0)]
     denominator: Literal["all", "others"]
 
-    counts_labels: ClassVar[bool] = True
+    wants: ClassVar[frozenset[Measurement]] = frozenset({"label_counts"})
 
-    def constants(self, received: Vectors, memory: Vectors, client: ClientInfo) -> Vectors:
+    def constants(self, received: Vectors, client_state: Vectors, client: ClientInfo) -> Vectors:
         assert client.label_counts is not None
         counts = client.label_counts
         if not self.tau:
             return {"margin": torch.zeros_like(counts)}
         return {"margin": (self.tau * counts.clamp_min(1) ** -0.25).masked_fill(counts == 0, math.inf)}
 
-    def loss(self, logits: torch.Tensor, targets: torch.Tensor, constants: Vectors) -> torch.Tensor:
-        calibrated = logits - constants["margin"]
+    def loss(self, outputs: Outputs, targets: torch.Tensor, constants: Vectors) -> torch.Tensor:
+        calibrated = outputs.logits - constants["margin"]
         if self.denominator == "all":
             return torch.nn.functional.cross_entropy(calibrated, targets, reduction="none")
-        true = torch.arange(logits.shape[-1], device=logits.device) == targets[:, None]
+        true = torch.arange(calibrated.shape[-1], device=calibrated.device) == targets[:, None]
         # masked, though −∞ already: logsumexp's gradient is NaN where all are −∞, and the mask stops it
         left_out = true | constants["margin"].isinf()
         others = calibrated.masked_fill(left_out, -math.inf).logsumexp(-1)

@@ -8,7 +8,8 @@ import torch
 from annotated_types import Ge
 
 from fedrun.config.config_class import config_class
-from fedrun.strategies.client import ClientInfo, ClientStrategy, LinearCorrection
+from fedrun.strategies.client import ClientStrategy, LinearCorrection
+from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.server import CohortUpdate, Round, ServerState, ServerStrategy
 from fedrun.strategies.vectors import MODEL, Vectors, displacement
 from fedrun.system.errors import InputError
@@ -44,7 +45,7 @@ class FedNovaClient(ClientStrategy):
         if local.lr * self.mu >= 1:
             raise InputError(f"strategy.client.mu={self.mu}: allowed: below 1 / local.lr = {1 / local.lr:g}")
 
-    def constants(self, received: Vectors, memory: Vectors, client: ClientInfo) -> Vectors:
+    def constants(self, received: Vectors, client_state: Vectors, client: ClientInfo) -> Vectors:
         return {"anchor": received[MODEL][..., : client.trainable]}
 
     def linear_correction(self, constants: Vectors) -> LinearCorrection | None:
@@ -53,7 +54,7 @@ class FedNovaClient(ClientStrategy):
 
     def effective_steps(self, client: ClientInfo) -> torch.Tensor:
         """a_k = ‖a‖₁, the sum of the weights with which a client's gradients enter its displacement, ``[..., 1]``."""
-        steps, rho, shrink = client.steps.double(), client.momentum, client.lr * self.mu
+        steps, rho, shrink = client.steps.double(), client.local.momentum, client.lr * self.mu
         if rho:
             # (τ − ρ (1 − ρ^τ) / (1 − ρ)) / (1 − ρ)
             steps = (steps - rho * (1 - rho**steps) / (1 - rho)) / (1 - rho)
@@ -63,7 +64,7 @@ class FedNovaClient(ClientStrategy):
         return steps.float()
 
     def finish(
-        self, model: torch.Tensor, received: Vectors, memory: Vectors, constants: Vectors, client: ClientInfo
+        self, model: torch.Tensor, received: Vectors, client_state: Vectors, constants: Vectors, client: ClientInfo
     ) -> tuple[Vectors, Vectors]:
         a = self.effective_steps(client)
         direction = displacement(received[MODEL], model, client.trainable)

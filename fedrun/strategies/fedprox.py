@@ -1,4 +1,4 @@
-"""FedProx's client half (Li et al., MLSys 2020, arXiv 1812.06127)."""
+"""FedProx's client side (Li et al., MLSys 2020, arXiv 1812.06127)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Annotated
 from annotated_types import Ge
 
 from fedrun.config.config_class import config_class
-from fedrun.strategies.client import ClientInfo, ClientStrategy, LinearCorrection
+from fedrun.strategies.client import ClientStrategy, LinearCorrection
+from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.vectors import MODEL, Vectors
 
 
@@ -22,7 +23,7 @@ class FedProx(ClientStrategy):
 
     mu: Annotated[float, Ge(0)]
 
-    def constants(self, received: Vectors, memory: Vectors, client: ClientInfo) -> Vectors:
+    def constants(self, received: Vectors, client_state: Vectors, client: ClientInfo) -> Vectors:
         return {"anchor": received[MODEL][..., : client.trainable]}
 
     def linear_correction(self, constants: Vectors) -> LinearCorrection | None:

@@ -8,7 +8,8 @@ import torch
 from annotated_types import Ge, Le
 
 from fedrun.config.config_class import config_class
-from fedrun.strategies.client import ClientInfo, ClientStrategy
+from fedrun.strategies.client import ClientStrategy, Measurement, Outputs
+from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.vectors import Vectors
 
 
@@ -27,14 +28,14 @@ class FedRS(ClientStrategy):
     alpha: Annotated[float, Ge(0), Le(1)]
     soft: bool
 
-    counts_labels: ClassVar[bool] = True
+    wants: ClassVar[frozenset[Measurement]] = frozenset({"label_counts"})
 
-    def constants(self, received: Vectors, memory: Vectors, client: ClientInfo) -> Vectors:
+    def constants(self, received: Vectors, client_state: Vectors, client: ClientInfo) -> Vectors:
         assert client.label_counts is not None
         counts = client.label_counts
         ratio = counts / counts.amax(-1, keepdim=True) if self.soft else (counts > 0).float()
         return {"scale": (1 - self.alpha) * ratio + self.alpha}
 
-    def loss(self, logits: torch.Tensor, targets: torch.Tensor, constants: Vectors) -> torch.Tensor:
+    def loss(self, outputs: Outputs, targets: torch.Tensor, constants: Vectors) -> torch.Tensor:
         # z'_c = z_c if the client has class c, else α z_c
-        return torch.nn.functional.cross_entropy(logits * constants["scale"], targets, reduction="none")
+        return torch.nn.functional.cross_entropy(outputs.logits * constants["scale"], targets, reduction="none")

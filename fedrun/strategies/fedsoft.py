@@ -1,4 +1,4 @@
-"""FedSoft's client half (Ruan, Joe-Wong, AAAI 2022, arXiv 2112.06053)."""
+"""FedSoft's client side (Ruan, Joe-Wong, AAAI 2022, arXiv 2112.06053)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import torch
 from annotated_types import Ge
 
 from fedrun.config.config_class import config_class
-from fedrun.strategies.client import ClientInfo, ClientStrategy, LinearCorrection
+from fedrun.strategies.client import ClientStrategy, LinearCorrection
+from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.vectors import CENTRES, Vectors
 
 
@@ -27,7 +28,7 @@ class FedSoftClient(ClientStrategy):
 
     needs: ClassVar[frozenset[str]] = frozenset({CENTRES})
 
-    def constants(self, received: Vectors, memory: Vectors, client: ClientInfo) -> Vectors:
+    def constants(self, received: Vectors, client_state: Vectors, client: ClientInfo) -> Vectors:
         mixture = client.mixture
         if mixture is None:  # one model: its share is 1
             mixture = torch.ones_like(client.samples)

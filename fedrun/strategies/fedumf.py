@@ -2,31 +2,63 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated
 
+import torch
 from annotated_types import Ge, Le
 
 from fedrun.config.config_class import config_class
+from fedrun.models.flat_network import Layout
+from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.feddc import GRADIENT, FedDCServer
-from fedrun.strategies.server import CohortUpdate, Round, ServerState
-from fedrun.strategies.vectors import MODEL
+from fedrun.strategies.server import CohortUpdate, IdleTraining, Round, ServerState
+from fedrun.strategies.vectors import MODEL, Vectors
+
+IDLE = "idle"
+"""g_k in a client's state: the displacement of its parameters by training that was not sent, ``[T]``."""
+
+
+@dataclass(frozen=True)
+class FusedStart(IdleTraining):
+    """A client that was idle in the round before starts at θ + α (η_t / η_{t−1}) g_k, the others at θ.
+
+    Attributes:
+        alpha: α in (0, 1].
+    """
+
+    alpha: float
+
+    def client_state(self, layout: Layout) -> dict[str, int]:
+        return {IDLE: layout.trainable}
+
+    def keep(self, start: torch.Tensor, model: torch.Tensor, layout: Layout) -> Vectors:
+        # g_k = y_k − θ'
+        return {IDLE: model[: layout.trainable] - start[: layout.trainable]}
+
+    def start(self, start: torch.Tensor, client_state: Vectors, client: ClientInfo) -> torch.Tensor:
+        if client.round == 0:
+            return start
+        fused = start.clone()
+        # θ + α (η_t / η_{t−1}) g_k; the quotient of the rates is the decay in every round
+        fused[..., : client.trainable].add_(client_state[IDLE], alpha=self.alpha * client.local.lr_decay)
+        return fused
 
 
 @config_class
 class FedUmf(FedDCServer):
     """The plain mean of the participants' models; those that were idle in the round before start ahead.
 
-    Every client trains in every round. A participant that was not selected in the round before starts at
-    θ + α (η_t / η_{t−1}) g_k, where g_k is the displacement y_k − θ' of its training then; the others start at θ. Only
-    those are computed that will be selected next: a displacement lasts for one round, and who is selected is known.
-    ``cost/client_samples`` and ``cost/params_down`` count all clients.
+    Every client trains in every round. g_k is the displacement y_k − θ' of a client's training in a round in which it
+    was not selected. Only those are computed that are selected in the next round: a displacement lasts for one round,
+    and the next cohort is known. ``cost/client_samples`` and ``cost/params_down`` count all clients.
 
-    With FedDC on the clients (tables A1 and A2 of the paper, which does not say how the two combine) the idle train on
-    FedDC's objective but change no drift, and the server corrects by drifts and gradient states as FedDC's does.
+    With FedDC on the clients (tables A1 and A2 of the paper, which does not say how the two combine) idle clients train
+    on FedDC's objective but change no drift, and the server corrects by drifts and gradient states as FedDC's does.
 
     Attributes:
         alpha: α in [0, 1], how much of its idle displacement a client starts with; 0 is FedAvg with a plain mean, where
-            the idle do nothing.
+            idle clients do nothing.
     """
 
     alpha: Annotated[float, Ge(0), Le(1)]
@@ -36,8 +68,8 @@ class FedUmf(FedDCServer):
         return frozenset({MODEL})
 
     @property
-    def fusion(self) -> float | None:
-        return self.alpha or None
+    def idle_training(self) -> IdleTraining | None:
+        return FusedStart(self.alpha) if self.alpha else None
 
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         if GRADIENT in update.mean:

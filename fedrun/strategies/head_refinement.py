@@ -1,4 +1,4 @@
-"""What FedAwS and TurboSVM-FL share: another server half aggregates, then the class embeddings are refined."""
+"""What FedAwS and TurboSVM-FL share: another server strategy aggregates, then the class embeddings are refined."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from annotated_types import Gt
 from fedrun.config.config_class import config_class
 from fedrun.models.flat_network import Layout
 from fedrun.strategies.adam import Adam
-from fedrun.strategies.server import CohortUpdate, Round, Rows, Senders, ServerState, ServerStrategy
+from fedrun.strategies.server import CohortUpdate, IdleTraining, Round, Rows, Senders, ServerState, ServerStrategy
 from fedrun.strategies.vectors import Vectors
 from fedrun.system.errors import InputError
 
@@ -47,7 +47,7 @@ class HeadRefinement(ServerStrategy):
     moments: ClassVar[str]
     """Under which name Adam's state is kept, beside the base's."""
 
-    changes_heads: ClassVar[bool] = True
+    changes_head: ClassVar[bool] = True
 
     base: ServerStrategy
     lr: Annotated[float, Gt(0)]
@@ -75,8 +75,8 @@ class HeadRefinement(ServerStrategy):
         return self.base.rows
 
     @property
-    def fusion(self) -> float | None:
-        return self.base.fusion
+    def idle_training(self) -> IdleTraining | None:
+        return self.base.idle_training
 
     @property
     def with_bias(self) -> bool:

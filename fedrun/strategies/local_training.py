@@ -14,7 +14,7 @@ from fedrun.system.errors import InputError
 
 @config_class
 class LocalTraining:
-    """How every client trains. The optimizer is fresh in every round, unless the client half keeps its momentum.
+    """How every client trains. The optimizer is fresh in every round, unless the client strategy keeps its momentum.
 
     Attributes:
         lr: η > 0, the learning rate in the first round.

@@ -8,7 +8,8 @@ import torch
 from annotated_types import Ge, Gt
 
 from fedrun.config.config_class import config_class
-from fedrun.strategies.client import ClientInfo, ClientStrategy
+from fedrun.strategies.client import ClientStrategy, Measurement
+from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.server import CohortUpdate, Round, Senders, ServerState, ServerStrategy
 from fedrun.strategies.vectors import MODEL, Vectors
 
@@ -28,15 +29,14 @@ class MaxFLClient(ClientStrategy):
     tuning_steps: Annotated[int, Ge(0)]
 
     sends: ClassVar[frozenset[str]] = frozenset({MODEL, NEARNESS})
-    measures_initial_loss: ClassVar[bool] = True
-    knows_threshold: ClassVar[bool] = True
+    wants: ClassVar[frozenset[Measurement]] = frozenset({"initial_loss", "threshold"})
 
     @property
-    def tunes_first(self) -> int:
+    def steps_before_loss(self) -> int:
         return self.tuning_steps
 
     def finish(
-        self, model: torch.Tensor, received: Vectors, memory: Vectors, constants: Vectors, client: ClientInfo
+        self, model: torch.Tensor, received: Vectors, client_state: Vectors, constants: Vectors, client: ClientInfo
     ) -> tuple[Vectors, Vectors]:
         assert client.initial_loss is not None
         assert client.threshold is not None

@@ -8,7 +8,9 @@ import torch
 from annotated_types import Ge, Gt
 
 from fedrun.config.config_class import config_class
-from fedrun.strategies.client import ClientInfo, ClientStrategy
+from fedrun.models.flat_network import Layout
+from fedrun.strategies.client import ClientStrategy, Measurement, Outputs
+from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.vectors import MODEL, Vectors
 
 PREVIOUS = "previous"
@@ -32,21 +34,31 @@ class Moon(ClientStrategy):
     mu: Annotated[float, Ge(0)]
     tau: Annotated[float, Gt(0)]
 
-    remembers_models: ClassVar[frozenset[str]] = frozenset({PREVIOUS})
-    compares: ClassVar[tuple[str, ...]] = (MODEL, PREVIOUS)
+    wants: ClassVar[frozenset[Measurement]] = frozenset({"embeddings"})
+    reference_models: ClassVar[tuple[str, ...]] = (MODEL, PREVIOUS)
 
-    def constants(self, received: Vectors, memory: Vectors, client: ClientInfo) -> Vectors:
-        previous = memory[PREVIOUS]
-        # memory is zero until a client has trained
-        return {MODEL: received[MODEL], PREVIOUS: previous, "weight": self.mu * previous.any(-1, keepdim=True)}
+    def client_state(self, layout: Layout) -> dict[str, int]:
+        return {PREVIOUS: layout.size}
 
-    def contrast(self, embeddings: torch.Tensor, others: Vectors, constants: Vectors) -> torch.Tensor:
-        cosine = torch.nn.functional.cosine_similarity
-        near, far = (cosine(embeddings, others[name], dim=-1) for name in (MODEL, PREVIOUS))
+    def constants(self, received: Vectors, client_state: Vectors, client: ClientInfo) -> Vectors:
+        weight = self.mu * ~client.is_new
+        return {MODEL: received[MODEL], PREVIOUS: client_state[PREVIOUS], "weight": weight}
+
+    def loss(self, outputs: Outputs, targets: torch.Tensor, constants: Vectors) -> torch.Tensor:
+        similarity = {name: cosine(outputs, other) for name, other in outputs.references.items()}
         # −log(e^a / (e^a + e^b)) = log(1 + e^(b − a))
-        return constants["weight"] * torch.nn.functional.softplus((far - near) / self.tau)
+        excess = (similarity[PREVIOUS] - similarity[MODEL]) / self.tau
+        contrast = torch.nn.functional.softplus(excess)
+        return super().loss(outputs, targets, constants) + constants["weight"] * contrast
 
     def finish(
-        self, model: torch.Tensor, received: Vectors, memory: Vectors, constants: Vectors, client: ClientInfo
+        self, model: torch.Tensor, received: Vectors, client_state: Vectors, constants: Vectors, client: ClientInfo
     ) -> tuple[Vectors, Vectors]:
         return {MODEL: model}, {PREVIOUS: model}
+
+
+def cosine(outputs: Outputs, others: Outputs) -> torch.Tensor:
+    """The cosine of the embeddings of every sample under two models, ``[B]``."""
+    assert outputs.embeddings is not None
+    assert others.embeddings is not None
+    return torch.nn.functional.cosine_similarity(outputs.embeddings, others.embeddings, dim=-1)

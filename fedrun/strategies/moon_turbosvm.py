@@ -8,8 +8,10 @@ import torch
 from annotated_types import Ge, Gt
 
 from fedrun.config.config_class import config_class
-from fedrun.strategies.client import ClientInfo, ClientStrategy
-from fedrun.strategies.vectors import EARLIER, MODEL, Vectors
+from fedrun.strategies.client import ClientStrategy, Measurement, Outputs
+from fedrun.strategies.client_info import ClientInfo
+from fedrun.strategies.moon import cosine
+from fedrun.strategies.vectors import MODEL, Vectors
 
 
 @config_class
@@ -29,17 +31,20 @@ class MoonTurboSVM(ClientStrategy):
     mu: Annotated[float, Ge(0)]
     tau: Annotated[float, Gt(0)]
 
-    compares: ClassVar[tuple[str, ...]] = (MODEL,)
+    wants: ClassVar[frozenset[Measurement]] = frozenset({"embeddings", "earlier_embeddings"})
+    reference_models: ClassVar[tuple[str, ...]] = (MODEL,)
     shuffles: ClassVar[bool] = False
-    recalls: ClassVar[bool] = True
 
-    def constants(self, received: Vectors, memory: Vectors, client: ClientInfo) -> Vectors:
+    def constants(self, received: Vectors, client_state: Vectors, client: ClientInfo) -> Vectors:
         return {MODEL: received[MODEL]}
 
-    def contrast(self, embeddings: torch.Tensor, others: Vectors, constants: Vectors) -> torch.Tensor:
-        cosine = torch.nn.functional.cosine_similarity
-        near = cosine(embeddings, others[MODEL], dim=-1)  # [B]
-        far = cosine(embeddings, others[EARLIER], dim=-1)  # [e - 1, B]
+    def loss(self, outputs: Outputs, targets: torch.Tensor, constants: Vectors) -> torch.Tensor:
+        losses = super().loss(outputs, targets, constants)
+        if outputs.earlier_embeddings is None:
+            return losses
+        assert outputs.embeddings is not None
+        near = cosine(outputs, outputs.references[MODEL])  # [B]
+        far = torch.nn.functional.cosine_similarity(outputs.embeddings, outputs.earlier_embeddings, dim=-1)  # [e, B]
         # −log(e^(a/τ) / (e^(a/τ) + Σ_e e^(b_e/τ)))
         logits = torch.cat([near[None], far]) / self.tau
-        return self.mu * (logits.logsumexp(0) - logits[0])
+        return losses + self.mu * (logits.logsumexp(0) - logits[0])

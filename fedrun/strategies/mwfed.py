@@ -14,7 +14,8 @@ from annotated_types import Gt
 
 from fedrun.config.config_class import config_class
 from fedrun.models.flat_network import Layout
-from fedrun.strategies.client import ClientInfo, ClientStrategy
+from fedrun.strategies.client import ClientStrategy, Measurement
+from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.server import CohortUpdate, Round, Senders, ServerState, ServerStrategy
 from fedrun.strategies.vectors import MODEL, Vectors
 
@@ -34,11 +35,10 @@ class MWFedClient(ClientStrategy):
     """Plain local SGD; the client also reports by how much its loss at the broadcast model exceeds its threshold."""
 
     sends: ClassVar[frozenset[str]] = frozenset({MODEL, EXCESS})
-    measures_initial_loss: ClassVar[bool] = True
-    knows_threshold: ClassVar[bool] = True
+    wants: ClassVar[frozenset[Measurement]] = frozenset({"initial_loss", "threshold"})
 
     def finish(
-        self, model: torch.Tensor, received: Vectors, memory: Vectors, constants: Vectors, client: ClientInfo
+        self, model: torch.Tensor, received: Vectors, client_state: Vectors, constants: Vectors, client: ClientInfo
     ) -> tuple[Vectors, Vectors]:
         assert client.initial_loss is not None
         assert client.threshold is not None

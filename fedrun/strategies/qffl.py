@@ -8,7 +8,8 @@ import torch
 from annotated_types import Ge
 
 from fedrun.config.config_class import config_class
-from fedrun.strategies.client import ClientInfo, ClientStrategy
+from fedrun.strategies.client import ClientStrategy, Measurement
+from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.server import CohortUpdate, Round, Senders, ServerState, ServerStrategy
 from fedrun.strategies.vectors import MODEL, Vectors, displacement
 
@@ -39,10 +40,10 @@ class QFFLClient(ClientStrategy):
     q: Annotated[float, Ge(0)]
 
     sends: ClassVar[frozenset[str]] = frozenset({STEP, CURVATURE, POWER})
-    measures_initial_loss: ClassVar[bool] = True
+    wants: ClassVar[frozenset[Measurement]] = frozenset({"initial_loss"})
 
     def finish(
-        self, model: torch.Tensor, received: Vectors, memory: Vectors, constants: Vectors, client: ClientInfo
+        self, model: torch.Tensor, received: Vectors, client_state: Vectors, constants: Vectors, client: ClientInfo
     ) -> tuple[Vectors, Vectors]:
         # Δw_k = L (w − y_k);  h_k / F_k^q = q ‖Δw_k‖² / F_k + L, with L = 1/η
         assert client.initial_loss is not None

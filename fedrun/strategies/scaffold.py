@@ -9,12 +9,13 @@ from annotated_types import Gt
 
 from fedrun.config.config_class import config_class
 from fedrun.models.flat_network import Layout
-from fedrun.strategies.client import ClientInfo, ClientStrategy, LinearCorrection
+from fedrun.strategies.client import ClientStrategy, LinearCorrection, Measurement
+from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.server import CohortUpdate, Round, Senders, ServerState, ServerStrategy, uniform
 from fedrun.strategies.vectors import MODEL, Vectors
 
 CONTROL = "control"
-"""The control variate's name: c on its way down, c_k⁺ − c_k on its way up, c_k in a client's memory."""
+"""The control variate's name: c in the broadcast, c_k⁺ − c_k in an upload, c_k in a client's state."""
 
 
 @config_class
@@ -30,31 +31,32 @@ class ScaffoldClient(ClientStrategy):
 
     needs: ClassVar[frozenset[str]] = frozenset({CONTROL})
     sends: ClassVar[frozenset[str]] = frozenset({MODEL, CONTROL})
-    remembers: ClassVar[frozenset[str]] = frozenset({CONTROL})
 
     @property
-    def measures_initial_gradient(self) -> bool:
-        return self.option == "I"
+    def wants(self) -> frozenset[Measurement]:
+        return frozenset({"initial_gradient"} if self.option == "I" else set())
 
-    def constants(self, received: Vectors, memory: Vectors, client: ClientInfo) -> Vectors:
-        return {"correction": received[CONTROL] - memory[CONTROL]}
+    def client_state(self, layout: Layout) -> dict[str, int]:
+        return {CONTROL: layout.trainable}
+
+    def constants(self, received: Vectors, client_state: Vectors, client: ClientInfo) -> Vectors:
+        return {"correction": received[CONTROL] - client_state[CONTROL]}
 
     def linear_correction(self, constants: Vectors) -> LinearCorrection | None:
         # y ← y − η (g(y) − c_k + c)
         return LinearCorrection(constants["correction"])
 
     def finish(
-        self, model: torch.Tensor, received: Vectors, memory: Vectors, constants: Vectors, client: ClientInfo
+        self, model: torch.Tensor, received: Vectors, client_state: Vectors, constants: Vectors, client: ClientInfo
     ) -> tuple[Vectors, Vectors]:
         if client.initial_gradient is not None:
             # c_k⁺ = ∇F_k(x)
-            change = client.initial_gradient - memory[CONTROL]
+            change = client.initial_gradient - client_state[CONTROL]
             return {MODEL: model, CONTROL: change}, {CONTROL: client.initial_gradient}
         # c_k⁺ = c_k − c + (x − y_k) / (K η), with the client's own K and the rate in use
-        change = received[MODEL][..., : client.trainable] - model[..., : client.trainable]
-        change.div_(client.steps * client.lr).sub_(received[CONTROL])
-        kept = torch.add(memory[CONTROL], change, out=constants["correction"])
-        return {MODEL: model, CONTROL: change}, {CONTROL: kept}
+        moved = received[MODEL][..., : client.trainable] - model[..., : client.trainable]
+        change = moved / (client.steps * client.lr) - received[CONTROL]
+        return {MODEL: model, CONTROL: change}, {CONTROL: client_state[CONTROL] + change}
 
 
 @config_class

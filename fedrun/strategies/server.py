@@ -4,31 +4,29 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 
 from fedrun.models.flat_network import Layout
+from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.vectors import MODEL, Vectors
 
-if TYPE_CHECKING:
-    pass
-
 Rows = Literal["none", "head", "all"]
-"""Which entries of every single upload a server half wants to see beside the weighted mean."""
+"""Which entries of every single client's model a server strategy needs beside the weighted mean."""
 
 COLUMNS = 2**14
-"""Entries of the clients' models that a server half works on at a time, so that it needs no second set of them."""
+"""Entries of the clients' models that a server strategy works on at a time, so that it needs no second set of them."""
 
 
 @dataclass(frozen=True)
 class Round:
-    """What a server half may know about the round it aggregates.
+    """What a server strategy may know about the round that it aggregates.
 
     Attributes:
         index: t, 0 in the first round.
-        total: T, the rounds of the run that the halves carry out (a further stage may follow).
-        clients: N, the number of clients in the federation; in a cluster that lasts, of those that belong to it.
+        total: T, the rounds of the run under this strategy (a further phase may follow).
+        clients: N, the number of clients in the federation, or in a cluster that lasts.
         layout: where things lie in a model's vector.
         seed: the run's seed, for :func:`fedrun.system.randomness.generator`.
     """
@@ -66,7 +64,7 @@ class CohortUpdate(Senders):
         mean: weighted mean over the clients of each uploaded vector, with :meth:`ServerStrategy.weights`. The server
             strategy may overwrite them, and build the next state in their place.
         total_weight: the sum of those weights.
-        rows: ``[C, r]``, the entries of every client's model that the server half asked for (``rows``), or None.
+        rows: ``[C, r]``, the entries of every client's model that :attr:`ServerStrategy.rows` asks for, or None.
         excluded: clients whose upload held NaN or infinity.
         loss: mean training loss over the samples processed during local training.
         accuracy: share of those samples that were predicted correctly when they were processed.
@@ -109,20 +107,44 @@ def uniform(senders: Senders) -> torch.Tensor:
     return torch.ones(len(senders.clients), dtype=torch.float64)
 
 
+class IdleTraining(ABC):
+    """What clients do in rounds for which they are not selected: they train, and start later from what they keep.
+
+    What a client keeps lasts for one round: it is given back to a client that is selected in the next round.
+    """
+
+    @abstractmethod
+    def client_state(self, layout: Layout) -> dict[str, int]:
+        """The lengths of the vectors that an idle client keeps, by name."""
+
+    @abstractmethod
+    def keep(self, start: torch.Tensor, model: torch.Tensor, layout: Layout) -> Vectors:
+        """What an idle client keeps of its training from ``start`` to ``model``, ``[P]`` each."""
+
+    @abstractmethod
+    def start(self, start: torch.Tensor, client_state: Vectors, client: ClientInfo) -> torch.Tensor:
+        """The model ``[..., P]`` at which a selected client starts; a fresh tensor, or ``start`` itself.
+
+        Args:
+            start: what the client strategy has chosen, ``[..., P]``.
+            client_state: with zeros under the names of :meth:`client_state` for clients that were not idle.
+            client: what is known of the client.
+        """
+
+
 class ServerStrategy(ABC):
     """How a cohort's uploads become the next global state.
 
     Attributes:
-        needs: names the clients must upload.
-        broadcasts: names the server sends down beside the model.
-        maintains: names of what clients remember whose mean over all clients this half follows and uses.
-        rows: which entries of every single client's model it must see (the mean is always there).
-        changes_heads: whether the head is changed beyond what the clients send.
-        fusion: α, the share of its own idle displacement by which a client's start is moved if it is selected and was
-            not in the round before (FedUmf); None: clients that are not selected rest.
+        needs: names that the clients must upload.
+        broadcasts: names that the server sends beside the model.
+        maintains: names of client states whose mean over all clients this strategy follows and uses.
+        rows: which entries of every single client's model it needs (it always has the mean).
+        changes_head: whether it changes the head beyond what the clients send.
+        idle_training: what clients do that are not selected; None: nothing.
     """
 
-    changes_heads: ClassVar[bool] = False
+    changes_head: ClassVar[bool] = False
 
     @property
     def needs(self) -> frozenset[str]:
@@ -141,29 +163,32 @@ class ServerStrategy(ABC):
         return "none"
 
     @property
-    def fusion(self) -> float | None:
+    def idle_training(self) -> IdleTraining | None:
         return None
 
     def check(self, rounds: int) -> None:
-        """Refuse settings that cannot work in a run of this many rounds.
+        """Reject settings that cannot work in a run of this many rounds.
 
         Raises:
             InputError: naming the key and what is allowed.
         """
 
     def check_cohort(self, clients: int) -> None:
-        """Refuse rounds of this many clients.
+        """Reject rounds of this many clients.
 
         Raises:
             InputError: naming the key and what is allowed.
         """
 
     def init(self, model: torch.Tensor, layout: Layout, clients: int) -> ServerState:
-        """The state before the first round, given the initial model ``[P]`` and the number N of clients."""
+        """The state before the first round, given the initial model ``[P]`` and the number N of clients.
+
+        ``model`` of the state is what is evaluated; :meth:`broadcast` may send another model.
+        """
         return ServerState(model)
 
     def steps(self, state: ServerState, cohort: torch.Tensor, usual: torch.Tensor) -> torch.Tensor:
-        """How many local steps each of the cohort (int64 ``[C]``) makes; ``usual``, int64 ``[C]``, by default."""
+        """The number of local steps of each of the cohort (int64 ``[C]``): ``usual``, int64 ``[C]``, by default."""
         return usual
 
     def weights(self, state: ServerState, senders: Senders) -> torch.Tensor:
@@ -179,7 +204,7 @@ class ServerStrategy(ABC):
 
     def mean_model(self, state: ServerState, layout: Layout) -> torch.Tensor | None:
         """The mean ``[P]`` of the models that the last round's participants have sent, with :meth:`weights`; None where
-        it cannot be told from the state.
+        the state does not determine it.
         """
         return None
 

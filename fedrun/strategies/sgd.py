@@ -1,11 +1,21 @@
-"""The plain client half: local SGD, as in FedAvg (McMahan et al., 2017)."""
+"""Plain local SGD, as in FedAvg (McMahan et al., 2017)."""
 
 from __future__ import annotations
 
 from fedrun.config.config_class import config_class
+from fedrun.models.flat_network import Layout
 from fedrun.strategies.client import ClientStrategy
+from fedrun.strategies.client_state import MOMENTUM
 
 
 @config_class
 class SGD(ClientStrategy):
     """Minimise the local loss F_k by SGD from the broadcast model, and send the result."""
+
+
+@config_class
+class LastingMomentumSGD(ClientStrategy):
+    """Plain SGD whose momentum survives the rounds, as in training on pooled data (strategy=centralized)."""
+
+    def client_state(self, layout: Layout) -> dict[str, int]:
+        return {MOMENTUM: layout.trainable}

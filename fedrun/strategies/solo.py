@@ -7,36 +7,30 @@ from typing import ClassVar
 import torch
 
 from fedrun.config.config_class import config_class
-from fedrun.strategies.client import ClientInfo, ClientStrategy
+from fedrun.models.flat_network import Layout
+from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.server import CohortUpdate, Round, ServerState, ServerStrategy
-from fedrun.strategies.vectors import MODEL, Vectors
-
-OWN = "own"
-"""The client's own model, in its memory."""
+from fedrun.strategies.sgd import LastingMomentumSGD
+from fedrun.strategies.vectors import Vectors
 
 
 @config_class
-class SoloClient(ClientStrategy):
+class SoloClient(LastingMomentumSGD):
     """A client goes on training its own model, which began as the common initial one; its momentum survives the rounds.
 
-    Nothing is sent. The tests are of the clients' own models: each on its client's test samples, or, where clients
-    have none, each on the pooled ones, which takes as many tests as there are clients.
+    Nothing is sent. The clients' own models are evaluated: each on its client's test samples, or, where clients have
+    none, each on the pooled ones, which takes as many tests as there are clients.
     """
 
     sends: ClassVar[frozenset[str]] = frozenset()
-    remembers_models: ClassVar[frozenset[str]] = frozenset({OWN})
-    keeps_momentum: ClassVar[bool] = True
-    personal: ClassVar[str | None] = OWN
-    communicates: ClassVar[bool] = False
 
-    def start(self, received: Vectors, memory: Vectors, client: ClientInfo) -> torch.Tensor:
-        # memory is zero until a client has trained
-        return torch.where(memory[OWN].any(-1, keepdim=True), memory[OWN], received[MODEL])
+    def private(self, layout: Layout) -> torch.Tensor:
+        return torch.ones(layout.size, dtype=torch.bool)
 
     def finish(
-        self, model: torch.Tensor, received: Vectors, memory: Vectors, constants: Vectors, client: ClientInfo
+        self, model: torch.Tensor, received: Vectors, client_state: Vectors, constants: Vectors, client: ClientInfo
     ) -> tuple[Vectors, Vectors]:
-        return {}, {OWN: model}
+        return {}, {}
 
 
 @config_class

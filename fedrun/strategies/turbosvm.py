@@ -1,4 +1,4 @@
-"""TurboSVM-FL's server half (Wang, Bodonhelyi, Bozkir, Kasneci, AAAI 2024).
+"""TurboSVM-FL's server side (Wang, Bodonhelyi, Bozkir, Kasneci, AAAI 2024).
 
 The clients' class embeddings (the rows of their logit layers) are labelled samples of a multi-class SVM. For each class
 only the embeddings that are support vectors are averaged, and the averages are then pushed apart along the SVM's

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import torch
 
-if TYPE_CHECKING:
-    pass
-
 Vectors = Mapping[str, "torch.Tensor"]
-"""Named vectors: what is sent up or down, what a client remembers, what the server's state holds."""
+"""Named vectors: what is sent up or down, what a client keeps, what the server's state holds."""
 
 MODEL = "model"
 """The name under which a model's vector travels, down and up."""
-
-EARLIER = "earlier"
-"""Among the embeddings a batch is compared with: those that this round's earlier epochs computed."""
 
 CENTRES = "centres"
 """All M models at once, ``[M, P]``, on their way down to clients that mix them."""

@@ -10,8 +10,8 @@ import torch
 from fedrun.models.flat_network import FlatNetwork
 from fedrun.models.frozen_encoders import FrozenEncoders
 from fedrun.models.precision import Precision, computing
-from fedrun.strategies.client import ClientStrategy
-from fedrun.strategies.vectors import EARLIER, Vectors
+from fedrun.strategies.client import ClientStrategy, Outputs
+from fedrun.strategies.vectors import Vectors
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Trained:
         processed: samples processed.
         loss_sum: sum over processed samples of :meth:`ClientStrategy.loss`, float32 scalar on the device.
         correct: number of processed samples that were predicted correctly, int64 scalar on the device.
-        compared: samples processed by forward passes under models to compare with.
+        compared: samples processed by forward passes under reference models.
     """
 
     steps: int
@@ -38,25 +38,25 @@ class Objective:
 
     Args:
         network: the loaded network, set to training mode.
-        half: what differs from plain SGD.
+        strategy: what differs from plain SGD.
         constants: from :meth:`ClientStrategy.constants`.
         precision: of forward and backward passes.
     """
 
     def __init__(
-        self, network: FlatNetwork, half: ClientStrategy, constants: Vectors, precision: Precision = "float32"
+        self, network: FlatNetwork, strategy: ClientStrategy, constants: Vectors, precision: Precision = "float32"
     ) -> None:
         self._network = network
         self._precision = precision
-        self._half = half
+        self._strategy = strategy
         self._constants = constants
-        self._plain = type(half).loss is ClientStrategy.loss  # then one fused call computes the mean
-        self._frozen = (
-            FrozenEncoders(network, {name: constants[name] for name in half.compares}) if half.compares else None
-        )
-        self._embeds = bool(half.compares) or half.recalls
+        self._plain = type(strategy).loss is ClientStrategy.loss  # then one fused call computes the mean
+        references = {name: constants[name] for name in strategy.reference_models}
+        self._frozen = FrozenEncoders(network, references) if references else None
+        self._recalls = "earlier_embeddings" in strategy.wants
+        self._embeds = self._recalls or "embeddings" in strategy.wants
         self._encoder, self._head = (network.network.get_submodule(name) for name in ("encoder", "head"))
-        self._recalled: list[torch.Tensor] = []  # embeddings [n_k, d] of each finished epoch
+        self._earlier: list[torch.Tensor] = []  # embeddings [n_k, d] of each finished epoch
         self._embedded: list[torch.Tensor] = []  # of the current one, batch by batch
         self._compared = 0
         self._losses: list[torch.Tensor] = []
@@ -77,50 +77,52 @@ class Objective:
             y: int64 ``[B]``.
             index: of the batch within its epoch.
         """
-        half, constants = self._half, self._constants
-        if not self._embeds:
-            with self._computing:
-                z = self._network.network(x)
-            z = z.float()
-            loss = torch.nn.functional.cross_entropy(z, y) if self._plain else half.loss(z, y, constants).mean()
-        else:
-            with self._computing:
+        embeddings = None
+        with self._computing:
+            if self._embeds:
                 embeddings = self._encoder(x)
-                z = self._head(embeddings)
-            z, embeddings = z.float(), embeddings.float()
-            losses = half.loss(z, y, constants)
-            if others := self._others(x, embeddings, index):
-                losses = losses + half.contrast(embeddings, others, constants)
-            loss = losses.mean()
+                logits = self._head(embeddings)
+            else:
+                logits = self._network.network(x)
+        logits = logits.float()
+        if self._plain:
+            loss = torch.nn.functional.cross_entropy(logits, y)
+        else:
+            outputs = self._outputs(x, embeddings, logits, index)
+            loss = self._strategy.loss(outputs, y, self._constants).mean()
         self._losses.append(loss.detach())
         self._sizes.append(len(y))
-        self._logits.append(z.detach())
+        self._logits.append(logits.detach())
         self._targets.append(y)
         return loss
 
-    def _others(self, encoded: torch.Tensor, embeddings: torch.Tensor, index: int) -> Vectors:
-        """The embeddings that those of a batch are compared with; none in the first epoch of a half that recalls."""
-        recalled: dict[str, torch.Tensor] = {}
-        if self._half.recalls:
+    def _outputs(self, x: torch.Tensor, embeddings: torch.Tensor | None, logits: torch.Tensor, index: int) -> Outputs:
+        """A batch's outputs, with what the strategy wants beside the logits."""
+        embeddings, earlier = None if embeddings is None else embeddings.float(), None
+        if self._recalls:
+            assert embeddings is not None
             self._embedded.append(embeddings.detach())
-            if not self._recalled:
-                return {}
+            if not self._earlier:
+                return Outputs(logits, embeddings)
             # Right for whole batches; TurboSVM-FL's code takes the same slice for a last, shorter one.
             first, size = index * len(embeddings), len(embeddings)
-            recalled[EARLIER] = torch.stack(self._recalled)[:, first : first + size]
+            earlier = torch.stack(self._earlier)[:, first : first + size]
+        if self._frozen is None:
+            return Outputs(logits, embeddings, earlier_embeddings=earlier)
         with self._computing:
-            others = {} if self._frozen is None else self._frozen(encoded)
-        self._compared += len(others) * len(encoded)
-        return {name: each.float() for name, each in others.items()} | recalled
+            computed = self._frozen.outputs(x)
+        self._compared += len(computed) * len(x)
+        references = {name: Outputs(z.float(), embedded.float()) for name, (embedded, z) in computed.items()}
+        return Outputs(logits, embeddings, references, earlier)
 
     @property
     def _computing(self) -> AbstractContextManager[object]:
         return computing(self._precision, self._network.vector.device)
 
     def end_epoch(self) -> None:
-        """Remember the epoch's embeddings for later ones, if the client half wants them."""
-        if self._half.recalls:
-            self._recalled.append(torch.cat(self._embedded))
+        """Keep the epoch's embeddings for later ones, if the strategy wants them."""
+        if self._recalls:
+            self._earlier.append(torch.cat(self._embedded))
             self._embedded.clear()
 
     def trained(self, steps: int) -> Trained:

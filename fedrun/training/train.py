@@ -15,7 +15,7 @@ import torch
 
 from fedrun.data.samples import Samples
 from fedrun.models.flat_network import FlatNetwork
-from fedrun.strategies.client import ClientStrategy
+from fedrun.strategies.client import ClientStrategy, has_direction
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.vectors import Vectors
 from fedrun.training.batches import batches, epochs
@@ -26,7 +26,7 @@ from fedrun.training.sgd import linear_update, repair, sgd_step
 
 def train(
     network: FlatNetwork,
-    half: ClientStrategy,
+    strategy: ClientStrategy,
     local: LocalTraining,
     samples: Samples,
     own: torch.Tensor,
@@ -40,7 +40,7 @@ def train(
 
     Args:
         network: holds the model to start from; afterwards the trained model.
-        half: what differs from plain SGD.
+        strategy: what differs from plain SGD.
         local: hyper-parameters.
         samples: the dataset.
         own: the client's sample numbers, int64 ``[n_k]``.
@@ -53,41 +53,43 @@ def train(
     weights = network.vector[: network.layout.trainable]
     if momentum is None and local.momentum:
         momentum = torch.zeros_like(weights)
-    linear_correction = half.linear_correction(constants)
-    plain = momentum is None and local.max_gradient_norm is None and half.takes_the_gradient
-    beside = linear_update(linear_correction, local, rate) if plain else None
-    objective = Objective(network, half, constants, local.precision)
+    linear_correction = strategy.linear_correction(constants)
+    directs = has_direction(strategy)
+    fused = momentum is None and local.max_gradient_norm is None and not directs
+    drift = linear_update(linear_correction, local, rate) if fused else None
+    objective = Objective(network, strategy, constants, local.precision)
     batch = len(own) if local.batch_size is None else local.batch_size
-    group: list[tuple[torch.Tensor, torch.Tensor]] = []  # the batches of a step with a direction of its own
+    group: list[tuple[torch.Tensor, torch.Tensor]] = []  # the batches of a step along `direction`
 
-    def gradient_at(at: torch.Tensor, which: int) -> torch.Tensor:
-        here = weights.clone()
-        weights.copy_(at)
-        found = objective.gradient(*group[which]).clone()
-        weights.copy_(here)
-        return found
+    def gradient_at(parameters: torch.Tensor, which: int) -> torch.Tensor:
+        current = weights.clone()
+        weights.copy_(parameters)
+        gradient = objective.gradient(*group[which]).clone()
+        weights.copy_(current)
+        return gradient
 
     def step(x: torch.Tensor, y: torch.Tensor, index: int) -> bool:
-        if descent is not None:
-            descent.step(objective.loss(x, y, index), rate, None if beside is None else partial(beside, weights))
+        if fused_step is not None:
+            fused_step.step(objective.loss(x, y, index), rate, None if drift is None else partial(drift, weights))
             return True
-        if not half.directs:
-            move = objective.gradient(x, y, index)
+        if not directs:
+            gradient = objective.gradient(x, y, index)
         else:
             group.append((x, y))
-            if len(group) < len(half.passes):
+            if len(group) < len(strategy.passes):
                 return False
-            move = half.direction(gradient_at, weights, constants)
+            gradient = strategy.direction(gradient_at, weights, constants)
             group.clear()
+        decay = None
         if linear_correction is not None:
-            linear_correction.add_to(move, weights)
-        half.correct(move, weights, constants)
-        sgd_step(weights, move, momentum, rate, local, None if linear_correction is None else linear_correction.decay)
+            linear_correction.add_to(gradient, weights)
+            decay = linear_correction.decay
+        sgd_step(weights, gradient, momentum, rate, local, decay)
         return True
 
-    with FusedSGDStep(network.network) if plain else nullcontext() as descent:
+    with FusedSGDStep(network.network) if fused else nullcontext() as fused_step:
         steps = 0
-        for order in epochs(len(own), local, generator, half.shuffles):
+        for order in epochs(len(own), local, generator, strategy.shuffles):
             inputs, labels = samples.gather(own[order])
             if augment is not None:
                 inputs = augment(inputs)

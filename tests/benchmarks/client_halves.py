@@ -50,12 +50,14 @@ def main() -> None:
         executor = InProcess(
             ExecutionContext(network=network, samples=samples, clients=shares, client=half, local=local, seed=0)
         )
-        names = tuple(sorted(half.remembers | half.remembers_models))
-        lengths = dict.fromkeys(half.remembers_models, layout.size)
-        received = {MODEL: start} | {sent: torch.zeros(layout.trainable) for sent in half.needs}
-        once = CohortJob(torch.tensor([0]), 0, received, ClientStates(names, layout.trainable, lengths=lengths))
+        received = {MODEL: start} | {
+            sent: torch.zeros(layout.trainable)
+            for sent in half.needs
+            if sent not in half.client_state(layout) or name != "feddyn"
+        }
+        once = CohortJob(torch.tensor([0]), 0, received, ClientStates(half.client_state(layout)))
         (visit,) = executor.visits(once)
-        kept = once.memory.updated({0: once.memory.keep(visit.memory)})
+        kept = once.client_states.updated({0: once.client_states.keep(visit.client_state)})
         again = CohortJob(once.cohort, 1, received, kept)
         return lambda: [visit.trained for visit in executor.visits(again)]
 

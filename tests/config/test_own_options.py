@@ -143,12 +143,13 @@ def test_a_partition_that_leaves_a_client_without_samples(make_experiment, sizes
 
 
 class Forgetful(ClientStrategy):
-    """It misspells what it remembers."""
+    """It misspells what it keeps."""
 
-    remembers = frozenset({"drift"})
+    def client_state(self, layout):
+        return {"drift": layout.trainable}
 
-    def finish(self, model, received, memory, constants, client):
-        return {MODEL: model}, {"drfit": memory["drift"] + 1}
+    def finish(self, model, received, client_state, constants, client):
+        return {MODEL: model}, {"drfit": client_state["drift"] + 1}
 
 
 class Silent(ClientStrategy):
@@ -161,7 +162,7 @@ class Silent(ClientStrategy):
 @pytest.mark.parametrize(
     ("half", "message"),
     [
-        (Forgetful(), r"^Forgetful remembers \['drift'\], but its finish returns \['drfit'\] for that$"),
+        (Forgetful(), r"^Forgetful keeps \['drift'\], but its finish returns \['drfit'\] for that$"),
         (Silent(), r"^Silent sends \['model', 'norm'\], but its finish returns \['model'\] for that$"),
     ],
 )

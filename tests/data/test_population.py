@@ -22,7 +22,9 @@ SIZES = (3, 12, 8, 5, 20, 12, 1, 10)
 def population(
     unseen: int = 0, test_share: float = 0.0, flipped: float = 0.0, seed: int | None = None, test_of: HeldOut = "auto"
 ) -> Population:
-    return Population(unseen_clients=unseen, test_share=test_share, test_of=test_of, flipped_share=flipped, seed=seed)
+    return Population(
+        unseen_clients=unseen, test_share=test_share, test_of=test_of, flipped_share=flipped, pooled=False, seed=seed
+    )
 
 
 @pytest.fixture(scope="module")

@@ -48,9 +48,9 @@ def test_a_share_of_every_clients_samples(federation, seed):
 
 
 def test_clients_own_and_unseen_tests_are_not_used_either(federation):
-    whole = Population(unseen_clients=2, test_share=0.4, test_of="auto", flipped_share=0.0, seed=None).populate(
-        federation, 0
-    )
+    whole = Population(
+        unseen_clients=2, test_share=0.4, test_of="auto", flipped_share=0.0, pooled=False, seed=None
+    ).populate(federation, 0)
     made = Validation(share=0.5, of="samples", samples="auto").hold_out(whole, 0)
     assert whole.client_test is not None and made.client_test is not None
     assert set(made.client_test.samples.tolist()) == set(made.test.samples.tolist())
@@ -93,9 +93,9 @@ def test_a_run_reports_validation_and_no_test_metrics():
 
 def test_flags_stay_with_their_clients_and_unseen_ones_go():
     federation = GivenSizes((3, 12, 8, 5, 20, 12, 1, 10)).split(small_images(71, 30), 0)
-    whole = Population(unseen_clients=2, test_share=0.0, test_of="auto", flipped_share=0.5, seed=None).populate(
-        federation, 0
-    )
+    whole = Population(
+        unseen_clients=2, test_share=0.0, test_of="auto", flipped_share=0.5, pooled=False, seed=None
+    ).populate(federation, 0)
     made = Validation(share=0.3, of="clients", samples="auto").hold_out(whole, 0)
     flags = {whole.train.name(k): bool(whole.flipped[k]) for k in range(6)}
     assert [flags[made.train.name(k)] for k in range(len(made.train))] == made.flipped.tolist()

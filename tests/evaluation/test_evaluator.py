@@ -124,7 +124,9 @@ def rows_of(simulation, state, tmp_path):
 
 def test_the_rows_of_all_clients(make_experiment, tmp_path):
     """Six clients of 1, 12, 8, 5, 20 and 12 samples, two of them unseen, half of them flipped; then the test set."""
-    population = Population(unseen_clients=2, test_share=0.4, test_of="auto", flipped_share=0.5, seed=None)
+    population = Population(
+        unseen_clients=2, test_share=0.4, test_of="auto", flipped_share=0.5, pooled=False, seed=None
+    )
     simulation = Simulation(
         make_experiment(
             network=mlp,
@@ -175,14 +177,16 @@ def personal(simulation, state):
     """Every client's own network."""
     for client in range(len(simulation.federation.train)):
         network = mlp(simulation.dataset.spec)
-        network.load_state_dict(simulation.network.layout.views(state.memory.held[client]["own"]))
+        network.load_state_dict(simulation.network.layout.views(state.memory.held[client]["private"]))
         yield network
 
 
 @pytest.mark.parametrize("tests", [0.0, 0.4])
 def test_personal_models_are_judged_each_by_itself(make_experiment, tmp_path, tests):
     """On the client's test samples, or where it has none on its training samples; no model is the test set's."""
-    population = Population(unseen_clients=0, test_share=tests, test_of="auto", flipped_share=0.0, seed=None)
+    population = Population(
+        unseen_clients=0, test_share=tests, test_of="auto", flipped_share=0.0, pooled=False, seed=None
+    )
     simulation = Simulation(
         make_experiment(network=mlp, strategy=SOLO, population=population, clients_per_round=1.0, appeal=warmup(3))
     )

@@ -28,7 +28,7 @@ from fedrun.system.randomness import address, generator
 from ..helpers.naive_averaging import NaiveClients
 from ..strategies.test_averaging import NETWORKS, mlp, network_of
 
-TESTED = Population(unseen_clients=2, test_share=0.4, test_of="auto", flipped_share=0.0, seed=None)
+TESTED = Population(unseen_clients=2, test_share=0.4, test_of="auto", flipped_share=0.0, pooled=False, seed=None)
 
 
 def warmup(steps: int = 100, convention: str = "auto", lr: float | None = None, batch_size: int | None = None):

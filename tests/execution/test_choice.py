@@ -25,7 +25,9 @@ def test_a_refusal_is_told_once_a_run(make_experiment, caplog, default_experimen
     """Thresholds and local tuning, in every evaluation, fall back as the federated training does, without a word."""
     experiment = make_experiment(
         network=refused,
-        population=Population(unseen_clients=2, test_share=0.4, test_of="auto", flipped_share=0.0, seed=None),
+        population=Population(
+            unseen_clients=2, test_share=0.4, test_of="auto", flipped_share=0.0, pooled=False, seed=None
+        ),
         clients_per_round=2,
         appeal=option("appeal", "warmup", steps=2),
         evaluation=replace(default_experiment.evaluation, tuning_steps=1),

@@ -99,7 +99,7 @@ def test_both_executors_agree(make_experiment, name, network):
     assert_same(run(experiment, "in_process", 3), run(experiment, "vectorized", 3))
 
 
-REFUSED = ("moon", "moon_turbosvm", "ditto")
+REFUSED = ("moon", "moon_turbosvm")
 """Strategies whose clients compare embeddings; the vectorised executor leaves them to the other one."""
 
 HONEST, NOISY, REVERSED = (
@@ -521,14 +521,14 @@ def test_parameters_are_repaired_after_every_step(make_experiment, executor, net
 
 
 def test_a_memory_is_a_value():
-    empty = ClientStates(("control",), 2)
+    empty = ClientStates({"control": 2})
     one = empty.updated({3: {"control": torch.ones(2)}})
     assert empty.of(3, torch.device("cpu"))["control"].tolist() == [0, 0]
     assert one.of(3, torch.device("cpu"))["control"].tolist() == [1, 1]
     two = one.updated({3: {"control": torch.full((2,), 5.0)}, 1: {"control": torch.full((2,), 2.0)}})
     assert one.held[3]["control"].tolist() == [1, 1]
     assert {client: vectors["control"].tolist() for client, vectors in two.held.items()} == {3: [5, 5], 1: [2, 2]}
-    assert ClientStates((), 2).updated({1: {}}) == ClientStates((), 2)
+    assert ClientStates({}).updated({1: {}}) == ClientStates({})
 
 
 class Watched(ClientStrategy):
@@ -542,11 +542,11 @@ class Watched(ClientStrategy):
         self.vectors.append(weakref.ref(vector))
         return vector
 
-    def constants(self, received, memory, client):
+    def constants(self, received, client_state, client):
         self.held.append(sum(vector() is not None for vector in self.vectors))
         return {"anchor": self.noted(received[MODEL].clone())}
 
-    def finish(self, model, received, memory, constants, client):
+    def finish(self, model, received, client_state, constants, client):
         return {MODEL: self.noted(model + 0.0)}, {}
 
 
@@ -559,7 +559,7 @@ def test_one_clients_vectors_do_not_outlive_its_visit(make_experiment):
 
 
 def test_the_options_of_conf_fit_together():
-    with pytest.raises(InputError, match="ScaffoldClient needs 'control'.*FedAvg does not send"):
+    with pytest.raises(InputError, match="ScaffoldClient needs 'control'.*FedAvg neither sends"):
         Strategy(client=option("strategy/client", "scaffold"), server=option("strategy/server", "fedavg")).check()
     with pytest.raises(InputError, match="ScaffoldServer needs 'control'.*SGD does not send"):
         Strategy(client=option("strategy/client", "sgd"), server=option("strategy/server", "scaffold")).check()

@@ -6,6 +6,7 @@ import pytest
 
 from fedrun.config.composed import compose
 from fedrun.experiment.experiment import build_experiment
+from fedrun.simulation.simulation import Simulation
 from fedrun.system.errors import InputError
 
 REFUSED = {
@@ -16,8 +17,8 @@ REFUSED = {
     "participation=flexible appeal=warmup strategy=fedumf": "participation=flexible does not go with idle clients",
     "strategy=maxfl appeal=none": "strategy.client=MaxFLClient needs every client's threshold; choose appeal=warmup",
     "strategy=mwfed appeal=none": "strategy.client=MWFedClient needs every client's threshold; choose appeal=warmup",
-    "strategy=centralized appeal=warmup": "strategy.client=Centralized pools all clients, so that no one has",
-    "strategy=centralized attack=gaussian": "attack.share=0.1: strategy.client=Centralized sends nothing that",
+    "strategy=centralized appeal=warmup": "population.pooled=true: no client is left that could have a threshold",
+    "strategy=centralized attack=gaussian": "attack.share=0.1: with population.pooled=true nobody sends anything",
     "strategy=solo evaluation.tuning_steps=2 population.test_share=0.4": "evaluation.tuning_steps=2: strategy.client="
     "SoloClient has no global model that clients could tune; allowed: 0",
     "population.test_share=1": "population.test_share=1: allowed: a finite number, at least 0 and below 1",
@@ -28,8 +29,7 @@ REFUSED = {
     "hardware.threads=99999": "hardware.threads=99999: allowed: an integer, at least 1 and at most 1024; or null",
     "attack.share=0.5": "attack.share=0.5: attack=none attacks nobody; choose another, such as attack=gaussian",
     "partition.seed=-4": "partition.seed=-4: allowed: an integer, at least 0; or null",
-    "strategy=turbosvm strategy/client=fedper": "strategy.client=FedPer keeps the head on the clients, and "
-    "strategy.server=TurboSVM changes the global one",
+    "strategy=ifca population.pooled=true": "population.pooled=true leaves one client, and a strategy with clusters",
     "strategy=ifca strategy/client=scaffold strategy/server=scaffold": "strategy.server=ScaffoldServer follows what a "
     "model's clients remember, and with strategy.clustering=IFCA these change; choose another, such as fedavg",
     "strategy=fedsoft strategy/server=feddyn": "strategy.server=FedDynServer follows what a model's clients remember",
@@ -46,3 +46,12 @@ def test_what_does_not_go_together(arguments, message):
         build_experiment(compose(arguments.split()).config)
     assert str(refused.value).startswith(message)
     assert "\n" not in str(refused.value)
+
+
+def test_heads_that_stay_with_the_clients_are_not_changed_by_the_server():
+    experiment = build_experiment(compose(["strategy=turbosvm", "strategy/client=fedper"]).config)
+    with pytest.raises(InputError) as refused:
+        Simulation(experiment)
+    assert str(refused.value).startswith(
+        "strategy.client=FedPer keeps the head on the clients, and strategy.server=TurboSVM changes the global one"
+    )

@@ -42,7 +42,7 @@ def strategy(name: str) -> Strategy:
 
 def tensors(state: State) -> list[torch.Tensor]:
     """Everything a state holds."""
-    memory = [state.memory.held[client][name] for client in sorted(state.memory.held) for name in state.memory.names]
+    memory = [state.memory.held[client][name] for client in sorted(state.memory.held) for name in state.memory.lengths]
     return [state.server.model, *(state.server.slots[name] for name in sorted(state.server.slots)), *memory]
 
 

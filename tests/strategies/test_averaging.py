@@ -10,11 +10,14 @@ import torch
 from torch import nn
 
 from fedrun.config.build import option
+from fedrun.config.composed import compose
+from fedrun.experiment.experiment import build_experiment
 from fedrun.experiment.strategy import Strategy
 from fedrun.models.flat_network import Layout, Slot
 from fedrun.simulation.selection import select
 from fedrun.simulation.simulation import Simulation
-from fedrun.strategies.client import ClientInfo, ClientStrategy
+from fedrun.strategies.client import ClientStrategy
+from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.server import CohortUpdate, Round, Senders, ServerState, ServerStrategy
 from fedrun.strategies.vectors import MODEL
 
@@ -28,6 +31,7 @@ SCAFFOLD = Strategy(client=option("strategy/client", "scaffold"), server=option(
 
 # --- worked numbers: clients whose loss is f(y; a, b) = a/2 (y - b)^2, on a model of one number ---------------------
 
+DEFAULTS = build_experiment(compose().config).local
 ONE = Layout(slots=(Slot("head.weight", (1, 1), 0, 1),), trainable=1, size=1, head=slice(0, 1), classes=1, embedding=1)
 
 
@@ -42,28 +46,27 @@ class Quadratics:
     lr: float
     steps: int
     total: int | None = None
-    memory: dict[int, dict[str, torch.Tensor]] = field(default_factory=dict)
+    states: dict[int, dict[str, torch.Tensor]] = field(default_factory=dict)
 
     def ends(self, state: ServerState) -> list[tuple[torch.Tensor, dict[str, torch.Tensor]]]:
         """Every client's model and other uploads after its steps."""
         received, trained = self.server.broadcast(state), []
         for number, (a, b) in enumerate(self.curves):
-            memory = self.memory.get(number, {name: torch.zeros(1) for name in self.client.remembers})
+            state = self.states.get(number, {name: torch.zeros(1) for name in self.client.client_state(ONE)})
             info = info_of(self.samples, number, self.steps, self.lr)
-            constants = self.client.constants(received, memory, info)
-            y = self.client.start(received, memory, info).clone()
+            constants = self.client.constants(received, state, info)
+            y = self.client.start(received, state, info).clone()
             for _ in range(self.steps):
-                gradient = a * (y - b)
+                gradient = self.client.direction(lambda at, _, a=a, b=b: a * (at - b), y, constants)
                 if (linear_correction := self.client.linear_correction(constants)) is not None:
                     gradient = (
                         gradient
                         + linear_correction.shift
                         + (0 if linear_correction.strength is None else linear_correction.strength * y)
                     )
-                self.client.correct(gradient, y, constants)
                 y -= self.lr * gradient
-            uploads, kept = self.client.finish(y, received, memory, constants, info)
-            self.memory[number] = dict(kept)
+            uploads, state = self.client.finish(y, received, state, constants, info)
+            self.states[number] = dict(state)
             trained.append((y, dict(uploads)))
         return trained
 
@@ -79,16 +82,18 @@ class Quadratics:
         return self.server.aggregate(state, update_of(mean, self.samples), round_of(index, len(self.curves)))[0]
 
 
-def info_of(samples: tuple[int, ...], client: int, steps: int, lr: float) -> ClientInfo:
+def info_of(samples: tuple[int, ...], client: int, steps: int, lr: float, **local: float) -> ClientInfo:
     return ClientInfo(
-        trainable=1,
+        layout=ONE,
+        local=replace(DEFAULTS, lr=lr, **local),
+        seed=0,
+        round=0,
+        clients=torch.tensor(client),
+        is_new=torch.tensor([True]),
         samples=torch.tensor([float(samples[client])]),
         share=torch.tensor([samples[client] * len(samples) / sum(samples)]),
         steps=torch.tensor([float(steps)]),
         mean_steps=steps,
-        lr=lr,
-        initial_lr=lr,
-        momentum=0.0,
     )
 
 
@@ -148,15 +153,15 @@ def test_fedproxs_gradient_has_the_factor_one_half():
 
 def test_fedprox_spares_the_buffers():
     half = option("strategy/client", "fedprox", mu=0.5)
-    info = replace(info_of((1,), 0, 1, 0.1), trainable=3)
+    info = replace(info_of((1,), 0, 1, 0.1), layout=replace(ONE, trainable=3, size=5))
     assert half.constants({MODEL: torch.arange(5.0)}, {}, info)["anchor"].tolist() == [0, 1, 2]
 
 
 def test_scaffold_after_two_rounds():
     federation = Quadratics(SCAFFOLD.client, SCAFFOLD.server, ((1, 0), (0.5, 4)), (1, 9), lr=0.5, steps=2)
     state = federation.round(start(SCAFFOLD.server, 1.0))
-    assert federation.memory[0]["control"].item() == 0.75
-    assert federation.memory[1]["control"].item() == -1.3125
+    assert federation.states[0]["control"].item() == 0.75
+    assert federation.states[1]["control"].item() == -1.3125
     assert state.slots["control"].item() == -0.28125
     assert state.model.item() == 1.28125
     assert [y.item() for y, _ in replace(federation).ends(state)] == [1.09375, 1.568359375]
@@ -165,8 +170,8 @@ def test_scaffold_after_two_rounds():
 def test_scaffolds_second_round():
     federation = Quadratics(SCAFFOLD.client, SCAFFOLD.server, ((1, 0), (0.5, 4)), (1, 9), lr=0.5, steps=2)
     state = federation.round(federation.round(start(SCAFFOLD.server, 1.0)), 1)
-    assert federation.memory[0]["control"].item() == 1.21875
-    assert federation.memory[1]["control"].item() == -1.318359375
+    assert federation.states[0]["control"].item() == 1.21875
+    assert federation.states[1]["control"].item() == -1.318359375
     assert state.slots["control"].item() == pytest.approx(-0.0498046875, abs=1e-7)
     assert state.model.item() == pytest.approx(1.3310546875, abs=1e-7)
 

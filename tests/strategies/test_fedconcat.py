@@ -102,7 +102,7 @@ def test_a_cluster_of_one_is_its_client_alone(make_experiment, clustering):
     clusters = state.membership.argmax(1).tolist()
     assert sorted(clusters) == list(range(6))
     for client, cluster in enumerate(clusters):
-        assert torch.equal(state.models[cluster].model, alone.memory.held[client]["own"])
+        assert torch.equal(state.models[cluster].model, alone.memory.held[client]["private"])
 
 
 def test_everybody_takes_part_in_the_round_that_infers(make_experiment):
@@ -153,7 +153,7 @@ def test_clients_of_the_last_stage_remember_nothing(make_experiment):
     strategy = replace(fedconcat("random_inputs", rounds=2, clusters=3), client=option("strategy/client", "moon"))
     experiment = make_experiment(network=mlp, strategy=strategy, clients_per_round=6, rounds=4)
     simulation = Simulation(experiment)
-    names = [after(simulation, rounds).memory.names for rounds in (1, 4)]
+    names = [tuple(after(simulation, rounds).memory.lengths) for rounds in (1, 4)]
     assert names == [("previous",), ()]
 
 

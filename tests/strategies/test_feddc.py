@@ -27,7 +27,7 @@ def test_two_rounds():
     federation = Quadratics(feddc(0.3).client, SERVER, ((1, 0), (1, 4)), (1, 3), lr=0.5, steps=2)
 
     def remembered(name: str) -> list[float]:
-        return [federation.memory[k][name].item() for k in (0, 1)]
+        return [federation.states[k][name].item() for k in (0, 1)]
 
     state = federation.round(start(SERVER, 1.0))
     assert remembered("drift") == pytest.approx([-0.6, 2.1], abs=1e-6)

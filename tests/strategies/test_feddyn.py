@@ -31,10 +31,10 @@ def feddyn(alpha: float) -> Strategy:
 def test_two_rounds():
     federation = Quadratics(feddyn(0.3).client, SERVER, ((1, 0), (1, 4)), (1, 3), lr=0.5, steps=2)
     state = federation.round(start(SERVER, 1.0))
-    assert [federation.memory[k]["drift"].item() for k in (0, 1)] == pytest.approx([-0.6, 2.1], abs=1e-6)
+    assert [federation.states[k]["drift"].item() for k in (0, 1)] == pytest.approx([-0.6, 2.1], abs=1e-6)
     assert state.model.item() == pytest.approx(2.5, abs=1e-6)
     state = federation.round(state, 1)
-    assert [federation.memory[k]["drift"].item() for k in (0, 1)] == pytest.approx([-1.884, 2.856], abs=1e-6)
+    assert [federation.states[k]["drift"].item() for k in (0, 1)] == pytest.approx([-1.884, 2.856], abs=1e-6)
     assert state.model.item() == pytest.approx(2.722, abs=1e-6)
 
 
@@ -75,7 +75,9 @@ def test_without_a_pull_the_server_adds_all_past_displacements(make_experiment):
 
 
 def test_a_server_that_forgets_the_drift_is_refused():
-    with pytest.raises(InputError, match="FedDynClient relies on the mean 'drift' of all clients.*FedAvg does not use"):
+    with pytest.raises(
+        InputError, match="FedDynClient needs 'drift' from the server.*FedAvg neither sends nor maintains"
+    ):
         build_experiment(compose(["strategy=feddyn", "strategy/server=fedavg"]).config)
     turbo = ["strategy=turbosvm", "strategy/client=feddyn", "strategy/server@strategy.server.base=feddyn"]
     build_experiment(compose(turbo).config)

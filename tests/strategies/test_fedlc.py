@@ -10,6 +10,7 @@ import torch
 from fedrun.config.build import option
 from fedrun.experiment.strategy import Strategy
 from fedrun.simulation.simulation import Simulation
+from fedrun.strategies.client import Outputs
 
 from ..helpers.naive_averaging import NaiveClients
 from ..helpers.naive_strategies import NaiveFedLC
@@ -23,7 +24,7 @@ def fedlc(tau: float = 1.0, denominator: str = "all") -> Strategy:
 def loss_and_gradient(half, logits, target, counts) -> tuple[float, list[float]]:
     constants = half.constants({}, {}, replace(info_of((1,), 0, 1, 0.1), label_counts=torch.tensor(counts)))
     z = torch.tensor([logits], requires_grad=True)
-    loss = half.loss(z, torch.tensor([target]), constants)
+    loss = half.loss(Outputs(z), torch.tensor([target]), constants)
     loss.sum().backward()
     return loss.item(), z.grad[0].tolist()
 

@@ -55,7 +55,7 @@ def test_clients_of_one_and_three_steps():
 
 @pytest.mark.parametrize(("steps", "expected"), [(1, 1.0), (2, 2.9), (3, 5.61)])
 def test_effective_steps_with_momentum(steps, expected):
-    info = replace(info_of((1,), 0, steps, 0.1), momentum=0.9)
+    info = info_of((1,), 0, steps, 0.1, momentum=0.9)
     assert CLIENT.effective_steps(info).item() == pytest.approx(expected, abs=1e-6)
 
 

@@ -10,6 +10,7 @@ import torch
 from fedrun.config.build import option
 from fedrun.experiment.strategy import Strategy
 from fedrun.simulation.simulation import Simulation
+from fedrun.strategies.client import Outputs
 
 from ..helpers.naive_averaging import NaiveClients
 from ..helpers.naive_strategies import NaiveFedRS
@@ -28,10 +29,10 @@ def test_a_missing_class_is_scaled_down(soft, counts, factors):
     half, logits, target = fedrs(soft=soft).client, torch.tensor([[1.0, 2.0, 0.0]]), torch.tensor([0])
     constants = half.constants({}, {}, replace(info_of((1,), 0, 1, 0.1), label_counts=torch.tensor(counts)))
     assert constants["scale"].tolist() == pytest.approx(factors)
-    assert half.loss(logits, target, constants).tolist() == pytest.approx([0.8619948], abs=1e-6)
+    assert half.loss(Outputs(logits), target, constants).tolist() == pytest.approx([0.8619948], abs=1e-6)
     one = fedrs(alpha=1.0, soft=soft).client
     constants = one.constants({}, {}, replace(info_of((1,), 0, 1, 0.1), label_counts=torch.tensor(counts)))
-    assert one.loss(logits, target, constants).tolist() == pytest.approx([1.4076060], abs=1e-6)
+    assert one.loss(Outputs(logits), target, constants).tolist() == pytest.approx([1.4076060], abs=1e-6)
 
 
 @pytest.mark.parametrize("network", NETWORKS)

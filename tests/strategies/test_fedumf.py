@@ -18,7 +18,6 @@ from fedrun.simulation import simulation as simulation_module
 from fedrun.simulation.selection import select
 from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.feddc import FedDCClient
-from fedrun.strategies.feddc_from_start import FedDCFromStart
 
 from ..conftest import first_executor
 from ..execution.test_executors import poisoned_experiment
@@ -41,8 +40,7 @@ from .test_feddc import feddc
 
 
 def fedumf(alpha: float, linear_update: float | None = None, origin: str = "broadcast") -> Strategy:
-    kind = FedDCFromStart if origin == "start" else FedDCClient
-    client = SGD if linear_update is None else kind(alpha=linear_update)
+    client = SGD if linear_update is None else FedDCClient(alpha=linear_update, drift_from=origin)
     return Strategy(client=client, server=option("strategy/server", "fedumf", alpha=alpha))
 
 
@@ -60,9 +58,9 @@ def one_number(spec):
     return nn.Sequential(OrderedDict(encoder=Constant(), head=head))
 
 
-def half_square(self, logits, targets, constants):
+def half_square(self, outputs, targets, constants):
     """(θ - 0)^2 / 2 for samples of class 0, (θ - 4)^2 / 2 for those of class 1."""
-    return (logits[:, 0] - 4.0 * targets) ** 2 / 2
+    return (outputs.logits[:, 0] - 4.0 * targets) ** 2 / 2
 
 
 @pytest.mark.parametrize("executor", ["in_process", "vectorized"])
@@ -101,7 +99,9 @@ LOCAL = {
 )
 @pytest.mark.parametrize("local", LOCAL.values(), ids=LOCAL)
 @pytest.mark.parametrize(
-    ("drift", "origin"), [(None, "broadcast"), (0.3, "broadcast"), (0.3, "start")], ids=["sgd", "feddc", "from start"]
+    ("linear_update", "origin"),
+    [(None, "broadcast"), (0.3, "broadcast"), (0.3, "start")],
+    ids=["sgd", "feddc", "from start"],
 )
 def test_networks(make_experiment, network, local, linear_update, origin, executor):
     """Computing only those who will be selected equals training everybody."""

@@ -12,6 +12,7 @@ from fedrun.config.build import option
 from fedrun.experiment.strategy import Strategy
 from fedrun.runs.checkpoint import Checkpoint, Identity, load, save
 from fedrun.simulation.simulation import Simulation
+from fedrun.strategies.client import Outputs
 
 from ..helpers.naive_averaging import NaiveClients
 from ..helpers.naive_strategies import NaiveMoon
@@ -33,15 +34,16 @@ def moon(mu: float = 1.0, tau: float = 0.5) -> Strategy:
     return Strategy(client=option("strategy/client", "moon", mu=mu, tau=tau), server=FEDAVG)
 
 
-@pytest.mark.parametrize(("previous", "expected"), [([0.5, 0.0], 0.2176217), ([0.0, 0.0], 0.0)])
-def test_the_contrastive_term(previous, expected):
-    """Cosines 0.7071 and 0, τ = 0.5; nothing for a client that remembers no model."""
-    half = moon().client
-    memory = {"previous": torch.tensor(previous)}
-    constants = half.constants({"model": torch.ones(2)}, memory, info_of((1,), 0, 1, 0.1))
+@pytest.mark.parametrize(("is_new", "expected"), [(False, 0.2176217), (True, 0.0)])
+def test_the_contrastive_term(is_new, expected):
+    """Cosines 0.7071 and 0, τ = 0.5; nothing for a client that has no earlier model. Two equal logits: ln 2."""
+    client, info = moon().client, replace(info_of((1,), 0, 1, 0.1), is_new=torch.tensor([is_new]))
+    constants = client.constants({"model": torch.ones(2)}, {"previous": torch.ones(2)}, info)
+    z, logits = torch.tensor([[1.0, 0.0]]), torch.zeros(1, 2)
     others = {"model": torch.tensor([[1.0, 1.0]]), "previous": torch.tensor([[0.0, 1.0]])}
-    term = half.contrast(torch.tensor([[1.0, 0.0]]), others, constants)
-    assert term.tolist() == pytest.approx([expected], abs=1e-6)
+    outputs = Outputs(logits, z, {name: Outputs(logits, other) for name, other in others.items()})
+    loss = client.loss(outputs, torch.tensor([0]), constants)
+    assert loss.tolist() == pytest.approx([math.log(2) + expected], abs=1e-6)
     assert math.log(1 + math.exp(-(2**0.5))) == pytest.approx(0.2176217, abs=1e-7)
 
 
@@ -86,4 +88,4 @@ def test_two_forward_passes_more_per_sample(make_experiment):
 def test_the_vectorised_executor_refuses_it_by_name_and_falls_back(make_experiment, caplog):
     simulation = Simulation(make_experiment(network=mlp, strategy=moon(), hardware={"executor": "vectorized"}))
     simulation.advance(simulation.initial())
-    assert "hardware.executor=vectorized does not support strategy.client=Moon, which compares" in caplog.text
+    assert "hardware.executor=vectorized does not support strategy.client=Moon, which uses" in caplog.text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ import torch
 from fedrun.config.build import option
 from fedrun.experiment.strategy import Strategy
 from fedrun.simulation.simulation import Simulation
+from fedrun.strategies.client import Outputs
 
 from ..helpers.naive_averaging import NaiveClients, NaiveFedAvg
 from ..helpers.naive_local_training import NaiveMoonTurboSVM
@@ -23,12 +25,16 @@ def moon(mu: float = 1.0, tau: float = 0.5) -> Strategy:
 def test_the_term_by_hand():
     """Cosines: 1/√2 with the broadcast model's, 0 and -1 with those of two earlier epochs; τ = 0.5, μ = 2."""
     z = torch.tensor([[1.0, 0.0]])
-    others = {"model": torch.tensor([[1.0, 1.0]]), "earlier": torch.tensor([[[0.0, 3.0]], [[-2.0, 0.0]]])}
-    near = math.exp(2**0.5)
-    expected = -2 * math.log(near / (near + 1 + math.exp(-2)))
-    assert moon(mu=2.0).client.contrast(z, others, {}).tolist() == pytest.approx([expected], abs=1e-6)
-    one = {**others, "earlier": others["earlier"][:1]}
-    assert moon().client.contrast(z, one, {}).tolist() == pytest.approx([0.2176217], abs=1e-6)  # as MOON's own
+    logits, earlier = torch.zeros(1, 2), torch.tensor([[[0.0, 3.0]], [[-2.0, 0.0]]])
+    outputs = Outputs(logits, z, {"model": Outputs(logits, torch.tensor([[1.0, 1.0]]))}, earlier)
+    near, target = math.exp(2**0.5), torch.tensor([1])
+    expected = math.log(2) - 2 * math.log(near / (near + 1 + math.exp(-2)))  # two equal logits: ln 2
+    assert moon(mu=2.0).client.loss(outputs, target, {}).tolist() == pytest.approx([expected], abs=1e-6)
+    one = replace(outputs, earlier_embeddings=earlier[:1])
+    as_moon = math.log(2) + 0.2176217
+    assert moon().client.loss(one, target, {}).tolist() == pytest.approx([as_moon], abs=1e-6)
+    first_epoch = replace(outputs, earlier_embeddings=None)
+    assert moon().client.loss(first_epoch, target, {}).tolist() == pytest.approx([math.log(2)], abs=1e-6)
 
 
 @pytest.mark.parametrize("network", NETWORKS)

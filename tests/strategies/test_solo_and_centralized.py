@@ -20,7 +20,8 @@ from ..execution.test_executors import poisoned_experiment
 from .test_averaging import FEDAVG, NETWORKS, SGD, data_of, final_model, mlp, network_of
 
 SOLO = Strategy(client=option("strategy/client", "solo"), server=option("strategy/server", "solo"))
-CENTRALIZED = Strategy(client=option("strategy/client", "centralized"), server=FEDAVG)
+CENTRALIZED = Strategy(client=option("strategy/client", "sgd_lasting_momentum"), server=FEDAVG)
+POOLED = Population(unseen_clients=0, test_share=0.0, test_of="auto", flipped_share=0.0, pooled=True, seed=None)
 
 
 def advanced(experiment, rounds):
@@ -53,7 +54,7 @@ def test_centralized_is_one_run_of_sgd_over_all_samples(make_experiment, network
     """Three rounds of one epoch: momentum goes on from round to round."""
     build = NETWORKS[network]
     simulation, state = advanced(
-        make_experiment(network=build, strategy=CENTRALIZED, local={"momentum": 0.9, "lr": 0.02}), 3
+        make_experiment(network=build, strategy=CENTRALIZED, population=POOLED, local={"momentum": 0.9, "lr": 0.02}), 3
     )
     assert len(simulation.federation.train) == 1 and simulation.cohort_size == 1
     (samples,) = data_of(simulation)
@@ -78,7 +79,7 @@ def test_solo_is_a_run_of_sgd_for_every_client(make_experiment, executor):
     accuracies, inputs = [], simulation.dataset.inputs[60:].float() / 255
     for client, samples in enumerate(data_of(simulation)):
         trained = plain_sgd(simulation, mlp, samples, order_of(client), 3, 0.02, 0.9)
-        for name, own in simulation.network.layout.views(state.memory.held[client]["own"]).items():
+        for name, own in simulation.network.layout.views(state.memory.held[client]["private"]).items():
             torch.testing.assert_close(own, trained.state_dict()[name], rtol=1e-5, atol=1e-6)
         right = trained.eval()(inputs).argmax(1) == simulation.dataset.targets[60:]
         accuracies.append(right.double().mean().item())
@@ -92,14 +93,14 @@ def test_solo_is_a_run_of_sgd_for_every_client(make_experiment, executor):
 def test_solo_with_one_client_is_centralized(make_experiment, network, local):
     build = {"network": NETWORKS[network], "local": local, "sizes": (30,), "clients_per_round": 1}
     alone, own = advanced(make_experiment(strategy=SOLO, **build), 3)
-    pooled, state = advanced(make_experiment(strategy=CENTRALIZED, **build), 3)
-    assert torch.equal(own.memory.held[0]["own"], state.server.model)
+    pooled, state = advanced(make_experiment(strategy=CENTRALIZED, population=POOLED, **build), 3)
+    assert torch.equal(own.memory.held[0]["private"], state.server.model)
     assert alone.test(own) == pooled.test(state)
 
 
 def test_centralized_with_one_batch_is_fedsgd_with_one_client(make_experiment):
     local = {"batch_size": None, "epochs": 1}
-    pooled = make_experiment(network=mlp, strategy=CENTRALIZED, local=local)
+    pooled = make_experiment(network=mlp, strategy=CENTRALIZED, population=POOLED, local=local)
     fedsgd = Strategy(client=option("strategy/client", "fedsgd"), server=FEDAVG)
     simulation = Simulation(pooled)
     order = simulation.federation.train[0]
@@ -110,7 +111,8 @@ def test_centralized_with_one_batch_is_fedsgd_with_one_client(make_experiment):
 
 def test_fedavg_with_one_client_is_centralized_without_momentum(make_experiment):
     build = {"network": NETWORKS["batch_norm"], "sizes": (30,), "clients_per_round": 1, "local": {"epochs": 2}}
-    central, single = (make_experiment(strategy=s, **build) for s in (CENTRALIZED, Strategy(client=SGD, server=FEDAVG)))
+    central = make_experiment(strategy=CENTRALIZED, population=POOLED, **build)
+    single = make_experiment(strategy=Strategy(client=SGD, server=FEDAVG), **build)
     assert torch.equal(final_model(central, 3), final_model(single, 3))
     momentum = {"epochs": 2, "momentum": 0.9}
     forgetful, lasting = (final_model(replace(e, local=replace(e.local, **momentum)), 3) for e in (single, central))
@@ -126,7 +128,7 @@ def test_a_client_that_diverges_alone_is_counted_and_keeps_its_last_model(make_e
     assert set(state.memory.held) == {0, 1, 3}
     assert state.totals.excluded == 2
     assert "round 2: left out, not finite: clients [2]" in caplog.text
-    assert all(vectors["own"].isfinite().all() for vectors in state.memory.held.values())
+    assert all(vectors["private"].isfinite().all() for vectors in state.memory.held.values())
     everybody = poisoned_experiment(make_experiment, 0, 1, 2, 3, network=mlp, strategy=SOLO, local={"epochs": 2})
     with pytest.raises(RunError, match="round 1: no client's upload was finite"):
         advanced(everybody, 1)
@@ -137,12 +139,14 @@ def test_a_client_that_rests_keeps_its_own_model(make_experiment):
     cohort = set(first.memory.held)
     second, _ = simulation.advance(first)
     for client in cohort - set(simulation.cohort(first)[0].tolist()):
-        assert torch.equal(second.memory.held[client]["own"], first.memory.held[client]["own"])
+        assert torch.equal(second.memory.held[client]["private"], first.memory.held[client]["private"])
     assert len(cohort) == 3
 
 
 def test_pooled_clients_pool_their_tests(make_experiment):
-    population = Population(unseen_clients=0, test_share=0.4, test_of="auto", flipped_share=0.0, seed=None)
+    population = Population(
+        unseen_clients=0, test_share=0.4, test_of="auto", flipped_share=0.0, pooled=False, seed=None
+    )
     simulation = Simulation(make_experiment(network=mlp, strategy=CENTRALIZED, population=population))
     own = simulation.federation.client_test
     # ⌊0.6 n⌋ of 3, 12, 8, 5, 20, 12 stay: 1, 7, 4, 3, 12, 7; the others, 26, are the test of the one who holds all
@@ -157,7 +161,9 @@ def test_pooled_clients_pool_their_tests(make_experiment):
 
 def test_the_pooled_accuracy_of_personal_models_counts_samples(make_experiment):
     # 2 + 5 + 4 + 2 + 8 + 5 = 26 test samples; the pooled accuracy counts samples, the clients' mean counts clients
-    population = Population(unseen_clients=0, test_share=0.4, test_of="auto", flipped_share=0.0, seed=None)
+    population = Population(
+        unseen_clients=0, test_share=0.4, test_of="auto", flipped_share=0.0, pooled=False, seed=None
+    )
     strategy = build_experiment(compose(["strategy=solo"]).config).strategy
     simulation = Simulation(
         make_experiment(network=mlp, strategy=strategy, population=population, clients_per_round=1.0)
@@ -166,7 +172,7 @@ def test_the_pooled_accuracy_of_personal_models_counts_samples(make_experiment):
     own, right = simulation.federation.client_test, []
     for client in range(6):
         network = mlp(simulation.dataset.spec)
-        network.load_state_dict(simulation.network.layout.views(state.memory.held[client]["own"]))
+        network.load_state_dict(simulation.network.layout.views(state.memory.held[client]["private"]))
         predicted = network(simulation.dataset.inputs[own[client]].float() / 255).argmax(1)
         right.append((predicted == simulation.dataset.targets[own[client]]).sum().item())
     metrics = simulation.test(state)

@@ -229,9 +229,9 @@ def test_the_correction_comes_before_clipping_and_never_touches_buffers():
     """A half that replaces the gradient by tens: clipped to norm 1, the step is 0.1 / sqrt(T) everywhere."""
 
     class Tens(ClientStrategy):
-        def correct(self, gradient, model, constants):
-            assert gradient.shape == model.shape == (8,)
-            gradient.fill_(10.0)
+        def direction(self, gradient, model, constants):
+            assert gradient(model, 0).shape == model.shape == (8,)
+            return torch.full_like(model, 10.0)
 
     torch.manual_seed(0)
     encoder = nn.BatchNorm1d(2, momentum=1.0)

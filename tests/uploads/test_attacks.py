@@ -184,7 +184,15 @@ def test_false_labels_of_a_client_whose_labels_are_flipped_anyway(make_experimen
 
 def option_population(**changes):
     return Population(
-        **{"unseen_clients": 0, "test_share": 0.0, "test_of": "auto", "flipped_share": 0.0, "seed": None, **changes}
+        **{
+            "unseen_clients": 0,
+            "test_share": 0.0,
+            "test_of": "auto",
+            "flipped_share": 0.0,
+            "pooled": False,
+            "seed": None,
+            **changes,
+        }
     )
 
 
@@ -213,19 +221,22 @@ def test_uploads_beyond_all_numbers_are_counted_and_named(strategy, tmp_path, mo
     assert math.isfinite(rows[-1]["test/loss"]) and rows[-1]["test/loss"] < rows[0]["test/loss"]
 
 
-@pytest.mark.parametrize("name", ["centralized", "solo"])
+@pytest.mark.parametrize("name", ["pooled", "solo"])
 @pytest.mark.parametrize("attack", [GAUSSIAN, SIGN_FLIP])
 def test_where_nothing_is_sent_nothing_can_be_changed(make_experiment, name, attack):
-    server = option("strategy/server", "solo") if name == "solo" else FEDAVG
-    strategy = Strategy(client=option("strategy/client", name), server=server)
-    with pytest.raises(InputError, match=r"attack.share=0.34: strategy.client=\w+ sends nothing .*attack=label_flip"):
-        make_experiment(strategy=strategy, attack=attack).check()
+    solo = Strategy(client=option("strategy/client", "solo"), server=option("strategy/server", "solo"))
+    changes = {"strategy": solo} if name == "solo" else {"population": option_population(pooled=True)}
+    sender = (
+        "strategy.client=SoloClient sends nothing" if name == "solo" else "with population.pooled=true nobody sends"
+    )
+    with pytest.raises(InputError, match=rf"attack.share=0.34: {sender} .*attack=label_flip"):
+        make_experiment(attack=attack, **changes).check()
 
 
 def test_false_labels_in_one_place(make_experiment, tmp_path):
     """The pooled data keep the attackers' labels; the one who holds them is no attacker."""
-    strategy = Strategy(client=option("strategy/client", "centralized"), server=FEDAVG)
-    simulation = Simulation(make_experiment(network=mlp, strategy=strategy, attack=LABEL_FLIP))
+    population = option_population(pooled=True)
+    simulation = Simulation(make_experiment(network=mlp, population=population, attack=LABEL_FLIP))
     state, _ = simulation.advance(simulation.initial())
     honest = Simulation(replace(simulation.experiment, attack=option("attack", "none")))
     assert not torch.equal(honest.advance(honest.initial())[0].server.model, state.server.model)
@@ -252,6 +263,6 @@ def test_what_is_not_sent_is_not_changed(make_experiment, executor):
     for experiment in (honest, replace(honest, attack=replace(GAUSSIAN, share=1.0))):
         simulation = Simulation(experiment)
         states.append(simulation.advance(simulation.initial())[0])
-    heads = [state.memory.held[0]["head"] for state in states]
+    heads = [state.memory.held[0]["private"] for state in states]
     assert torch.equal(*heads)
     assert not torch.equal(states[0].server.model, states[1].server.model)

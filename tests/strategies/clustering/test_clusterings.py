@@ -305,12 +305,12 @@ def test_fedsoft_votes_by_samples_every_second_round(simulation, work):
 def test_fesem_joins_the_nearest_centre(work):
     # centres 0 and 10, last models 2 and 9
     models = [torch.tensor([0.0]), torch.tensor([10.0])]
-    memory = ClientStates((LAST,), 1, {1: {LAST: torch.tensor([2.0])}, 4: {LAST: torch.tensor([9.0])}})
+    memory = ClientStates({LAST: 1}, {1: {LAST: torch.tensor([2.0])}, 4: {LAST: torch.tensor([9.0])}})
     half = option("strategy/clustering", "fesem", clusters=2)
     none = torch.zeros(6, 2, dtype=torch.float64)
     choice = half.chosen(work, turn(1, torch.tensor([4, 1]), models, none, memory))
     assert choice.membership[[1, 4]].tolist() == [[1, 0], [0, 1]]
-    everyone = half.chosen(work, turn(0, torch.arange(6), models, none, ClientStates((LAST,), 1))).membership
+    everyone = half.chosen(work, turn(0, torch.arange(6), models, none, ClientStates({LAST: 1}))).membership
     assert everyone.sum(0).tolist() == [3, 3]  # newcomers are dealt out evenly
 
 
@@ -321,7 +321,7 @@ def test_fesems_distances_count_buffers(make_experiment):
     models[1][-1] = 10
     last = torch.zeros(work.network.layout.size)
     last[-1] = 9
-    memory = ClientStates((LAST,), 1, {2: {LAST: last}})
+    memory = ClientStates({LAST: 1}, {2: {LAST: last}})
     half = option("strategy/clustering", "fesem", clusters=2)
     found = half.chosen(work, turn(3, torch.tensor([2]), models, torch.zeros(6, 2, dtype=torch.float64), memory))
     assert found.membership[2].tolist() == [0, 1]

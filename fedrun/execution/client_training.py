@@ -1,0 +1,57 @@
+"""Local training of one client by itself."""
+
+from __future__ import annotations
+
+import torch
+
+from fedrun.execution.context import ExecutionContext
+from fedrun.strategies.client import ClientStrategy
+from fedrun.strategies.local_training import LocalTraining
+from fedrun.strategies.vectors import Vectors
+from fedrun.system.randomness import address, generator
+from fedrun.training.objective import Trained
+from fedrun.training.train import train
+
+
+def train_client(
+    context: ExecutionContext,
+    strategy: ClientStrategy,
+    local: LocalTraining,
+    client: int,
+    round: int,
+    seed: int,
+    start: torch.Tensor,
+    constants: Vectors,
+    momentum: torch.Tensor | None = None,
+) -> Trained:
+    """Train one client; the network then holds its model.
+
+    Args:
+        context: the network, the samples and the clients.
+        strategy: what differs from plain SGD.
+        local: hyper-parameters.
+        client: its number.
+        round: t, for the learning rate and the random choices.
+        seed: of the random choices.
+        start: the model ``[P]`` to start from.
+        constants: from :meth:`ClientStrategy.constants`.
+        momentum: ``[T]`` to begin with, updated in place; None: zero.
+    """
+    network, samples = context.network, context.samples
+    network.load(start)
+    seed_forward(address(seed, "forward", round, client), network.vector.device)
+    order = generator(seed, "batches", round, client)
+    augment = None if samples.augmentation is None else samples.augmentation.drawn(seed, round, client)
+    rate = local.rate(round)
+    return train(network, strategy, local, samples, context.clients[client], rate, constants, order, momentum, augment)
+
+
+def seed_forward(seed: int, device: torch.device) -> None:
+    """Seed what dropout draws from on a device.
+
+    :func:`torch.manual_seed` does this for devices of all kinds at once. It takes as long as some steps of a small
+    model.
+    """
+    if device.type == "cuda":
+        torch.cuda.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)

@@ -1,0 +1,100 @@
+"""What a client strategy may know of the client and the round."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import torch
+
+from fedrun.models.flat_network import Layout
+from fedrun.system.randomness import generator
+
+if TYPE_CHECKING:
+    from fedrun.strategies.local_training import LocalTraining
+
+
+@dataclass(frozen=True)
+class ClientInfo:
+    """One client in one round, or C of them stacked: ``...`` stands for nothing, or for ``C``.
+
+    Attributes:
+        layout: where every tensor lies in a model's vector.
+        local: the settings of local training.
+        seed: of the run.
+        round: t, 0 in the first round.
+        clients: the clients' numbers, int64 ``[...]``, on the CPU.
+        is_new: whether the client has no state of its strategy yet, bool ``[..., 1]``.
+        samples: n_k, training samples, float32 ``[..., 1]``.
+        share: ω_k = n_k N / Σ_j n_j over all N clients (1 where all hold equally many), float32 ``[..., 1]``.
+        steps: K_k, the SGD steps that the client makes in the round, float32 ``[..., 1]``.
+        mean_steps: K̄, the steps of a client that holds the mean number of samples: E ⌈mean n_k / B⌉.
+        label_counts: training samples per class, float32 ``[..., classes]``; only for strategies that want it, as are
+            the next three (:attr:`fedrun.strategies.client.ClientStrategy.wants`).
+        initial_loss: F_k at the broadcast model, over all of the client's training samples and in evaluation mode,
+            float64 ``[..., 1]``, as the client reports it. It costs a forward pass over the samples.
+        initial_gradient: the gradient of that loss, float32 ``[..., T]``. It costs a forward and a backward pass.
+        threshold: ρ_k, the training loss below which the global model appeals to the client, float64 ``[..., 1]``.
+        mixture: the weight of each of several models for the client, float32 ``[..., M]``; None where there is one.
+        start: where local training started, ``[..., P]``; None before :meth:`ClientStrategy.finish`.
+    """
+
+    layout: Layout
+    local: LocalTraining
+    seed: int
+    round: int
+    clients: torch.Tensor
+    is_new: torch.Tensor
+    samples: torch.Tensor
+    share: torch.Tensor
+    steps: torch.Tensor
+    mean_steps: int
+    label_counts: torch.Tensor | None = None
+    initial_loss: torch.Tensor | None = None
+    initial_gradient: torch.Tensor | None = None
+    threshold: torch.Tensor | None = None
+    mixture: torch.Tensor | None = None
+    start: torch.Tensor | None = None
+
+    @property
+    def trainable(self) -> int:
+        """T, the number of trainable parameters; they are the first T entries of a model."""
+        return self.layout.trainable
+
+    @property
+    def lr(self) -> float:
+        """η_t, the learning rate of the round."""
+        return self.local.rate(self.round)
+
+    def random(self, purpose: str, draw: Callable[[torch.Generator], torch.Tensor]) -> torch.Tensor:
+        """Random numbers of the client, ``[..., m]`` where ``draw`` returns ``[m]``.
+
+        They depend on the seed, the purpose, the round and the client alone.
+
+        Args:
+            purpose: tells these numbers from others of the same client and round.
+            draw: from a generator on the CPU to a tensor ``[m]``.
+        """
+        drawn = [draw(generator(self.seed, purpose, self.round, k)) for k in self.clients.flatten().tolist()]
+        return torch.stack(drawn).view(*self.clients.shape, -1).to(self.samples.device)
+
+    def of(self, positions: int | list[int]) -> ClientInfo:
+        """One client of a stacked cohort, or several."""
+
+        def some(stacked: torch.Tensor | None) -> torch.Tensor | None:
+            return None if stacked is None else stacked[positions]
+
+        return replace(
+            self,
+            clients=self.clients[positions],
+            is_new=self.is_new[positions],
+            samples=self.samples[positions],
+            share=self.share[positions],
+            steps=self.steps[positions],
+            label_counts=some(self.label_counts),
+            initial_loss=some(self.initial_loss),
+            initial_gradient=some(self.initial_gradient),
+            threshold=some(self.threshold),
+            mixture=some(self.mixture),
+        )
