@@ -145,7 +145,7 @@ def test_a_client_that_rests_keeps_its_own_model(make_experiment):
 
 def test_pooled_clients_pool_their_tests(make_experiment):
     population = Population(
-        unseen_clients=0, test_share=0.4, test_of="auto", flipped_share=0.0, pooled=False, seed=None
+        unseen_clients=0, test_share=0.4, test_of="auto", flipped_share=0.0, pooled=True, seed=None
     )
     simulation = Simulation(make_experiment(network=mlp, strategy=CENTRALIZED, population=population))
     own = simulation.federation.client_test
