@@ -14,6 +14,7 @@ from fedrun.config.build import option
 from fedrun.data.datasets.base import Dataset, Scaled, Spec
 from fedrun.execution.context import CohortJob
 from fedrun.experiment.strategy import Strategy
+from fedrun.simulation import selection
 from fedrun.simulation import simulation as simulation_module
 from fedrun.simulation.selection import select
 from fedrun.simulation.simulation import Simulation
@@ -70,7 +71,8 @@ def test_three_rounds_of_two_quadratic_clients(make_experiment, monkeypatch, exe
     dataset = Dataset(Spec((1, 4, 4), 2), Scaled(255.0), inputs, targets, 2, None, ("a", "b"), "squares")
     cohorts = [torch.tensor([client]) for client in (0, 1, 1, 0)]
     monkeypatch.setattr(type(SGD), "loss", half_square)
-    monkeypatch.setattr(simulation_module, "select", lambda _, index, *__: cohorts[index])
+    for module in (selection, simulation_module):
+        monkeypatch.setattr(module, "select", lambda _, index, *__: cohorts[index])
     experiment = make_experiment(
         sizes=(1, 1),
         dataset=dataset,
