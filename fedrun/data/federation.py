@@ -1,4 +1,4 @@
-"""Who holds which samples."""
+"""Which client has which samples."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from fedrun.data.datasets.base import Dataset
 
 @dataclass(frozen=True)
 class ClientIndices:
-    """Samples shared out over holders: holder ``k`` has ``samples[offsets[k]:offsets[k + 1]]``.
+    """The sample indices of N clients: client ``k`` has ``samples[offsets[k]:offsets[k + 1]]``.
 
     Attributes:
-        samples: int64 ``[m]``, sample numbers of the dataset, grouped by holder.
-        offsets: int64 ``[holders + 1]``, ascending, from 0 to m.
-        names: one name per holder, or None where their numbers are their names.
+        samples: int64 ``[m]``, indices into the dataset, grouped by client.
+        offsets: int64 ``[N + 1]``, ascending, from 0 to m.
+        names: one name per client, or None if the clients are named by their numbers.
     """
 
     samples: torch.Tensor
@@ -29,7 +29,7 @@ class ClientIndices:
 
     @classmethod
     def of(cls, parts: Sequence[np.ndarray], names: tuple[str, ...] | None = None) -> ClientIndices:
-        """The shares of a list that has each holder's sample numbers."""
+        """From one array of sample indices per client."""
         offsets = np.cumsum([0, *(len(part) for part in parts)])
         samples = np.concatenate(parts) if parts else np.empty(0)
         return cls(torch.from_numpy(samples.astype(np.int64)), torch.from_numpy(offsets.astype(np.int64)), names)
@@ -37,40 +37,41 @@ class ClientIndices:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def __getitem__(self, holder: int) -> torch.Tensor:
-        """The sample numbers of one holder, int64 ``[n_k]``."""
-        return self.samples[self.offsets[holder] : self.offsets[holder + 1]]
+    def __getitem__(self, client: int) -> torch.Tensor:
+        """The sample indices of one client, int64 ``[n_k]``."""
+        return self.samples[self.offsets[client] : self.offsets[client + 1]]
 
-    def select(self, holders: np.ndarray) -> ClientIndices:
-        """The shares of some holders (bool ``[holders]``), under the names they have here."""
-        kept = torch.from_numpy(holders)
-        samples = self.samples[torch.repeat_interleave(kept, self.sizes)]
-        offsets = torch.cat([torch.zeros(1, dtype=torch.int64), self.sizes[kept].cumsum(0)])
-        return ClientIndices(samples, offsets, tuple(self.name(int(holder)) for holder in np.flatnonzero(holders)))
+    def select(self, selected: np.ndarray) -> ClientIndices:
+        """The indices of some clients (bool ``[N]``), under their present names."""
+        mask = torch.from_numpy(selected)
+        samples = self.samples[torch.repeat_interleave(mask, self.sizes)]
+        offsets = torch.cat([torch.zeros(1, dtype=torch.int64), self.sizes[mask].cumsum(0)])
+        return ClientIndices(samples, offsets, tuple(self.name(int(client)) for client in np.flatnonzero(selected)))
 
     def class_counts(self, targets: torch.Tensor, classes: int) -> torch.Tensor:
-        """How many samples of each class every holder has: int64 ``[holders, classes]``, given all targets ``[n]``."""
-        holder = torch.repeat_interleave(torch.arange(len(self)), self.sizes)
-        counts = torch.bincount(holder * classes + targets[self.samples], minlength=len(self) * classes)
+        """Number of samples of each class per client, int64 ``[N, classes]``, from the dataset's targets ``[n]``."""
+        client = torch.repeat_interleave(torch.arange(len(self)), self.sizes)
+        counts = torch.bincount(client * classes + targets[self.samples], minlength=len(self) * classes)
         return counts.view(len(self), classes)
 
     @cached_property
     def sizes(self) -> torch.Tensor:
-        """Number of samples of each holder, int64 ``[holders]``."""
+        """Number of samples of each client, int64 ``[N]``."""
         return self.offsets.diff()
 
-    def name(self, holder: int) -> str:
-        return str(holder) if self.names is None else self.names[holder]
+    def name(self, client: int) -> str:
+        """The name of one client."""
+        return str(client) if self.names is None else self.names[client]
 
 
 @dataclass(frozen=True)
 class Clients:
-    """Some clients and what belongs to each.
+    """A group of N clients.
 
     Attributes:
         train: their training samples.
-        test: the samples each tests on; None where clients have none of their own.
-        flipped: whose labels are flipped, bool ``[clients]``.
+        test: their test samples; None if clients have no test samples.
+        flipped: which clients have flipped labels, bool ``[N]``.
     """
 
     train: ClientIndices
@@ -80,15 +81,15 @@ class Clients:
 
 @dataclass(frozen=True)
 class Federation:
-    """A dataset and who holds which of its samples.
+    """A dataset, and which client has which of its samples.
 
     Attributes:
         dataset: the samples.
         train: the clients that training draws its cohorts from, with their training samples.
-        test: the pooled samples on which the global model is tested: one holder per held-out user, or a single holder
-            where the test set belongs to nobody.
-        client_test: test samples of the clients in ``train``, in their order; None where they have none.
-        unseen: clients of the same distribution that never take part in training.
+        test: the pooled samples on which the global model is tested: one entry per held-out user, or a single entry if
+            the test set has no users.
+        client_test: test samples of the clients in ``train``, in their order; None if they have none.
+        unseen: clients of the same distribution that never train.
         flipped: which clients in ``train`` have flipped labels, bool ``[N]``; None for none of them.
         attackers: numbers of the clients in ``train`` that attack.
         evaluation_split: what ``test`` and ``client_test`` hold: ``validation`` if the samples were held out of
@@ -107,9 +108,13 @@ class Federation:
     is_pooled: bool = False
 
     def pooled(self) -> Federation:
-        """The same data in one place: a single client, named ``all`` and honest, holds every client's samples."""
+        """The same data with a single client, named ``all``, that has all clients' samples and is no attacker."""
         samples = self.train.samples
-        everything = ClientIndices(samples, torch.tensor([0, len(samples)]), ("all",))
-        own = self.client_test
-        tests = None if own is None else ClientIndices(own.samples, torch.tensor([0, len(own.samples)]), ("all",))
-        return replace(self, train=everything, client_test=tests, flipped=None, attackers=frozenset(), is_pooled=True)
+        all_samples = ClientIndices(samples, torch.tensor([0, len(samples)]), ("all",))
+        client_test = self.client_test
+        if client_test is not None:
+            offsets = torch.tensor([0, len(client_test.samples)])
+            client_test = ClientIndices(client_test.samples, offsets, ("all",))
+        return replace(
+            self, train=all_samples, client_test=client_test, flipped=None, attackers=frozenset(), is_pooled=True
+        )

@@ -1,4 +1,4 @@
-"""What becomes of a partition's clients: who is never seen in training, who tests on what, whose labels differ."""
+"""Which clients of a partition never train, which have test samples of their own, and which have flipped labels."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from fedrun.system.randomness import numpy_generator
 
 @config_class
 class Population:
-    """Turns a partition's clients into seen and unseen ones with test samples of their own (MaxFL: Cho et al., 2024).
+    """Seen and unseen clients, test samples of each client, and flipped labels (MaxFL: Cho et al., 2024).
 
     Attributes:
-        unseen_clients: how many of the partition's clients, drawn uniformly, never take part in training. They are
-            drawn by the same scheme as the others, and keep the name they have in the partition.
-        test_share: share of every client's samples, in [0, 1), that it keeps for its own test: of n_k samples
-            ⌊(1 − test_share) n_k⌋ (at least one) are for training. 0: clients have no test samples of their own.
-        test_of: which of its samples a client tests on, see :func:`fedrun.data.split_samples.split_samples`.
-        flipped_share: share of the clients, seen and unseen, whose labels y are C − 1 − y in training and test.
-        pooled: whether the data of all clients are then brought to one place, as a single client's (see
+        unseen_clients: how many of the partition's clients, drawn uniformly, never train. They keep the names that they
+            have in the partition.
+        test_share: share of every client's samples, in [0, 1), that is for the client's own test: of n_k samples
+            ⌊(1 − test_share) n_k⌋ (at least one) are for training. 0: clients have no test samples.
+        test_of: which of a client's samples are test samples, see :func:`fedrun.data.split_samples.split_samples`.
+        flipped_share: share of the clients, seen and unseen, whose labels y become C − 1 − y in training and test.
+        pooled: whether all clients' data then become one client's (see
             :meth:`fedrun.data.federation.Federation.pooled`). Nothing is sent, and ``clients_per_round`` has no effect.
         seed: of these draws; None for the run's seed.
     """
@@ -44,19 +44,19 @@ class Population:
         """The federation with this population.
 
         Args:
-            federation: as the partition made it.
+            federation: the result of the partition.
             seed: the run's seed.
 
         Raises:
             InputError: there are too few clients.
         """
         draw = numpy_generator(seed if self.seed is None else self.seed, "population")
-        everyone = federation.train
-        count = len(everyone)
+        clients = federation.train
+        count = len(clients)
         if self.unseen_clients >= count:
             raise InputError(
                 f"population.unseen_clients={self.unseen_clients}: the partition has {count} clients, and at least one "
-                f"must be left to train; allowed: 0 to {count - 1}"
+                f"must train; allowed: 0 to {count - 1}"
             )
         unseen = np.zeros(count, dtype=bool)
         unseen[draw.choice(count, self.unseen_clients, replace=False)] = True
@@ -64,44 +64,44 @@ class Population:
         number = round(self.flipped_share * count)
         if self.flipped_share and not number:
             raise InputError(
-                f"population.flipped_share={self.flipped_share:g}: of {count} clients that is nobody; allowed: 0, or "
+                f"population.flipped_share={self.flipped_share:g}: of {count} clients that is none; allowed: 0, or "
                 f"{1 / count:g} for one"
             )
         flipped[draw.choice(count, number, replace=False)] = True
-        train, test = (everyone, None)
+        train, test = clients, None
         if self.test_share:
             overlap = federation.dataset.overlap
-            train, test = split_samples(everyone, self.test_share, self.test_of, overlap, draw, "population.test_of")
+            train, test = split_samples(clients, self.test_share, self.test_of, overlap, draw, "population.test_of")
         if test is not None and not len(test.samples):
             raise InputError(
-                f"population.test_share={self.test_share:g}: no client has enough samples to give one up; "
-                "allowed: 0, or more"
+                f"population.test_share={self.test_share:g}: no client has enough samples for a test sample; "
+                "allowed: 0, or a larger share"
             )
         if not unseen.any() and not flipped.any() and test is None:
             return federation
 
-        def among(chosen: np.ndarray) -> Clients:
-            if chosen.all():
+        def group(selected: np.ndarray) -> Clients:
+            if selected.all():
                 return Clients(train, test, torch.from_numpy(flipped))
-            own = None if test is None else test.select(chosen)
-            return Clients(train.select(chosen), own, torch.from_numpy(flipped[chosen]))
+            group_test = None if test is None else test.select(selected)
+            return Clients(train.select(selected), group_test, torch.from_numpy(flipped[selected]))
 
-        seen = among(~unseen)
+        seen = group(~unseen)
         dataset = federation.dataset
         if flipped.any():
-            dataset = replace(dataset, targets=flip(dataset.targets, everyone.select(flipped), dataset.spec.classes))
+            dataset = replace(dataset, targets=flip(dataset.targets, clients.select(flipped), dataset.spec.classes))
         return replace(
             federation,
             dataset=dataset,
             train=seen.train,
             client_test=seen.test,
             flipped=seen.flipped,
-            unseen=among(unseen) if unseen.any() else None,
+            unseen=group(unseen) if unseen.any() else None,
         )
 
 
-def flip(targets: torch.Tensor, shares: ClientIndices, classes: int) -> torch.Tensor:
-    """The targets with those of the shares' samples reversed, y → C − 1 − y: a new int64 ``[n]``."""
-    changed = targets.clone()
-    changed[shares.samples] = classes - 1 - changed[shares.samples]
-    return changed
+def flip(targets: torch.Tensor, clients: ClientIndices, classes: int) -> torch.Tensor:
+    """A copy of the targets, int64 ``[n]``, in which the labels of these clients' samples are y → C − 1 − y."""
+    flipped = targets.clone()
+    flipped[clients.samples] = classes - 1 - flipped[clients.samples]
+    return flipped

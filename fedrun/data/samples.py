@@ -12,14 +12,14 @@ from fedrun.data.datasets.base import Dataset, Encoding
 
 @dataclass(frozen=True)
 class Samples:
-    """A dataset's samples where they are needed: gathered in their compact type, encoded on the device.
+    """A dataset's samples on the training device. Batches are gathered in their compact type and encoded on the device.
 
     Attributes:
         inputs: ``[n, ...]`` in the dataset's compact type, uint8 or float32, on the CPU (possibly memory-mapped) or on
             the device.
-        targets: int64 ``[n]``, likewise.
-        encoding: compact batch to network input.
-        device: where the network is.
+        targets: int64 ``[n]``, on the same device as ``inputs``.
+        encoding: turns a compact batch into network inputs.
+        device: the network's device.
         augmentation: how compact training inputs are changed at random, or None.
     """
 
@@ -38,7 +38,7 @@ class Samples:
         return cls(inputs, targets, dataset.encoding, device, dataset.augmentation)
 
     def gather(self, indices: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Compact inputs ``[*indices.shape, ...]`` and targets ``[*indices.shape]`` of sample numbers of any shape."""
+        """Compact inputs ``[*indices.shape, ...]`` and targets ``[*indices.shape]``, for indices of any shape."""
         flat = indices.flatten().to(self.inputs.device)
         inputs, targets = self.inputs.index_select(0, flat), self.targets.index_select(0, flat)
         return inputs.view(*indices.shape, *inputs.shape[1:]).to(self.device), targets.view(indices.shape).to(

@@ -1,4 +1,4 @@
-"""Samples held out of training, by which settings are chosen before any test sample is looked at."""
+"""Samples held out of training to choose settings, so that no test sample is used for the choice."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from fedrun.system.randomness import numpy_generator
 
 @config_class
 class Validation:
-    """Puts a part of the training data in the place of all test data.
+    """Replaces all test data by a part of the training data.
 
     Attributes:
-        share: of the training data, in [0, 1). Above 0 the model is evaluated on these samples (``validation/*``) and
-            on no others: neither the test set (``test/*``) nor clients' own test samples nor unseen clients are used.
+        share: share of the training data, in [0, 1). Above 0 the model is evaluated on these samples only
+            (``validation/*``): the test set (``test/*``), clients' test samples and unseen clients are not used.
         of: ``samples``: a share of every client's samples is held out, and each client keeps at least one;
             ``clients``: a share of the clients is held out whole, as where the test is on other users.
         samples: which samples of a client ``of=samples`` holds out, see
@@ -34,14 +34,14 @@ class Validation:
     samples: HeldOut
 
     def hold_out(self, federation: Federation, seed: int) -> Federation:
-        """The federation with validation samples in the place of test samples; the same where none are asked for.
+        """The federation with validation samples in place of test samples; unchanged if ``share`` is 0.
 
         Args:
             federation: with its population.
-            seed: the run's seed; the draws are its own, so that who holds what does not depend on them.
+            seed: the run's seed. Validation has its own stream, so the partition does not depend on it.
 
         Raises:
-            InputError: too few clients or samples are left on one of the two sides.
+            InputError: too few clients or samples are left to train or to validate.
         """
         if not self.share:
             return federation
@@ -54,7 +54,7 @@ class Validation:
         count = len(held_out.samples)
         if not count:
             raise InputError(
-                f"validation.share={self.share}: no client has enough samples to give one up; allowed: more"
+                f"validation.share={self.share}: no client has enough samples to hold one out; allowed: a larger share"
             )
         pooled = ClientIndices(held_out.samples, torch.tensor([0, count]), ("validation",))
         client_test = None if federation.client_test is None else held_out
@@ -64,20 +64,20 @@ class Validation:
 
     def _clients(self, federation: Federation, draw: np.random.Generator) -> Federation:
         if federation.client_test is not None:
-            raise InputError("validation.of=clients: where clients test on their own samples, allowed: samples")
+            raise InputError("validation.of=clients: clients have test samples of their own here; allowed: samples")
         count = len(federation.train)
         number = max(1, round(self.share * count))
         if number >= count:
             raise InputError(
-                f"validation.share={self.share}: of {count} clients none would be left to train; allowed: less"
+                f"validation.share={self.share}: of {count} clients none would train; allowed: a smaller share"
             )
-        held = np.zeros(count, dtype=bool)
-        held[draw.choice(count, number, replace=False)] = True
+        held_out = np.zeros(count, dtype=bool)
+        held_out[draw.choice(count, number, replace=False)] = True
         return replace(
             federation,
-            train=federation.train.select(~held),
-            test=federation.train.select(held),
-            flipped=None if federation.flipped is None else federation.flipped[torch.from_numpy(~held)],
+            train=federation.train.select(~held_out),
+            test=federation.train.select(held_out),
+            flipped=None if federation.flipped is None else federation.flipped[torch.from_numpy(~held_out)],
             unseen=None,
             evaluation_split="validation",
         )

@@ -160,7 +160,7 @@ REFUSED_LATER = [
     ("partition=natural", "partition=natural needs a dataset whose samples have users, and this one has none; allowed"),
     (
         "population.unseen_clients=10",
-        "population.unseen_clients=10: the partition has 10 clients, and at least one must be left to train;",
+        "population.unseen_clients=10: the partition has 10 clients, and at least one must train;",
     ),
     ("appeal=file", "appeal.path=thresholds.csv: cannot be read (["),
     ("partition.clients=1000", "partition=dirichlet: clients=1000 with min_samples=10 needs at least 10000 training"),

@@ -46,7 +46,7 @@ def test_nothing_asked_for_changes_nothing(federation):
 
 def test_a_share_of_nobody_is_refused(federation):
     least = 1 / len(SIZES)
-    with pytest.raises(InputError, match=rf"flipped_share=0\.01: of {len(SIZES)} clients that is nobody; .* {least:g}"):
+    with pytest.raises(InputError, match=rf"flipped_share=0\.01: of {len(SIZES)} clients that is none; .* {least:g}"):
         population(flipped=0.01).populate(federation, 0)
 
 
@@ -77,7 +77,7 @@ def test_floors_of_the_split(federation):
 
 def test_a_split_in_which_nobody_has_two_samples_is_refused(federation):
     alone = replace(federation, train=ClientIndices.of([np.array([sample]) for sample in range(3)]))
-    with pytest.raises(InputError, match=r"^population\.test_share=0\.4: no client has enough samples to give"):
+    with pytest.raises(InputError, match=r"^population\.test_share=0\.4: no client has enough samples for a test sample"):
         population(test_share=0.4).populate(alone, 0)
 
 

@@ -56,7 +56,7 @@ def test_clients_own_and_unseen_tests_are_not_used_either(federation):
     assert set(made.client_test.samples.tolist()) == set(made.test.samples.tolist())
     assert set(made.client_test.samples.tolist()) <= set(whole.train.samples.tolist())
     assert made.unseen is None
-    with pytest.raises(InputError, match=r"^validation.of=clients: where clients test on their own samples, allowed: "):
+    with pytest.raises(InputError, match=r"^validation.of=clients: clients have test samples of their own here; allowed: "):
         Validation(share=0.5, of="clients", samples="auto").hold_out(whole, 0)
 
 
@@ -72,13 +72,13 @@ def test_whole_clients(federation):
         for seed in range(9)
     }
     assert len(others) > 1
-    with pytest.raises(InputError, match=r"^validation.share=0.99: of 6 clients none would be left to train; "):
+    with pytest.raises(InputError, match=r"^validation.share=0.99: of 6 clients none would train; "):
         Validation(share=0.99, of="clients", samples="auto").hold_out(federation, 0)
 
 
 def test_too_few_samples():
     one_each = GivenSizes((1, 1)).split(small_images(2, 4), 0)
-    with pytest.raises(InputError, match=r"^validation.share=0.1: no client has enough samples to give one up; "):
+    with pytest.raises(InputError, match=r"^validation.share=0.1: no client has enough samples to hold one out; "):
         Validation(share=0.1, of="samples", samples="auto").hold_out(one_each, 0)
 
 

@@ -1,4 +1,4 @@
-"""What a partition is: a way to share a dataset's training samples out over clients."""
+"""The base class of partitions: a partition divides a dataset's training samples among clients."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ class Partition(ABC):
 
     @abstractmethod
     def split(self, dataset: Dataset, seed: int) -> Federation:
-        """Share the samples out over clients.
+        """Divide the samples among clients.
 
         Args:
             dataset: the samples.
             seed: the run's seed, used where the partition has no seed of its own.
 
         Raises:
-            InputError: this dataset cannot be shared out in this way.
+            InputError: this dataset cannot be divided in this way.
         """

@@ -1,4 +1,4 @@
-"""Clusters of clients: iid within a cluster, no label in common between two."""
+"""Clusters of clients: iid within a cluster, disjoint labels between clusters."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from fedrun.system.errors import InputError
 
 @config_class
 class Clusters(TrainSplitPartition):
-    """Each cluster of clients has its own labels; its samples are shared out iid (MaxFL: Cho et al., TMLR 2024).
+    """Each cluster has its own labels; its samples are divided iid among its clients (MaxFL: Cho et al., TMLR 2024).
 
     Cluster g has the L labels g L .. g L + L - 1; samples of labels beyond the last cluster's are not used. Clients are
-    assigned to clusters at random, equally many to each, within one. Drawn from the addressed generator
+    assigned to clusters at random, equally many to each, within one. The generator is the addressed one,
     ``(seed, "partition")``.
 
     Attributes:

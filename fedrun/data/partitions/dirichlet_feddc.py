@@ -1,4 +1,4 @@
-"""Label skew: every client has its own class prior, and clients take turns at random."""
+"""Label skew: every client has its own class prior, and clients draw in random turns."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from fedrun.data.partitions.train_split import TrainSplitPartition, with_pooled_
 class DirichletFedDC(TrainSplitPartition):
     """Client k draws by prior_k ~ Dir(α 1_C) until it is full (FedDyn: Acar et al., 2021; FedDC: Gao et al., 2022).
 
-    Every draw is made by a client chosen uniformly among those not yet full, and takes an unused sample of a class
-    chosen by the client's prior. The published code repeats a draw whose class is used up; here the prior is
-    renormalised over the other classes, which is the same law. Late draws therefore deviate from the priors. Drawn
-    from the addressed generator ``(seed, "partition")``.
+    For every draw a client is chosen uniformly among those not yet full. It takes an unused sample of a class that is
+    chosen by its prior. The published code repeats a draw whose class is empty; here the prior is renormalised over the
+    other classes, which is the same law. Late draws therefore deviate from the priors. The generator is the addressed
+    one, ``(seed, "partition")``.
 
     Attributes:
         clients: see :class:`TrainSplitPartition`.
@@ -50,10 +50,10 @@ class DirichletFedDC(TrainSplitPartition):
 
 
 def poisson_times(sizes: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Between which times clients that take turns at random have their turns: begins and durations, float64 ``[N]``.
+    """The intervals in which clients draw if they take random turns: begins and durations, float64 ``[N]``.
 
-    Each client's turns come at the events of a Poisson process of rate 1 that ends when it is full. The next event of N
-    such processes belongs to each of those still running with the same probability. Given the time of a process's event
+    Each client draws at the events of a Poisson process of rate 1 that ends when the client is full. The next event of
+    N such processes belongs to each running process with the same probability. Given the time of a process's event
     s + 1, which is gamma distributed, the s events before it are uniform.
     """
     return np.zeros(len(sizes)), rng.standard_gamma(sizes + 1.0)

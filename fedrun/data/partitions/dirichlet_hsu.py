@@ -19,9 +19,9 @@ from fedrun.data.partitions.train_split import TrainSplitPartition, with_pooled_
 class DirichletHsu(TrainSplitPartition):
     """Client k draws q_k ~ Dir(α p), then its n/N samples by q_k (Hsu, Qi, Brown, 2019, arXiv 1909.06335).
 
-    p is the distribution of the classes among the training samples. One client after the other draws without
-    replacement; q_k is renormalised over the classes that are not yet empty, so the last clients take what is left.
-    Where N does not divide n, the first clients have one sample more. Drawn from the addressed generator
+    p is the distribution of the classes among the training samples. One client after another draws without
+    replacement. q_k is renormalised over the classes that are not yet empty, so the last clients get the remaining
+    samples. If N does not divide n, the first clients have one sample more. The generator is the addressed one,
     ``(seed, "partition")``.
 
     Attributes:

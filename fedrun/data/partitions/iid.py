@@ -1,4 +1,4 @@
-"""Samples dealt at random."""
+"""Samples divided at random into equal parts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedrun.data.partitions.train_split import TrainSplitPartition, with_pooled_
 class IID(TrainSplitPartition):
     """A random permutation of the training samples, cut into equal parts (McMahan et al., 2017).
 
-    Where the sizes cannot be equal, the first clients have one sample more. Drawn from the addressed generator
+    If the sizes cannot be equal, the first clients have one sample more. The generator is the addressed one,
     ``(seed, "partition")``.
     """
 

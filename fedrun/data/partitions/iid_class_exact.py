@@ -1,4 +1,4 @@
-"""Samples dealt at random, equally many of each class to every client."""
+"""Samples divided at random, with equally many of each class for every client."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fedrun.system.errors import InputError
 class IIDClassExact(TrainSplitPartition):
     """Every client gets 1/N of each class at random: FedDC's balanced iid split of CIFAR-100 (Gao et al., 2022).
 
-    Drawn from the addressed generator ``(seed, "partition")``.
+    The generator is the addressed one, ``(seed, "partition")``.
 
     Attributes:
         clients: see :class:`TrainSplitPartition`; must divide every class's number of training samples.
@@ -33,7 +33,7 @@ class IIDClassExact(TrainSplitPartition):
         for label in np.flatnonzero(class_sizes % self.clients)[:1]:
             raise InputError(
                 f"partition=iid_class_exact: clients={self.clients} does not divide the {class_sizes[label]} training "
-                f"samples of class {dataset.class_names[label]}; partition=iid has no such condition"
+                f"samples of class {dataset.class_names[label]}; allowed: partition=iid for any number"
             )
         shuffle_groups(samples, class_sizes, self.generator(seed))
         counts = np.repeat(class_sizes[:, None] // self.clients, self.clients, axis=1)

@@ -15,7 +15,7 @@ from fedrun.data.partitions.train_split import TrainSplitPartition, with_pooled_
 class IIDNiidBench(TrainSplitPartition):
     """``homo`` of NIID-Bench (Li, Diao, Chen, He, ICDE 2022): a permutation cut as by ``numpy.array_split``.
 
-    Where the sizes cannot be equal, the first clients have one sample more. The generator is NumPy's legacy
+    If the sizes cannot be equal, the first clients have one sample more. The generator is NumPy's legacy
     ``RandomState(seed)``, which gives the stream of ``numpy.random.seed(seed)`` in NIID-Bench's script.
     :class:`fedrun.data.partitions.iid.IID` has the same law and another stream.
 

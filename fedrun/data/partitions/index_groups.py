@@ -1,4 +1,4 @@
-"""Dealing piles of samples (one pile per class, say) out to clients, without a loop over clients."""
+"""Arithmetic on sample indices in groups, such as one group per class, without a loop over clients."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def even_sizes(total: int, parts: int) -> np.ndarray:
 
 
 def offsets_of(sizes: np.ndarray) -> np.ndarray:
-    """Where parts of these sizes begin and, last, where the last one ends: int64 ``[len(sizes) + 1]``."""
+    """Where groups of these sizes begin, and where the last one ends: int64 ``[len(sizes) + 1]``."""
     return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(sizes, dtype=np.int64)])
 
 
 def ranges(starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """The numbers ``starts[i] .. starts[i] + sizes[i] - 1`` of all ranges i in turn: int64 ``[sum(sizes)]``."""
+    """The concatenated ranges ``starts[i] .. starts[i] + sizes[i] - 1``: int64 ``[sum(sizes)]``."""
     offsets = offsets_of(sizes)
     positions = np.repeat(starts - offsets[:-1], sizes)
     positions += np.arange(offsets[-1])
@@ -37,7 +37,7 @@ def sort_by_class(targets: np.ndarray, classes: int) -> tuple[np.ndarray, np.nda
         classes: C.
 
     Returns:
-        The samples ``[n]``, class after class, each class's in ascending order, and the classes' sizes ``[C]``.
+        The sample indices ``[n]``, sorted by class and ascending within a class, and the classes' sizes ``[C]``.
     """
     # NumPy sorts 8- and 16-bit integers by radix, in linear time.
     narrow = targets.astype(np.min_scalar_type(classes - 1))
@@ -45,21 +45,21 @@ def sort_by_class(targets: np.ndarray, classes: int) -> tuple[np.ndarray, np.nda
 
 
 def shuffle_groups(samples: np.ndarray, sizes: np.ndarray, rng: np.random.RandomState | np.random.Generator) -> None:
-    """Shuffle each pile of ``samples`` in place, in the piles' order."""
+    """Shuffle each group of ``samples`` (of these sizes) in place, one group after another."""
     for start, stop in pairwise(offsets_of(sizes).tolist()):
         rng.shuffle(samples[start:stop])
 
 
 def split_groups(samples: np.ndarray, counts: np.ndarray) -> ClientIndices:
-    """Give every client its part of every pile.
+    """Split every group of samples among the clients.
 
     Args:
-        samples: the piles, one after the other, ``[n]``.
-        counts: how many of each pile each client gets, int64 ``[piles, N]``; a row's sum is its pile's size. The first
-            client gets the first samples of a pile.
+        samples: the groups, one after another, int64 ``[n]``.
+        counts: number of samples of each group for each client, int64 ``[groups, N]``; a row sums to the group's size.
+            The first client gets the first samples of a group.
 
     Returns:
-        The clients' shares, each in the order of the piles.
+        The clients' indices, each in the order of the groups.
     """
     starts = offsets_of(counts.ravel())[:-1].reshape(counts.shape)
     positions = ranges(starts.T.ravel(), counts.T.ravel())
@@ -67,5 +67,5 @@ def split_groups(samples: np.ndarray, counts: np.ndarray) -> ClientIndices:
 
 
 def split_consecutive(samples: np.ndarray, sizes: np.ndarray) -> ClientIndices:
-    """The shares of clients that hold ``samples`` (int64 ``[n]``) in consecutive parts of these sizes ``[N]``."""
+    """Clients that have consecutive parts of ``samples`` (int64 ``[n]``) of these sizes ``[N]``."""
     return ClientIndices(torch.from_numpy(samples), torch.from_numpy(offsets_of(sizes)))

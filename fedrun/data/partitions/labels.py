@@ -18,11 +18,11 @@ from fedrun.system.errors import InputError
 
 @config_class
 class Labels(TrainSplitPartition):
-    """#C = k: every client owns k classes; a class is shared out evenly over its owners (NIID-Bench; FedConcat).
+    """#C = k: every client owns k classes; a class is divided evenly among its owners (NIID-Bench; FedConcat).
 
-    Client i owns class i mod C and k - 1 others at random. ``random.Random(seed)`` is asked for classes and NumPy's
-    legacy ``RandomState(seed)`` for the order of a class's samples, both in NIID-Bench's order, so that its partitions
-    are reproduced index by index. Sizes differ, because some classes have more owners than others.
+    Client i owns class i mod C and k - 1 others at random. ``random.Random(seed)`` draws the classes and NumPy's
+    legacy ``RandomState(seed)`` the order of a class's samples, both in NIID-Bench's order, so its partitions are
+    reproduced index by index. Sizes differ because some classes have more owners than others.
 
     Attributes:
         clients: see :class:`TrainSplitPartition`.
@@ -45,14 +45,14 @@ class Labels(TrainSplitPartition):
         samples, class_sizes = sort_by_class(targets, classes)
         shuffle_groups(samples, class_sizes, self.legacy_generator(seed))
         counts = np.zeros((classes, self.clients), dtype=np.int64)
-        for label, owned in enumerate(self.owners(classes, random.Random(self.own_seed(seed)))):
-            if owned.any():
-                counts[label, owned] = even_sizes(class_sizes[label], owned.sum())
+        for label, owners in enumerate(self.owners(classes, random.Random(self.own_seed(seed)))):
+            if owners.any():
+                counts[label, owners] = even_sizes(class_sizes[label], owners.sum())
             elif class_sizes[label]:
                 raise InputError(
                     f"partition=labels: with clients={self.clients} and labels_per_client={self.labels_per_client} "
-                    f"nobody owns class {dataset.class_names[label]}, and its samples would be lost; with "
-                    f"at least {classes} clients, as many as classes, every class has an owner"
+                    f"no client owns class {dataset.class_names[label]}, and its samples would be lost; allowed: "
+                    f"at least {classes} clients, so that every class has an owner"
                 )
         if empty := int((counts.sum(0) == 0).sum()):
             raise InputError(
@@ -65,8 +65,8 @@ class Labels(TrainSplitPartition):
         """Which clients own each class, bool ``[C, N]``."""
         owned = np.zeros((classes, self.clients), dtype=bool)
         for client in range(self.clients):
-            own = {client % classes}
-            while len(own) < self.labels_per_client:
-                own.add(rng.randint(0, classes - 1))
-            owned[list(own), client] = True
+            labels = {client % classes}
+            while len(labels) < self.labels_per_client:
+                labels.add(rng.randint(0, classes - 1))
+            owned[list(labels), client] = True
         return owned

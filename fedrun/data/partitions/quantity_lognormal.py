@@ -18,8 +18,8 @@ from fedrun.data.partitions.train_split import TrainSplitPartition, with_pooled_
 class QuantityLognormal(TrainSplitPartition):
     """A permutation cut into parts of lognormal sizes (``unbalanced_sgm`` of FedDyn and FedDC; FedUmf).
 
-    s_k ~ LogNormal(log floor(n/N), σ), scaled to sum to n and rounded down; the first client gets what rounding left
-    over, fewer than N samples. Drawn from the addressed generator ``(seed, "partition")``.
+    s_k ~ LogNormal(log floor(n/N), σ), scaled to sum to n and rounded down; the first client gets the remainder,
+    fewer than N samples. The generator is the addressed one, ``(seed, "partition")``.
 
     Attributes:
         clients: see :class:`TrainSplitPartition`.

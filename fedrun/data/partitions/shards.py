@@ -1,4 +1,4 @@
-"""Pathological non-IID data: every client sees a few labels only."""
+"""Pathological non-IID data: every client has samples of a few labels only."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from fedrun.data.partitions.train_split import TrainSplitPartition, with_pooled_
 class Shards(TrainSplitPartition):
     """Label-sorted samples cut into shards, of which each client gets a few at random (McMahan et al., 2017).
 
-    Samples of one label keep their order. Shards are of equal size; where they cannot be, the first ones have one
-    sample more. Drawn from the addressed generator ``(seed, "partition")``.
+    Samples of one label keep their order. If shards cannot have equal sizes, the first ones have one sample
+    more. The generator is the addressed one, ``(seed, "partition")``.
 
     Attributes:
         clients: see :class:`TrainSplitPartition`.
@@ -36,8 +36,8 @@ class Shards(TrainSplitPartition):
         samples, _ = sort_by_class(targets, dataset.spec.classes)
         sizes = even_sizes(len(targets), count)
         rng = self.generator(seed)
-        hands = rng.permutation(count)
-        held = sizes[hands].reshape(self.clients, self.shards_per_client).sum(1)
+        shards = rng.permutation(count)
+        client_sizes = sizes[shards].reshape(self.clients, self.shards_per_client).sum(1)
         return with_pooled_test(
-            dataset, split_consecutive(samples[ranges(offsets_of(sizes)[hands], sizes[hands])], held)
+            dataset, split_consecutive(samples[ranges(offsets_of(sizes)[shards], sizes[shards])], client_sizes)
         )

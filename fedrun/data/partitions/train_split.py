@@ -1,4 +1,4 @@
-"""Partitions of a publisher's training split: its test split stays whole, as one pooled test set."""
+"""Partitions of a publisher's training split. The test split becomes one pooled test set."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from fedrun.system.randomness import numpy_generator
 
 @config_class
 class TrainSplitPartition(Partition):
-    """What partitions of a publisher's training split have in common.
+    """Base class of partitions of a publisher's training split.
 
     Attributes:
         clients: N, number of clients.
-        seed: of all that is drawn; None for the run's seed.
+        seed: seed of all draws; None for the run's seed.
     """
 
     clients: Annotated[int, Ge(1)]
     seed: Annotated[int, Ge(0)] | None
 
     name: ClassVar[str]
-    """What ``partition=`` calls it."""
+    """The option's name, as in ``partition=iid``."""
 
     def own_seed(self, seed: int) -> int:
-        """The partition's own seed or, where it has none, the run's, which is given."""
+        """The partition's seed or, if it is None, the run's ``seed``."""
         return seed if self.seed is None else self.seed
 
     def generator(self, seed: int) -> np.random.Generator:
@@ -40,7 +40,7 @@ class TrainSplitPartition(Partition):
         return numpy_generator(self.own_seed(seed), "partition")
 
     def legacy_generator(self, seed: int) -> np.random.RandomState:
-        """NumPy's ``RandomState``, which NIID-Bench draws from, of :meth:`own_seed` modulo 2³²."""
+        """NumPy's ``RandomState``, the generator of NIID-Bench, with :meth:`own_seed` modulo 2³²."""
         return np.random.RandomState(self.own_seed(seed) % 2**32)
 
     def training_targets(self, dataset: Dataset, per_client: int = 1, key: str | None = None) -> np.ndarray:
@@ -48,8 +48,8 @@ class TrainSplitPartition(Partition):
 
         Args:
             dataset: the samples.
-            per_client: number of samples that the partition needs at least for each client.
-            key: the setting that says so; None where there is none.
+            per_client: least number of samples per client.
+            key: the setting that determines ``per_client``; None if there is none.
 
         Raises:
             InputError: the dataset has no test split, or too few training samples.
@@ -69,6 +69,6 @@ class TrainSplitPartition(Partition):
 
 
 def with_pooled_test(dataset: Dataset, train: ClientIndices) -> Federation:
-    """The federation whose clients are ``train`` and whose test set is the test split, held by one holder ``test``."""
+    """The federation with the clients ``train`` and the whole test split as pooled test set, named ``test``."""
     samples = torch.arange(dataset.train_size, len(dataset.targets))
     return Federation(dataset, train, ClientIndices(samples, torch.tensor([0, len(samples)]), ("test",)))
