@@ -18,7 +18,7 @@ from fedrun.execution.executor import Executor
 from fedrun.execution.stacked import Drop, Passed, StackedPerceptron
 from fedrun.models.parallel_encoders import OutsideEncoder
 from fedrun.models.precision import computing
-from fedrun.strategies.client import ClientStrategy, Outputs, has_direction
+from fedrun.strategies.client import Outputs, overrides
 from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.client_state import MOMENTUM
 from fedrun.strategies.vectors import MODEL, Vectors
@@ -101,8 +101,8 @@ class Vectorized(Executor):
         rate, together = context.local.rate(task.round), len(strategy.passes)
         for working, begin, end in objective.stretches():
             carried = None if momentum is None else momentum[-working:]
-            firsts = range(begin, end, together)
-            self._descend(weights[-working:], carried, objective, of_last(constants, working), rate, firsts)
+            sizes, firsts = context.clients.sizes[clients[-working:]].tolist(), range(begin, end, together)
+            self._descend(weights[-working:], carried, objective, of_last(constants, working), rate, sizes, firsts)
         sent = torch.stack([self.tampered(model[k], task, client) for k, client in enumerate(clients)])
         info = replace(info, start=start)
         uploads, next_state = self.finished(sent, task, received, state, constants, momentum, info)
@@ -123,15 +123,17 @@ class Vectorized(Executor):
         objective: Objectives,
         constants: Vectors,
         rate: float,
+        sizes: Sequence[int],
         firsts: range,
     ) -> None:
         """Steps that the last c clients of a group all make, in place on parameters and momenta ``[c, T]``.
 
-        ``firsts`` are the numbers of each step's first batch.
+        ``sizes`` are the clients' numbers of samples, ``firsts`` the numbers of each step's first batch.
         """
         strategy, local = self.context.client, self.context.local
-        linear_correction, directs = strategy.linear_correction(constants), has_direction(strategy)
-        fused = momentum is None and local.max_gradient_norm is None and not directs and objective.descends
+        linear_correction, directs = strategy.linear_correction(constants), overrides(strategy, "direction")
+        plain = not directs and not overrides(strategy, "frozen")
+        fused = plain and momentum is None and local.max_gradient_norm is None and objective.descends
         drift = linear_update(linear_correction, local, rate) if fused else None
         decay = None if linear_correction is None else linear_correction.decay
         for first in firsts:
@@ -145,9 +147,21 @@ class Vectorized(Executor):
                 step = strategy.direction(gradient, weights, constants) if directs else gradient(weights, 0)
                 if linear_correction is not None:
                     linear_correction.add_to(step, weights)
-                sgd_step(weights, step, momentum, rate, local, decay)
+                sgd_step(weights, step, momentum, rate, local, decay, self._frozen(sizes, first))
             if local.repair_nonfinite:
                 repair(weights)
+
+    def _frozen(self, sizes: Sequence[int], batch: int) -> torch.Tensor | None:
+        """The parameters that do not move in a step whose first batch has this number, bool ``[c, T]``, for clients of
+        these numbers of samples.
+        """
+        context = self.context
+        if not overrides(context.client, "frozen"):
+            return None
+        layout, size = context.network.layout, context.local.batch_size
+        masks = [context.client.frozen(layout, batch // (1 if size is None else -(-n // size))) for n in sizes]
+        moving = torch.zeros(layout.trainable, dtype=torch.bool)
+        return torch.stack([moving if mask is None else mask for mask in masks]).to(context.network.vector.device)
 
     def _batches(
         self, clients: list[int], round: int, steps: list[int]
@@ -254,7 +268,7 @@ class Objectives:
         precision = context.local.precision
         self._perceptron = StackedPerceptron.of(module) if precision == "float32" else None
         # one fused call where the loss is plain
-        plain = type(strategy).loss is ClientStrategy.loss
+        plain = not overrides(strategy, "loss")
 
         def loss(logits: torch.Tensor, targets: torch.Tensor, fixed: Vectors) -> torch.Tensor:
             return strategy.loss(Outputs(logits), targets, fixed)

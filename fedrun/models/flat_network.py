@@ -27,12 +27,14 @@ class Slot:
         shape: of the tensor.
         start: its first entry.
         stop: the one after its last.
+        layer: the class name of the module that it belongs to, such as ``BatchNorm2d``.
     """
 
     name: str
     shape: tuple[int, ...]
     start: int
     stop: int
+    layer: str = ""
 
     def view(self, vector: torch.Tensor) -> torch.Tensor:
         """The tensor ``[..., *shape]`` inside a vector ``[..., P]``.
@@ -129,7 +131,8 @@ def layout_of(network: torch.nn.Sequential) -> Layout:
     tensors = {name: parameters[name] for name in names + head_names} | frozen | buffers
     slots, start = [], 0
     for name, tensor in tensors.items():
-        slots.append(Slot(name, tuple(tensor.shape), start, start + tensor.numel()))
+        layer = type(network.get_submodule(name.rpartition(".")[0])).__name__
+        slots.append(Slot(name, tuple(tensor.shape), start, start + tensor.numel(), layer))
         start += tensor.numel()
     by_name = {slot.name: slot for slot in slots}
     last_head = by_name[head_names[-1]]

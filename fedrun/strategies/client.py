@@ -150,6 +150,13 @@ class ClientStrategy:
         """
         return None
 
+    def frozen(self, layout: Layout, epoch: int) -> torch.Tensor | None:
+        """Which parameters do not move in an epoch (0, 1, ..) of local training, bool ``[T]``; None: all move.
+
+        Their gradient counts as zero, also in gradient clipping, and they have neither momentum nor weight decay.
+        """
+        return None
+
     def start(self, received: Vectors, client_state: Vectors, client: ClientInfo) -> torch.Tensor:
         """The model ``[..., P]`` at which local training starts: the broadcast one."""
         return received[MODEL]
@@ -229,6 +236,6 @@ def state_names(strategy: ClientStrategy, layout: Layout) -> frozenset[str]:
     return frozenset({*strategy.client_state(layout), PRIVATE})
 
 
-def has_direction(strategy: ClientStrategy) -> bool:
-    """Whether its steps follow :meth:`ClientStrategy.direction`, rather than the gradient of one batch."""
-    return type(strategy).direction is not ClientStrategy.direction
+def overrides(strategy: ClientStrategy, hook: Literal["direction", "frozen", "loss"]) -> bool:
+    """Whether a strategy has a hook of its own; without one the executors take a faster way."""
+    return getattr(type(strategy), hook) is not getattr(ClientStrategy, hook)

@@ -10,7 +10,7 @@ import torch
 from fedrun.models.flat_network import FlatNetwork
 from fedrun.models.frozen_encoders import FrozenEncoders
 from fedrun.models.precision import Precision, computing
-from fedrun.strategies.client import ClientStrategy, Outputs
+from fedrun.strategies.client import ClientStrategy, Outputs, overrides
 from fedrun.strategies.vectors import Vectors
 
 
@@ -50,7 +50,7 @@ class Objective:
         self._precision = precision
         self._strategy = strategy
         self._constants = constants
-        self._plain = type(strategy).loss is ClientStrategy.loss  # then one fused call computes the mean
+        self._plain = not overrides(strategy, "loss")  # then one fused call computes the mean
         references = {name: constants[name] for name in strategy.reference_models}
         self._frozen = FrozenEncoders(network, references) if references else None
         self._recalls = "earlier_embeddings" in strategy.wants

@@ -17,12 +17,16 @@ def sgd_step(
     rate: float,
     local: LocalTraining,
     decay: torch.Tensor | None = None,
+    frozen: torch.Tensor | None = None,
 ) -> None:
     """One step of SGD in place, on one client's parameters ``[T]`` or on a cohort's ``[C, T]``.
 
     The update rule is ``torch.optim.SGD``'s. ``gradient`` is used as scratch space; ``momentum`` (zeros at first, None
     where the momentum is 0) is updated. ``decay`` (``[1]`` or ``[C, 1]``) is a weight decay beside ``local``'s.
+    ``frozen`` (bool, ``[T]`` or ``[C, T]``) are the parameters that do not move; their momentum becomes zero.
     """
+    if frozen is not None:
+        gradient.masked_fill_(frozen, 0.0)
     if local.max_gradient_norm is not None:
         norm = gradient.norm(dim=-1, keepdim=True)
         gradient.mul_((local.max_gradient_norm / (norm + 1e-6)).clamp_max_(1.0))
@@ -33,6 +37,8 @@ def sgd_step(
     if momentum is not None:
         momentum.mul_(local.momentum).add_(gradient)
         gradient = momentum
+    if frozen is not None:
+        gradient.masked_fill_(frozen, 0.0)  # what momentum and decay have added
     weights.add_(gradient, alpha=-rate)
 
 

@@ -15,7 +15,7 @@ import torch
 
 from fedrun.data.samples import Samples
 from fedrun.models.flat_network import FlatNetwork
-from fedrun.strategies.client import ClientStrategy, has_direction
+from fedrun.strategies.client import ClientStrategy, overrides
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.vectors import Vectors
 from fedrun.training.batches import batches, epochs
@@ -54,8 +54,8 @@ def train(
     if momentum is None and local.momentum:
         momentum = torch.zeros_like(weights)
     linear_correction = strategy.linear_correction(constants)
-    directs = has_direction(strategy)
-    fused = momentum is None and local.max_gradient_norm is None and not directs
+    directs, freezes = overrides(strategy, "direction"), overrides(strategy, "frozen")
+    fused = momentum is None and local.max_gradient_norm is None and not (directs or freezes)
     drift = linear_update(linear_correction, local, rate) if fused else None
     objective = Objective(network, strategy, constants, local.precision)
     batch = len(own) if local.batch_size is None else local.batch_size
@@ -68,7 +68,7 @@ def train(
         weights.copy_(current)
         return gradient
 
-    def step(x: torch.Tensor, y: torch.Tensor, index: int) -> bool:
+    def step(x: torch.Tensor, y: torch.Tensor, index: int, frozen: torch.Tensor | None) -> bool:
         if fused_step is not None:
             fused_step.step(objective.loss(x, y, index), rate, None if drift is None else partial(drift, weights))
             return True
@@ -84,17 +84,19 @@ def train(
         if linear_correction is not None:
             linear_correction.add_to(gradient, weights)
             decay = linear_correction.decay
-        sgd_step(weights, gradient, momentum, rate, local, decay)
+        sgd_step(weights, gradient, momentum, rate, local, decay, frozen)
         return True
 
     with FusedSGDStep(network.network) if fused else nullcontext() as fused_step:
         steps = 0
-        for order in epochs(len(own), local, generator, strategy.shuffles):
+        for epoch, order in enumerate(epochs(len(own), local, generator, strategy.shuffles)):
+            mask = strategy.frozen(network.layout, epoch)
+            frozen = None if mask is None else mask.to(weights.device)
             inputs, labels = samples.gather(own[order])
             if augment is not None:
                 inputs = augment(inputs)
             for index, (x, y) in enumerate(batches(inputs, labels, batch, samples.encoding)):
-                steps += step(x, y, index)
+                steps += step(x, y, index, frozen)
                 if local.repair_nonfinite:
                     repair(weights)
             objective.end_epoch()

@@ -531,6 +531,39 @@ def test_a_memory_is_a_value():
     assert ClientStates({}).updated({1: {}}) == ClientStates({})
 
 
+class HeadFirst(ClientStrategy):
+    """Moves the head alone in the first epoch, the encoder alone afterwards; both ways have random targets."""
+
+    def client_state(self, layout):
+        return {"noise": 3}
+
+    def frozen(self, layout, epoch):
+        head = torch.zeros(layout.trainable, dtype=torch.bool)
+        head[layout.head] = True
+        return ~head if epoch == 0 else head
+
+    def finish(self, model, received, client_state, constants, client):
+        noise = client.random("noise", lambda draw: torch.randn(3, generator=draw))
+        assert (noise.shape, client.is_new.shape) == ((*client.clients.shape, 3), (*client.clients.shape, 1))
+        return {MODEL: model}, {"noise": torch.where(client.is_new, noise, client_state["noise"])}
+
+
+@pytest.mark.parametrize("local", [{"epochs": 2}, {"epochs": None, "steps": 5, "momentum": 0.5}, {"batch_size": None}])
+def test_both_executors_agree_on_frozen_parameters_and_random_numbers(make_experiment, local):
+    """Clients of unequal sizes: in a step some are in their first epoch and others are not."""
+    chosen = replace(strategy("fedavg"), client=HeadFirst())
+    experiment = make_experiment(network=mlp, strategy=chosen, local=local, clients_per_round=5)
+    one, other = run(experiment, "in_process", 3), run(experiment, "vectorized", 3)
+    assert_same(one, other)
+    expected = torch.stack([torch.randn(3, generator=generator(0, "noise", 0, client)) for client in (0, 1)])
+    drawn = replace(work(experiment, "vectorized").executor.infos(task_of([0, 1])), round=0)
+    assert torch.equal(drawn.random("noise", lambda draw: torch.randn(3, generator=draw)), expected)
+
+
+def task_of(cohort: list[int]) -> CohortJob:
+    return CohortJob(torch.tensor(cohort), 0, {}, ClientStates({}))
+
+
 class Watched(ClientStrategy):
     """Looks whether the vectors of the client before are still held when the next one begins."""
 

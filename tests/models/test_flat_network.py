@@ -63,14 +63,14 @@ def test_a_frozen_head_is_refused(network):
 def test_the_layout_is_encoder_head_buffers(network):
     layout = layout_of(network)
     assert layout.slots == (
-        Slot("encoder.0.weight", (3, 2), 0, 6),
-        Slot("encoder.0.bias", (3,), 6, 9),
-        Slot("encoder.1.weight", (3,), 9, 12),
-        Slot("encoder.1.bias", (3,), 12, 15),
-        Slot("head.weight", (2, 3), 15, 21),
-        Slot("head.bias", (2,), 21, 23),
-        Slot("encoder.1.running_mean", (3,), 23, 26),
-        Slot("encoder.1.running_var", (3,), 26, 29),
+        Slot("encoder.0.weight", (3, 2), 0, 6, "Linear"),
+        Slot("encoder.0.bias", (3,), 6, 9, "Linear"),
+        Slot("encoder.1.weight", (3,), 9, 12, "BatchNorm1d"),
+        Slot("encoder.1.bias", (3,), 12, 15, "BatchNorm1d"),
+        Slot("head.weight", (2, 3), 15, 21, "Linear"),
+        Slot("head.bias", (2,), 21, 23, "Linear"),
+        Slot("encoder.1.running_mean", (3,), 23, 26, "BatchNorm1d"),
+        Slot("encoder.1.running_var", (3,), 26, 29, "BatchNorm1d"),
     )
     assert (layout.trainable, layout.size, layout.head) == (23, 29, slice(15, 23))
     assert (layout.classes, layout.embedding) == (2, 3)

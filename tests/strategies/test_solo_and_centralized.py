@@ -144,9 +144,7 @@ def test_a_client_that_rests_keeps_its_own_model(make_experiment):
 
 
 def test_pooled_clients_pool_their_tests(make_experiment):
-    population = Population(
-        unseen_clients=0, test_share=0.4, test_of="auto", flipped_share=0.0, pooled=True, seed=None
-    )
+    population = Population(unseen_clients=0, test_share=0.4, test_of="auto", flipped_share=0.0, pooled=True, seed=None)
     simulation = Simulation(make_experiment(network=mlp, strategy=CENTRALIZED, population=population))
     own = simulation.federation.client_test
     # ⌊0.6 n⌋ of 3, 12, 8, 5, 20, 12 stay: 1, 7, 4, 3, 12, 7; the others, 26, are the test of the one who holds all

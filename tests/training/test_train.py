@@ -279,3 +279,37 @@ def test_a_pull_is_added_to_every_gradient(monkeypatch, local, strength, decays,
                 gradient *= min(1, way.max_gradient_norm / gradient.norm())
             y -= 0.2 * (gradient + (linear_correction if decays else 0) + way.weight_decay * y)
     torch.testing.assert_close(network.vector, y, rtol=1e-5, atol=1e-6)
+
+
+class Frozen(ClientStrategy):
+    """Moves the head alone in the first epoch, the encoder alone afterwards, as FedRep does."""
+
+    def frozen(self, layout, epoch):
+        head = torch.zeros(layout.trainable, dtype=torch.bool)
+        head[layout.head] = True
+        return ~head if epoch == 0 else head
+
+
+@pytest.mark.parametrize("norm", [None, 0.3])
+def test_frozen_parameters_do_not_move(norm):
+    """Against two optimizers of torch, each with the parameters that move; momentum begins anew with each."""
+    torch.manual_seed(0)
+    network = nn.Sequential(OrderedDict(encoder=nn.Sequential(nn.Linear(3, 2), nn.Tanh()), head=nn.Linear(2, 2)))
+    ordinary = copy.deepcopy(network)
+    samples = Samples(torch.randn(12, 3), torch.randint(0, 2, (12,)), lambda x: x, torch.device("cpu"))
+    local = replace(LOCAL, momentum=0.9, weight_decay=0.1, max_gradient_norm=norm, epochs=3)
+    train(FlatNetwork(network), Frozen(), local, samples, torch.arange(12), 0.2, {}, torch.Generator().manual_seed(8))
+    head, encoder = (
+        torch.optim.SGD(part.parameters(), lr=0.2, momentum=0.9, weight_decay=0.1)
+        for part in (ordinary.head, ordinary.encoder)
+    )
+    for epoch, order in enumerate(permutations(12, 3)):
+        optimizer = head if epoch == 0 else encoder
+        for batch in torch.tensor(order).split(4):
+            ordinary.zero_grad()
+            nn.functional.cross_entropy(ordinary(samples.inputs[batch]), samples.targets[batch]).backward()
+            if norm is not None:
+                torch.nn.utils.clip_grad_norm_(optimizer.param_groups[0]["params"], norm)
+            optimizer.step()
+    for (name, parameter), other in zip(network.named_parameters(), ordinary.named_parameters(), strict=True):
+        torch.testing.assert_close(parameter, other[1], rtol=1e-5, atol=1e-6, msg=name)
