@@ -14,6 +14,12 @@ The same rounds one by one, without a file::
     while state.round < experiment.rounds:
         state, metrics = simulation.advance(state)
         print(state.round, simulation.test(state)["test/accuracy"])
+
+Results of earlier runs (data frames need pandas, the extra ``fedrun[results]``)::
+
+    run = fedrun.load(summary["folder"])  # run.config, run.summary, run.metrics, run.clients
+    classes = run.predict(run.dataset.inputs[:10])
+    table = fedrun.load_all("outputs")  # a row per run
 """
 
 from __future__ import annotations
@@ -28,16 +34,30 @@ if TYPE_CHECKING:
     from fedrun.config.composed import compose
     from fedrun.data.datasets.in_memory import InMemory
     from fedrun.experiment.experiment import build_experiment
+    from fedrun.report.load import load, load_all
     from fedrun.runs.run import run
     from fedrun.simulation.simulation import Simulation
 
-__all__ = ["InMemory", "InputError", "RunError", "Simulation", "build_experiment", "compose", "option", "run"]
+__all__ = [
+    "InMemory",
+    "InputError",
+    "RunError",
+    "Simulation",
+    "build_experiment",
+    "compose",
+    "load",
+    "load_all",
+    "option",
+    "run",
+]
 
 HOME = {
     "InMemory": "fedrun.data.datasets.in_memory",
     "Simulation": "fedrun.simulation.simulation",
     "build_experiment": "fedrun.experiment.experiment",
     "compose": "fedrun.config.composed",
+    "load": "fedrun.report.load",
+    "load_all": "fedrun.report.load",
     "option": "fedrun.config.build",
     "run": "fedrun.runs.run",
 }

@@ -27,6 +27,7 @@ EXAMPLES = """\
 examples:
   fedrun-report outputs/runs                                   tables in Markdown
   fedrun-report outputs/runs --baseline fedavg                 and p-values against FedAvg, paired over seeds
+  fedrun-report outputs/runs --format csv --per-run --to runs.csv
   fedrun-report outputs/runs --format html --to report.html    one page with curves to explore
   fedrun-report outputs/runs --curve test/accuracy --against params --to curve.png
   fedrun-report outputs --table turbosvm/table2                a paper's table, ours beside it
@@ -100,6 +101,8 @@ def check(options: argparse.Namespace) -> None:
         "--against: allowed: with --curve": options.against and not options.curve,
         "--keep: allowed: with --results and --to FILE, in Markdown": options.keep
         and not (options.results and options.to and options.format == "markdown"),
+        "--per-run: allowed: with --format csv, without --metric and --target": options.per_run
+        and (options.format != "csv" or options.metric or options.target),
         "--test: allowed: with --baseline": options.test and not options.baseline,
         "--baseline: allowed: without --format csv": options.baseline and options.format == "csv",
     }
@@ -152,6 +155,10 @@ def report(options: argparse.Namespace, runs: Sequence[Run]) -> str | None:
     from fedrun.report.table import written
     from fedrun.runs.display import wording
 
+    if options.per_run:
+        from fedrun.report.per_run import per_run_csv
+
+        return per_run_csv(runs)
     if options.table:
         return written(paper_tables(options.table, options.scale, runs), options.format)
     if options.figure:
@@ -254,6 +261,7 @@ def parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("runs", nargs="*", default=["outputs"], metavar="RUNS", help="folders, or patterns of them (default: outputs)")
     add("--format", choices=("markdown", "latex", "csv", "html"), default="markdown", help="default: markdown")
+    add("--per-run", action="store_true", help="with --format csv: a row per run, settings and metrics as columns")
     add("--to", metavar="FILE", help="write there instead of to the screen")
     add("--metric", action="append", default=[], metavar="KEY", help="report this metric only (may be repeated)")
     add("--target", action="append", default=[], type=float, metavar="A", help="rounds to this accuracy, too")

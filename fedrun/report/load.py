@@ -1,0 +1,185 @@
+"""The results of runs as Python objects, for notebooks and scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from fedrun.config.build import build
+from fedrun.report.per_run import per_run_rows
+from fedrun.report.runs import Run, find, read, read_config, summary_of
+from fedrun.runs.folder import CLIENTS, CONFIG, METRICS, MODEL
+from fedrun.system.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas
+    import torch
+
+    from fedrun.data.datasets.base import Dataset, DatasetConfig
+
+
+@dataclass(frozen=True)
+class LoadedRun:
+    """A run that was read from its folder.
+
+    Attributes:
+        run: the run's files.
+        own_dataset: of a run on data in memory, which its folder does not hold; otherwise None.
+    """
+
+    run: Run
+    own_dataset: DatasetConfig | None = None
+
+    @property
+    def folder(self) -> Path:
+        return self.run.folder
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The composed configuration, plain containers and scalars."""
+        return self.run.config
+
+    @property
+    def summary(self) -> Mapping[str, Any] | None:
+        """The content of ``summary.json``; None if the run is not finished."""
+        return self.run.summary
+
+    @cached_property
+    def metrics(self) -> pandas.DataFrame:
+        """``metrics.jsonl``: a row per evaluated round.
+
+        Raises:
+            InputError: pandas is not installed.
+        """
+        return _pandas().DataFrame(list(self.run.rows))
+
+    @cached_property
+    def clients(self) -> pandas.DataFrame:
+        """``clients.parquet``: a row per client.
+
+        Raises:
+            InputError: pandas is not installed, or the run is not finished.
+        """
+        _pandas()
+        import pyarrow.parquet
+
+        return pyarrow.parquet.read_table(self._result(CLIENTS)).to_pandas()
+
+    @cached_property
+    def dataset_config(self) -> DatasetConfig:
+        """The dataset option of the run.
+
+        Raises:
+            InputError: the run's data were in memory and are not given.
+        """
+        if self.own_dataset is not None:
+            return self.own_dataset
+        if str(self.config["dataset"].get("_target_")).endswith(".InMemory"):
+            raise InputError(f"{self.folder}: was run on data in memory; give them: fedrun.load(folder, dataset=...)")
+        dataset: DatasetConfig = build(self.config["dataset"], "dataset")
+        return dataset
+
+    @cached_property
+    def dataset(self) -> Dataset:
+        """The run's dataset, loaded.
+
+        Raises:
+            InputError: the data cannot be loaded, or they are not those of the run.
+        """
+        dataset = self.dataset_config.load()
+        if self.run.data not in (None, dataset.fingerprint):
+            raise InputError(f"{self.folder}: was run on other data (the dataset's content has changed since)")
+        return dataset
+
+    def network(self, number: int = 0) -> torch.nn.Sequential:
+        """The trained network in evaluation mode, from encoded samples to logits ``[batch, classes]``.
+
+        Args:
+            number: of the model, where the run has several (clusters).
+
+        Raises:
+            InputError: the run is not finished, or has no such model.
+        """
+        from fedrun.runs.saved_model import load_network
+
+        return load_network(self._result(MODEL), build(self.config["model"], "model"), self.dataset_config.spec, number)
+
+    def predict(self, samples: torch.Tensor, number: int = 0, batch_size: int = 256) -> torch.Tensor:
+        """The predicted classes of samples: int64 ``[n]``, on the CPU.
+
+        Args:
+            samples: ``[n, *input_shape]`` as in the dataset's ``inputs``, such as uint8 images; encoded as in training.
+            number: of the model, where the run has several (clusters).
+            batch_size: samples per forward pass.
+
+        Raises:
+            InputError: the run is not finished, its data cannot be loaded, or the samples have another shape.
+        """
+        import torch
+
+        shape = self.dataset.spec.input_shape
+        samples = torch.as_tensor(samples)
+        if samples.ndim != len(shape) + 1 or tuple(samples.shape[1:]) != shape:
+            expected = ", ".join(map(str, ("n", *shape)))
+            raise InputError(f"samples of shape {list(samples.shape)}; allowed: [{expected}]")
+        network = self.network(number)
+        with torch.no_grad():
+            batches = [network(self.dataset.encoding(batch)).argmax(1) for batch in torch.split(samples, batch_size)]
+        return torch.cat(batches) if batches else torch.empty(0, dtype=torch.int64)
+
+    def _result(self, name: str) -> Path:
+        """A file of the finished run."""
+        if not self.run.complete:
+            raise InputError(f"{self.folder}: is not finished, so it has no {name}; the same command continues the run")
+        return self.folder / name
+
+
+def load(folder: str | Path, dataset: DatasetConfig | None = None) -> LoadedRun:
+    """Read a run from its folder; the files of a finished run are compared with their checksums.
+
+    Example:
+        >>> run = fedrun.load(summary["folder"])
+        >>> run.metrics.plot("round", "test/accuracy")
+        >>> run.predict(run.dataset.inputs[:10])
+
+    Args:
+        folder: of the run, ``.../seed=N``.
+        dataset: of a run on data in memory.
+
+    Raises:
+        InputError: the folder holds no run, or a file is damaged.
+    """
+    folder = Path(folder)
+    if not (folder / METRICS).is_file():
+        raise InputError(f"{folder}: holds no run (no {METRICS}); fedrun.load_all reads all runs below a folder")
+    summary = summary_of(folder)
+    run, _ = read(folder, read_config(folder / CONFIG), summary)
+    return LoadedRun(run, dataset)
+
+
+def load_all(*places: str | Path) -> pandas.DataFrame:
+    """A tidy table of all runs in and below folders (default: ``outputs``): a row per run.
+
+    The columns are those of :func:`fedrun.report.per_run.per_run_rows`: seeds and the settings that differ, the metrics
+    after the last round, the best ones, rounds to targets and seconds.
+
+    Raises:
+        InputError: pandas is not installed, there is no run, or a file is damaged.
+    """
+    pandas = _pandas()
+    found = find([str(place) for place in places or ("outputs",)])
+    if found.damaged or not found.runs:
+        raise InputError(found.problems[0])
+    return pandas.DataFrame(per_run_rows(found.runs))
+
+
+def _pandas() -> ModuleType:
+    try:
+        return import_module("pandas")
+    except ModuleNotFoundError:
+        raise InputError("pandas is not installed; pip install pandas, or fedrun's extra: fedrun[results]") from None

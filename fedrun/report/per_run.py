@@ -1,0 +1,68 @@
+"""A tidy table of runs: a row per run; its settings, final and best metrics as columns."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fedrun.report.runs import Run
+from fedrun.report.settings import leaves, varying
+
+Value = str | int | float | bool | None
+
+
+def per_run_rows(runs: Sequence[Run]) -> list[dict[str, Value]]:
+    """A dictionary per run, all with the same keys.
+
+    The keys are ``folder``, ``name``, ``dataset``, ``strategy``, ``seed``, ``complete``; every configuration key whose
+    value differs between the runs; ``round`` (the last evaluated one) with all its metrics; ``best/KEY`` and
+    ``best_round/KEY``; ``rounds_to/TARGET``; ``seconds``. Numbers are as measured: shares up to 1. What a run does not
+    have is None.
+    """
+    contents = [leaves(run.config) for run in runs]
+    rows = [
+        {
+            "folder": str(run.folder),
+            "name": run.config["name"],
+            "dataset": run.dataset,
+            "strategy": run.strategy,
+            "seed": run.seed,
+            "complete": run.complete,
+            **{key: plain(key, content.get(key)) for key in varying(contents)},
+            **run.rows[-1],
+            **results(run.summary or {}),
+        }
+        for run, content in zip(runs, contents, strict=True)
+    ]
+    keys = dict.fromkeys(key for row in rows for key in row)
+    return [{key: row.get(key) for key in keys} for row in rows]
+
+
+def plain(key: str, value: Any) -> Value:
+    """A configuration's value in a cell: a class by its bare name, a list as text."""
+    if key.rpartition(".")[2] == "_target_":
+        return str(value).rpartition(".")[2]
+    return value if isinstance(value, str | int | float | bool | None) else str(value)
+
+
+def results(summary: Mapping[str, Any]) -> dict[str, Value]:
+    """The values of a summary that the last row does not have."""
+    best = summary.get("best", {})
+    return {
+        **{f"best/{key}": entry["value"] for key, entry in best.items()},
+        **{f"best_round/{key}": entry["round"] for key, entry in best.items()},
+        **{f"rounds_to/{target}": round for target, round in summary.get("rounds_to", {}).items()},
+        **({"seconds": summary["seconds"]} if "seconds" in summary else {}),
+    }
+
+
+def per_run_csv(runs: Sequence[Run]) -> str:
+    """The rows as CSV; an empty cell for None."""
+    rows = per_run_rows(runs)
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue().rstrip("\n")

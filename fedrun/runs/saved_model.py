@@ -1,0 +1,77 @@
+"""``model.safetensors`` as a PyTorch network."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+
+from fedrun.data.datasets.base import Spec
+from fedrun.models.base import ModelConfig, encoder_and_head
+from fedrun.models.parallel_encoders import ParallelEncoders
+from fedrun.system.errors import InputError
+
+SEVERAL = re.compile(r"models\.(\d+)\.(.+)")
+"""The name of a tensor in a file with several models: the model's number and the tensor's own name."""
+
+PARALLEL = re.compile(r"encoder\.encoders\.(\d+)\.")
+"""How the tensors of concatenated encoders begin."""
+
+
+def load_network(path: Path, model: ModelConfig, spec: Spec, number: int = 0) -> torch.nn.Sequential:
+    """The network of a finished run in evaluation mode.
+
+    Args:
+        path: of ``model.safetensors``.
+        model: of the run.
+        spec: of the run's dataset.
+        number: of the model, where the run has several (clusters).
+
+    Returns:
+        A network from encoded samples ``[batch, *spec.input_shape]`` to logits ``[batch, spec.classes]``.
+
+    Raises:
+        InputError: the file cannot be read, has no such model, or is another model's.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        tensors = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"{path}: cannot be read ({error}); expected the model of a finished run") from None
+    tensors = _tensors_of(tensors, number, path)
+    network = _network(model, spec, tensors)
+    try:
+        missing, _ = network.load_state_dict(tensors, strict=False)
+    except RuntimeError as error:
+        raise InputError(f"{path}: is not of the run's model ({str(error).splitlines()[-1].strip()})") from None
+    wanted = {name for name, _ in network.named_parameters()}
+    if absent := (wanted & set(missing)) or tensors.keys() - network.state_dict().keys():
+        raise InputError(f"{path}: is not of the run's model (tensor {min(absent)})")
+    return network.eval()
+
+
+def _tensors_of(tensors: Mapping[str, torch.Tensor], number: int, path: Path) -> dict[str, torch.Tensor]:
+    """The tensors of one of the models in a file, under their names in the network."""
+    matches = {name: SEVERAL.fullmatch(name) for name in tensors}
+    count = 1 + max((int(match[1]) for match in matches.values() if match), default=0)
+    if not 0 <= number < count:
+        raise InputError(f"{path}: has no model {number}; allowed: 0 to {count - 1}")
+    if count == 1:
+        return dict(tensors)
+    return {match[2]: tensors[name] for name, match in matches.items() if match and int(match[1]) == number}
+
+
+def _network(model: ModelConfig, spec: Spec, tensors: Mapping[str, torch.Tensor]) -> torch.nn.Sequential:
+    """The network that has these tensors: the model's own, or FedConcat's with several of its encoders side by side."""
+    with torch.random.fork_rng(devices=[]):
+        numbers = {match[1] for name in tensors if (match := PARALLEL.match(name))}
+        if not numbers:
+            return model.build(spec)
+        encoders = [model.build(spec).get_submodule("encoder") for _ in numbers]
+    classes, embedding = tensors["head.weight"].shape
+    head = torch.nn.Linear(embedding, classes, bias="head.bias" in tensors)
+    return encoder_and_head(ParallelEncoders(encoders), head)

@@ -1,0 +1,125 @@
+"""Results as Python objects."""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import fedrun
+from fedrun.experiment.experiment import Experiment
+from fedrun.report.per_run import per_run_csv
+from fedrun.report.runs import find
+
+from ..helpers.run_folders import Folders, rows
+
+SETTING = ("partition.clients=5", "rounds=3", "hardware.threads=1", "tracking=none", "display=none")
+
+
+def experiment(tmp_path: Path, *overrides: str) -> Experiment:
+    return fedrun.build_experiment(fedrun.compose([*SETTING, *overrides, f"output_dir={tmp_path}"]))
+
+
+def test_a_run(tmp_path: Path, plain: None) -> None:
+    pytest.importorskip("pandas")
+    summary = fedrun.run(experiment(tmp_path, "model=logistic"))
+    run = fedrun.load(summary["folder"])
+    assert run.summary == summary and run.config["rounds"] == 3
+    assert run.metrics["round"].tolist() == [0, 1, 2, 3]
+    assert run.metrics["test/accuracy"].iloc[-1] == summary["final"]["test/accuracy"]
+    assert run.clients["client"].tolist() == ["0", "1", "2", "3", "4", "test"]
+    # Softmax regression by hand on 64 grey values from 0 to 16.
+    tensors = run.network().state_dict()
+    samples, targets = run.dataset.inputs[run.dataset.train_size :], run.dataset.targets[run.dataset.train_size :]
+    logits = (samples.double().flatten(1) / 16) @ tensors["head.weight"].double().T + tensors["head.bias"].double()
+    predictions = run.predict(samples, batch_size=100)
+    assert predictions.dtype == torch.int64 and torch.equal(predictions, logits.argmax(1))
+    assert (predictions == targets).double().mean().item() == pytest.approx(summary["final"]["test/accuracy"])
+    assert run.predict(samples[:0]).shape == (0,)
+    with pytest.raises(fedrun.InputError, match=r"^samples of shape \[64\]; allowed: \[n, 1, 8, 8\]$"):
+        run.predict(samples[0].flatten())
+    with pytest.raises(fedrun.InputError, match=r"has no model 1; allowed: 0 to 0$"):
+        run.network(1)
+
+
+def test_the_concatenated_network_of_fedconcat(tmp_path: Path, plain: None) -> None:
+    summary = fedrun.run(experiment(tmp_path, "strategy=fedconcat", "strategy.clustering.clusters=2", "rounds=4"))
+    run = fedrun.load(summary["folder"])
+    start = run.dataset.train_size
+    right = run.predict(run.dataset.inputs[start:]) == run.dataset.targets[start:]
+    assert right.double().mean().item() == pytest.approx(summary["final"]["test/accuracy"])
+
+
+def test_one_of_several_models(tmp_path: Path, plain: None) -> None:
+    summary = fedrun.run(experiment(tmp_path, "strategy=ifca", "model=logistic"))
+    run = fedrun.load(summary["folder"])
+    first, second = run.network(0).state_dict(), run.network(1).state_dict()
+    assert first.keys() == second.keys() == {"head.weight", "head.bias"}
+    assert not torch.equal(first["head.weight"], second["head.weight"])
+
+
+def test_a_run_on_data_in_memory(tmp_path: Path, plain: None) -> None:
+    draw = np.random.default_rng(0)
+    train, test = ((draw.normal(size=(n, 4)).astype(np.float32), draw.integers(0, 3, n)) for n in (60, 12))
+    data = fedrun.InMemory.of(train, test, 3)
+    summary = fedrun.run(replace(experiment(tmp_path, "model=logistic"), dataset=data))
+    with pytest.raises(fedrun.InputError, match=r"was run on data in memory; give them: fedrun.load"):
+        fedrun.load(summary["folder"]).network()
+    run = fedrun.load(summary["folder"], data)
+    right = run.predict(torch.from_numpy(test[0])).numpy() == test[1]
+    assert right.mean() == pytest.approx(summary["final"]["test/accuracy"])
+    other = fedrun.InMemory.of(test, train, 3)
+    with pytest.raises(fedrun.InputError, match="was run on other data"):
+        fedrun.load(summary["folder"], other).predict(torch.from_numpy(test[0]))
+
+
+def test_what_cannot_be_loaded(folders: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(fedrun.InputError, match=r": holds no run \(no metrics.jsonl\); fedrun.load_all reads"):
+        fedrun.load(tmp_path)
+    unfinished = fedrun.load(folders.write(0, rows(0.1, 0.2), complete=False))
+    assert unfinished.summary is None
+    with pytest.raises(fedrun.InputError, match="is not finished, so it has no model.safetensors; the same command"):
+        unfinished.network()
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(fedrun.InputError, match=r"^pandas is not installed; pip install pandas, or fedrun's extra"):
+        _ = unfinished.metrics
+    with pytest.raises(fedrun.InputError, match="^pandas is not installed"):
+        fedrun.load_all(folders.top)
+
+
+def test_all_runs_as_a_table(folders: Folders) -> None:
+    """A row per run; of the settings those that differ, and not the seed a second time."""
+    for seed in (0, 1):
+        folders.write(seed, rows(0.1, 0.5 + seed / 10), changes={"local.lr": 0.1})
+    other = folders.write(0, rows(0.1), changes={"local.lr": 0.2}, strategy="fedprox", complete=False)
+    lines = list(csv.DictReader(io.StringIO(per_run_csv(find([str(folders.top)]).runs))))
+    common = {"name": "runs", "dataset": "digits", "test/loss": "0.5", "cost/params_up": "10", "seconds": "0.5"}
+    assert {key: lines[0][key] for key in common} == common
+    columns = ("strategy", "seed", "complete", "local.lr", "round", "test/accuracy", "seconds")
+    assert [tuple(line[key] for key in columns) for line in lines] == [
+        ("fedavg", "0", "True", "0.1", "1", "0.5", "0.5"),
+        ("fedavg", "1", "True", "0.1", "1", "0.6", "0.5"),
+        ("fedprox", "0", "False", "0.2", "0", "0.1", ""),
+    ]
+    assert lines[2]["folder"] == str(other) and "rounds" not in lines[0]
+    pandas = pytest.importorskip("pandas")
+    table = fedrun.load_all(folders.top)
+    assert isinstance(table, pandas.DataFrame)
+    assert table.groupby("local.lr")["test/accuracy"].mean().to_dict() == pytest.approx({0.1: 0.55, 0.2: 0.1})
+    assert list(table.columns) == list(lines[0])
+
+
+def test_a_damaged_run_is_no_part_of_a_table(folders: Folders) -> None:
+    pytest.importorskip("pandas")
+    folder = folders.write(0, rows(0.1))
+    (folder / "summary.json").write_text("{")
+    with pytest.raises(fedrun.InputError, match=r"summary\.json: is damaged"):
+        fedrun.load_all(folders.top)
+    with pytest.raises(fedrun.InputError, match=r"summary\.json: is damaged"):
+        fedrun.load(folder)
