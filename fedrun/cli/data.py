@@ -1,6 +1,7 @@
 """The ``fedrun-data`` command: fetch datasets, list them, look at a federation.
 
-Exit status: 0 done; 2 the input cannot be used (one line says why); 130 interrupted (what was fetched is kept).
+Exit status: 0 done; 2 the input cannot be used (one line says why);
+130 interrupted, 143 terminated (what was fetched is kept).
 """
 
 from __future__ import annotations
@@ -15,11 +16,10 @@ from typing import TYPE_CHECKING
 
 from fedrun.cli.entrypoint import OneLineParser, carry_out
 from fedrun.system.errors import BAD_INPUT, InputError
+from fedrun.system.signals import describe_stop
 
 if TYPE_CHECKING:
     from fedrun.data.download.install import Reporter
-
-INTERRUPTED = 130
 
 EPILOG = """examples:
   fedrun-data list                                     what is there, what is missing
@@ -74,9 +74,10 @@ def run(arguments: Sequence[str]) -> int:
     except InputError as error:
         print(f"fedrun-data: {error}", file=sys.stderr)
         return BAD_INPUT
-    except KeyboardInterrupt:
-        print("fedrun-data: interrupted; the same command continues", file=sys.stderr)
-        return INTERRUPTED
+    except KeyboardInterrupt as error:
+        word, status = describe_stop(error)
+        print(f"fedrun-data: {word}; the same command continues", file=sys.stderr)
+        return status
     return 0
 
 

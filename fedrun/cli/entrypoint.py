@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import NoReturn
 
 from fedrun.system.errors import BAD_INPUT, RunError, foreseen
 from fedrun.system.lazy_import import lazy_import
-from fedrun.system.signals import INTERRUPTED
+from fedrun.system.signals import TERMINATING, Stop, describe_stop
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -25,8 +26,10 @@ def carry_out(command: Callable[[Sequence[str]], int]) -> NoReturn:
     """Carry out this process's command line, and end the process with the status that the command returns.
 
     PyTorch is loaded when it is first used: most of what these commands do needs none. Whoever stops reading the
-    output (``| head``) has seen enough, and the command ends. Ctrl-C ends it without a word.
+    output (``| head``) has seen enough, and the command ends. Ctrl-C and SIGTERM end it without a word.
     """
+    stop = Stop()
+    stop.handle(signal.SIGINT, *TERMINATING)
     name = Path(sys.argv[0]).name
     lazy_import("torch")
     try:
@@ -39,9 +42,9 @@ def carry_out(command: Callable[[Sequence[str]], int]) -> NoReturn:
     except BrokenPipeError:
         silence()
         status = 0
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         silence()
-        status = INTERRUPTED
+        _, status = describe_stop(error)
     except UnicodeEncodeError as error:
         lacking = f"{error.encoding} lacks {error.object[error.start]!r}"
         print(f"{name}: the output cannot be written ({lacking}); try PYTHONIOENCODING=utf-8", file=sys.stderr)
@@ -56,6 +59,7 @@ def carry_out(command: Callable[[Sequence[str]], int]) -> NoReturn:
         else:
             raise
         status = 1 if isinstance(known, RunError) else BAD_INPUT
+    stop.end()
     sys.exit(status)
 
 

@@ -21,7 +21,7 @@ from multiprocessing.context import ForkProcess
 from types import FrameType
 from typing import Generic, TypeVar
 
-from fedrun.system.signals import TERMINATED, TERMINATING, TerminatedError, heeded, terminate
+from fedrun.system.signals import TERMINATED, TERMINATING, Stop, TerminatedError, heeded
 
 T = TypeVar("T")
 
@@ -159,16 +159,19 @@ def _carry_out(job: Callable[[int], T], number: int, sender: Connection, parent:
             time.sleep(POLL)
         os.kill(os.getpid(), signal.SIGTERM)
 
+    stop = Stop()
     try:
         # first, and not after ignoring it: what is ignored while it waits to be unblocked is forgotten
-        signal.signal(signal.SIGTERM, terminate)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the parent may ignore it
+        stop.handle(signal.SIGTERM)
         for each in ASKING:
             if each != signal.SIGTERM:
                 signal.signal(each, signal.SIG_IGN)  # a terminal's signals reach the parent as well
         signal.pthread_sigmask(signal.SIG_UNBLOCK, ASKING)
         threading.Thread(target=watch, daemon=True).start()
         result = job(number)
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        stop.end()
     except TerminatedError:
+        stop.end()
         sys.exit(TERMINATED)
     sender.send(result)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fedrun.cli.main import options_first
+from fedrun.cli.application import options_first
 from fedrun.config.composed import compose
 from fedrun.config.options import conf_dir
 from fedrun.experiment.experiment import build_experiment
@@ -43,7 +43,7 @@ def names(group: str) -> list[str]:
 @pytest.fixture(scope="module")
 def checking() -> Iterator[Fedrun]:
     """Commands that end before anything slow is imported."""
-    with Fedrun("hydra", "fedrun.cli.main", "hydra.core.plugins") as fedrun:
+    with Fedrun("hydra", "fedrun.cli.application", "hydra.core.plugins") as fedrun:
         yield fedrun
 
 

@@ -1,0 +1,349 @@
+"""The command line of ``fedrun``: compose, check, run, exit status (see :mod:`fedrun.cli.main`)."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import sys
+import traceback
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from io import TextIOWrapper
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from fedrun.execution.ranks import SINGLE_PROCESS, START, RankLostError, Ranks, StoppedError, join, launched
+from fedrun.system.closed_stdout import ignore_closed_stdout
+from fedrun.system.errors import BAD_INPUT, InputError, RunError, foreseen, one_line
+from fedrun.system.lazy_import import lazy_import
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+    from fedrun.experiment.experiment import Experiment
+    from fedrun.experiment.observer import Observer
+    from fedrun.experiment.studies.base import Study
+
+FAILED = 1
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Carry out a command line; the exit status.
+
+    Raises:
+        KeyboardInterrupt: a signal has stopped it.
+    """
+    lazy_import("torch")
+    if launched():
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # a lost connection is told in one line, not in forty
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises its errors instead of printing them over many lines
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that knows no ± must not end a run
+    sys.argv[1:] = options_first(arguments)  # where Hydra reads them
+    return _guarded()
+
+
+def options_first(arguments: Sequence[str]) -> list[str]:
+    """The arguments with ``KEY=VALUE`` and ``~KEY`` behind everything else: argparse takes them in one piece only, and
+    refuses ``fedrun strategy=turbosvm -m seed=0,1``. A folder stays behind its option, whatever its name has in it.
+    """
+
+    def overrides(number: int) -> bool:
+        names_folder = number > 0 and arguments[number - 1] in ("--config-dir", "-cd")
+        override = arguments[number].startswith("~") or ("=" in arguments[number] and arguments[number][0] != "-")
+        return override and not names_folder
+
+    return [arguments[number] for number in sorted(range(len(arguments)), key=overrides)]
+
+
+def _parse(arguments: Sequence[str]) -> Namespace:
+    """What the options on the command line ask Hydra for.
+
+    Raises:
+        InputError: there is an option that Hydra does not know (its parser would say so in a page).
+    """
+    from hydra._internal.utils import get_args_parser
+
+    parser = get_args_parser()
+    parser.error = refuse  # type: ignore[method-assign]
+    options = parser.parse_args(arguments)
+    for option in ("config_name", "config_path", "experimental_rerun"):
+        if getattr(options, option) is not None:
+            raise InputError(
+                f"--{option.replace('_', '-')}: there is one configuration, conf/config.yaml; a run is repeated by its "
+                "overrides, which are in its folder's .hydra/overrides.yaml"
+            )
+    return options
+
+
+def _answer(arguments: Sequence[str]) -> str | None:
+    """What a command line prints that asks a question, and starts nothing; None: it asks none.
+
+    Raises:
+        InputError: there is no such key or folder, or the configuration cannot be composed.
+    """
+    parser = ArgumentParser(add_help=False, allow_abbrev=False)
+    for option in ("--help", "-h", "--version"):
+        parser.add_argument(option, action="store_true")
+    parser.add_argument("--explain", metavar="KEY")
+    parser.add_argument("--why", metavar="KEY")
+    parser.add_argument("--config-dir", "-cd")
+    parser.error = refuse  # type: ignore[method-assign]
+    options, others = parser.parse_known_args(arguments)
+    if options.version:  # Hydra would tell its own
+        from importlib.metadata import version
+
+        return f"fedrun {version('fedrun')}"
+    if not (options.help or options.h or options.explain or options.why):
+        return None
+    from fedrun.config.options import further_folder
+
+    folder = None if options.config_dir is None else further_folder(options.config_dir)
+    if options.help or options.h:
+        from fedrun.cli.help import help_text
+
+        return help_text(folder)
+    if flags := [argument for argument in others if argument.startswith("-")]:
+        raise InputError(f"{flags[0]}: allowed: without --why and --explain")
+    if options.explain:
+        from fedrun.config.key_reference import explain_key
+        from fedrun.experiment.experiment import Experiment
+
+        return explain_key(options.explain, Experiment, folder)
+    from fedrun.config.sources import why
+
+    return why(options.why, others, folder)
+
+
+def refuse(message: str) -> NoReturn:
+    """Refuse an option: argparse would say so over several lines.
+
+    Raises:
+        InputError: always.
+    """
+    raise InputError(f"{message}; fedrun --help shows what is allowed")
+
+
+def _guarded() -> int:
+    """Run Hydra's application and turn the errors users are expected to meet into one line and an exit status."""
+    config_dir = None
+    try:
+        if (answer := _answer(sys.argv[1:])) is not None:
+            print(answer, flush=True)
+            return 0
+        import hydra
+
+        from fedrun.config.options import conf_dir, further_folder
+        from fedrun.sweeps.plugins import register_plugins
+
+        options = _parse(sys.argv[1:])
+        register_plugins()
+        config_dir = None if options.config_dir is None else further_folder(options.config_dir)
+        hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(job)()
+        return 0
+    except Defect:
+        raise
+    except InputError as error:
+        return _composition_failed(str(error))
+    except RunError as error:
+        return _ended(SINGLE_PROCESS, error)
+    except BrokenPipeError:  # whoever read our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except Exception as error:  # only the composition of the configuration is left, and Hydra's output folder
+        from fedrun.config.composition_errors import explain
+
+        return _composition_failed(explain(error, sys.argv[1:], config_dir))
+
+
+def _composition_failed(line: str) -> int:
+    """Say once, however many processes there are, that no configuration could be composed."""
+    ranks = SINGLE_PROCESS
+    try:
+        ranks = _ranks()
+        with ranks.together():
+            raise InputError(line)
+    except (InputError, RunError) as error:
+        return _ended(ranks, error)
+
+
+def _ranks() -> Ranks:
+    """The processes that torchrun has started, or this one."""
+    return join() if launched() else SINGLE_PROCESS
+
+
+def _ended(ranks: Ranks, error: InputError | RunError) -> int:
+    """Say, once for all processes, why the run ends; the exit status."""
+    if ranks.leads:
+        print(f"fedrun: {error}", file=sys.stderr, flush=True)
+    if ranks.leave(str(error), isinstance(error, RankLostError)):
+        print(f"fedrun: {error}", file=sys.stderr, flush=True)
+    if isinstance(error, StoppedError):
+        return error.status
+    return BAD_INPUT if isinstance(error, InputError) else FAILED
+
+
+class Defect(Exception):  # noqa: N818 - it is the word for what went wrong
+    """A job failed in a way fedrun did not foresee; shown with its traceback."""
+
+
+def job(config: DictConfig) -> float | None:
+    """One job of Hydra's: a single run, or one run of a sweep, with the accuracy that a searching sweeper goes by."""
+    from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
+
+    ignore_closed_stdout()
+    if HydraConfig.get().mode == RunMode.MULTIRUN:
+        return _sweep_job(config)
+    _single_job(config)
+    return None
+
+
+def _single_job(config: DictConfig) -> None:
+    """A run by itself: it ends with its result table, or ends the process with an exit status."""
+    ranks = SINGLE_PROCESS
+    try:
+        ranks = _ranks()
+        with ranks.together():
+            experiment = _checked(config)
+            _check_start(experiment)
+
+        # Only now is it worth loading what runs need and refused configurations do not.
+        from rich.console import Console
+
+        from fedrun.runs.display.result_table import result_table
+        from fedrun.runs.folder import finished
+        from fedrun.runs.run import run
+
+        if experiment.study is not None:
+            print(_carried_out(experiment.study, experiment.folder, experiment.seed))
+            return
+        if not ranks.leads:
+            _log_to_screen(logging.CRITICAL)
+            run(experiment, ranks=ranks)
+            ranks.leave()
+            return
+        _log_to_screen(logging.INFO)
+        if not experiment.overwrite and finished(experiment.folder):
+            print(f"{experiment.record.title}: finished earlier; overwrite=true computes it again", flush=True)
+        watched_by = _observers(experiment, experiment.display)
+        Console().print(result_table(run(experiment, watched_by, ranks=ranks)))
+        ranks.leave()
+    except (InputError, RunError) as error:
+        sys.exit(_ended(ranks, error))
+    except Exception as error:
+        if (known := foreseen(error)) is not None:
+            sys.exit(_ended(ranks, known))
+        # not foreseen: kept apart from what the composition raises, and shown in full
+        raise Defect("please report this, unless the error above is one of your own code") from error
+
+
+def _check_start(experiment: Experiment) -> None:
+    """Refuse a way of starting that does not go with the hardware."""
+    if experiment.hardware.distributed and not launched():
+        raise InputError(f"hardware=distributed: runs in processes that torchrun starts: {START}")
+    if launched() and not experiment.hardware.distributed:
+        raise InputError("started by torchrun, as one of several processes, but without hardware=distributed")
+
+
+def _carried_out(study: Study, folder: Path, seed: int) -> str:
+    """Carry out a study in its folder; what it found."""
+    from fedrun.runs.folder import require_writable, writing
+
+    require_writable(folder)
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        return study.carry_out(folder, seed)
+
+
+def _sweep_job(config: DictConfig) -> float:
+    """A run in a sweep: it never raises, but leaves its outcome in the sweep's folder, so that the others go on.
+
+    Its last accuracy is returned: that of the validation samples where there are some; NaN of a failed run.
+
+    Its lines on the screen begin with its number, as those of parallel jobs come in any order.
+    """
+    from hydra.core.hydra_config import HydraConfig
+
+    from fedrun.experiment.observer import part_tested, tested
+    from fedrun.runs.display import wording
+    from fedrun.runs.folder import finished
+    from fedrun.runs.run import run
+    from fedrun.sweeps.callback import failed, parallel_jobs, say
+    from fedrun.sweeps.outcome import Outcome
+
+    hydra = HydraConfig.get()
+    overrides = tuple(hydra.overrides.task)
+    begin, together = f"== {hydra.job.num}: ", parallel_jobs(hydra.launcher)
+    _log_to_screen(logging.WARNING, begin)
+    summary, failure = None, None
+    try:
+        experiment = _checked(config)
+        _check_start(experiment)
+        if experiment.study is not None:
+            raise InputError("a study does not go into a sweep; start it by itself")
+        earlier = not experiment.overwrite and finished(experiment.folder) is not None
+        say(f"{begin}{' '.join(overrides)}{': finished earlier' if earlier else ''}", sys.stdout)
+        kind = "none" if experiment.display == "auto" and together > 1 else experiment.display
+        summary = run(experiment, _observers(experiment, kind), together)
+        reached = wording.percent(tested(summary["final"], "accuracy"))
+        made = wording.counted(summary["rounds"], "round")
+        say(f"{begin}{part_tested(summary['final'])} accuracy {reached} after {made}", sys.stdout)
+    except (InputError, RunError) as error:
+        failure = str(error)
+    except Exception as error:  # a defect in one job, shown in full, must not cost the others
+        known = foreseen(error)
+        failure = one_line(str(known or f"{type(error).__name__}: {error}"))
+        if known is None:
+            traceback.print_exc()
+    if failure is not None or summary is None:
+        failed(hydra.job.num, hydra.runtime.output_dir, overrides, str(failure))
+        return math.nan
+    Outcome(overrides, summary, None).save(hydra.runtime.output_dir)
+    last = tested(summary["final"], "accuracy")
+    return math.nan if last is None else float(last)
+
+
+def _checked(config: DictConfig) -> Experiment:
+    """The experiment of a job's configuration."""
+    from hydra.core.hydra_config import HydraConfig
+
+    from fedrun.config.composed import Composed
+    from fedrun.experiment.experiment import build_experiment
+
+    return build_experiment(Composed.of(config, HydraConfig.get()))
+
+
+def _observers(experiment: Experiment, kind: str) -> list[Observer]:
+    """Who watches a run: a display of this kind, and the tracking service."""
+    from rich.console import Console
+
+    from fedrun.runs.display.console import LiveDisplay, PlainLines, display
+
+    tracking = experiment.tracking.observer()
+    match kind:
+        case "live":
+            return [LiveDisplay(Console()), tracking]
+        case "plain":
+            return [PlainLines(sys.stdout), tracking]
+        case "none":
+            return [tracking]
+    return [display(sys.stdout), tracking]
+
+
+class OneLine(logging.Formatter):
+    """Messages in one line each, whatever other libraries' warnings hold."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name is logging's
+        return one_line(super().formatMessage(record))
+
+
+def _log_to_screen(level: int, begin: str = "") -> None:
+    """Show fedrun's own messages, and every package's warnings, as plain lines from this level on."""
+    handler = logging.StreamHandler(sys.stdout)
+    handler.setLevel(level)
+    handler.setFormatter(OneLine(f"{begin}%(message)s"))
+    logging.basicConfig(handlers=[handler], force=True)
+    logging.getLogger("fedrun").setLevel(logging.INFO)  # the run's log file takes all of it
