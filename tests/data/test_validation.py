@@ -56,7 +56,7 @@ def test_clients_own_and_unseen_tests_are_not_used_either(federation):
     assert set(made.client_test.samples.tolist()) == set(made.test.samples.tolist())
     assert set(made.client_test.samples.tolist()) <= set(whole.train.samples.tolist())
     assert made.unseen is None
-    with pytest.raises(InputError, match=r"^validation.of=clients: clients have test samples of their own here; allowed: "):
+    with pytest.raises(InputError, match=r"^validation.of=clients: clients have test samples of their own here; "):
         Validation(share=0.5, of="clients", samples="auto").hold_out(whole, 0)
 
 

@@ -1,4 +1,4 @@
-"""Random crops, flips and rotations of training images, a batch at a time."""
+"""Random crops, flips and rotations of batches of training images."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ UNIFORMS = 5
 """Random numbers per image: crop or not, down, right, flip or not, angle."""
 
 CHUNK = 512
-"""Images changed at once; more would cost memory and gain nothing."""
+"""Images per step; more would need memory and would not be faster."""
 
 
 @config_class
 class Augmentation:
-    """First a crop, then a flip, then a rotation, drawn anew for every image and epoch.
+    """A crop, then a flip, then a rotation, drawn anew for every image and epoch.
 
-    Images are changed as they are stored, before they are normalised. Padding, cropping, flipping and rotating (to the
+    Stored images are changed, before they are normalised. Padding, cropping, flipping and rotating (to the
     nearest pixel, as torchvision's RandomRotation does) only move pixels, so they are one gather.
 
     Attributes:
@@ -33,9 +33,9 @@ class Augmentation:
         crop: probability of cropping; 1 in FedConcat, 0.5 in FedDC.
         flip: probability of a horizontal flip.
         rotation: degrees; the angle is uniform from -rotation to rotation.
-        fill: what comes in at the borders: ``reflect``, the image mirrored at its outermost pixels; or a colour, red,
-            green and blue from 0 to 1, rounded to one of 256 levels: zeros for black, the dataset's mean for zero
-            after normalisation, as in FedDC.
+        fill: pixels beyond the borders: ``reflect``, the image mirrored at its outermost pixels; or a colour, red,
+            green and blue from 0 to 1, rounded to one of 256 levels: zeros are black; the dataset's mean is zero after
+            normalisation, as in FedDC.
     """
 
     pad: Annotated[int, Ge(0)]
@@ -45,7 +45,7 @@ class Augmentation:
     fill: Literal["reflect"] | tuple[Share, Share, Share]
 
     def drawn(self, seed: int, round: int, client: int) -> Callable[[torch.Tensor], torch.Tensor]:
-        """The augmentation of one client's epochs in one round, called with the images of one epoch after another."""
+        """The augmentation of one client in one round, to be called with the images of each epoch in turn."""
         draw = draws(seed, round, client)
         return lambda images: self(images, draw(len(images)).to(images.device))
 
@@ -91,14 +91,14 @@ class Augmentation:
         return (back_y + height / 2).floor().long(), (back_x + width / 2).floor().long()
 
     def _shift(self, uniform: torch.Tensor, cropped: torch.Tensor) -> torch.Tensor:
-        """By how many pixels the crop lies below or to the right of the image, int64 from -pad to pad."""
+        """Offset of the crop below or to the right of the image in pixels, int64 from -pad to pad."""
         shift = (uniform * (2 * self.pad + 1)).long().clamp_max(2 * self.pad) - self.pad
         return torch.where(cropped < self.crop, shift, 0)
 
     def _within(
         self, rows: torch.Tensor, columns: torch.Tensor, height: int, width: int
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Rows and columns brought inside the image, and which of these pixels had been outside."""
+        """Rows and columns moved inside the image, and which of these pixels were outside."""
         outside = (rows < 0) | (rows >= height) | (columns < 0) | (columns >= width)
         if self.fill == "reflect":
             return reflected(rows, height), reflected(columns, width), outside
@@ -106,13 +106,13 @@ class Augmentation:
 
 
 def draws(seed: int, round: int, client: int) -> Callable[[int], torch.Tensor]:
-    """Draws the uniforms ``[n, 5]`` of one client's epochs in one round, called with the n of one after another."""
+    """A function that draws the uniforms ``[n, 5]`` of one client and round, called with n for each epoch in turn."""
     source = generator(seed, "augmentation", round, client)
     return lambda images: torch.rand(images, UNIFORMS, generator=source)
 
 
 def reflected(index: torch.Tensor, size: int) -> torch.Tensor:
-    """Indices of any range to ``0 .. size - 1`` by mirroring at the first and the last, which are not repeated."""
+    """Any integers mapped to ``0 .. size - 1`` by reflection at the first and the last, which are not repeated."""
     if size == 1:
         return torch.zeros_like(index)
     last = size - 1

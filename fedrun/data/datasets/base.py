@@ -1,4 +1,4 @@
-"""What a dataset is: one tensor of samples in their compact type, one of targets, and who they came from."""
+"""Datasets: a tensor of samples in a compact type, a tensor of targets, and the users who produced them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from fedrun.data.datasets.augmentation import Augmentation
 
 @dataclass(frozen=True)
 class Spec:
-    """What a dataset looks like to a model; known before any file is read.
+    """Shapes that a model needs to know about a dataset; known before any file is read.
 
     Attributes:
         input_shape: shape of one sample: ``(channels, height, width)`` of an image, ``(length,)`` of a text.
         classes: number of classes.
-        vocabulary: number of different symbols of a text; None where inputs are numbers.
+        vocabulary: number of different symbols of a text; None if inputs are numbers.
     """
 
     input_shape: tuple[int, ...]
@@ -28,9 +28,9 @@ class Spec:
 
 @dataclass(frozen=True)
 class Scaled:
-    """Stored numbers to network inputs: ``(stored / divisor - mean) / std``, float32.
+    """Encodes stored numbers as network inputs: ``(stored / divisor - mean) / std``, float32.
 
-    ``mean`` and ``std`` are one value per channel (images ``[..., channels, height, width]``) or one value for all.
+    ``mean`` and ``std`` have one value per channel (images ``[..., channels, height, width]``) or a single value.
     """
 
     divisor: float
@@ -39,7 +39,7 @@ class Scaled:
 
     def __call__(self, stored: torch.Tensor) -> torch.Tensor:
         """Encode a batch ``[..., *input_shape]`` of any numeric type as float32 of the same shape."""
-        # stored / (divisor std) - mean / std: every further pass over a batch would count in small networks
+        # stored / (divisor std) - mean / std: in small networks each further pass over a batch takes measurable time
         if (self.divisor, self.mean, self.std) == (1.0, (0.0,), (1.0,)):
             return stored.to(torch.float32)
         inputs = stored.to(torch.float32, copy=True)
@@ -50,13 +50,13 @@ class Scaled:
 
 
 def _per_channel(values: list[float], images: torch.Tensor) -> torch.Tensor | float:
-    """One value per channel in a shape that fits images ``[..., channels, height, width]``, or the one for all."""
+    """One value per channel, in a shape that broadcasts to ``[..., channels, height, width]``, or the single value."""
     return values[0] if len(values) == 1 else torch.tensor(values, device=images.device).view(-1, 1, 1)
 
 
 @dataclass(frozen=True)
 class Symbols:
-    """Stored symbol numbers to the int64 indices that an embedding reads."""
+    """Encodes stored symbol numbers as the int64 indices of an embedding."""
 
     def __call__(self, stored: torch.Tensor) -> torch.Tensor:
         """Encode a batch ``[..., length]`` of symbol numbers as int64 of the same shape."""
@@ -64,21 +64,21 @@ class Symbols:
 
 
 Encoding = Callable[["torch.Tensor"], "torch.Tensor"]
-"""Turns a stored batch into what a network reads, such as :class:`Scaled` and :class:`Symbols`."""
+"""Turns a stored batch into network inputs, such as :class:`Scaled` and :class:`Symbols`."""
 
 
 @dataclass(frozen=True)
 class Users:
-    """Who produced the samples, for datasets that come from people.
+    """The users who produced the samples of a dataset.
 
     User ``u`` produced samples ``offsets[u]`` to ``offsets[u + 1]``; the users before number ``training`` are the
-    publisher's training users, the others its test users (none of them where the publisher made no split).
+    publisher's training users, the others its test users (none if the publisher made no split).
 
     Attributes:
         names: one name per user.
         offsets: int64 ``[len(names) + 1]``, ascending, from 0 to the number of samples.
-        training: how many of the users, counted from the first, are training users.
-        min_samples: users with fewer samples count in a split by user, and are left out after it.
+        training: number of training users, which come first.
+        min_samples: a partition by user drops users with fewer samples after it has split the users.
     """
 
     names: tuple[str, ...]
@@ -95,14 +95,14 @@ class Dataset:
 
     Attributes:
         spec: shape and classes.
-        encoding: turns a batch of ``inputs`` into what a network reads.
+        encoding: turns a batch of ``inputs`` into network inputs.
         inputs: ``[n, *spec.input_shape]`` in a compact numeric type, uint8 for images and texts, float32 for features;
             gathered and encoded batch by batch.
         targets: int64 ``[n]``, in ``0 .. spec.classes - 1``.
         train_size: number of training samples.
-        users: who produced the samples, or None.
+        users: the users who produced the samples, or None.
         class_names: one label per class, for plots.
-        fingerprint: changes when the data change; recorded with every result.
+        fingerprint: a hash of the data; recorded with every result.
         augmentation: how training images are changed at random, or None.
         overlap: with how many samples before and after it a sample shares input: 79 for successive windows of 80
             characters; 0 for separate samples. Clients' held-out samples keep this distance from training samples.

@@ -1,4 +1,4 @@
-"""The compact copy of a dataset: made once from its source files, memory-mapped from then on.
+"""The compact copy of a dataset: made once from its source files, then memory-mapped.
 
 A cache is a folder of three files and their checksums. ``inputs.bin`` has the samples, one after another, and
 ``targets.bin`` one byte for each of their classes; ``meta.json`` says whose they are. Where they belong to nobody, as

@@ -22,7 +22,7 @@ SIDE = 84
 IMAGES = "img_align_celeba"
 IDENTITIES, ATTRIBUTES = "identity_CelebA.txt", "list_attr_celeba.txt"
 LEAST = 5
-"""LEAF leaves out celebrities of whom there are fewer photographs."""
+"""LEAF drops celebrities with fewer photographs."""
 
 
 @config_class
@@ -34,9 +34,9 @@ class Celeba(LeafDataset):
 
     Attributes:
         data_dir: see :class:`LeafDataset`; LEAF's JSON in ``<data_dir>/celeba`` has names of the photographs, which are
-            in ``<data_dir>/celeba/img_align_celeba``. Parquet files (image, celeb_id, Smiling) have them inside. Where
-            there is neither, CelebA's own ``identity_CelebA.txt`` and ``list_attr_celeba.txt`` beside that folder are
-            read; all celebrities are training users then.
+            in ``<data_dir>/celeba/img_align_celeba``. Parquet files (image, celeb_id, Smiling) contain them. Without
+            either, CelebA's own ``identity_CelebA.txt`` and ``list_attr_celeba.txt`` beside that folder are read; then
+            all celebrities are training users.
         cache_dir: see :class:`LeafDataset`.
         min_samples: see :class:`LeafDataset`.
         min_samples_after_split: likewise.
@@ -72,7 +72,7 @@ class Celeba(LeafDataset):
 
 
 class CelebaLists:
-    """CelebA's own text files: who is on each photograph, and its attributes, 1 or -1.
+    """CelebA's own text files: the celebrity on each photograph, and its attributes, 1 or -1.
 
     ``identity_CelebA.txt`` has a photograph and a number of a celebrity in each line; ``list_attr_celeba.txt`` has the
     number of photographs, the names of the attributes, and then a photograph and its attributes in each line.
@@ -87,7 +87,7 @@ class CelebaLists:
         return {name: len(labels) for name, labels in self._celebrities(paths[0].parent).items()}
 
     def pieces(self, path: Path) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-        if path.name != IDENTITIES:  # read with the other
+        if path.name != IDENTITIES:  # the attributes are read with the identities
             return
         for name, labels in self._celebrities(path.parent).items():
             try:
@@ -96,40 +96,40 @@ class CelebaLists:
                 raise InputError(f"{path}: celebrity {name}: {error}") from error
 
     def _celebrities(self, folder: Path) -> dict[str, dict[str, int]]:
-        """Every celebrity's photographs, and whether each is smiling."""
+        """Every celebrity's photographs, each with 1 for smiling or 0."""
         identities, attributes = folder / IDENTITIES, folder / ATTRIBUTES
         smiling = self._smiling(attributes)
-        found: dict[str, dict[str, int]] = {}
+        celebrities: dict[str, dict[str, int]] = {}
         for number, line in enumerate(read_lines(identities), start=1):
             match line.split():
                 case [photograph, celebrity] if photograph in smiling:
-                    found.setdefault(celebrity, {})[photograph] = smiling.pop(photograph)
+                    celebrities.setdefault(celebrity, {})[photograph] = smiling.pop(photograph)
                 case [photograph, _]:
                     raise InputError(
-                        f"{identities}: line {number}: {photograph} is not in {attributes}, or comes twice"
+                        f"{identities}: line {number}: {photograph} is not in {attributes}, or is listed twice"
                     )
                 case _:
                     raise InputError(f"{identities}: line {number} must be a photograph and a celebrity's number")
-        kept = {name: labels for name, labels in found.items() if len(labels) >= LEAST}
+        kept = {name: labels for name, labels in celebrities.items() if len(labels) >= LEAST}
         if not kept:
-            raise InputError(f"{identities} has nobody with {LEAST} photographs or more")
+            raise InputError(f"{identities} has no celebrity with {LEAST} photographs or more")
         return kept
 
     def _smiling(self, path: Path) -> dict[str, int]:
-        """Whether the face on each photograph is smiling: 1 or 0."""
+        """1 for every photograph with a smiling face, otherwise 0."""
         lines = read_lines(path)
         attributes = lines[1].split() if len(lines) > 1 else []
         if "Smiling" not in attributes:
             raise InputError(f"{path}: line 2 must name the attributes, Smiling among them")
-        column, found = 1 + attributes.index("Smiling"), dict[str, int]()
+        column, smiling = 1 + attributes.index("Smiling"), dict[str, int]()
         for number, line in enumerate(lines[2:], start=3):
             values = line.split()
             if len(values) != 1 + len(attributes) or values[column] not in ("1", "-1"):
                 raise InputError(
                     f"{path}: line {number} must be a photograph and {len(attributes)} attributes, each 1 or -1"
                 )
-            found[values[0]] = int(values[column] == "1")
-        return found
+            smiling[values[0]] = int(values[column] == "1")
+        return smiling
 
 
 def read_lines(path: Path) -> list[str]:
@@ -147,7 +147,7 @@ def read_lines(path: Path) -> list[str]:
 
 
 class Photographs:
-    """Decodes names of files in a folder, or pictures as Parquet files of the hub have them, to ``[n, 3, 84, 84]``."""
+    """Decodes images, given by file name in a folder or as the hub's Parquet files have them, to ``[n, 3, 84, 84]``."""
 
     cache_tag = f"bicubic {SIDE}"
 
@@ -156,7 +156,7 @@ class Photographs:
 
     def decode(self, x: list[Any], y: list[Any]) -> tuple[np.ndarray, np.ndarray]:
         targets = integer_labels(y, 2)
-        with ThreadPoolExecutor() as threads:  # decoding leaves Python's lock to others
+        with ThreadPoolExecutor() as threads:  # decoding releases Python's lock
             return np.stack(list(threads.map(self._photograph, x))), targets
 
     def remarks(self) -> tuple[str, ...]:

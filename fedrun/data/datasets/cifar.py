@@ -22,7 +22,7 @@ PIXELS = 3 * 32 * 32
 
 @config_class
 class Cifar(TorchvisionFiles, ColourImages):
-    """What CIFAR-10 and CIFAR-100 share: pickled batches of 3x32x32 images. No code in a pickle is run.
+    """Base class of CIFAR-10 and CIFAR-100: pickled batches of 3x32x32 images. No code in a pickle is run.
 
     Attributes:
         data_dir: folder in which the published archive has been unpacked.

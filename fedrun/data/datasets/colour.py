@@ -16,12 +16,12 @@ Std = Annotated[float, Gt(0), Le(1)]
 
 @config_class
 class ColourImages(DatasetConfig):
-    """Images of three colours, stored as uint8 ``[n, 3, height, width]`` and read as ``(stored / 255 - mean) / std``.
+    """Base class of RGB images, stored as uint8 ``[n, 3, height, width]``, encoded as ``(stored / 255 - mean) / std``.
 
     Attributes:
-        mean: of red, green and blue, subtracted from stored/255; zeros leave it as it is.
-        std: of red, green and blue, divide the result; ones leave it as it is.
-        augmentation: how training images are changed at random; None: not at all.
+        mean: of red, green and blue, subtracted from stored/255; zeros change nothing.
+        std: of red, green and blue, divides the difference; ones change nothing.
+        augmentation: random changes of training images; None: no changes.
     """
 
     mean: tuple[Mean, Mean, Mean]
@@ -30,7 +30,7 @@ class ColourImages(DatasetConfig):
 
     @property
     def encoding(self) -> Scaled:
-        """Turns stored images into what a network reads."""
+        """Turns stored images into network inputs."""
         if self.mean == (0.0, 0.0, 0.0) and self.std == (1.0, 1.0, 1.0):
             return Scaled(divisor=255.0)
         return Scaled(divisor=255.0, mean=self.mean, std=self.std)

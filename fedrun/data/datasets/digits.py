@@ -14,8 +14,8 @@ class Digits(DatasetConfig):
     """Handwritten digits of 13 people, 16 grey levels (the test part of UCI's "Optical Recognition of Handwritten
     Digits").
 
-    The library has no split of its own. Ours is a rule and draws nothing: of each class, in the library's order, every
-    fifth sample is a test sample. That gives 1442 training and 355 test samples, the same ones for every seed.
+    The library has no split. Here every fifth sample of each class, in the library's order, is a test sample: 1442
+    training and 355 test samples, the same for every seed.
     """
 
     @property
@@ -29,7 +29,7 @@ class Digits(DatasetConfig):
         images, labels = load_digits(return_X_y=True)
         held_out = every_fifth_of_each_class(labels)
         inputs = images.astype(np.uint8).reshape(-1, 1, 8, 8)
-        train, test = ((inputs[own], labels[own]) for own in (~held_out, held_out))
+        train, test = ((inputs[part], labels[part]) for part in (~held_out, held_out))
         return in_memory(self.spec, Scaled(divisor=16.0), tuple("0123456789"), train, test)
 
 

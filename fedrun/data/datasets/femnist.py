@@ -18,14 +18,14 @@ SIDE = 28
 PIXELS = SIDE * SIDE
 CLASS_NAMES = tuple(string.digits + string.ascii_uppercase + string.ascii_lowercase)
 NOTICED_ROUNDING = 1e-3
-"""Of the range 0 to 1. Pixels that are grey levels, even if written with three digits, are nearer than that to one."""
+"""Rounding, in the range 0 to 1, beyond which a remark is made. Grey levels written with three digits are below it."""
 
 
 @config_class
 class Femnist(LeafDataset):
     """LEAF's FEMNIST: 3550 writers, 805 263 images of 28x28 grey pixels, 62 classes (0-9, A-Z, a-z).
 
-    Paper is 1 and ink is 0, as LEAF has it. LEAF's pixels are grey/255, so they are stored exactly as uint8 grey.
+    As in LEAF, paper is 1 and ink is 0. LEAF's pixels are grey/255, so they are stored exactly as uint8.
 
     Attributes:
         data_dir: see :class:`LeafDataset`; the files are in ``<data_dir>/femnist``.
@@ -80,7 +80,7 @@ class GreyImages:
 
 
 class GreyPictures:
-    """Decodes pictures of 28x28 pixels to uint8 ``[n, 1, 28, 28]``."""
+    """Decodes image files of 28x28 pixels to uint8 ``[n, 1, 28, 28]``."""
 
     cache_tag = "grey"
 
@@ -95,13 +95,13 @@ class GreyPictures:
 def _numbers(x: list[Any]) -> np.ndarray:
     """float64 ``[n, 784]``."""
     try:
-        pixels = np.array(x)  # without a dtype, so that texts are not taken for numbers
+        pixels = np.array(x)  # without a dtype, so that texts are not converted to numbers
     except ValueError:  # rows of different lengths
         pixels = np.empty(0)
     if pixels.shape == (len(x), PIXELS) and pixels.dtype.kind in "fiu":
         return pixels.astype(np.float64, copy=False)
     for image, row in enumerate(x):
         if not isinstance(row, list) or len(row) != PIXELS:
-            found = f"{len(row)} pixels" if isinstance(row, list) else "no list of pixels"
-            raise InputError(f"image {image} has {found}; an image has {PIXELS}")
+            size = f"{len(row)} pixels" if isinstance(row, list) else "no list of pixels"
+            raise InputError(f"image {image} has {size}; an image has {PIXELS}")
     raise InputError("a pixel is not a number; pixels are numbers from 0 to 1")

@@ -25,7 +25,7 @@ SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", "
 """Names of image files end in one of these, in capitals or not."""
 
 PIECE = 1024
-"""Images of one class that are decoded before they are written; more would cost memory and gain nothing."""
+"""Images of one class that are decoded before they are written; more would need memory and would not be faster."""
 
 
 @dataclass(frozen=True)
@@ -44,21 +44,21 @@ class ClassFiles:
 
 
 def class_folders(folder: Path) -> dict[str, Path]:
-    """The folders in a folder by name, in the order of their names, without hidden ones.
+    """The subfolders of a folder by name, sorted, without hidden ones.
 
     Raises:
         InputError: the folder cannot be read or has none.
     """
-    found = {path.name: path for path in visible(folder) if path.is_dir()}
-    if not found:
+    folders = {path.name: path for path in visible(folder) if path.is_dir()}
+    if not folders:
         raise InputError(f"{folder} has no folders; it needs one folder of images per class")
-    return found
+    return folders
 
 
 def images_in(folder: Path) -> tuple[Path, ...]:
-    """The image files in a folder, in the order of their names, without hidden ones.
+    """The image files in a folder, sorted by name, without hidden ones.
 
-    What else is there is left out, with a warning in the log.
+    Other files are skipped, with a warning in the log.
 
     Raises:
         InputError: the folder cannot be read or has no image.
@@ -68,12 +68,12 @@ def images_in(folder: Path) -> tuple[Path, ...]:
     if not images:
         raise InputError(f"{folder} has no images; their names end in {', '.join(sorted(SUFFIXES))}")
     if others := len(entries) - len(images):
-        logger.warning("%s: %d entries whose names are not those of images are left out", folder, others)
+        logger.warning("%s: %d entries are skipped: their names are not those of images", folder, others)
     return images
 
 
 def visible(folder: Path) -> list[Path]:
-    """What is in a folder, in the order of the names, without hidden entries.
+    """The entries of a folder, sorted by name, without hidden ones.
 
     Raises:
         InputError: the folder cannot be read, or a name in it is not text in UTF-8.
@@ -83,7 +83,7 @@ def visible(folder: Path) -> list[Path]:
     except OSError as error:
         raise InputError(f"{folder} cannot be read: {error.strerror}") from error
     for name in names:
-        if not name.isprintable():  # undecodable bytes are not; they could be neither shown nor recorded
+        if not name.isprintable():  # undecodable bytes could be neither shown nor recorded
             raise InputError(f"{folder} has an entry named {name!a}; names must be printable text in UTF-8")
     return [folder / name for name in names]
 
@@ -91,11 +91,11 @@ def visible(folder: Path) -> list[Path]:
 def cached_images(
     train: Sequence[ClassFiles], test: Sequence[ClassFiles], size: int, source: Path, place: Path
 ) -> Cached:
-    """The images of two splits, class by class in the order given, training first.
+    """The decoded images of two splits: training first, class by class in the given order.
 
     Args:
-        train: of each training class.
-        test: of each test class.
+        train: the images of each training class.
+        test: the images of each test class.
         size: images become ``3 x size x size``, see :func:`squeezed`.
         source: the folder that the files are in; the cache depends on the files' paths below it.
         place: folder of the caches.
@@ -145,7 +145,7 @@ def dataset_of(
     class_names: tuple[str, ...],
     augmentation: Augmentation | None,
 ) -> Dataset:
-    """The dataset of two splits of images that belong to nobody."""
+    """The dataset of two splits of images without users."""
     return Dataset(
         spec=spec,
         encoding=encoding,

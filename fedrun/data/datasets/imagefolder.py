@@ -24,7 +24,7 @@ Split = tuple[tuple[str, ...], list[ClassFiles], list[ClassFiles]]
 
 @config_class
 class ImageFolder(ColourImages):
-    """Images in ``train/<class>/`` and ``test/<class>/``, or in ``<class>/`` with a share of each for the test.
+    """Images in ``train/<class>/`` and ``test/<class>/``, or in ``<class>/`` with a share of each class for the test.
 
     Classes are numbered in the order of their folders' names, samples ordered by class and then by file name. Images
     are decoded once, into a cache.
@@ -34,10 +34,10 @@ class ImageFolder(ColourImages):
         cache_dir: folder for the decoded images; None puts them beside the source, in ``<folder>/.fedrun-cache``.
         folder: name of the folder with the images.
         classes: number of class folders; the model must know it before the folder is read.
-        size: images become 3 x size x size pixels; those of another size are squeezed to it.
-        test_share: None where there are ``train`` and ``test``. Otherwise the share f of each class that is for the
-            test: its n-th image (from 0, by file name) is a test image if ⌊(n + 1) f⌋ > ⌊n f⌋. Nothing is drawn, so
-            the split is the same for every seed.
+        size: images are resized to 3 x size x size pixels, whatever their proportions.
+        test_share: None if there are folders ``train`` and ``test``. Otherwise the share f of each class for the test:
+            the n-th image (from 0, by file name) is a test image if ⌊(n + 1) f⌋ > ⌊n f⌋. The split is the same for
+            every seed.
         mean: see :class:`ColourImages`.
         std: see :class:`ColourImages`.
         augmentation: see :class:`ColourImages`.
@@ -66,9 +66,9 @@ class ImageFolder(ColourImages):
             names, train, test = self._published_split(source)
         else:
             names, train, test = self._own_split(source, self.test_share)
-        # the folder may be absolute, or outside of data_dir
-        own = f"{source.resolve().name}-{fingerprint([str(source.resolve())])[:8]}"
-        cached = cached_images(train, test, self.size, source, cache_place(source, self.cache_dir, own))
+        # the folder may be absolute, or outside data_dir
+        cache_name = f"{source.resolve().name}-{fingerprint([str(source.resolve())])[:8]}"
+        cached = cached_images(train, test, self.size, source, cache_place(source, self.cache_dir, cache_name))
         return dataset_of(cached, self.spec, self.encoding, names, self.augmentation)
 
     def _published_split(self, source: Path) -> Split:
@@ -83,8 +83,8 @@ class ImageFolder(ColourImages):
         if unknown := [name for name in test_folders if name not in folders]:
             raise InputError(f"{source / 'test'} has the class {unknown[0]!r}, which is not in {source / 'train'}")
         train, test = (
-            [ClassFiles(f"{split}/{name}", names.index(name), images_in(path)) for name, path in found.items()]
-            for split, found in (("train", folders), ("test", test_folders))
+            [ClassFiles(f"{split}/{name}", names.index(name), images_in(path)) for name, path in classes.items()]
+            for split, classes in (("train", folders), ("test", test_folders))
         )
         return names, train, test
 
@@ -105,7 +105,7 @@ class ImageFolder(ColourImages):
         return names, train, test
 
     def _checked(self, folders: dict[str, Path], parent: Path) -> tuple[str, ...]:
-        """The names of the classes, if they are as many as the model expects."""
+        """The names of the classes, after the check that there are as many as the model expects."""
         if len(folders) < 2:
             raise InputError(f"{parent} has {len(folders)} class folders; allowed: at least 2")
         if len(folders) != self.classes:

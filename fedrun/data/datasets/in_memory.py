@@ -1,4 +1,4 @@
-"""Datasets small enough to be read into memory whole."""
+"""Datasets that are read into memory completely."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ Arrays = tuple[np.ndarray, np.ndarray]
 """Samples uint8 or float32 ``[n, *input_shape]`` and classes ``[n]`` of any integer type."""
 
 DIVISORS = {"uint8": 255.0, "float32": 1.0}
-"""What stored numbers of each type are divided by in :meth:`InMemory.of`."""
+"""Divisors of stored numbers by type, in :meth:`InMemory.of`."""
 
 
 @dataclass(frozen=True)
 class InMemory(DatasetConfig):
-    """A dataset that is already there, for an experiment on data that no option of the configuration reads.
+    """A loaded dataset, for an experiment on data that no option of the configuration reads.
 
     Attributes:
-        dataset: it.
+        dataset: the loaded dataset.
     """
 
     dataset: Dataset
 
     @classmethod
     def of(cls, train: Arrays, test: Arrays, classes: int) -> InMemory:
-        """NumPy arrays as a dataset whose samples belong to nobody, for every partition but ``natural``.
+        """NumPy arrays as a dataset without users, for every partition except ``natural``.
 
         Args:
-            train: samples, uint8 (a network reads them divided by 255) or float32 (as they are), and their classes.
-            test: likewise.
+            train: training samples, uint8 (encoded as stored/255) or float32 (unchanged), and their classes.
+            test: test samples and their classes.
             classes: C ≥ 2; classes are 0 to C − 1.
 
         Raises:
-            InputError: types, shapes or classes that cannot be used.
+            InputError: a type, a shape or a class is not allowed.
         """
         if not isinstance(classes, Integral) or classes < 2:
             raise InputError(f"classes={classes}: allowed: an integer, at least 2")
@@ -51,7 +51,7 @@ class InMemory(DatasetConfig):
         for where, (inputs, labels) in {"train": train, "test": test}.items():
             if inputs.dtype.name not in DIVISORS or inputs.dtype != samples.dtype:
                 raise InputError(
-                    f"{where}: samples are {inputs.dtype}; allowed: uint8 or float32, in both splits alike"
+                    f"{where}: samples are {inputs.dtype}; allowed: uint8 or float32, the same in both splits"
                 )
             if (
                 inputs.shape[1:] != samples.shape[1:]
@@ -89,7 +89,7 @@ def in_memory(
     test: Arrays,
     augmentation: Augmentation | None = None,
 ) -> Dataset:
-    """The dataset of a training and a test split that belong to nobody."""
+    """The dataset of a training and a test split without users."""
     inputs = np.concatenate([train[0], test[0]])
     targets = np.concatenate([train[1], test[1]]).astype(np.int64)
     return Dataset(
@@ -106,15 +106,15 @@ def in_memory(
 
 
 def require_labels(labels: np.ndarray, allowed: range, where: object) -> None:
-    """Refuse labels ``[n]`` outside a range.
+    """Check that labels ``[n]`` are in a range.
 
     Args:
-        labels: as the source has them.
-        allowed: at least one.
+        labels: the labels of the source.
+        allowed: the range, not empty.
         where: the source's name, for the message.
 
     Raises:
-        InputError: one line with the first label that is not allowed.
+        InputError: a label is not allowed; the first one is named.
     """
     wrong = (labels < allowed[0]) | (labels > allowed[-1])
     if wrong.any():

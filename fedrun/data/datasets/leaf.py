@@ -1,7 +1,7 @@
 """LEAF's datasets (Caldas et al. 2018, arXiv 1812.01097): samples by user, in ``train/*.json`` and ``test/*.json``.
 
 A JSON file is ``{"users": [name], "num_samples": [n], "user_data": {name: {"x": [...], "y": [...]}}}``. FEMNIST's are
-gigabytes of text, so files are streamed: one user is in memory at a time, and what the user's samples become goes to a
+gigabytes of text, so files are streamed: one user is in memory at a time, and the decoded samples are written to a
 cache (:mod:`fedrun.data.datasets.cache`) that later runs map into memory.
 """
 
@@ -42,39 +42,39 @@ logger = logging.getLogger(__name__)
 
 SPLITS = ("train", "test")
 UNSPLIT = "all_data"
-"""The folder in which LEAF's scripts leave all users, before they draw samples of them and split them."""
+"""The folder of LEAF's scripts for all users, before users are sampled and split."""
 
 
 class Decoder(Protocol):
-    """Turns a source's samples, some of one user at a time, into the arrays that a cache holds."""
+    """Turns samples of one user into the arrays that a cache stores."""
 
     @property
     def cache_tag(self) -> str:
-        """What else than the files decides about the arrays; part of the cache's key."""
+        """Settings other than the files that determine the arrays; part of the cache's key."""
 
     def decode(self, x: list[Any], y: list[Any]) -> tuple[np.ndarray, np.ndarray]:
         """A user's samples, ``[n, *input_shape]`` of the cache's type, and classes, uint8 ``[n]``.
 
         Args:
-            x: n samples as the source has them; n > 0.
+            x: n > 0 samples in the source's form.
             y: their n labels.
 
         Raises:
-            InputError: says what is wrong with which sample; the file and the user are added by the caller.
+            InputError: a sample cannot be used; the caller adds the file and the user.
         """
 
     def remarks(self) -> tuple[str, ...]:
-        """What there is to say about all the samples decoded so far, one line each."""
+        """Notes about the samples decoded so far, one line each."""
 
 
 class FileFormat(Protocol):
-    """A file format that a dataset of users can be read from."""
+    """A file format of datasets with users."""
 
     suffix: ClassVar[str]
 
     @property
     def decoder(self) -> Decoder:
-        """Turns what the files hold into arrays; it has seen no samples yet."""
+        """Turns the files' samples into arrays; new, so that its remarks are about these files only."""
 
     def sizes(self, paths: list[Path]) -> dict[str, int]:
         """The users in all files of one split and their numbers of samples, at least 1.
@@ -84,7 +84,7 @@ class FileFormat(Protocol):
         """
 
     def pieces(self, path: Path) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-        """Each user of one file in one or several pieces: name, samples ``[n, ...]`` and classes uint8 ``[n]``.
+        """The samples of each user of one file, in one or several pieces: name, ``[n, ...]`` and classes uint8 ``[n]``.
 
         Raises:
             InputError: the file is malformed.
@@ -108,22 +108,22 @@ class LeafJson:
 
 @config_class
 class LeafDataset(DatasetConfig):
-    """What LEAF's datasets share.
+    """Base class of LEAF's datasets.
 
     The users of a split are ordered by their number of samples and then by name: ascending in training, descending in
-    the test split. So the order does not depend on how users are spread over files, and whatever ``min_samples`` is,
-    the users that stay are one contiguous stretch of the cache, which is used without a copy.
+    the test split. So the order does not depend on which file a user is in, and for every ``min_samples`` the
+    remaining users are one contiguous part of the cache, which is used without a copy.
 
     Attributes:
         data_dir: folder in which ``<name>/train`` and ``<name>/test`` hold the files, all of one of the formats in
-            :meth:`sources`. Without ``test`` all users are training users; without ``train``, too, the files are those
-            in ``<name>/all_data``. A user may be in both splits (LEAF's split by sample).
-        cache_dir: folder for the compact copy of the data that the first run makes; null puts it beside the data, in
+            :meth:`sources`. Without ``test`` all users are training users; without both, the files are read from
+            ``<name>/all_data``. A user may be in both splits (LEAF's split by sample).
+        cache_dir: folder for the compact copy of the data, which the first run makes; None:
             ``<data_dir>/<name>/.fedrun-cache``.
-        min_samples: users with fewer samples in ``train`` or ``test`` are left out of it, before any further split
+        min_samples: users with fewer samples in ``train`` or ``test`` are dropped from it before any further split
             (LEAF's ``-k``).
-        min_samples_after_split: users with fewer samples are left out of a partition by user after its split (64, for
-            CelebA 8 in TurboSVM-FL's code).
+        min_samples_after_split: a partition by user drops users with fewer samples after its split (64, for CelebA 8 in
+            TurboSVM-FL's code).
     """
 
     data_dir: str
@@ -138,11 +138,11 @@ class LeafDataset(DatasetConfig):
     @property
     @abstractmethod
     def encoding(self) -> Encoding:
-        """Turns stored samples into what a network reads."""
+        """Turns stored samples into network inputs."""
 
     @abstractmethod
     def decoder(self) -> Decoder:
-        """A decoder of LEAF's JSON that has seen no samples yet."""
+        """A new decoder of LEAF's JSON."""
 
     @property
     def stored_shape(self) -> tuple[int, ...]:
@@ -167,7 +167,7 @@ class LeafDataset(DatasetConfig):
         """Map the cache, after making it from the source files if they have none yet.
 
         Raises:
-            InputError: files are missing, malformed or contradict themselves; the cache is damaged or cannot be
+            InputError: files are missing, malformed or contradictory; the cache is damaged or cannot be
                 written; no user has ``min_samples`` samples.
         """
         source, files = self._source()
@@ -180,7 +180,7 @@ class LeafDataset(DatasetConfig):
         return self._dataset(cached)
 
     def _source(self) -> tuple[FileFormat, dict[str, list[Path]]]:
-        """The format that the files have, and the files of each split that there is, sorted by name."""
+        """The format of the files, and the files of each existing split, sorted by name."""
         folders = {split: self.folder / split for split in SPLITS if os.path.isdir(self.folder / split)}
         if not folders and os.path.isdir(self.folder / UNSPLIT):
             folders = {"train": self.folder / UNSPLIT}
@@ -194,10 +194,10 @@ class LeafDataset(DatasetConfig):
         for split, paths in files.items():
             if not paths:
                 raise InputError(f"{folders[split]} has no {' or '.join(formats)} files: {self._remedy()}")
-        found = sorted({path.suffix for paths in files.values() for path in paths})
-        if len(found) > 1:
-            raise InputError(f"{self.folder} has {' and '.join(found)} files; keep those of one format")
-        return formats[found[0]], files
+        suffixes = sorted({path.suffix for paths in files.values() for path in paths})
+        if len(suffixes) > 1:
+            raise InputError(f"{self.folder} has {' and '.join(suffixes)} files; allowed: files of one format")
+        return formats[suffixes[0]], files
 
     def _remedy(self) -> str:
         return (
@@ -225,7 +225,7 @@ class LeafDataset(DatasetConfig):
                     logger.info("%s: reading %s (file %d of %d, once)", self.name, path, count, len(paths))
                     for name, inputs, targets in source.pieces(path):
                         if name not in number[split]:
-                            raise InputError(f"{path}: user {name!r} has come while the file was read; run again")
+                            raise InputError(f"{path}: user {name!r} was added while the file was read; run again")
                         yield number[split][name], inputs, targets
 
         write_cache(folder, index, pieces(), source.decoder.remarks)
@@ -245,7 +245,7 @@ class LeafDataset(DatasetConfig):
             if present and not kept:
                 raise InputError(f"dataset.min_samples={self.min_samples} leaves no {split} user of {self.folder}")
             logger.info(
-                "%s: %d %s users; %d more have fewer than %d samples and are left out",
+                "%s: %d %s users; %d more have fewer than %d samples and are dropped",
                 self.name, kept, split, present - kept, self.min_samples,
             )  # fmt: skip
         offsets = torch.from_numpy(index.offsets[first : end + 1])
@@ -305,26 +305,26 @@ def read_users(path: Path, decoder: Decoder) -> Iterator[tuple[str, np.ndarray, 
     """
     import ijson
 
-    waiting = _listed(path)
-    known = set(waiting)
+    unread = _listed(path)
+    listed = set(unread)
     with _reading(path) as file:
         for name, data in ijson.kvitems(file, "user_data", use_float=True):
             x, y = _samples(path, name, data)
-            if name not in known:
+            if name not in listed:
                 if not y:
-                    continue  # LEAF's split by sample leaves such entries behind for users with a single sample
+                    continue  # LEAF's split by sample writes such entries for users with a single sample
                 raise InputError(f"{path}: user_data has user {name!r}, who is not in users")
-            if name not in waiting:
+            if name not in unread:
                 raise InputError(f"{path}: user_data has user {name!r} twice")
-            size = waiting.pop(name)
+            size = unread.pop(name)
             if len(y) != size:
                 raise InputError(f"{path}: user {name!r} has {len(y)} samples, but num_samples says {size}")
             try:
                 yield name, *decoder.decode(x, y)
             except InputError as error:
                 raise InputError(f"{path}: user {name!r}: {error}") from error
-    if waiting:
-        raise InputError(f"{path}: user {next(iter(waiting))!r} has no data in user_data")
+    if unread:
+        raise InputError(f"{path}: user {next(iter(unread))!r} has no data in user_data")
 
 
 def integer_labels(y: list[Any], classes: int) -> np.ndarray:
@@ -344,12 +344,12 @@ def _listed(path: Path) -> dict[str, int]:
     import ijson
 
     lists: dict[str, list[Any]] = {}
-    for key, kind, wanted in (("users", str, "a list of names"), ("num_samples", int, "a list of integers")):
+    for key, kind, allowed in (("users", str, "a list of names"), ("num_samples", int, "a list of integers")):
         with _reading(path) as file:
-            found = next(ijson.items(file, key, use_float=True), None)
-        if not isinstance(found, list) or not all(type(entry) is kind for entry in found):
-            raise InputError(f"{path}: {key} must be {wanted}")
-        lists[key] = found
+            entries = next(ijson.items(file, key, use_float=True), None)
+        if not isinstance(entries, list) or not all(type(entry) is kind for entry in entries):
+            raise InputError(f"{path}: {key} must be {allowed}")
+        lists[key] = entries
     users, sizes = lists["users"], lists["num_samples"]
     if len(users) != len(sizes):
         raise InputError(f"{path}: {len(users)} users, but num_samples has {len(sizes)} entries")
@@ -389,5 +389,7 @@ def _reading(path: Path) -> Iterator[BoundedNesting]:
         text = str(error)
         if "premature EOF" in text or "Incomplete" in text:
             raise InputError(f"{path} is cut short: it ends in the middle of the JSON text") from error
-        found = re.search(r"error: ([^\n\\]+)", text)
-        raise InputError(f"{path} is not valid JSON in UTF-8: {found[1] if found else text.splitlines()[0]}") from error
+        reason = re.search(r"error: ([^\n\\]+)", text)
+        raise InputError(
+            f"{path} is not valid JSON in UTF-8: {reason[1] if reason else text.splitlines()[0]}"
+        ) from error

@@ -22,14 +22,14 @@ SIDE = 28
 
 @config_class
 class IdxImages(TorchvisionFiles):
-    """What these datasets share: four IDX files of 28x28 grey images and their labels.
+    """Base class of datasets of four IDX files with 28x28 grey images and their labels.
 
     Attributes:
         data_dir: folder in which ``<name>/raw`` holds the four files, each as published (``.gz``) or unpacked. They are
-            read into memory and never unpacked in place.
+            read into memory.
         download: see :class:`TorchvisionFiles`.
-        mean: subtracted from grey/255; 0 leaves it as it is; None: the mean of all training pixels.
-        std: divides the result; 1 leaves it as it is; None: the standard deviation of all training pixels.
+        mean: subtracted from grey/255; 0 changes nothing; None: the mean of all training pixels.
+        std: divides the difference; 1 changes nothing; None: the standard deviation of all training pixels.
     """
 
     mean: Annotated[float, Ge(0), Le(1)] | None
@@ -37,7 +37,7 @@ class IdxImages(TorchvisionFiles):
 
     @property
     def splits(self) -> tuple[str, str]:
-        """How the names of the training and of the test files begin."""
+        """Prefixes of the names of the training and the test files."""
         return "train", "t10k"
 
     @property
@@ -78,12 +78,12 @@ class IdxImages(TorchvisionFiles):
         return in_memory(spec, encoding, self.labels, train, test)
 
     def decoded(self, images: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Images ``[n, 28, 28]`` and labels ``[n]`` as the files have them, to upright images and classes from 0."""
+        """Upright images and classes from 0, from the files' images ``[n, 28, 28]`` and labels ``[n]``."""
         return images, labels
 
     @property
     def published_labels(self) -> range:
-        """The labels that the files have."""
+        """The labels in the files."""
         return range(len(self.class_names))
 
     def _split(self, split: str) -> tuple[np.ndarray, np.ndarray]:
@@ -108,7 +108,7 @@ def labels_name(split: str) -> str:
 
 
 def moments(images: np.ndarray) -> tuple[float, float]:
-    """Mean and standard deviation of all pixels of uint8 images, as shares of 255 (exact but for the last rounding)."""
+    """Mean and standard deviation of all pixels of uint8 images, divided by 255 (exact up to the last rounding)."""
     counts = np.bincount(images.reshape(-1), minlength=256)
     greys = np.arange(256) / 255
     mean = float(counts @ greys / counts.sum())
@@ -117,7 +117,7 @@ def moments(images: np.ndarray) -> tuple[float, float]:
 
 @config_class
 class MirroredImages(IdxImages):
-    """What MNIST and Fashion-MNIST share: torchvision fetches each file by itself, from one of several mirrors."""
+    """Base class of MNIST and Fashion-MNIST: torchvision downloads each file from one of several mirrors."""
 
     @property
     def manual_steps(self) -> str:
@@ -177,8 +177,8 @@ class Emnist(IdxImages):
     """EMNIST: handwritten characters made from NIST's forms as MNIST was (Cohen, Afshar, Tapson, van Schaik, 2017).
 
     Training and test samples, classes: ``byclass`` 697 932 + 116 323, 62; ``balanced`` 112 800 + 18 800, 47;
-    ``letters`` 124 800 + 20 800, 26; ``digits`` 240 000 + 40 000, 10. The files have images transposed and letters
-    numbered from 1; here images are upright and classes are numbered from 0.
+    ``letters`` 124 800 + 20 800, 26; ``digits`` 240 000 + 40 000, 10. In the files images are transposed and
+    letters numbered from 1; here images are upright and classes are numbered from 0.
 
     Attributes:
         data_dir: see :class:`IdxImages`; the files are in ``<data_dir>/EMNIST/raw``.
@@ -186,8 +186,8 @@ class Emnist(IdxImages):
         mean: see :class:`IdxImages`.
         std: see :class:`IdxImages`.
         split: which of the publisher's selections.
-        first_classes: keep the samples of the first classes only; None: all. FedDC's and FedUmf's "EMNIST-L" is the
-            first 10 of ``letters``: 48 000 + 8 000 samples.
+        first_classes: number of classes whose samples are used, from class 0 on; None: all. FedDC's and FedUmf's
+            "EMNIST-L" has the first 10 of ``letters``: 48 000 + 8 000 samples.
     """
 
     split: Split

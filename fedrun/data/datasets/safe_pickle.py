@@ -1,6 +1,6 @@
 """Python pickles of plain data and NumPy arrays, read without letting them run code.
 
-A pickle is a program that may call any function it names. Here it may name only what arrays are put together from.
+A pickle is a program that may call any function it names. Here it may name only the parts of arrays.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from fedrun.system.errors import InputError
 
 ARRAY_MODULES = ("numpy.core.multiarray", "numpy._core.multiarray")
-"""Where NumPy's ``_reconstruct``, which makes an empty array to be filled, was and is."""
+"""Modules of NumPy's ``_reconstruct``, which makes an empty array, in old and new releases."""
 
 RECONSTRUCT = np.empty(0).__reduce__()[0]
 

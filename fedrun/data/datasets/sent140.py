@@ -25,7 +25,7 @@ from fedrun.system.errors import InputError
 
 COLUMNS = ("label", "id", "date", "query", "user", "text")
 USER, TEXT = 3, 4
-"""Places in a sample, which is a row without its label."""
+"""Positions in a sample, which is a row without its label."""
 LABELS = {"0": 0, "4": 1}
 TOKEN = re.compile(
     r"(?P<url>https?://\S+|www\.\S+)|(?P<user>@\w+)|#(?P<hashtag>\w+)|(?P<number>[+-]?\d[\d.,:]*)"
@@ -35,11 +35,11 @@ TOKEN = re.compile(
 
 @config_class
 class Sent140(LeafDataset):
-    """Tweets as the mean of their words' vectors, and as label whether they are positive.
+    """A sample is the mean of a tweet's word vectors; the label says whether the tweet is positive.
 
-    Words are found as in the text that GloVe's Twitter vectors were made from: lower case; addresses, names, numbers
-    and the mark of hashtags are ``<url>``, ``<user>``, ``<number>`` and ``<hashtag>``. Words without a vector are left
-    out; a tweet without any other is a zero vector.
+    Tweets are split into words as the text for GloVe's Twitter vectors was: lower case; addresses, names, numbers and
+    the sign of hashtags become ``<url>``, ``<user>``, ``<number>`` and ``<hashtag>``. Words without a vector are
+    skipped; a tweet without any known word is a zero vector.
 
     Attributes:
         data_dir: see :class:`LeafDataset`; the files in ``<data_dir>/sent140`` are LEAF's JSON, or the publisher's CSV
@@ -67,7 +67,7 @@ class Sent140(LeafDataset):
         return Scaled(divisor=1.0)
 
     def decoder(self) -> Decoder:
-        # A folder of their own: the lock of the caches' folder is held while the word vectors are read.
+        # In a separate folder, because the lock of the caches' folder is held while the word vectors are read.
         return MeanVectors(Path(self.vectors).expanduser(), self.dimension, self.place / "words")
 
     def sources(self) -> tuple[FileFormat, ...]:
@@ -86,7 +86,7 @@ class MeanVectors:
         self.cache_tag = cache_key(f"mean {dimension}", [path])
         self._path, self._dimension, self._place = path, dimension, place
         self._vocabulary: WordVectors | None = None  # a cached dataset needs none
-        self._samples = self._without = 0
+        self._samples = self._without_words = 0
 
     def decode(self, x: list[Any], y: list[Any]) -> tuple[np.ndarray, np.ndarray]:
         targets = integer_labels(y, 2)
@@ -96,15 +96,16 @@ class MeanVectors:
         for sample, tweet in enumerate(x):
             if not isinstance(tweet, list) or len(tweet) <= TEXT or not isinstance(tweet[TEXT], str):
                 raise InputError(f"sample {sample} is {reprlib.repr(tweet)}; a tweet is [id, date, query, user, text]")
-            means[sample], found = self._vocabulary.mean(tokens(tweet[TEXT]))
-            self._without += found == 0
+            means[sample], words = self._vocabulary.mean(tokens(tweet[TEXT]))
+            self._without_words += words == 0
         self._samples += len(x)
         return means, targets
 
     def remarks(self) -> tuple[str, ...]:
-        if not self._without:
+        if not self._without_words:
             return ()
-        return (f"{self._without} of {self._samples} tweets have no word in {self._path.name} and became zero vectors",)
+        number, file = self._without_words, self._path.name
+        return (f"{number} of {self._samples} tweets have no word in {file} and became zero vectors",)
 
 
 class TweetTable:
@@ -130,16 +131,16 @@ class TweetTable:
 
 def tokens(text: str) -> list[str]:
     """The words of a tweet, see :class:`Sent140`."""
-    found: list[str] = []
+    words: list[str] = []
     for match in TOKEN.finditer(html.unescape(text)):
         match match.lastgroup:
             case None:
-                found.append(match[0].lower())
+                words.append(match[0].lower())
             case "hashtag":
-                found += ["<hashtag>", match["hashtag"].lower()]
+                words += ["<hashtag>", match["hashtag"].lower()]
             case kind:
-                found.append(f"<{kind}>")
-    return found
+                words.append(f"<{kind}>")
+    return words
 
 
 def _rows(path: Path) -> Iterator[list[str]]:
@@ -164,7 +165,7 @@ def _rows(path: Path) -> Iterator[list[str]]:
 
 
 def _check_end(path: Path) -> None:
-    """Refuse a file that was cut short inside its last text, which is still a row: a quoted file ends with a quote."""
+    """Check that a file is not cut short in its last text, which is still a row: a quoted file ends with a quote."""
     with open(path, "rb") as file:
         quoted = file.read(1) == b'"'
         file.seek(0, 2)

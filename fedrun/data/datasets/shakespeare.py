@@ -21,7 +21,7 @@ ALPHABET = (
     " !\"&'(),-." + string.digits + ":;>?" + string.ascii_uppercase + "[]" + string.ascii_lowercase + "{}"
 )  # the order of the TurboSVM-FL code; LEAF's has a newline first and no "{"
 SUBSTITUTE = len(ALPHABET) - 1
-"""The number that LEAF's one-hot code gives to an unknown character: -1, the last one."""
+"""LEAF's one-hot code maps an unknown character to -1, the last symbol."""
 UNKNOWN = 255
 
 
@@ -34,9 +34,9 @@ class Shakespeare(LeafDataset):
         cache_dir: see :class:`LeafDataset`.
         min_samples: see :class:`LeafDataset`.
         min_samples_after_split: likewise.
-        unknown: what to do with a character outside the alphabet: ``refuse`` the data, or ``map`` it to the alphabet's
-            last symbol as LEAF's code does, and log how many there were.
-        window: how many of the 80 characters the model sees, those nearest to the label. An LSTM's time grows with it.
+        unknown: treatment of a character outside the alphabet: ``refuse`` stops with an error; ``map`` replaces it by
+            the alphabet's last symbol, as LEAF's code does, and logs the count.
+        window: number of characters that the model sees: the last ones before the label. An LSTM's time grows with it.
     """
 
     unknown: Literal["refuse", "map"]
@@ -90,8 +90,8 @@ class Characters:
         """uint8 ``[n, length]``."""
         for sample, text in enumerate(texts):
             if not isinstance(text, str) or len(text) != length:
-                found = f"{len(text)} characters" if isinstance(text, str) else reprlib.repr(text)
-                raise InputError(f"{what} {sample} has {found}; a {what} is {length} character{'s' * (length > 1)}")
+                content = f"{len(text)} characters" if isinstance(text, str) else reprlib.repr(text)
+                raise InputError(f"{what} {sample} has {content}; a {what} is {length} character{'s' * (length > 1)}")
         codes = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), dtype="<u4")
         numbers: np.ndarray = _NUMBERS[np.minimum(codes, len(_NUMBERS) - 1)].reshape(-1, length)
         unknown = numbers == UNKNOWN
@@ -108,7 +108,7 @@ class Characters:
 
 
 def _numbers_by_code() -> np.ndarray:
-    """uint8 ``[128]``: the number of each ASCII character, or UNKNOWN; the last (DEL) stands for all beyond."""
+    """uint8 ``[128]``: the number of each ASCII character, or UNKNOWN; the last (DEL) stands for all others."""
     numbers = np.full(128, UNKNOWN, dtype=np.uint8)
     numbers[[ord(character) for character in ALPHABET]] = np.arange(len(ALPHABET))
     return numbers

@@ -22,7 +22,7 @@ SIDE = 32
 class Svhn(TorchvisionFiles, ColourImages):
     """The cropped digits of SVHN, 73 257 + 26 032, 3x32x32, without the "extra" ones (Netzer et al., 2011).
 
-    The files have label 10 for the digit 0; here it is class 0.
+    In the files the digit 0 has label 10; here it is class 0.
 
     Attributes:
         data_dir: folder in which ``SVHN`` holds the two files.

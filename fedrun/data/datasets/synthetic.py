@@ -1,4 +1,4 @@
-"""Synthetic(alpha, beta): clients with linear classifiers and data of their own (Li et al., 2020, FedProx)."""
+"""Synthetic(alpha, beta): each client has its own classifier and data distribution (Li et al., 2020, FedProx)."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Synthetic(DatasetConfig):
     """Client k draws ``x ~ N(v_k, diag(j^-1.2))`` and labels it ``argmax(W_k x + b_k)``.
 
     The entries of ``W_k`` and ``b_k`` are ``N(u_k, 1)`` with ``u_k ~ N(0, alpha)``, and the entries of ``v_k`` are
-    ``N(B_k, 1)`` with ``B_k ~ N(0, beta)``. Every draw has its own address: more clients, other sizes or another switch
-    leave the rest as it was.
+    ``N(B_k, 1)`` with ``B_k ~ N(0, beta)``. Every draw has its own random stream: with more clients, other sizes or
+    another switch the remaining draws stay the same.
 
     Every client is a training user and, under the same name, a test user, as in LEAF's split by sample.
 
@@ -29,17 +29,17 @@ class Synthetic(DatasetConfig):
         clients: number of clients.
         features: numbers in one sample.
         classes: number of classes.
-        alpha: how far the clients' classifiers lie apart: the standard deviation of u_k, as in the published code (the
-            paper has the variance; equal for 0 and 1).
-        beta: how far the clients' data lie apart: the standard deviation of B_k.
-        own_classifiers: false gives all clients one classifier with entries ``N(0, 1)``; alpha is then unused.
-        own_data: false centres all data at 0; beta is then unused.
+        alpha: difference between the clients' classifiers: the standard deviation of u_k, as in the published code (the
+            variance in the paper; equal for 0 and 1).
+        beta: difference between the clients' data: the standard deviation of B_k.
+        own_classifiers: false: all clients share one classifier with entries ``N(0, 1)``, and alpha has no effect.
+        own_data: false: all data are centred at 0, and beta has no effect.
         size_log_mean: a client has ``floor(LogNormal(size_log_mean, size_log_std)) + size_base`` samples.
-        size_log_std: see above; 0 for equal sizes.
-        size_base: see above.
+        size_log_std: see ``size_log_mean``; 0 for equal sizes.
+        size_base: see ``size_log_mean``.
         test: ``held_out`` keeps the last tenth of every client's samples for the test (Li et al.); ``training`` tests
             on the training samples (FedDyn and FedDC).
-        seed: of all draws; it is not the run's seed, so that every run of a comparison has the same data.
+        seed: seed of all draws; independent of the run's seed, so all runs of a comparison have the same data.
     """
 
     clients: Annotated[int, Ge(1)]
@@ -98,8 +98,8 @@ class Synthetic(DatasetConfig):
         u, b = centres.normal(0.0, [self.alpha, self.beta])
         v = centres.normal(b, 1.0, self.features) if self.own_data else np.zeros(self.features)
 
-        whose = (client,) if self.own_classifiers else ()
-        classifier = numpy_generator(self.seed, "classifier", *whose)
+        address = (client,) if self.own_classifiers else ()
+        classifier = numpy_generator(self.seed, "classifier", *address)
         entries = classifier.normal(u if self.own_classifiers else 0.0, 1.0, (self.classes, self.features + 1))
         weights, bias = entries[:, :-1], entries[:, -1]
 

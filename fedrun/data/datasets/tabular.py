@@ -1,4 +1,4 @@
-"""A federation of one's own: a CSV or Parquet table with a sample in every row."""
+"""User data: a CSV or Parquet table with one sample per row."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ SPLITS = ("train", "test")
 
 @config_class
 class Tabular(DatasetConfig):
-    """A table whose columns are a label, numbers and, if wanted, a client and a split.
+    """A table with a label column, numeric feature columns and, optionally, a client and a split column.
 
-    Clients are users in the order of their names: as texts, or as numbers where all are. A client with rows in both
-    splits is a training and a test user, as in LEAF's split by sample. Within a client rows keep their order.
+    Clients are users, sorted by name: as numbers if all names are integers, otherwise as texts. A client with rows in
+    both splits is a training and a test user, as in LEAF's split by sample. Within a client rows keep their order.
 
     Attributes:
         file: the table, ``.csv`` with a header in UTF-8 or ``.parquet``.
-        label: the column of classes, integers from 0 on.
+        label: the column of classes, which are integers from 0.
         classes: number of classes.
-        client: the column of clients; None where rows belong to nobody.
-        split: the column that says ``train`` or ``test``; None where all rows are training samples.
-        features: number of feature columns, which are all the others; for the check that the model fits, before the
-            table is read.
+        client: the column of clients; None if there are no clients.
+        split: the column with ``train`` or ``test``; None if all rows are training samples.
+        features: number of feature columns, which are all other columns. The model is built for it before the table is
+            read.
         standardise: subtract each feature's mean over the training rows and divide by its standard deviation; features
             that do not vary become 0.
     """
@@ -62,9 +62,9 @@ class Tabular(DatasetConfig):
         """
         path = Path(self.file).expanduser()
         table = read_table(path, () if self.client is None else (self.client,))
-        if twice := [column for column in table.column_names if table.column_names.count(column) > 1]:
+        if repeated := [column for column in table.column_names if table.column_names.count(column) > 1]:
             raise InputError(
-                f"{path} has {table.column_names.count(twice[0])} columns named {twice[0]!r}; allowed: one"
+                f"{path} has {table.column_names.count(repeated[0])} columns named {repeated[0]!r}; allowed: one"
             )
         special = [column for column in (self.label, self.client, self.split) if column is not None]
         for column in special:
@@ -133,7 +133,7 @@ class Tabular(DatasetConfig):
         return np.array([split == "test" for split in splits])
 
     def _clients(self, path: Path, table: pyarrow.Table) -> tuple[np.ndarray, list[str]]:
-        """Each row's client number, int64 ``[n]``, and the clients' names; one client where there is no column."""
+        """Each row's client number, int64 ``[n]``, and the clients' names; a single client if there is no column."""
         if self.client is None:
             return np.zeros(table.num_rows, np.int64), ["all"]
         values = table.column(self.client).to_pylist()
@@ -147,17 +147,17 @@ class Tabular(DatasetConfig):
 
 def standardised(inputs: np.ndarray, training: np.ndarray) -> np.ndarray:
     """Features ``[n, d]`` with mean 0 and standard deviation 1 over the training rows (bool ``[n]``)."""
-    seen = inputs[training]
-    largest = np.abs(seen).max(0)
-    scale = np.where(largest > 0, largest, 1.0)  # squares of what is left are at most 1
-    seen, scaled = seen / scale, inputs / scale
-    varies = seen.max(0) > seen.min(0)  # which a standard deviation above 0 may also be by rounding
-    result: np.ndarray = (scaled - seen.mean(0)) / np.where(varies, seen.std(0), np.inf)
+    train = inputs[training]
+    largest = np.abs(train).max(0)
+    scale = np.where(largest > 0, largest, 1.0)  # so that no square overflows
+    train, scaled = train / scale, inputs / scale
+    varies = train.max(0) > train.min(0)  # the standard deviation of a constant may be above 0 by rounding
+    result: np.ndarray = (scaled - train.mean(0)) / np.where(varies, train.std(0), np.inf)
     return result
 
 
 def _is_number(name: str | int) -> bool:
-    """Whether a client's name is that of an integer: 7, but not 007, which may be somebody else."""
+    """Whether a client's name is an integer in its usual form: 7, but not 007, which may be another client."""
     return isinstance(name, int) or (name.removeprefix("-").isdecimal() and str(int(name)) == name)
 
 
@@ -166,7 +166,7 @@ def read_table(path: Path, texts: Sequence[str] = ()) -> pyarrow.Table:
 
     Args:
         path: of the file.
-        texts: columns that a CSV file has as they are written, also where that could be read as numbers.
+        texts: columns of a CSV file that are read as texts even if they could be numbers.
 
     Raises:
         InputError: the file is missing, damaged or of another kind.
@@ -186,7 +186,7 @@ def read_table(path: Path, texts: Sequence[str] = ()) -> pyarrow.Table:
         if path.exists():
             stat_regular(path)
         table = readers[path.suffix](path)
-        _ = table.column_names  # decoded only now
+        _ = table.column_names  # names are decoded here
         return table
     except (OSError, pyarrow.ArrowException, UnicodeDecodeError) as error:
         reason = "no such file" if isinstance(error, FileNotFoundError) else " ".join(str(error).split())

@@ -21,14 +21,14 @@ ADDRESS = "http://cs231n.stanford.edu/tiny-imagenet-200.zip"
 class TinyImageNet(ColourImages):
     """Tiny ImageNet: 100 000 training images of 200 kinds of things; its 10 000 validation images are the test set.
 
-    The images are JPEG of 64x64 pixels, a few of them grey. A class is a WordNet number such as n01443537; classes are
-    numbered in that order, and samples ordered by class and then by file name.
+    The images are JPEG files of 64x64 pixels, a few of them grey. A class is a WordNet number such as n01443537;
+    classes are numbered in that order, and samples ordered by class and then by file name.
 
     Attributes:
         data_dir: folder in which the published archive has been unpacked as ``tiny-imagenet-200``.
         cache_dir: folder for the decoded images; None puts them beside the source, in
             ``tiny-imagenet-200/.fedrun-cache``.
-        size: 64 keeps the pixels; 32 halves the sides (bilinear with antialiasing), as FedConcat has it.
+        size: 64 keeps the pixels; 32 halves the sides (bilinear with antialiasing), as in FedConcat.
         mean: see :class:`ColourImages`.
         std: see :class:`ColourImages`.
         augmentation: see :class:`ColourImages`.
@@ -79,8 +79,7 @@ def validation_images(folder: Path, classes: dict[str, int]) -> dict[str, tuple[
     A line of that file is an image's name, its class and a box, separated by tabs.
 
     Raises:
-        InputError: the file is malformed, leaves an image out, or names an unknown class or an image that is not there
-            or was named before.
+        InputError: the file is malformed, lacks an image, or names an unknown class, a missing image or an image twice.
     """
     path = folder / "val_annotations.txt"
     stat_regular(path)
@@ -91,12 +90,12 @@ def validation_images(folder: Path, classes: dict[str, int]) -> dict[str, tuple[
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not text in UTF-8: {error.reason} at byte {error.start}") from error
     images = {image.name: image for image in images_in(folder / "images")}
-    found: dict[str, list[Path]] = {name: [] for name in classes}
+    by_class: dict[str, list[Path]] = {name: [] for name in classes}
     for number, line in enumerate(lines, start=1):
         name, *rest = line.split("\t")
         if not rest:
             raise InputError(f"{path}: line {number} must be an image's name, its class and a box, separated by tabs")
-        if rest[0] not in found:
+        if rest[0] not in by_class:
             raise InputError(
                 f"{path}: line {number} has the class {rest[0]!r}, which is not in {folder.parent / 'train'}"
             )
@@ -104,7 +103,7 @@ def validation_images(folder: Path, classes: dict[str, int]) -> dict[str, tuple[
             raise InputError(
                 f"{path}: line {number} names {name!r}, which is not in {folder / 'images'} or is named twice"
             )
-        found[rest[0]].append(images.pop(name))
+        by_class[rest[0]].append(images.pop(name))
     if images:
-        raise InputError(f"{path} does not say the class of {next(iter(images))!r} in {folder / 'images'}")
-    return {name: tuple(sorted(files)) for name, files in found.items() if files}
+        raise InputError(f"{path} has no class for {next(iter(images))!r} in {folder / 'images'}")
+    return {name: tuple(sorted(files)) for name, files in by_class.items() if files}

@@ -1,4 +1,4 @@
-"""Datasets whose files lie where torchvision puts them, and can be download_to with its downloader."""
+"""Datasets in torchvision's files and folders, which its downloader can fetch."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ logger = logging.getLogger(__name__)
 
 @config_class
 class TorchvisionFiles(DatasetConfig):
-    """What these datasets share. Files are only read, so the folder can be read-only.
+    """Base class of these datasets. Files are only read, so the folder can be read-only.
 
     Attributes:
         data_dir: folder in which the dataset has its own folder.
-        download: fetch missing files with torchvision's downloader.
+        download: whether to download missing files with torchvision.
     """
 
     data_dir: str
@@ -35,7 +35,7 @@ class TorchvisionFiles(DatasetConfig):
 
     name: ClassVar[str]
     option: ClassVar[str]
-    """What ``dataset=`` and ``fedrun-data`` call it."""
+    """The dataset's name in ``dataset=`` and ``fedrun-data``."""
     torchvision_class: ClassVar[str]
     """The name of torchvision's class for the same data."""
     class_names: ClassVar[tuple[str, ...]]
@@ -45,8 +45,8 @@ class TorchvisionFiles(DatasetConfig):
         """torchvision's class for the same data, which knows the files' addresses and checksums."""
         import torchvision
 
-        found: type[torchvision.datasets.VisionDataset] = getattr(torchvision.datasets, cls.torchvision_class)
-        return found
+        dataset: type[torchvision.datasets.VisionDataset] = getattr(torchvision.datasets, cls.torchvision_class)
+        return dataset
 
     @property
     @abstractmethod
@@ -56,25 +56,25 @@ class TorchvisionFiles(DatasetConfig):
     @property
     @abstractmethod
     def files(self) -> tuple[str, ...]:
-        """Names of the files wanted, as messages show them."""
+        """Names of the required files, as in messages."""
 
     @abstractmethod
     def find(self, file: str) -> Path | None:
-        """One of these files, in whichever form it is there."""
+        """One of these files in any of its forms, or None."""
 
     @property
     @abstractmethod
     def manual_steps(self) -> str:
-        """How the files are had without fedrun, as the end of a sentence."""
+        """How to get the files without fedrun, as the end of a sentence."""
 
     @property
     def remedy(self) -> str:
-        """How the files are had where they are not downloaded when a run begins, as the end of a sentence."""
+        """How to get the files before a run, as the end of a sentence."""
         return f"run `fedrun-data {self.option} --data-dir {self.data_dir}`, or {self.manual_steps}"
 
     @abstractmethod
     def download_to(self, aside: Path) -> Iterable[Path]:
-        """Download and unpack into an empty folder; the files that belong into :attr:`folder`."""
+        """Download and unpack into an empty folder; the files to move to :attr:`folder`."""
 
     def require_files(self) -> None:
         """Download the files if they are missing and may be downloaded.
@@ -88,17 +88,17 @@ class TorchvisionFiles(DatasetConfig):
             raise InputError(f"{self.folder} lacks {', '.join(missing)}: set dataset.download=true, {self.remedy}")
 
     def path(self, file: str) -> Path:
-        """One of the files, all of which were there a moment ago."""
+        """The path of one of the files, which :meth:`require_files` has checked."""
         path = self.find(file)
         if path is None:
-            raise InputError(f"{self.folder / file} has vanished")
+            raise InputError(f"{self.folder / file} was deleted while the files were read")
         return path
 
     def _missing(self) -> list[str]:
         return [file for file in self.files if self.find(file) is None]
 
     def _download(self) -> None:
-        """Download aside first: what is in the folder is complete, also for a parallel run."""
+        """Download to a temporary folder first, so that a parallel run sees complete files only."""
         logger.info("downloading %s to %s", self.name, self.folder)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
 """Tables with one sample in a row and a column that names the user, such as the Parquet files of the Hugging Face hub.
 
-Rows come in any order. They are streamed, a few thousand at a time, so a user's samples arrive in several pieces.
+Rows may have any order. They are streamed, a few thousand at a time, so a user's samples come in several pieces.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     import pyarrow.parquet
 
 ROWS = 4096
-"""Most rows in memory at a time."""
+"""Number of rows in memory at a time."""
 
 
 class ParquetTable:
     """Parquet files with a column of users, one of samples and one of labels.
 
-    Columns whose type is Hugging Face's ``ClassLabel`` hold numbers of names that stand in the file; they are
-    translated to the dataset's own numbers. Boolean labels become 0 and 1.
+    Columns of Hugging Face's type ``ClassLabel`` have numbers, and the file has their class names; they are translated
+    to the dataset's numbers by name. Boolean labels become 0 and 1.
     """
 
     suffix: ClassVar[str] = ".parquet"
@@ -40,7 +40,7 @@ class ParquetTable:
             user: the column of users, texts or integers.
             x: the column of samples.
             y: the column of labels.
-            class_names: the dataset's names of its classes.
+            class_names: the dataset's class names.
         """
         self.decoder = decoder
         self._user, self._x, self._y = user, x, y
@@ -64,7 +64,7 @@ class ParquetTable:
                 yield from grouped(path, _names(path, self._user, users), x, labels, self.decoder)
 
     def _class_numbers(self, path: Path, file: pyarrow.parquet.ParquetFile) -> dict[Any, int] | None:
-        """The dataset's number for each label in the file; None where they are the same."""
+        """The dataset's number for each label in the file; None if they are the same."""
         if str(file.schema_arrow.field(self._y).type) == "bool":
             return {False: 0, True: 1}
         metadata = (file.schema_arrow.metadata or {}).get(b"huggingface")
@@ -74,16 +74,16 @@ class ParquetTable:
             names = None
         if names is None:
             return None
-        ours = {name: number for number, name in enumerate(self._class_names)}
-        if unknown := [name for name in names if name not in ours]:
+        numbers = {name: number for number, name in enumerate(self._class_names)}
+        if unknown := [name for name in names if name not in numbers]:
             raise InputError(f"{path}: column {self._y} has a class {unknown[0]!r}, which this dataset does not have")
-        return {number: ours[name] for number, name in enumerate(names)}
+        return {number: numbers[name] for number, name in enumerate(names)}
 
 
 def grouped(
     path: Path, users: Iterable[str], x: Sequence[Any], y: Sequence[Any], decoder: Decoder
 ) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    """Rows by user, decoded, in the order in which users and rows come.
+    """Decoded rows, grouped by user, in the order of the rows.
 
     Args:
         path: for error messages.
@@ -95,9 +95,9 @@ def grouped(
     rows: dict[str, list[int]] = {}
     for row, user in enumerate(users):
         rows.setdefault(user, []).append(row)
-    for user, chosen in rows.items():
+    for user, user_rows in rows.items():
         try:
-            yield user, *decoder.decode([x[row] for row in chosen], [y[row] for row in chosen])
+            yield user, *decoder.decode([x[row] for row in user_rows], [y[row] for row in user_rows])
         except InputError as error:
             raise InputError(f"{path}: user {user!r}: {error}") from error
 
@@ -111,7 +111,7 @@ def _names(path: Path, column: str, users: list[Any]) -> list[str]:
 
 
 def _batches(path: Path, file: pyarrow.parquet.ParquetFile, columns: list[str]) -> Iterator[list[list[Any]]]:
-    """The columns of some rows after another, as Python objects."""
+    """The columns as Python objects, for one group of rows after another."""
     for column in columns:
         if column not in file.schema_arrow.names:
             raise InputError(f"{path} has no column {column}; it has {', '.join(file.schema_arrow.names)}")

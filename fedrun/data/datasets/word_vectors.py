@@ -1,4 +1,4 @@
-"""Word vectors in GloVe's text format: a line is a word and its numbers, separated by single blanks."""
+"""Word vectors in GloVe's text format: each line has a word and its numbers, separated by single blanks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class WordVectors:
     """A vocabulary.
 
     Attributes:
-        numbers: the row of each word.
+        numbers: row of each word in ``vectors``.
         vectors: float32 ``[words, dimension]``, mapped from a file.
     """
 
@@ -29,9 +29,9 @@ class WordVectors:
     vectors: np.ndarray
 
     def mean(self, tokens: list[str]) -> tuple[np.ndarray, int]:
-        """The mean vector, float32 ``[dimension]``, of the tokens in the vocabulary, and how many they are.
+        """The mean vector, float32 ``[dimension]``, of the tokens in the vocabulary, and their number.
 
-        Without any, the vector is zero.
+        Without any such token the vector is zero.
         """
         rows = [self.numbers[token] for token in tokens if token in self.numbers]
         if not rows:
@@ -40,7 +40,7 @@ class WordVectors:
 
 
 def word_vectors(path: Path, dimension: int, place: Path) -> WordVectors:
-    """Read a file of word vectors, the first time from text, from then on from its compact copy.
+    """Read a file of word vectors: the first time from text, later from its compact copy.
 
     Args:
         path: the text file, in UTF-8.
@@ -62,11 +62,11 @@ def word_vectors(path: Path, dimension: int, place: Path) -> WordVectors:
 
 
 def _copy(path: Path, dimension: int, folder: Path) -> None:
-    """Write words and vectors to a folder, one line in memory at a time; the first of equal words counts."""
+    """Write words and vectors to a folder, one line in memory at a time; of equal words the first one is kept."""
     logger.info("reading %s (once)", path)
     words: dict[str, None] = {}
     with open(path, "rb") as lines, open(folder / "vectors.bin", "wb") as vectors, warnings.catch_warnings():
-        warnings.simplefilter("error", DeprecationWarning)  # NumPy's word for a text that is not all numbers
+        warnings.simplefilter("error", DeprecationWarning)  # NumPy's warning for a text that is not all numbers
         for number, line in enumerate(lines, start=1):
             text, _, rest = line.rstrip(b"\r\n").partition(b" ")
             try:

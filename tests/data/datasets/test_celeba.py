@@ -135,7 +135,7 @@ def test_celebas_own_lists(tmp_path: Path) -> None:
         (["1.jpg"], HEADER, "identity_CelebA.txt: line 1 must be a photograph and a celebrity's number"),
         (["1.jpg 5"], HEADER, "identity_CelebA.txt: line 1: 1.jpg is not in "),
         (["1.jpg 5", "1.jpg 6"], [*HEADER, "1.jpg 1 1 1"], "identity_CelebA.txt: line 2: 1.jpg is not in "),
-        (["1.jpg 5"], [*HEADER, "1.jpg 1 1 1"], "identity_CelebA.txt has nobody with 5 photographs or more"),
+        (["1.jpg 5"], [*HEADER, "1.jpg 1 1 1"], "identity_CelebA.txt has no celebrity with 5 photographs or more"),
         (
             ["1.jpg 5"],
             ["1", "Male Young", "1.jpg 1 1"],

@@ -48,7 +48,11 @@ def test_an_experiment_on_arrays(default_experiment):
 @pytest.mark.parametrize(
     ("train", "test", "message"),
     [
-        (split(4, "int64"), split(4), r"^train: samples are int64; allowed: uint8 or float32, in both splits alike$"),
+        (
+            split(4, "int64"),
+            split(4),
+            r"^train: samples are int64; allowed: uint8 or float32, the same in both splits$",
+        ),
         (split(4), split(4, "float32"), r"^test: samples are float32; allowed"),
         (
             split(4),

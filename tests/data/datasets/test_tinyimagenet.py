@@ -77,7 +77,7 @@ REFUSED: list[tuple[Callable[[Path], object], str]] = [
         annotations(lambda lines: [*lines, ""][::-1]),
         "val_annotations.txt: line 1 must be an image's name, its class and",
     ),
-    (annotations(lambda lines: lines[:2]), "val_annotations.txt does not say the class of 'val_2.JPEG' in "),
+    (annotations(lambda lines: lines[:2]), "val_annotations.txt has no class for 'val_2.JPEG' in "),
     (annotations(lambda lines: [*lines, lines[0]]), "line 4 names 'val_0.JPEG', which is not in "),
     (annotations(lambda lines: ["x.JPEG\t" + NAMES[0]]), "line 1 names 'x.JPEG', which is not in "),
     (annotations(lambda lines: ["val_0.JPEG\tn1\t0"]), "line 1 has the class 'n1', which is not in "),

@@ -161,7 +161,7 @@ def test_a_cut_file_is_refused(tmp_path: Path, keep: int) -> None:
 def test_a_mixture_of_formats_is_refused(tmp_path: Path, write_leaf: Callable[..., Path]) -> None:
     write(tmp_path / "femnist/train/0.parquet", WRITERS)
     write_leaf("femnist/train/a.json", {"ann": ([[0.5] * 784], [1])})
-    refused(femnist(tmp_path), tmp_path / "femnist", "has .json and .parquet files; keep those of one format")
+    refused(femnist(tmp_path), tmp_path / "femnist", "has .json and .parquet files; allowed: files of one format")
 
 
 def refused(recipe: LeafDataset, place: Path, complaint: str) -> None:

@@ -67,7 +67,7 @@ def test_refusals(make_dataset):
     dataset = make_dataset([*np.arange(30) % 5, 0], 30)
     with pytest.raises(InputError, match="labels_per_client=6 is more than the dataset's 5 classes"):
         Labels(clients=5, labels_per_client=6, seed=0).split(dataset, 0)
-    with pytest.raises(InputError, match="no client owns class 2, and its samples would be lost; allowed: at least 5 clients"):
+    with pytest.raises(InputError, match="no client owns class 2, .* lost; allowed: at least 5 clients"):
         Labels(clients=2, labels_per_client=1, seed=0).split(dataset, 0)
     with pytest.raises(InputError, match="2 of clients=12 have no sample"):
         # class 0 has 4 samples for its 6 owners
