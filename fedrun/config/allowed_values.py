@@ -1,4 +1,4 @@
-"""What a recipe's field allows, in words."""
+"""The values that a field of a config class allows, in words."""
 
 from __future__ import annotations
 

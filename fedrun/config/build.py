@@ -28,7 +28,7 @@ NOTHING: Mapping[str, object] = MappingProxyType({})
 
 
 def option(group: str, name: str, **changes: Any) -> Any:
-    """The recipe of one option, such as ``option("strategy/client", "fedprox", mu=0.1)``, without composing the rest.
+    """The config object of one option, such as ``option("strategy/client", "fedprox", mu=0.1)``, without the rest.
 
     Only options whose YAML file has neither a defaults list nor interpolations can be built on their own.
 
@@ -49,7 +49,7 @@ def option(group: str, name: str, **changes: Any) -> Any:
 
 
 def build(node: Any, path: str) -> Any:
-    """The object of a config node: a recipe where it names one in ``_target_``, tuples for lists, scalars as they are.
+    """The object of a config node: of the class in ``_target_``, tuples for lists, scalars as they are.
 
     Args:
         node: plain containers and scalars.
@@ -76,38 +76,40 @@ def locate(target: Any, path: str) -> type:
     """The class that ``_target_`` names."""
     module, _, name = str(target).rpartition(".")
     try:
-        found = getattr(importlib.import_module(module), name)
+        located = getattr(importlib.import_module(module), name)
     except ModuleNotFoundError as error:
         raise InputError(
-            f"{path}._target_={target}: {error}; allowed: the dotted path of a recipe class; a package of your own "
+            f"{path}._target_={target}: {error}; allowed: the dotted path of a config class; a package of your own "
             "must be installed, or its folder in PYTHONPATH"
         ) from None
     except (ImportError, AttributeError, ValueError) as error:
-        raise InputError(f"{path}._target_={target}: {error}; allowed: the dotted path of a recipe class") from None
+        raise InputError(f"{path}._target_={target}: {error}; allowed: the dotted path of a config class") from None
     except Exception as error:  # whatever a module of the user's own raises
         where = traceback.extract_tb(error.__traceback__)[-1]
         at = "" if isinstance(error, SyntaxError) else f" ({where.filename}, line {where.lineno})"
         raise InputError(
             f"{path}._target_={target}: its module cannot be imported: {type(error).__name__}: {error}{at}"
         ) from error
-    if not (isinstance(found, type) and is_dataclass(found)):
+    if not (isinstance(located, type) and is_dataclass(located)):
         raise InputError(
-            f"{path}._target_={target}: not a recipe; allowed: the dotted path of a recipe class, a pydantic dataclass"
+            f"{path}._target_={target}: not a config class; allowed: the dotted path of a class with @config_class"
         )
-    return found
+    return located
 
 
-def construct(recipe: type, arguments: Mapping[str, Any], path: str, given: Mapping[str, object] = NOTHING) -> object:
-    """A recipe from its arguments, nested ones first; a refusal becomes one line.
+def construct(
+    config_class: type, arguments: Mapping[str, Any], path: str, given: Mapping[str, object] = NOTHING
+) -> object:
+    """A config object from its arguments, nested ones first; a refusal becomes one line.
 
     Args:
-        recipe: the class.
+        config_class: the class.
         arguments: its keys in the configuration.
         path: the key of the object, for messages.
         given: constructor arguments that are no keys of the configuration, as objects.
     """
-    annotations = get_type_hints(recipe, include_extras=True)
-    names = [field.name for field in fields(recipe) if field.name not in given]
+    annotations = get_type_hints(config_class, include_extras=True)
+    names = [field.name for field in fields(config_class) if field.name not in given]
     for key in arguments:
         if key not in names:
             raise InputError(
@@ -121,7 +123,7 @@ def construct(recipe: type, arguments: Mapping[str, Any], path: str, given: Mapp
             )
     built = {key: build(value, _join(path, key)) for key, value in arguments.items()}
     try:
-        return recipe(**built, **given)
+        return config_class(**built, **given)
     except ValidationError as refusal:
         first = refusal.errors()[0]
         key = str(first["loc"][0])

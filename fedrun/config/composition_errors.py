@@ -19,7 +19,7 @@ from fedrun.system.errors import InputError
 def explain(error: Exception, arguments: Sequence[str], config_dir: Path | None = None) -> str:
     """What is wrong with the command line ``arguments``, where, and what is allowed, in one line.
 
-    ``config_dir`` is the folder of further options; None: the one that the running command was told of.
+    ``config_dir`` is the folder of further options; None: the running command's.
     """
     folder, text = config_dir or config_dir_option(), " ".join(str(error).split())
     if not text and isinstance(error.__cause__, Exception):  # Hydra wraps OmegaConf's errors in empty ones

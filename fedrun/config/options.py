@@ -24,14 +24,14 @@ def option_names(group: str, folders: Iterable[Path]) -> set[str]:
 
 
 def config_dir_option() -> Path | None:
-    """The folder of further options that the running ``fedrun`` command was told of (``--config-dir``), if any."""
+    """The folder of further options that the running ``fedrun`` command has from ``--config-dir``, if any."""
     from hydra.core.global_hydra import GlobalHydra
 
     if not GlobalHydra.instance().is_initialized():
         return None
     path = GlobalHydra.instance().config_loader().get_search_path().get_path()
-    told = (element.path for element in path if element.provider == "command-line" and element.path)
-    return next((Path(folder.removeprefix("file://")) for folder in told), None)
+    folders = (element.path for element in path if element.provider == "command-line" and element.path)
+    return next((Path(folder.removeprefix("file://")) for folder in folders), None)
 
 
 def further_folder(config_dir: str | Path) -> Path:
@@ -53,7 +53,7 @@ def options(group: str, config_dir: Path | None = None) -> list[str]:
 
     Args:
         group: such as ``strategy/client``.
-        config_dir: folder of further options; None: the one that the running command was told of.
+        config_dir: folder of further options; None: the running command's.
     """
     return sorted(option_files(group, config_dir))
 

@@ -15,7 +15,7 @@ from fedrun.config.allowed_values import shown
 from fedrun.config.build import construct
 from fedrun.config.composed import Composed
 from fedrun.config.config_class import config_class
-from fedrun.config.identity import identity_hash
+from fedrun.config.identity import Neutral, identity_hash
 from fedrun.data.datasets.base import DatasetConfig
 from fedrun.data.partitions.base import Partition
 from fedrun.data.population import Population
@@ -74,13 +74,13 @@ class Experiment:
     partition: Partition
     model: ModelConfig
     strategy: Strategy
-    study: Study | None
+    study: Annotated[Study | None, Neutral(None)]
     local: LocalTraining
     population: Population
     validation: Validation
-    attack: Attack
-    appeal: Appeal
-    participation: Participation
+    attack: Annotated[Attack, Neutral(Attack)]
+    appeal: Annotated[Appeal, Neutral(Appeal)]
+    participation: Annotated[Participation, Neutral(Participation)]
     evaluation: Evaluation
     hardware: Hardware
     tracking: Tracking

@@ -336,6 +336,18 @@ def test_a_key_that_is_added_later_leaves_hashes_while_it_is_neutral() -> None:
     assert nested == identity(Before(rate=0.1), "part")
 
 
+def test_what_a_run_does_not_use_is_not_in_its_hash() -> None:
+    """As if there were no attacks, thresholds and studies."""
+    experiment = build("attack=none", "attack.seed=null")
+    settings = {item.name: getattr(experiment, item.name) for item in dataclasses.fields(experiment)}
+    del settings["origin"]
+    for unused in ("attack", "appeal", "participation", "study"):
+        del settings[unused]
+        assert identity_hash(Experiment, settings) == experiment.record.hash
+    assert hash_of("attack=gaussian", "attack.share=0.2") != experiment.record.hash
+    assert hash_of("appeal=warmup") != experiment.record.hash
+
+
 def test_a_module_of_fedrun_can_move_and_a_class_of_ones_own_counts_with_its_module(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -448,12 +460,12 @@ VALUES = [
     (
         "dataset._target_",
         "os.system",
-        "dataset._target_=os.system: not a recipe; allowed: the dotted path of a recipe class",
+        "dataset._target_=os.system: not a config class; allowed: the dotted path of a class",
     ),
     (
         "dataset._target_",
         "subprocess.Popen",
-        "dataset._target_=subprocess.Popen: not a recipe; allowed: the dotted path ",
+        "dataset._target_=subprocess.Popen: not a config class; allowed: the dotted path ",
     ),
     ("dataset._target_", "fedrun.none.X", "dataset._target_=fedrun.none.X: No module named 'fedrun.none'; allowed: "),
     ("dataset._target_", 3, "dataset._target_=3: "),

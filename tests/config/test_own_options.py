@@ -86,7 +86,7 @@ def test_a_folder_that_is_not_there(fedrun: Fedrun, tmp_path: Path) -> None:
         ("-m strategy=strong,strongg", ", solo, strong, "),
         (
             "strategy/client=elsewhere",
-            "No module named 'no_such_package'; allowed: the dotted path of a recipe class; a package of your own ",
+            "No module named 'no_such_package'; allowed: the dotted path of a config class; a package of your own ",
         ),
     ],
 )
@@ -110,7 +110,7 @@ MISTAKES = {
     ),
     "plain": (
         "class X:\n    pass\n",
-        r"not a recipe; allowed: the dotted path of a recipe class, a pydantic dataclass$",
+        r"not a config class; allowed: the dotted path of a class with @config_class$",
     ),
     "other": (
         "from pydantic.dataclasses import dataclass\n@dataclass\nclass X:\n    pass\n",

@@ -9,6 +9,7 @@ import torch
 from annotated_types import Ge, Le
 
 from fedrun.config.config_class import config_class
+from fedrun.config.identity import Neutral
 from fedrun.system.errors import InputError
 from fedrun.system.randomness import numpy_generator
 
@@ -22,8 +23,8 @@ class Attack:
         seed: of the choice of attackers; None for the run's seed.
     """
 
-    share: Annotated[float, Ge(0), Le(1)]
-    seed: Annotated[int, Ge(0)] | None
+    share: Annotated[float, Ge(0), Le(1), Neutral(0.0)]
+    seed: Annotated[Annotated[int, Ge(0)] | None, Neutral(None)]
 
     def attackers(self, clients: int, seed: int) -> np.ndarray:
         """The attackers among so many clients, drawn uniformly without replacement: ascending int64.
