@@ -140,7 +140,7 @@ def test_what_is_hidden_or_no_image_is_left_out(tmp_path: Path, caplog: pytest.L
     (folder / "train/cat/notes.txt").write_bytes(b"")
     (folder / "train/readme.md").write_bytes(b"")
     assert len(pets(tmp_path).load().targets) == 5
-    assert "train/cat: 1 entries whose names are not those of images" in caplog.text
+    assert "train/cat: 1 entries are skipped: their names are not those of images" in caplog.text
 
 
 def bad(name: str, content: bytes) -> Callable[[Path], object]:
