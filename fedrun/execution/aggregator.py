@@ -21,7 +21,7 @@ class Aggregator:
     """
 
     def __init__(self, context: ExecutionContext, server: ServerStrategy, state: ServerState, task: CohortJob) -> None:
-        self._work = context
+        self._context = context
         self._server = server
         self._state = state
         self._keep = task.client_states.keep
@@ -33,27 +33,27 @@ class Aggregator:
         self._rows: torch.Tensor | None = None  # [C, r], by position
         self._reports: dict[int, dict[str, float]] = {}
         self._steps: dict[int, int] = {}
-        self._processed = 0
-        self._compared = 0
-        self._seen = 0
+        self._client_samples = 0
+        self._forward_samples = 0
+        self._accepted_samples = 0
         self._loss = 0.0
         self._correct = 0
         self.client_states: dict[int, Vectors] = {}
 
-    def add(self, visit: ClientResult, share: float = 1.0, counts: bool = True) -> None:
+    def add(self, result: ClientResult, share: float = 1.0, counts: bool = True) -> None:
         """Fold in one client.
 
         Args:
-            visit: its training.
+            result: of its local training.
             share: a factor of its weight.
             counts: whether its costs, losses and state are recorded here; False where another aggregator does it.
         """
-        trained, position, uploads = visit.trained, visit.position, visit.uploads
+        trained, position, uploads = result.trained, result.position, result.uploads
         if counts:
-            self._processed += trained.processed
-            self._compared += trained.compared
+            self._client_samples += trained.processed
+            self._forward_samples += trained.compared
         # A sum is finite exactly if every entry is, short of an overflow, which would be no less of a failure.
-        if not all(bool(vector.sum().isfinite()) for vector in (*uploads.values(), *visit.client_state.values())):
+        if not all(bool(vector.sum().isfinite()) for vector in (*uploads.values(), *result.client_state.values())):
             return
         reports = {name: float(vector) for name, vector in uploads.items() if vector.numel() == 1}
         weight = share * self._weight(position, reports)
@@ -68,7 +68,7 @@ class Aggregator:
         rows = self._server.rows
         if rows != "none":
             model = uploads[MODEL]
-            row = model[self._work.network.layout.head] if rows == "head" else model
+            row = model[self._context.network.layout.head] if rows == "head" else model
             if self._rows is None:
                 self._rows = row.new_empty(len(self._cohort), len(row))
             self._rows[position] = row
@@ -76,11 +76,12 @@ class Aggregator:
         self._steps[position] = trained.steps
         if not counts:
             return
-        state = {**visit.client_state, LAST: uploads[MODEL]} if self._work.stores_last_upload else visit.client_state
-        self.client_states[int(self._cohort[position])] = self._keep(
-            state
-        )  # also an empty one: idle training lasts once
-        self._seen += trained.processed
+        state = dict(result.client_state)
+        if self._context.stores_last_upload:
+            state[LAST] = uploads[MODEL]
+        # also an empty state, which ends what the client has kept of idle training
+        self.client_states[int(self._cohort[position])] = self._keep(state)
+        self._accepted_samples += trained.processed
         self._loss += float(trained.loss_sum)
         self._correct += int(trained.correct)
 
@@ -113,9 +114,9 @@ class Aggregator:
             total_weight=self._total,
             rows=self._rows[accepted] if self._rows is not None and left_out else self._rows,
             excluded=tuple(int(self._cohort[position]) for position in left_out),
-            loss=self._loss / self._seen if self._seen else float("nan"),
-            accuracy=self._correct / self._seen if self._seen else float("nan"),
-            client_samples=self._processed,
-            forward_samples=self._compared,
-            accepted_samples=self._seen,
+            loss=self._loss / self._accepted_samples if self._accepted_samples else float("nan"),
+            accuracy=self._correct / self._accepted_samples if self._accepted_samples else float("nan"),
+            client_samples=self._client_samples,
+            forward_samples=self._forward_samples,
+            accepted_samples=self._accepted_samples,
         )

@@ -82,7 +82,7 @@ class ClientResult:
 
 @dataclass(frozen=True)
 class CohortJob:
-    """What a cohort is asked to do.
+    """The local training of a cohort.
 
     Attributes:
         cohort: client numbers, int64 ``[C]``.
@@ -102,13 +102,13 @@ class CohortJob:
     uploads: bool = True
     mixture: torch.Tensor | None = None
 
-    def part(self, which: torch.Tensor) -> CohortJob:
+    def part(self, members: torch.Tensor) -> CohortJob:
         """The same for some of the cohort, by their positions or a mask ``[C]``."""
 
-        def some(each: torch.Tensor | None) -> torch.Tensor | None:
-            return None if each is None else each[which]
+        def some(values: torch.Tensor | None) -> torch.Tensor | None:
+            return None if values is None else values[members]
 
-        return replace(self, cohort=self.cohort[which], steps=some(self.steps), mixture=some(self.mixture))
+        return replace(self, cohort=self.cohort[members], steps=some(self.steps), mixture=some(self.mixture))
 
 
 Progress = Callable[[int], None]

@@ -87,7 +87,9 @@ class Vectorized(Executor):
         clients = task.cohort[positions].tolist()
         context.network.load(task.received[MODEL])  # from which what is not trained is taken
         states = [task.client_states.of(client, context.network.vector.device) for client in clients]
-        state = {name: torch.stack([each[name] for each in states]) for name in task.client_states.lengths}
+        state = {
+            name: torch.stack([client_state[name] for client_state in states]) for name in task.client_states.lengths
+        }
         received = self.with_private(task.received, state, info.is_new)
         constants = strategy.constants(received, state, info)
         start = self.start(received, state, info)
@@ -173,27 +175,31 @@ class Vectorized(Executor):
             each batch, int64 ``[C, S]``, 0 after a client's last step; and what their augmentation has drawn, float32
             ``[C, S, B, 5]``, if there is one.
         """
-        work = self.context
-        sizes, offsets = work.clients.sizes[clients].tolist(), work.clients.offsets[clients]
-        ways = [self.local(count, client) for client, count in zip(clients, steps, strict=True)]
-        full = [size if local.batch_size is None else local.batch_size for size, local in zip(sizes, ways, strict=True)]
+        context = self.context
+        sizes, offsets = context.clients.sizes[clients].tolist(), context.clients.offsets[clients]
+        settings = [self.local(count, client) for client, count in zip(clients, steps, strict=True)]
+        full = [
+            size if local.batch_size is None else local.batch_size for size, local in zip(sizes, settings, strict=True)
+        ]
         width = max(map(min, sizes, full))
         per_epoch = [-(-size // batch) for size, batch in zip(sizes, full, strict=True)]
-        longest = max(local.steps or (local.epochs or 0) * many for local, many in zip(ways, per_epoch, strict=True))
+        longest = max(
+            local.steps or (local.epochs or 0) * many for local, many in zip(settings, per_epoch, strict=True)
+        )
         places = torch.full((len(clients), longest * width), -1)  # among the client's samples
-        augmented = work.samples.augmentation is not None
+        augmented = context.samples.augmentation is not None
         uniforms = torch.zeros(*places.shape, UNIFORMS) if augmented else None
-        for k, (client, local) in enumerate(zip(clients, ways, strict=True)):
-            draw = draws(work.seed, round, client) if augmented else None
-            order = generator(work.seed, "batches", round, client)
-            for epoch, visits in enumerate(epochs(sizes[k], local, order, work.client.shuffles)):
+        for k, (client, local) in enumerate(zip(clients, settings, strict=True)):
+            draw = draws(context.seed, round, client) if augmented else None
+            order = generator(context.seed, "batches", round, client)
+            for epoch, visits in enumerate(epochs(sizes[k], local, order, context.client.shuffles)):
                 first = epoch * per_epoch[k] * width  # all batches but an epoch's last one are full
                 places[k, first : first + len(visits)] = visits
                 if draw is not None and uniforms is not None:
                     uniforms[k, first : first + len(visits)] = draw(len(visits))
         shape = (len(clients), longest, width)
         counts = (places >= 0).view(shape).sum(2)
-        batches = work.clients.samples[offsets[:, None] + places.clamp_min_(0)].view(shape)
+        batches = context.clients.samples[offsets[:, None] + places.clamp_min_(0)].view(shape)
         return batches, counts, None if uniforms is None else uniforms.view(*shape, UNIFORMS)
 
 
@@ -205,7 +211,7 @@ def of_last(vectors: Vectors, clients: int) -> dict[str, torch.Tensor]:
 def unbatched(context: ExecutionContext) -> str | None:
     """What a model does that cannot be done for many clients at once, in words; None where one step of two goes well.
 
-    Only trying tells: a model of the user's own may keep account in its forward pass, or draw in it.
+    It has to be tried: a user's model may count or draw random numbers in its forward pass.
     """
     network, samples = context.network, context.samples
     views, module = network.layout.views, network.network.train()
@@ -264,7 +270,7 @@ class Objectives:
         self.losses = torch.zeros(len(batches), device=device)
         self.correct, self.processed = (torch.zeros(len(batches), dtype=torch.int64, device=device) for _ in range(2))
         module, strategy, self._views = context.network.network.train(), context.client, context.network.layout.views
-        own = {name: 0 if vector.ndim > 1 else None for name, vector in constants.items()}
+        dims = {name: 0 if vector.ndim > 1 else None for name, vector in constants.items()}
         precision = context.local.precision
         self._perceptron = StackedPerceptron.of(module) if precision == "float32" else None
         # one fused call where the loss is plain
@@ -273,7 +279,7 @@ class Objectives:
         def loss(logits: torch.Tensor, targets: torch.Tensor, fixed: Vectors) -> torch.Tensor:
             return strategy.loss(Outputs(logits), targets, fixed)
 
-        self._losses = None if plain else torch.vmap(loss, in_dims=(0, 0, own))
+        self._losses = None if plain else torch.vmap(loss, in_dims=(0, 0, dims))
 
         def client_loss(
             parameters: torch.Tensor, fixed: Vectors, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor
@@ -283,7 +289,7 @@ class Objectives:
             logits = logits.float()
             return (loss(logits, y, fixed) * weight).sum(), logits
 
-        self._each = torch.vmap(torch.func.grad_and_value(client_loss, has_aux=True), in_dims=(0, own, 0, 0, 0))
+        self._gradients = torch.vmap(torch.func.grad_and_value(client_loss, has_aux=True), in_dims=(0, dims, 0, 0, 0))
 
     @property
     def descends(self) -> bool:
@@ -304,26 +310,26 @@ class Objectives:
         ``[c, T]``.
         """
         if self._perceptron is not None:
-            found = torch.empty_like(at)
+            gradients = torch.empty_like(at)
             loss, passed = self._total_loss(self._perceptron, at, index)
-            self._perceptron.gradient(loss, passed, self._views(found))
-            return found
+            self._perceptron.gradient(loss, passed, self._views(gradients))
+            return gradients
         x, y, real, weight = self._batch(index, len(at))
         gradient: torch.Tensor
-        gradient, (loss, logits) = self._each(at, of_last(self._constants, len(at)), x, y, weight)
+        gradient, (loss, logits) = self._gradients(at, of_last(self._constants, len(at)), x, y, weight)
         self._record(loss, logits, y, real)
         return gradient
 
     def descend(
-        self, weights: torch.Tensor, index: int, rate: float, beside: Callable[[torch.Tensor], object] | None
+        self, weights: torch.Tensor, index: int, rate: float, drift: Callable[[torch.Tensor], object] | None
     ) -> None:
         """SGD's step of the last c clients on their batches of this number, in place on parameters ``[c, T]``, with
-        what it does beside.
+        the linear update ``drift``.
         """
         assert self._perceptron is not None
         loss, passed = self._total_loss(self._perceptron, weights, index)
-        drifting = None if beside is None else partial(beside, weights)
-        self._perceptron.descend(loss, passed, self._views(weights), rate, drifting)
+        linear = None if drift is None else partial(drift, weights)
+        self._perceptron.descend(loss, passed, self._views(weights), rate, linear)
 
     def _total_loss(
         self, perceptron: StackedPerceptron, at: torch.Tensor, index: int
@@ -335,9 +341,9 @@ class Objectives:
             losses = torch.nn.functional.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none").view_as(y)
         else:
             losses = self._losses(logits, y, of_last(self._constants, len(at)))
-        each = (losses * weight).sum(1)
-        self._record(each.detach(), logits.detach(), y, real)
-        return each.sum(), passed
+        client_losses = (losses * weight).sum(1)
+        self._record(client_losses.detach(), logits.detach(), y, real)
+        return client_losses.sum(), passed
 
     def _drop(self, index: int, clients: int) -> Drop:
         """Dropout on so many last clients' batches: each draws for its real samples, as if it trained alone."""
@@ -345,8 +351,8 @@ class Objectives:
 
         def drop(x: torch.Tensor, probability: float) -> torch.Tensor:
             mask = torch.zeros_like(x)
-            for own, size, draw in zip(mask, sizes, draws, strict=True):
-                own[:size].bernoulli_(1 - probability, generator=draw)
+            for rows, size, draw in zip(mask, sizes, draws, strict=True):
+                rows[:size].bernoulli_(1 - probability, generator=draw)
             return x * mask.div_(1 - probability)
 
         return drop

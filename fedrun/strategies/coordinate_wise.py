@@ -53,7 +53,7 @@ class TrimmedMean(ServerStrategy):
 
 def trimmed_mean(rows: torch.Tensor, left_out: int) -> torch.Tensor:
     """The mean ``[P]`` over clients (``[C, P]``) without the ``left_out`` smallest and largest of each entry."""
-    found = rows.new_empty(rows.shape[1])
-    for part, own in zip(torch.split(rows, COLUMNS, dim=1), torch.split(found, COLUMNS), strict=True):
-        torch.mean(part.sort(dim=0).values[left_out : len(rows) - left_out], dim=0, out=own)
-    return found
+    mean = rows.new_empty(rows.shape[1])
+    for part, mean_part in zip(torch.split(rows, COLUMNS, dim=1), torch.split(mean, COLUMNS), strict=True):
+        torch.mean(part.sort(dim=0).values[left_out : len(rows) - left_out], dim=0, out=mean_part)
+    return mean

@@ -45,7 +45,7 @@ class LocalTraining:
     repair_nonfinite: bool
 
     def check(self) -> None:
-        """Refuse settings that contradict each other."""
+        """Reject settings that contradict each other."""
         if (self.epochs is None) == (self.steps is None):
             raise InputError(
                 f"local.epochs={shown(self.epochs)} and local.steps={shown(self.steps)}: exactly one of the two "

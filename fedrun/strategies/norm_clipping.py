@@ -41,7 +41,7 @@ class NormClipping(ServerStrategy):
         weights = self.weights(state, update)
         scaled = (weights / weights.sum()).to(norms) * (self.max_norm / norms.clamp_min(1e-30)).clamp_max(1)
         model = update.mean[MODEL]
-        blocks = (torch.split(each, COLUMNS, dim=-1) for each in (model[:trainable], x, uploads))
+        blocks = (torch.split(vectors, COLUMNS, dim=-1) for vectors in (model[:trainable], x, uploads))
         for moved, here, there in zip(*blocks, strict=True):
             moved.copy_(here + scaled @ (there - here))
         return ServerState(model, state.slots), {

@@ -113,8 +113,8 @@ class TurboSVM(HeadRefinement):
         how = {"svm_penalty": penalty, "svm_stopped_early": float(svm.early_stops)}
         metrics = support_metrics(svm, chosen) | how
         if self.selective:
-            found = svm.support.any(1)
-            aggregate[chosen[found]] = support_means(svm, update.samples.double().cpu())[found]
+            supported = svm.support.any(1)
+            aggregate[chosen[supported]] = support_means(svm, update.samples.double().cpu())[supported]
         if not self.spread_out:
             return Refined(aggregate, None, metrics)
         moving = aggregate[chosen].requires_grad_()

@@ -60,8 +60,8 @@ def processed(samples: int, local: LocalTraining, passes: tuple[int, ...] = (1,)
     per_epoch = -(-samples // batch)
     count = local.epochs * per_epoch if local.epochs is not None else local.steps or 0
     missing = per_epoch * batch - samples  # in the last batch of every epoch
-    each, whole = len(passes), count // len(passes) * sum(passes) + sum(passes[: count % len(passes)])
-    return batch * whole - missing * sum(passes[last % each] for last in range(per_epoch - 1, count, per_epoch))
+    per_step, whole = len(passes), count // len(passes) * sum(passes) + sum(passes[: count % len(passes)])
+    return batch * whole - missing * sum(passes[last % per_step] for last in range(per_epoch - 1, count, per_epoch))
 
 
 def batches(
@@ -69,5 +69,5 @@ def batches(
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Encoded inputs and labels, batch by batch; small batches are encoded together, in blocks that fit a cache."""
     size = batch_size * max(1, BLOCK // (batch_size * inputs[0].numel()))
-    for block, own in zip(torch.split(inputs, size), torch.split(labels, size), strict=True):
-        yield from zip(torch.split(encoding(block), batch_size), torch.split(own, batch_size), strict=True)
+    for block, block_labels in zip(torch.split(inputs, size), torch.split(labels, size), strict=True):
+        yield from zip(torch.split(encoding(block), batch_size), torch.split(block_labels, batch_size), strict=True)

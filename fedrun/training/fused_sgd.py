@@ -23,7 +23,7 @@ BLOCK = 2**19
 
 
 class FusedSGDStep:
-    """Moves a network's parameters along the gradient, while it is entered (``with Descent(network) as descent``).
+    """Moves a network's parameters along the gradient, while it is entered (``with FusedSGDStep(network) as step``).
 
     Args:
         network: its parameters are moved in place.
@@ -67,7 +67,7 @@ class FusedSGDStep:
         return outputs
 
     def _descend(
-        self, layer: torch.nn.Linear, inputs: torch.Tensor, outputs: torch.Tensor, asked: bool
+        self, layer: torch.nn.Linear, inputs: torch.Tensor, outputs: torch.Tensor, needs_gradient: bool
     ) -> torch.Tensor | None:
         """Move a layer's weights, or leave it for later.
 
@@ -75,7 +75,7 @@ class FusedSGDStep:
             layer: a large one.
             inputs: X, ``[n, in]``.
             outputs: the gradient G at the outputs, ``[n, out]``.
-            asked: whether the gradient at the inputs is wanted.
+            needs_gradient: whether the gradient at the inputs is needed.
 
         Returns:
             That, ``[n, in]`` of G's type.
@@ -85,7 +85,7 @@ class FusedSGDStep:
         rate = self._rate if self._uses[layer] == 1 else None
         if rate is None:
             self._left.append((weight, outputs, inputs))
-        if not asked:
+        if not needs_gradient:
             if rate is not None:
                 _move(weight, outputs, inputs, rate)
             return None
@@ -112,10 +112,14 @@ class FusedSGDStep:
             for weight, outputs, inputs in self._left:
                 _move(weight, outputs, inputs, rate)
             self._left.clear()
-            moved = [(own, move) for own, move in zip(self._parameters, gradients, strict=True) if move is not None]
-            if moved:
-                own, moves = zip(*moved, strict=True)
-                torch._foreach_add_(own, moves, alpha=-rate)
+            moving = [
+                (parameter, gradient)
+                for parameter, gradient in zip(self._parameters, gradients, strict=True)
+                if gradient is not None
+            ]
+            if moving:
+                parameters, moves = zip(*moving, strict=True)
+                torch._foreach_add_(parameters, moves, alpha=-rate)
 
 
 def _move(weight: torch.Tensor, outputs: torch.Tensor, inputs: torch.Tensor, rate: float) -> None:

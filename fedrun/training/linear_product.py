@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 
 class Product(torch.autograd.Function):
     """``[n, ..., in]`` to ``[n, ..., out]``. Backward, ``descend`` is given the inputs and the gradient at the outputs,
-    one row per sample, and whether the gradient at the inputs is asked for, which it then returns.
+    one row per sample, and whether the gradient at the inputs is needed, which it then returns.
     """
 
     @staticmethod
@@ -30,7 +30,7 @@ class Product(torch.autograd.Function):
     @once_differentiable
     def backward(context: Any, outputs: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         (inputs,) = context.saved_tensors
-        asked, _, biased, _ = context.needs_input_grad
+        needs_gradient, _, biased, _ = context.needs_input_grad
         rows = outputs.flatten(0, -2)
-        gradient = context.descend(inputs.flatten(0, -2), rows, asked)
+        gradient = context.descend(inputs.flatten(0, -2), rows, needs_gradient)
         return None if gradient is None else gradient.view_as(inputs), None, rows.sum(0) if biased else None, None

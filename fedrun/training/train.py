@@ -29,7 +29,7 @@ def train(
     strategy: ClientStrategy,
     local: LocalTraining,
     samples: Samples,
-    own: torch.Tensor,
+    indices: torch.Tensor,
     rate: float,
     constants: Vectors,
     generator: torch.Generator,
@@ -43,7 +43,7 @@ def train(
         strategy: what differs from plain SGD.
         local: hyper-parameters.
         samples: the dataset.
-        own: the client's sample numbers, int64 ``[n_k]``.
+        indices: the client's sample numbers, int64 ``[n_k]``.
         rate: η_t.
         constants: from :meth:`ClientStrategy.constants`.
         generator: draws the order of the samples.
@@ -58,7 +58,7 @@ def train(
     fused = momentum is None and local.max_gradient_norm is None and not (directs or freezes)
     drift = linear_update(linear_correction, local, rate) if fused else None
     objective = Objective(network, strategy, constants, local.precision)
-    batch = len(own) if local.batch_size is None else local.batch_size
+    batch = len(indices) if local.batch_size is None else local.batch_size
     group: list[tuple[torch.Tensor, torch.Tensor]] = []  # the batches of a step along `direction`
 
     def gradient_at(parameters: torch.Tensor, which: int) -> torch.Tensor:
@@ -89,10 +89,10 @@ def train(
 
     with FusedSGDStep(network.network) if fused else nullcontext() as fused_step:
         steps = 0
-        for epoch, order in enumerate(epochs(len(own), local, generator, strategy.shuffles)):
+        for epoch, order in enumerate(epochs(len(indices), local, generator, strategy.shuffles)):
             mask = strategy.frozen(network.layout, epoch)
             frozen = None if mask is None else mask.to(weights.device)
-            inputs, labels = samples.gather(own[order])
+            inputs, labels = samples.gather(indices[order])
             if augment is not None:
                 inputs = augment(inputs)
             for index, (x, y) in enumerate(batches(inputs, labels, batch, samples.encoding)):
@@ -103,12 +103,12 @@ def train(
     return objective.trained(steps)
 
 
-def full_gradient(network: FlatNetwork, samples: Samples, own: torch.Tensor, batch_size: int) -> torch.Tensor:
+def full_gradient(network: FlatNetwork, samples: Samples, indices: torch.Tensor, batch_size: int) -> torch.Tensor:
     """The gradient of the loaded model's mean loss over some samples, in evaluation mode: float32 ``[T]``."""
     module = network.network.eval()
     total = torch.zeros_like(network.gradient)
-    for part in torch.split(own, batch_size):
+    for part in torch.split(indices, batch_size):
         inputs, labels = samples.gather(part)
         loss = torch.nn.functional.cross_entropy(module(samples.encoding(inputs)), labels, reduction="sum")
         total += network.backward(loss)
-    return total / len(own)
+    return total / len(indices)
