@@ -90,7 +90,7 @@ class Ranks:
         return self.number == 0
 
     def part(self, count: int) -> slice:
-        """Return this rank's slice of a sequence of this length. The slices of any two ranks differ by at most one item."""
+        """Return this rank's slice of a sequence of this length.."""
         return slice(count * self.number // self.count, count * (self.number + 1) // self.count)
 
     def all_gather(self, value: T) -> list[T]:
