@@ -1,9 +1,9 @@
-"""A cohort's clients shared out over ranks. Each rank trains its share; together they form the models' updates.
+"""A cohort that is trained on several ranks. Each rank trains a part of it; together they form the models' updates.
 
-After a round's training the ranks exchange small things as objects (who was accepted, reports, counts, the weight of
-each rank's means), then, for every model that was trained, one sum over all ranks of everything long (weighted means,
-and the rows the server half asks for). What clients remember does not travel. Every rank then holds the same updates
-and makes the same server steps.
+After a round's training the ranks exchange small values as objects (accepted clients, reports, counts, the weight of
+each rank's means). Then they compute, for every model that was trained, one sum over all ranks of everything long
+(weighted means, and the rows that the server strategy needs). Client states stay where they are. Every rank then holds
+the same updates and makes the same server steps.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ T = TypeVar("T")
 
 
 def balanced(loads: Sequence[float], ranks: int) -> torch.Tensor:
-    """To which rank each piece of work goes, int64 ``[n]``: the longest first, always to the rank with least to do.
+    """The rank of each task, int64 ``[n]``: the longest task first, always to the rank with the least load.
 
-    Ties go to the lower number, so every rank comes to the same answer. The busiest rank has at most 4/3 of what the
-    best possible sharing would give it (Graham, 1969).
+    Ties go to the lower number, so all ranks compute the same assignment. The load of the busiest rank is at most 4/3
+    of the least possible one (Graham, 1969).
     """
     busy = [(0.0, rank) for rank in range(ranks)]
-    shared = [0] * len(loads)
-    for piece in sorted(range(len(loads)), key=lambda piece: (-loads[piece], piece)):
+    assigned = [0] * len(loads)
+    for task in sorted(range(len(loads)), key=lambda task: (-loads[task], task)):
         load, rank = heapq.heappop(busy)
-        shared[piece] = rank
-        heapq.heappush(busy, (load + loads[piece], rank))
-    return torch.tensor(shared, dtype=torch.int64)
+        assigned[task] = rank
+        heapq.heappush(busy, (load + loads[task], rank))
+    return torch.tensor(assigned, dtype=torch.int64)
 
 
 @dataclass(frozen=True)
 class PartialUpdate:
-    """What one rank tells the others of its share of a model's update, apart from what is long.
+    """The small values of one rank's part of a model's update.
 
     Attributes:
-        update: the share's own, without means and rows.
+        update: of this rank's clients, without means and rows.
         shapes: of its means, by name.
         width: r, the number of entries in a row; 0 without rows.
     """
@@ -57,109 +57,108 @@ class PartialUpdate:
 
     @classmethod
     def of(cls, update: CohortUpdate) -> PartialUpdate:
-        """What is told of an update."""
+        """The small values of an update."""
         shapes = {name: mean.shape for name, mean in update.mean.items()}
         return cls(replace(update, mean={}, rows=None), shapes, 0 if update.rows is None else update.rows.shape[1])
 
 
 class DistributedCohort:
-    """The executors of all ranks, as one of the ranks sees them: who does what, and what all of it comes to.
+    """The cohorts of a run, trained on all ranks, as seen by one rank.
 
-    All ranks must call the same methods in the same order. In a run of one process there is nothing to share out, and
-    everything passes through as it is.
+    All ranks must call the same methods in the same order. In a run of one process everything passes through unchanged.
 
-    Clients that remember nothing go, round by round, wherever the work is balanced, whichever models they train. A
-    client that remembers something has a home, the rank where its memory lies and where it is always trained; homes
-    balance the work of all clients together, so that a single cohort's may be spread less evenly.
+    Clients without a state are assigned to ranks in each round, such that the load is balanced over all models. A
+    client with a state is always trained on the rank that holds its state. That assignment balances the load of all
+    clients, so the load of a single cohort may be less balanced.
 
     Args:
-        executor: trains this rank's share.
-        ranks: who else there is.
-        remembers: whether clients remember something from round to round.
+        executor: trains this rank's clients.
+        ranks: of the run.
+        stateful: whether clients have a state between rounds.
 
     Attributes:
-        homes: every client's rank, int64 ``[N]``; None where each of the ranks (there may be only one) can train any.
+        client_to_rank: the rank of each client, int64 ``[N]``; None: any rank can train any client.
     """
 
-    def __init__(self, executor: Executor, ranks: Ranks, remembers: bool) -> None:
+    def __init__(self, executor: Executor, ranks: Ranks, stateful: bool) -> None:
         self._executor = executor
         self._ranks = ranks
         self.client_to_rank: torch.Tensor | None = None
-        if remembers and ranks.count > 1:
+        if stateful and ranks.count > 1:
             everyone = torch.arange(len(executor.usual_steps))
             self.client_to_rank = balanced(self._loads(everyone, executor.usual_steps), ranks.count)
 
     def _loads(self, clients: torch.Tensor, steps: torch.Tensor) -> list[float]:
-        """How many samples clients process that make these numbers of steps, up to a last batch's being smaller."""
+        """The samples that clients process in these numbers of steps, if all batches of a client have the same size."""
         sizes, batch = self._executor.context.clients.sizes[clients], self._executor.context.local.batch_size
         batches = torch.ones_like(sizes) if batch is None else -(-sizes // batch)
         loads: list[float] = (steps * sizes / batches).tolist()
         return loads
 
-    def _is_mine(self, clients: torch.Tensor, loads: Sequence[float]) -> torch.Tensor:
-        """Which of these clients, with so much to do each, are this rank's, bool ``[n]``."""
+    def _is_local(self, clients: torch.Tensor, loads: Sequence[float]) -> torch.Tensor:
+        """Whether this rank computes the task of each client, bool ``[n]``, given the load of each task."""
         ranks = balanced(loads, self._ranks.count) if self.client_to_rank is None else self.client_to_rank[clients]
         return ranks == self._ranks.number
 
-    def shares(self, tasks: Sequence[CohortJob]) -> list[CohortJob]:
-        """What is this rank's of each task of a round, possibly nobody; no client may be in two of them."""
+    def local_jobs(self, jobs: Sequence[CohortJob]) -> list[CohortJob]:
+        """Return this rank's part (possibly no client) of each job of a round. No client may be in two jobs."""
         if self._ranks.count == 1:
-            return list(tasks)
-        clients = torch.cat([task.cohort for task in tasks])
-        loads = [load for task in tasks for load in self._loads(task.cohort, self._executor.steps(task))]
-        mine = torch.split(self._is_mine(clients, loads), [len(task.cohort) for task in tasks])
-        return [task.part(own) for task, own in zip(tasks, mine, strict=True)]
+            return list(jobs)
+        clients = torch.cat([job.cohort for job in jobs])
+        loads = [load for job in jobs for load in self._loads(job.cohort, self._executor.steps(job))]
+        local = torch.split(self._is_local(clients, loads), [len(job.cohort) for job in jobs])
+        return [job.part(mask) for job, mask in zip(jobs, local, strict=True)]
 
-    def asked(self, clients: torch.Tensor, question: Callable[[int], torch.Tensor]) -> torch.Tensor:
-        """What each of these clients (int64 ``[n]``) answers, stacked, wherever it is asked.
+    def query(self, clients: torch.Tensor, measure: Callable[[int], torch.Tensor]) -> torch.Tensor:
+        """The measurements of clients (int64 ``[n]``, n ≥ 1), stacked; each is made on the rank of the client's state.
 
         Args:
-            clients: n ≥ 1.
-            question: from a client's number to a small tensor on the CPU, of the same shape for all; it may look into
-                what the client remembers. Answers are taken to cost as much as the client has training samples.
+            clients: their numbers.
+            measure: from a client's number to a small tensor on the CPU, of the same shape for all. It may use the
+                client's state. Its cost is taken to be the number of the client's training samples.
         """
-        mine = clients
+        local = clients
         if self._ranks.count > 1:
-            mine = clients[self._is_mine(clients, self._executor.context.clients.sizes[clients].tolist())]
-        known = self.brought_together({client: question(client) for client in mine.tolist()})
-        return torch.stack([known[client] for client in clients.tolist()])
+            local = clients[self._is_local(clients, self._executor.context.clients.sizes[clients].tolist())]
+        by_client = self.all_gather({client: measure(client) for client in local.tolist()})
+        return torch.stack([by_client[client] for client in clients.tolist()])
 
-    def brought_together(self, known: Mapping[int, T]) -> dict[int, T]:
-        """What each rank knows of its clients, for all."""
-        return {client: value for part in self._ranks.all_gather(known) for client, value in part.items()}
+    def all_gather(self, by_client: Mapping[int, T]) -> dict[int, T]:
+        """The values of all ranks' clients, on all ranks."""
+        return {client: value for part in self._ranks.all_gather(by_client) for client, value in part.items()}
 
-    def agreed(self, value: T) -> T:
-        """The leader's version of what all ranks have computed, but where rounding may have made a difference."""
+    def broadcast(self, value: T) -> T:
+        """The leader's version of a value that all ranks have computed, up to rounding."""
         return self._ranks.broadcast(value)
 
     def idle(self, task: CohortJob) -> ClientStates:
-        """Train this rank's clients among those that are not selected; see :meth:`Executor.idle`."""
-        (share,) = self.shares([task])
-        return self._executor.idle(share) if len(share.cohort) else task.client_states
+        """Train this rank's part of the clients that are not selected; see :meth:`Executor.idle`."""
+        (job,) = self.local_jobs([task])
+        return self._executor.idle(job) if len(job.cohort) else task.client_states
 
-    def combined(
+    def combine(
         self, updates: Sequence[CohortUpdate], members: Sequence[torch.Tensor], received: Sequence[Vectors]
     ) -> list[CohortUpdate]:
-        """The models' updates from all ranks' shares of them.
+        """Combine the partial updates of all ranks into one update for each model.
 
         Args:
-            updates: what this rank's clients send back to each model.
-            members: the clients that train each, on whatever rank, in the order of selection, int64 ``[C]``.
-            received: what each has been broadcast as.
+            updates: this rank's partial update of each model.
+            members: the clients of all ranks that train each model, in the order of selection, int64 ``[C]``.
+            received: the broadcast of each model.
 
         Raises:
             RankLostError: a rank has died.
         """
         if self._ranks.count == 1:
             return list(updates)
-        told = self._ranks.all_gather([PartialUpdate.of(update) for update in updates])
-        parts = [[of_rank[model] for of_rank in told] for model in range(len(updates))]
-        return list(map(self._joined, updates, parts, members, received))
+        by_rank = self._ranks.all_gather([PartialUpdate.of(update) for update in updates])
+        parts = [[updates_of_rank[model] for updates_of_rank in by_rank] for model in range(len(updates))]
+        return list(map(self._combine_model, updates, parts, members, received))
 
-    def _joined(
-        self, own: CohortUpdate, parts: Sequence[PartialUpdate], members: torch.Tensor, received: Vectors
+    def _combine_model(
+        self, local: CohortUpdate, parts: Sequence[PartialUpdate], members: torch.Tensor, received: Vectors
     ) -> CohortUpdate:
-        """One model's update from all ranks' shares."""
+        """One model's update from the partial updates of all ranks."""
         updates = [part.update for part in parts]
         places = {client: position for position, client in enumerate(members.tolist())}
         clients = torch.cat([update.clients for update in updates])
@@ -167,18 +166,18 @@ class DistributedCohort:
         total = math.fsum(update.total_weight for update in updates)
         accepted = sum(update.accepted_samples for update in updates)
         names = next((update.reports for update in updates if len(update.clients)), {})
-        mean, rows = self._summed(own, parts, received, total, order)
+        mean, rows = self._sum(local, parts, received, total, order)
 
-        def joined(field: list[torch.Tensor]) -> torch.Tensor:
+        def concat(field: list[torch.Tensor]) -> torch.Tensor:
             return torch.cat(field)[order]
 
         return CohortUpdate(
             clients=clients[order],
-            samples=joined([update.samples for update in updates]),
+            samples=concat([update.samples for update in updates]),
             reports={
-                name: joined([update.reports[name] for update in updates if len(update.clients)]) for name in names
+                name: concat([update.reports[name] for update in updates if len(update.clients)]) for name in names
             },
-            steps=joined([update.steps for update in updates]),
+            steps=concat([update.steps for update in updates]),
             mean=mean,
             total_weight=total,
             rows=rows,
@@ -192,8 +191,8 @@ class DistributedCohort:
             accepted_samples=accepted,
         )
 
-    def _summed(
-        self, own: CohortUpdate, parts: Sequence[PartialUpdate], received: Vectors, total: float, order: torch.Tensor
+    def _sum(
+        self, local: CohortUpdate, parts: Sequence[PartialUpdate], received: Vectors, total: float, order: torch.Tensor
     ) -> tuple[Vectors, torch.Tensor | None]:
         """The weighted means over all ranks and all rows, from one sum over the ranks.
 
@@ -207,21 +206,21 @@ class DistributedCohort:
         vector = torch.zeros(sum(lengths) + width * sum(counts), device=self._executor.context.network.vector.device)
         *sums, stacked = torch.split(vector, [*lengths, width * sum(counts)])
         if total:
-            weight = own.total_weight / total
+            weight = local.total_weight / total
         else:  # as in one process: where nobody has a weight, the first client stands for all
             first = int(order[0]) if len(order) else 0
             weight = float(sum(counts[: self._ranks.number]) <= first < sum(counts[: self._ranks.number + 1]))
         anchors = {name: received[name] for name, shape in shapes.items() if _same_shape(received.get(name), shape)}
         for name, moved in zip(shapes, sums, strict=True):
-            if name in own.mean:
-                moved.copy_(own.mean[name].flatten())
+            if name in local.mean:
+                moved.copy_(local.mean[name].flatten())
                 if name in anchors:
                     moved.sub_(anchors[name].flatten())
                 moved.mul_(weight)
         rows = stacked.view(-1, width) if width else None
-        if rows is not None and own.rows is not None:
+        if rows is not None and local.rows is not None:
             first = sum(counts[: self._ranks.number])
-            rows[first : first + len(own.rows)] = own.rows
+            rows[first : first + len(local.rows)] = local.rows
         self._ranks.all_reduce(vector)
         for name, moved in zip(shapes, sums, strict=True):
             if name in anchors:
@@ -240,7 +239,7 @@ def _average(parts: Sequence[tuple[float, int]], total: int) -> float:
     return math.fsum(mean * count for mean, count in parts if count) / total if total else float("nan")
 
 
-def nothing() -> CohortUpdate:
+def empty_update() -> CohortUpdate:
     """The update of no clients."""
     empty, nan = torch.zeros(0, dtype=torch.int64), float("nan")
     return CohortUpdate(

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 
 import torch
 
 from fedrun.data.federation import ClientIndices
-from fedrun.execution.aggregator import Aggregator
 from fedrun.execution.client_training import train_client
 from fedrun.execution.context import ClientResult, CohortJob, ExecutionContext, Progress
 from fedrun.models.inference import evaluate, per_holder
@@ -19,7 +18,7 @@ from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.client_state import MOMENTUM, PRIVATE, ClientStates
 from fedrun.strategies.clustering.context import FORWARD_BATCH
 from fedrun.strategies.local_training import LocalTraining
-from fedrun.strategies.server import CohortUpdate, ServerState, ServerStrategy
+from fedrun.strategies.server import CohortUpdate
 from fedrun.strategies.sgd import SGD
 from fedrun.strategies.vectors import MODEL, Vectors
 from fedrun.system.randomness import address, generator
@@ -230,28 +229,25 @@ class Executor(ABC):
             changed[context.private] = model[context.private]  # they are not sent
         return changed
 
-    def run(
-        self, server: ServerStrategy, state: ServerState, task: CohortJob, progress: Progress
-    ) -> tuple[CohortUpdate, ClientStates]:
-        """Train the cohort.
+    def next_states(
+        self, states: ClientStates, accepted: Mapping[int, Vectors], excluded: Iterable[int]
+    ) -> ClientStates:
+        """The client states after a round.
 
-        Returns:
-            What the server receives, and the clients' next states.
+        Args:
+            states: before the round.
+            accepted: the next states of the clients whose uploads were accepted.
+            excluded: the clients whose uploads were not accepted. They lose what they kept of idle training, which
+                lasts for one round.
         """
-        aggregator = Aggregator(self.context, server, state, task)
-        for visit in self.visits(task, progress):
-            aggregator.add(visit)
-            del visit  # its vectors need not live on while the next client trains
-        update = self.with_costs(aggregator.result(), task)
-        # What an idle client has kept lasts for one round, also where the round did not accept the upload made from it.
         idle_training = self.context.idle_training
-        idle_names = idle_training.client_state(self.context.network.layout) if idle_training is not None else {}
+        names = idle_training.client_state(self.context.network.layout).keys() if idle_training is not None else set()
         expired = {
-            client: {name: vector for name, vector in task.client_states.held[client].items() if name not in idle_names}
-            for client in update.excluded
-            if not idle_names.keys().isdisjoint(task.client_states.held.get(client, {}))
+            client: {name: vector for name, vector in states.held[client].items() if name not in names}
+            for client in excluded
+            if not names.isdisjoint(states.held.get(client, {}))
         }
-        return update, task.client_states.updated({**expired, **aggregator.client_states})
+        return states.updated({**expired, **accepted})
 
     def with_costs(self, update: CohortUpdate, task: CohortJob) -> CohortUpdate:
         """A cohort's update, with the samples that its measurements process."""

@@ -28,8 +28,8 @@ def round_costs(phase: Phase, cohort: torch.Tensor, work: RoundResult, executor:
     if phase.clustering.downloads_all:
         down = len(cohort) * sum(_broadcast_numbers(phase, server) for server in work.models)
     else:
-        down = sum((len(task.cohort) + resting) * (_numbers(task.received) - private) for task in work.tasks)
-    sent = work.some[0].mean
+        down = sum((len(job.cohort) + resting) * (_numbers(job.received) - private) for job in work.jobs)
+    sent = work.accepted[0].mean
     up = len(cohort) * (_numbers(sent) - (private if MODEL in sent else 0))
     if phase.federation.is_pooled:
         down = up = 0

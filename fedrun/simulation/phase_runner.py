@@ -66,7 +66,7 @@ class PhaseRunner:
     @property
     def client_to_rank(self) -> torch.Tensor | None:
         """The rank that trains each client and holds its state, int64 ``[N]``; None: any rank can train any client."""
-        return self.round_runner(()).team.client_to_rank
+        return self.round_runner(()).cohort.client_to_rank
 
     def round_runner(self, timings: ExecutorTimings) -> RoundRunner:
         """Carries out the next round."""
@@ -76,14 +76,14 @@ class PhaseRunner:
             if "threshold" in self.phase.client.wants:
                 context = replace(context, thresholds=self._thresholds().to(context.network.vector.device))
             executor = create_executor(name, context)
-            team = DistributedCohort(executor, self._ranks, bool(context.state_lengths))
-            self._runners[name] = RoundRunner(executor, team, self.phase)
+            distributed = DistributedCohort(executor, self._ranks, bool(context.state_lengths))
+            self._runners[name] = RoundRunner(executor, distributed, self.phase)
         return self._runners[name]
 
     def run(self, state: State, cohort: torch.Tensor, progress: Progress) -> tuple[RoundResult, ExecutorTimings]:
         """The local work of a round's cohort, int64 ``[C]``, and the timings of executors after it."""
         began = time.perf_counter()
-        work = self.round_runner(state.timings).of(state, cohort, progress)
+        work = self.round_runner(state.timings).run(state, cohort, progress)
         return work, self._timed(state, time.perf_counter() - began, work)
 
     def _timed(self, state: State, seconds: float, work: RoundResult) -> ExecutorTimings:

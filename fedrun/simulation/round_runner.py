@@ -1,21 +1,21 @@
-"""A round's local work with one model or several: who trains which, and what each model is sent back."""
+"""A round's local work with one model or several: which client trains which model, and what each model receives."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 
 from fedrun.execution.aggregator import Aggregator
 from fedrun.execution.context import ClientResult, CohortJob, Progress
-from fedrun.execution.distributed_cohort import DistributedCohort, nothing
+from fedrun.execution.distributed_cohort import DistributedCohort, empty_update
 from fedrun.execution.executor import Executor
 from fedrun.experiment.state import State
 from fedrun.strategies.client_state import ClientStates
-from fedrun.strategies.clustering.base import ClusteringRound, FirstUpdate
+from fedrun.strategies.clustering.base import Assignment, ClusteringRound, FirstUpdate
 from fedrun.strategies.phase import Phase
 from fedrun.strategies.server import CohortUpdate, ServerState
 from fedrun.strategies.vectors import CENTRES, MODEL, Vectors
@@ -23,29 +23,29 @@ from fedrun.strategies.vectors import CENTRES, MODEL, Vectors
 
 @dataclass(frozen=True)
 class RoundResult:
-    """What a cohort's local work came to.
+    """The result of a cohort's local work.
 
     Attributes:
         models: the M models, as they were broadcast.
-        tasks: what the groups of the cohort that began at the same model were asked to do.
-        updates: what each model is sent back; None: nothing, and so the model stays.
-        memory: what clients remember after it (of several ranks: this one's).
-        membership: what each model counts for each client, ``[N, M]``; None: there are no clusters.
+        jobs: one for each group of clients that started at the same model.
+        updates: the update of each model; None: no client has trained it.
+        client_states: after the round (of several ranks: those on this rank).
+        membership: the weight of each model for each client, ``[N, M]``; None: there are no clusters.
         client_samples: samples processed in training.
         forward_samples: samples processed by forward passes only.
     """
 
     models: tuple[ServerState, ...]
-    tasks: tuple[CohortJob, ...]
+    jobs: tuple[CohortJob, ...]
     updates: tuple[CohortUpdate | None, ...]
-    memory: ClientStates
+    client_states: ClientStates
     membership: torch.Tensor | None
     client_samples: int
     forward_samples: int
 
     @property
-    def some(self) -> list[CohortUpdate]:
-        """The updates of at least one client."""
+    def accepted(self) -> list[CohortUpdate]:
+        """The updates that at least one client has contributed to."""
         return [update for update in self.updates if update is not None and len(update.clients)]
 
     @property
@@ -56,16 +56,16 @@ class RoundResult:
     @property
     def loss(self) -> float:
         """Mean training loss over the samples that the accepted clients processed."""
-        return _mean([(update.loss, update.accepted_samples) for update in self.some])
+        return _mean([(update.loss, update.accepted_samples) for update in self.accepted])
 
     @property
     def accuracy(self) -> float:
         """Share of those samples that were predicted correctly when they were processed."""
-        return _mean([(update.accuracy, update.accepted_samples) for update in self.some])
+        return _mean([(update.accuracy, update.accepted_samples) for update in self.accepted])
 
 
 def _mean(parts: Sequence[tuple[float, int]]) -> float:
-    """The weighted mean of values, without those that are not known."""
+    """The weighted mean of the values that are not NaN."""
     known = [(value, weight) for value, weight in parts if not math.isnan(value)]
     if len(known) == 1:
         return known[0][0]
@@ -74,206 +74,201 @@ def _mean(parts: Sequence[tuple[float, int]]) -> float:
 
 @dataclass(frozen=True)
 class RoundRunner:
-    """How rounds of local work are carried out.
+    """Carries out the local work of rounds.
 
-    All of a round's trainings, of whichever models, are shared out over the ranks together; each rank folds what its
-    own clients send into updates, and the ranks' updates of a model are combined into one.
+    Every client starts at the model with the largest weight for it, trains once, and is folded into each model with
+    that model's weight. The ranks share all of a round's trainings. Each rank folds the uploads of its clients into
+    partial updates, and the ranks' partial updates of a model are combined into one.
 
     Attributes:
         executor: trains this rank's clients.
-        team: the executors of all ranks.
-        phase: whose rounds.
+        cohort: shares the work among the ranks.
+        phase: of the rounds.
     """
 
     executor: Executor
-    team: DistributedCohort
+    cohort: DistributedCohort
     phase: Phase
 
-    def of(self, state: State, cohort: torch.Tensor, progress: Progress) -> RoundResult:
-        """The work of a round's cohort, int64 ``[C]``."""
-        clustering, membership, looked = self.phase.clustering, state.membership, 0
-        if clustering.infers and membership is None:
-            return self._inferring(state, cohort, progress)
-        if clustering.several:
-            models = [server.model for server in state.models]
-            known = membership if membership is not None else self._nobody(len(models))
-            turn = ClusteringRound(state.round, cohort, models, known, state.memory, self.team.asked)
-            choice = clustering.chosen(self.executor.context, turn)
-            membership, looked = choice.membership, choice.forward_samples
-        shares = torch.ones(len(cohort), 1) if membership is None else membership[cohort]
-        soft = bool((shares.count_nonzero(1) > 1).any())
-        work = (self._mixed if soft else self._divided)(state, cohort, shares, progress)
-        return replace(work, membership=membership, forward_samples=work.forward_samples + looked)
-
-    def _nobody(self, models: int) -> torch.Tensor:
-        return torch.zeros(len(self.executor.context.clients), models, dtype=torch.float64)
-
-    def _task(self, state: State, model: int, cohort: torch.Tensor) -> CohortJob:
-        """What clients that begin at this model are asked to do."""
-        wanted, current = self.phase.client.needs | {MODEL}, state.models[model]
-        received = {name: vector for name, vector in self.phase.server.broadcast(current).items() if name in wanted}
-        if CENTRES in wanted:
-            received[CENTRES] = torch.stack([each.model for each in state.models])
-        return CohortJob(
-            cohort=cohort,
-            round=state.round,
-            received=received,
-            client_states=state.memory,
-            steps=self.phase.server.steps(current, cohort, self.executor.usual_steps[cohort]),
-        )
-
-    def _divided(self, state: State, cohort: torch.Tensor, shares: torch.Tensor, progress: Progress) -> RoundResult:
-        """Every model is trained by the clients that belong to it alone."""
-        numbers, members = _grouped(cohort, shares.argmax(1))
-        tasks = [self._task(state, model, clients) for model, clients in zip(numbers, members, strict=True)]
-        mine = self.team.shares(tasks)
-        memory, updates = state.memory, {}
-        for model, share, each in zip(numbers, mine, _in_turn(progress, mine, len(cohort)), strict=True):
-            if len(share.cohort):
-                task = replace(share, client_states=memory)
-                updates[model], memory = self.executor.run(self.phase.server, state.models[model], task, each)
-        return self._work(state.models, tasks, cohort, shares, updates, memory)
-
-    def _mixed(self, state: State, cohort: torch.Tensor, shares: torch.Tensor, progress: Progress) -> RoundResult:
-        """Every client begins at the model that counts most for it, and is folded into each by what that counts."""
-        nearest = shares.argmax(1)
-        tasks = [
-            replace(self._task(state, model, clients), mixture=shares[nearest == model])
-            for model, clients in zip(*_grouped(cohort, nearest), strict=True)
-        ]
-        mine = self.team.shares(tasks)
-        visits = (
-            visit
-            for share, each in zip(mine, _in_turn(progress, mine, len(cohort)), strict=True)
-            for visit in self._visits(share, each)
-        )
-        updates, memory = self._folded(state.models, mine, cohort, shares, visits)
-        return self._work(state.models, tasks, cohort, shares, updates, memory)
-
-    def _inferring(self, state: State, cohort: torch.Tensor, progress: Progress) -> RoundResult:
-        """All clients train the one model; their models say who belongs where, and are averaged there."""
-        task, keep, initial = self._task(state, 0, cohort), state.memory.keep, state.server.model
-        (share,) = mine = self.team.shares([task])
-        (each,) = _in_turn(progress, mine, len(cohort))
-        visits = []
-        for client, visit in self._visits(share, each):
-            uploads = keep(visit.uploads)
-            kept = keep(visit.client_state)
-            start = task.received[MODEL]  # rather than a view into what a group of clients started at
-            visits.append(
-                (client, replace(visit, start=start, model=uploads[MODEL], uploads=uploads, client_state=kept))
-            )
-        work = self.executor.context
-        rate = work.local.rate(state.round)
-        sent = {client: FirstUpdate(visit.model, visit.trained.steps, rate) for client, visit in visits}
-        own = {client: self.phase.clustering.told(work, initial, each) for client, each in sent.items()}
-        told = torch.stack([each for _, each in sorted(self.team.brought_together(own).items())])
-        membership = self.team.agreed(self.phase.clustering.inferred(work, told))
-        shares, models = membership[cohort], (state.server,) * membership.shape[1]
-        on_device = ((client, replace(visit, uploads=self._back(visit.uploads))) for client, visit in visits)
-        updates, memory = self._folded(models, mine, cohort, shares, on_device)
-        return replace(self._work(models, [task], cohort, shares, updates, memory), membership=membership)
-
-    def _visits(self, share: CohortJob, progress: Progress) -> Iterator[tuple[int, ClientResult]]:
-        """A task's visits, each with its client's number."""
-        if len(share.cohort):
-            for visit in self.executor.visits(share, progress):
-                yield int(share.cohort[visit.position]), visit
-
-    def _back(self, vectors: Vectors) -> Vectors:
-        device = self.executor.context.network.vector.device
-        return {name: vector.to(device) for name, vector in vectors.items()}
-
-    def _folded(
-        self,
-        models: tuple[ServerState, ...],
-        mine: Sequence[CohortJob],
-        cohort: torch.Tensor,
-        shares: torch.Tensor,
-        visits: Iterable[tuple[int, ClientResult]],
-    ) -> tuple[dict[int, CohortUpdate], ClientStates]:
-        """Fold each of this rank's visits into every model by what that counts for the client.
+    def run(self, state: State, cohort: torch.Tensor, progress: Progress) -> RoundResult:
+        """The local work of a round.
 
         Args:
-            models: M of them.
-            mine: this rank's part of the round's tasks.
-            cohort: int64 ``[C]``, on all ranks.
-            shares: what each model counts for each of the cohort, ``[C, M]``.
-            visits: with the numbers of their clients.
-
-        Returns:
-            What this rank's clients send back to those models that count for some of them, by number, and what they
-            remember after it.
+            state: before the round.
+            cohort: its participants, int64 ``[C]``.
+            progress: called with the number of clients that are done.
         """
-        is_mine = torch.isin(cohort, torch.cat([share.cohort for share in mine]))
-        cohort, shares = cohort[is_mine], shares[is_mine]
-        row = {client: number for number, client in enumerate(cohort.tolist())}
-        nearest = shares.argmax(1)
-        gatherings: dict[int, Aggregator] = {}
-        places: dict[int, dict[int, int]] = {}  # of clients among a model's members
-        for model, server in enumerate(models):
-            members = cohort[shares[:, model] > 0]
-            if len(members):
-                gatherings[model] = Aggregator(
-                    self.executor.context, self.phase.server, server, replace(mine[0], cohort=members)
-                )
-                places[model] = {client: index for index, client in enumerate(members.tolist())}
-        for client, visit in visits:
-            for model, gathering in gatherings.items():
-                if client in places[model]:
-                    own, counts = replace(visit, position=places[model][client]), nearest[row[client]] == model
-                    gathering.add(own, float(shares[row[client], model]), bool(counts))
-        updates = {}
-        for model, gathering in gatherings.items():
-            counted = replace(mine[0], cohort=cohort[nearest == model])
-            updates[model] = self.executor.with_costs(gathering.result(), counted)
-        remembered = {
-            client: held for gathering in gatherings.values() for client, held in gathering.client_states.items()
-        }
-        return updates, mine[0].client_states.updated(remembered)
-
-    def _work(
-        self,
-        models: tuple[ServerState, ...],
-        tasks: Sequence[CohortJob],
-        cohort: torch.Tensor,
-        shares: torch.Tensor,
-        updates: Mapping[int, CohortUpdate],
-        memory: ClientStates,
-    ) -> RoundResult:
-        """What the round came to on all ranks, from this rank's updates by the number of their model."""
-        trained = [model for model in range(len(models)) if (shares[:, model] > 0).any()]
-        combined = self.team.combined(
-            [updates.get(model) or nothing() for model in trained],
-            [cohort[shares[:, model] > 0] for model in trained],
+        infers = self.phase.clustering.infers and state.membership is None
+        assignment = None if infers else self._assign(state, cohort)
+        weights = torch.ones(len(cohort), 1) if assignment is None else assignment.membership[cohort]
+        jobs = self._jobs(state, cohort, weights)
+        local_jobs = self.cohort.local_jobs(jobs)
+        results = self._train(local_jobs, len(cohort), progress)
+        models = state.models
+        if infers:  # the models of the first round tell who belongs to which cluster, and are folded after that
+            stored = [(client, self._stored(result, state, jobs[0])) for client, result in results]
+            assignment = Assignment(self._infer(state, stored))
+            weights = assignment.membership[cohort]
+            models = (state.server,) * weights.shape[1]
+            results = ((client, self._on_device(result)) for client, result in stored)
+        updates, client_states = self._fold(models, local_jobs, cohort, weights, results)
+        trained = weights.any(0).nonzero().flatten().tolist()
+        combined = self.cohort.combine(
+            [updates.get(model) or empty_update() for model in trained],
+            [cohort[weights[:, model] > 0] for model in trained],
             [self.phase.server.broadcast(models[model]) for model in trained],
         )
         by_model = dict(zip(trained, combined, strict=True))
         return RoundResult(
-            models,
-            tuple(tasks),
-            tuple(by_model.get(model) for model in range(len(models))),
-            memory,
-            None,
-            sum(update.client_samples for update in combined),
-            sum(update.forward_samples for update in combined),
+            models=models,
+            jobs=tuple(jobs),
+            updates=tuple(by_model.get(model) for model in range(len(models))),
+            client_states=client_states,
+            membership=None if assignment is None else assignment.membership,
+            client_samples=sum(update.client_samples for update in combined),
+            forward_samples=sum(update.forward_samples for update in combined)
+            + (0 if assignment is None else assignment.forward_samples),
         )
 
+    # --- before training ---
 
-def _grouped(cohort: torch.Tensor, models: torch.Tensor) -> tuple[list[int], list[torch.Tensor]]:
-    """The models that some of the cohort begin at (int64 ``[C]`` each), and who begins there."""
-    numbers = sorted(set(models.tolist()))
-    return numbers, [cohort[models == model] for model in numbers]
+    def _assign(self, state: State, cohort: torch.Tensor) -> Assignment | None:
+        """The weight of each model for each client in this round; None: there are no clusters."""
+        clustering, membership = self.phase.clustering, state.membership
+        if not clustering.several:
+            return None if membership is None else Assignment(membership)
+        models = [server.model for server in state.models]
+        if membership is None:
+            membership = torch.zeros(len(self.executor.context.clients), len(models), dtype=torch.float64)
+        round = ClusteringRound(state.round, cohort, models, membership, state.memory, self.cohort.query)
+        return clustering.assign(self.executor.context, round)
+
+    def _jobs(self, state: State, cohort: torch.Tensor, weights: torch.Tensor) -> list[CohortJob]:
+        """One job for each model at which some of the cohort start; weights ``[C, M]``."""
+        nearest, mixed = weights.argmax(1), bool((weights.count_nonzero(1) > 1).any())
+        return [
+            self._job(state, model, cohort[nearest == model], weights[nearest == model] if mixed else None)
+            for model in sorted(set(nearest.tolist()))
+        ]
+
+    def _job(self, state: State, model: int, clients: torch.Tensor, mixture: torch.Tensor | None) -> CohortJob:
+        """The job of those clients (int64 ``[C]``) that start at a model."""
+        needs, server = self.phase.client.needs | {MODEL}, state.models[model]
+        received = {name: vector for name, vector in self.phase.server.broadcast(server).items() if name in needs}
+        if CENTRES in needs:
+            received[CENTRES] = torch.stack([other.model for other in state.models])
+        return CohortJob(
+            cohort=clients,
+            round=state.round,
+            received=received,
+            client_states=state.memory,
+            steps=self.phase.server.steps(server, clients, self.executor.usual_steps[clients]),
+            mixture=mixture,
+        )
+
+    # --- training ---
+
+    def _train(self, jobs: Sequence[CohortJob], whole: int, progress: Progress) -> Iterator[tuple[int, ClientResult]]:
+        """Train this rank's clients, and yield each client with its result.
+
+        Args:
+            jobs: of this rank.
+            whole: number of the round's participants on all ranks.
+            progress: called as if the other ranks' clients were done at the same pace as this rank's.
+        """
+        sizes = [len(job.cohort) for job in jobs]
+        for job, earlier in zip(jobs, itertools.accumulate(sizes, initial=0), strict=False):
+            if len(job.cohort):
+                for result in self.executor.visits(job, _scaled(progress, earlier, whole, sum(sizes))):
+                    yield int(job.cohort[result.position]), result
+                    del result  # its vectors need not live on while the next client trains
+
+    # --- the round that infers clusters ---
+
+    def _stored(self, result: ClientResult, state: State, job: CohortJob) -> ClientResult:
+        """A lasting copy of a client's result."""
+        keep = state.memory.keep
+        uploads = keep(result.uploads)
+        return replace(
+            result,
+            start=job.received[MODEL],
+            model=uploads[MODEL],
+            uploads=uploads,
+            client_state=keep(result.client_state),
+        )
+
+    def _on_device(self, result: ClientResult) -> ClientResult:
+        """A stored result with its uploads on the device."""
+        device = self.executor.context.network.vector.device
+        uploads: Vectors = {name: vector.to(device) for name, vector in result.uploads.items()}
+        return replace(result, uploads=uploads)
+
+    def _infer(self, state: State, results: Sequence[tuple[int, ClientResult]]) -> torch.Tensor:
+        """The membership ``[N, M]`` of all clients, from the first models of all of them."""
+        context, clustering = self.executor.context, self.phase.clustering
+        rate = context.local.rate(state.round)
+        estimates = {}
+        for client, result in results:
+            update = FirstUpdate(result.model, result.trained.steps, rate)
+            estimates[client] = clustering.estimate(context, state.server.model, update)
+        by_client = self.cohort.all_gather(estimates)
+        stacked = torch.stack([by_client[client] for client in sorted(by_client)])
+        return self.cohort.broadcast(clustering.infer(context, stacked))
+
+    # --- after training ---
+
+    def _fold(
+        self,
+        models: Sequence[ServerState],
+        jobs: Sequence[CohortJob],
+        cohort: torch.Tensor,
+        weights: torch.Tensor,
+        results: Iterable[tuple[int, ClientResult]],
+    ) -> tuple[dict[int, CohortUpdate], ClientStates]:
+        """Fold the result of each of this rank's clients into every model, with the model's weight for the client.
+
+        The costs, the losses and the state of a client are recorded once, with the model with the largest weight.
+
+        Args:
+            models: M of them.
+            jobs: of this rank.
+            cohort: int64 ``[C]``, of all ranks.
+            weights: of each model for each of the cohort, ``[C, M]``.
+            results: with the numbers of their clients.
+
+        Returns:
+            This rank's update of each model that some of its clients have trained, by number, and the client states.
+        """
+        local = torch.isin(cohort, torch.cat([job.cohort for job in jobs]))
+        cohort, weights = cohort[local], weights[local]
+        nearest = dict(zip(cohort.tolist(), weights.argmax(1).tolist(), strict=True))
+        job, context = jobs[0], self.executor.context
+        members = {model: cohort[weights[:, model] > 0] for model in weights.any(0).nonzero().flatten().tolist()}
+        positions = {
+            model: {client: position for position, client in enumerate(clients.tolist())}
+            for model, clients in members.items()
+        }
+        rows = dict(zip(cohort.tolist(), weights, strict=True))
+        aggregators = {
+            model: Aggregator(context, self.phase.server, models[model], replace(job, cohort=clients))
+            for model, clients in members.items()
+        }
+        for client, result in results:
+            for model, aggregator in aggregators.items():
+                if client in positions[model]:
+                    placed = replace(result, position=positions[model][client])
+                    aggregator.add(placed, float(rows[client][model]), nearest[client] == model)
+                    del placed
+            del result
+        updates, accepted = {}, dict[int, Vectors]()
+        for model, aggregator in aggregators.items():
+            counted = replace(job, cohort=cohort[weights.argmax(1) == model])
+            updates[model] = self.executor.with_costs(aggregator.result(), counted)
+            accepted |= aggregator.client_states
+        excluded = {client for update in updates.values() for client in update.excluded}
+        return updates, self.executor.next_states(job.client_states, accepted, excluded)
 
 
-def _in_turn(progress: Progress, shares: Sequence[CohortJob], whole: int) -> list[Progress]:
-    """How the parts of one rank's share of a cohort tell their progress, one after the other, as if all ranks' clients
-    were done in step with its own.
-    """
-    own = sum(len(share.cohort) for share in shares)
-    befores = itertools.accumulate((len(share.cohort) for share in shares[:-1]), initial=0)
-
-    def beyond(before: int) -> Progress:
-        return lambda done: progress((before + done) * whole // own)
-
-    return [beyond(before) for before in befores]
+def _scaled(progress: Progress, earlier: int, whole: int, local: int) -> Progress:
+    """Progress of a job in units of the whole cohort, given the number of this rank's clients before it and in all."""
+    return lambda done: progress((earlier + done) * whole // local)

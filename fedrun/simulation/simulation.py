@@ -253,9 +253,9 @@ class Simulation:
         round_runner = runner.round_runner(state.timings)
         work, timings = runner.run(state, cohort, lambda done: progress(done, len(cohort)))
         require_finite(state, cohort, work)
-        memory = work.memory
+        memory = work.client_states
         if phase.server.idle_training is not None and state.round + 1 < phase.end:
-            memory = self._idle(phase, round_runner, work.tasks[0], memory)
+            memory = self._idle(phase, round_runner, work.jobs[0], memory)
         trained = time.perf_counter()
         models, steps = aggregate(phase, state, work)
         ended = time.perf_counter()
@@ -268,7 +268,7 @@ class Simulation:
             "time/server_s": ended - trained,
         }
         if phase.clustering.several:
-            metrics |= {"clusters/models": float(len(models)), "clusters/trained": float(len(work.some))}
+            metrics |= {"clusters/models": float(len(models)), "clusters/trained": float(len(work.accepted))}
         return replace(
             state,
             round=state.round + 1,
@@ -288,7 +288,7 @@ class Simulation:
         idle = following[~torch.isin(following, task.cohort)]
         if not len(idle):
             return memory
-        return runner.team.idle(CohortJob(idle, task.round, task.received, memory))
+        return runner.cohort.idle(CohortJob(idle, task.round, task.received, memory))
 
     def test(self, state: State, target: float | None = None) -> Metrics:
         """``test/*`` (or ``validation/*``) on the pooled samples; where clients test on their own ``clients/*`` and
@@ -309,7 +309,7 @@ def require_finite(state: State, cohort: torch.Tensor, work: RoundResult) -> Non
     """
     if work.excluded:
         log.warning("round %d: left out, not finite: clients %s", state.round + 1, work.excluded)
-    if work.some:
+    if work.accepted:
         return
     if all(server.model.sum().isfinite() for server in work.models):
         reason = "local training diverged; a smaller local.lr is the usual cure"

@@ -22,6 +22,7 @@ import torch
 from floor import bare_round
 from interleaved import Comparison, interleave
 from random_images import plain_sgd, random_images
+from train_cohort import train_cohort
 
 from fedrun.config.build import option
 from fedrun.data.federation import ClientIndices
@@ -66,19 +67,19 @@ def work(number: int, ranks: int, clients: int, batch: int, pairs: int, port: in
             seed=0,
         )
     )
-    team = DistributedCohort(executor, everyone, remembers=False)
+    team = DistributedCohort(executor, everyone, stateful=False)
     cohort = torch.randperm(2 * clients, generator=torch.Generator().manual_seed(1))[:clients]
     task = CohortJob(cohort, 0, {MODEL: start}, NO_STATE)
 
     def together() -> torch.Tensor:
-        everyone.gathered(None)  # all begin at once
-        (share,) = team.shares([task])
-        own, _ = executor.run(server, ServerState(start), share, lambda done: None)
-        (update,) = team.combined([own], [cohort], [task.received])
+        everyone.all_gather(None)  # all begin at once
+        (share,) = team.local_jobs([task])
+        own, _ = train_cohort(executor, server, ServerState(start), share)
+        (update,) = team.combine([own], [cohort], [task.received])
         return update.mean[MODEL]
 
     def alone() -> torch.Tensor:
-        return executor.run(server, ServerState(start), task, lambda done: None)[0].mean[MODEL]
+        return train_cohort(executor, server, ServerState(start), task)[0].mean[MODEL]
 
     ready = [(data.encoding(data.inputs[shares[k]]), data.targets[shares[k]]) for k in cohort.tolist()]
 
@@ -97,7 +98,7 @@ def work(number: int, ranks: int, clients: int, batch: int, pairs: int, port: in
             together()
     began = time.process_time()
     together()
-    busiest = max(everyone.gathered(time.process_time() - began))
+    busiest = max(everyone.all_gather(time.process_time() - began))
     if everyone.leads:
         began = time.process_time()
         alone()

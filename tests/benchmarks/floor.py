@@ -23,6 +23,7 @@ from pathlib import Path
 import torch
 from interleaved import CLOCKS, interleave
 from random_images import FEMNIST, plain_sgd, random_images
+from train_cohort import train_cohort
 
 from fedrun.config.build import option
 from fedrun.data.datasets.base import Dataset, Spec, Symbols
@@ -134,7 +135,7 @@ def rounds(load: Workload, executor: str, precision: Precision) -> tuple[Callabl
     ready = [(data.encoding(data.inputs[shares[k]]), data.targets[shares[k]]) for k in range(cohort)]
 
     def fedrun_round() -> torch.Tensor:
-        update, _ = work.run(server, ServerState(start), task, lambda done: None)
+        update, _ = train_cohort(work, server, ServerState(start), task)
         return update.mean[MODEL]
 
     ours, bare = flat.layout.views(fedrun_round()), bare_round(plain, ready, load.batch_size)

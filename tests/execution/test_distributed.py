@@ -224,10 +224,10 @@ def test_each_stage_is_taken_up_where_it_was_left(fedrun: Fedrun, alone: Any, tm
     deaths = [
         (
             3,
-            ("fedrun.execution.distributed_cohort:DistributedCohort", "combined", 2, 0),
+            ("fedrun.execution.distributed_cohort:DistributedCohort", "combine", 2, 0),
         ),  # when the second round has been trained
         (2, ("fedrun.strategies.fedconcat:Classifier", "next_phase", 1, 0)),  # when the second phase is made
-        (3, ("fedrun.execution.distributed_cohort:DistributedCohort", "combined", 2, 0)),  # in its second round
+        (3, ("fedrun.execution.distributed_cohort:DistributedCohort", "combine", 2, 0)),  # in its second round
     ]
     for done, (ranks, death) in enumerate(deaths, start=1):
         ended = fedrun.together(ranks, *SMALL, *stages, RANKS, folder=tmp_path, kill_at=death, killed=ranks - 1)
@@ -356,8 +356,8 @@ def test_all_trainings_of_a_round_are_balanced_together(make_experiment: Any) ->
     tasks = [
         CohortJob(torch.tensor(pair), 0, {MODEL: state.server.model}, state.memory) for pair in ([0, 1], [3, 2], [5, 4])
     ]
-    teams = [DistributedCohort(first_executor(simulation), Ranks(rank, 3), remembers=False) for rank in range(3)]
-    shared = [[share.cohort.tolist() for share in team.shares(tasks)] for team in teams]
+    teams = [DistributedCohort(first_executor(simulation), Ranks(rank, 3), stateful=False) for rank in range(3)]
+    shared = [[share.cohort.tolist() for share in team.local_jobs(tasks)] for team in teams]
     assert shared == [[[], [], [4]], [[1], [2], []], [[0], [3], [5]]]
 
 

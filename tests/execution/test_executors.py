@@ -33,6 +33,7 @@ from fedrun.strategies.vectors import MODEL
 from fedrun.system.errors import InputError, RunError
 from fedrun.system.randomness import generator
 
+from ..benchmarks.train_cohort import train_cohort
 from ..conftest import first_executor
 from ..helpers.naive_averaging import NaiveClients
 
@@ -196,7 +197,7 @@ class RoundResult:
 
     def with_memory(self, cohort) -> tuple[CohortUpdate, ClientStates]:
         task = CohortJob(torch.tensor(list(cohort)), 0, self.received, self.memory)
-        return self.executor.run(self.server, self.state, task, lambda done: None)
+        return train_cohort(self.executor, self.server, self.state, task)
 
     def visits(self, cohort) -> Iterator[ClientResult]:
         return self.executor.visits(CohortJob(torch.tensor(list(cohort)), 0, self.received, self.memory))
@@ -204,7 +205,7 @@ class RoundResult:
     def progress(self, cohort) -> list[int]:
         seen: list[int] = []
         task = CohortJob(torch.tensor(list(cohort)), 0, self.received, self.memory)
-        self.executor.run(self.server, self.state, task, seen.append)
+        train_cohort(self.executor, self.server, self.state, task, seen.append)
         return seen
 
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from fedrun.config.build import option
 from fedrun.config.composed import compose
-from fedrun.execution.distributed_cohort import nothing
+from fedrun.execution.distributed_cohort import empty_update
 from fedrun.experiment.experiment import build_experiment
 from fedrun.simulation.round_runner import RoundResult
 from fedrun.simulation.selection import select
@@ -81,7 +81,9 @@ def test_ifca(make_experiment, network):
 
 def test_the_loss_is_a_mean_over_the_accepted_clients(make_experiment):
     def update(loss, accepted, processed):
-        return replace(nothing(), clients=torch.ones(1), loss=loss, accepted_samples=accepted, client_samples=processed)
+        return replace(
+            empty_update(), clients=torch.ones(1), loss=loss, accepted_samples=accepted, client_samples=processed
+        )
 
     # The second model's clients processed 90 samples, of which 30 belong to the clients that were accepted.
     work = RoundResult((), (), (update(1.0, 10, 10), update(3.0, 30, 90)), None, None, 100, 0)

@@ -13,8 +13,8 @@ from fedrun.config.config_class import config_class
 from fedrun.strategies.client_state import ClientStates
 from fedrun.strategies.clustering.context import TrainingContext
 
-Question = Callable[[int], "torch.Tensor"]
-"""What a client is asked, by its number: its answer is a small tensor on the CPU, of the same shape for all."""
+Measure = Callable[[int], "torch.Tensor"]
+"""Computes a small tensor on the CPU from a client's number, of the same shape for all clients."""
 
 
 @dataclass(frozen=True)
@@ -22,21 +22,20 @@ class ClusteringRound:
     """A round that is about to begin.
 
     Attributes:
-        round: t, 0 in the first round.
+        index: t, 0 in the first round.
         cohort: its participants, int64 ``[C]``.
         models: ``[P]`` each.
         membership: ``[N, M]``, so far; zeros for clients that have not been assigned.
-        memory: what clients remember.
-        asked: the answers of clients (int64 ``[n]``, n ≥ 1) to a question, stacked, wherever they are given; only there
-            is what a client remembers at hand.
+        client_states: before the round.
+        query: measures clients (int64 ``[n]``, n ≥ 1), each on the rank that holds its state; the results are stacked.
     """
 
-    round: int
+    index: int
     cohort: torch.Tensor
     models: Sequence[torch.Tensor]
     membership: torch.Tensor
-    memory: ClientStates
-    asked: Callable[[torch.Tensor, Question], torch.Tensor]
+    client_states: ClientStates
+    query: Callable[[torch.Tensor, Measure], torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -112,7 +111,7 @@ class Clustering:
         """
         return None
 
-    def told(self, context: TrainingContext, initial: torch.Tensor, sent: FirstUpdate) -> torch.Tensor:
+    def estimate(self, context: TrainingContext, initial: torch.Tensor, sent: FirstUpdate) -> torch.Tensor:
         """What a client's first model tells of its labels, float64 ``[classes]``, where :attr:`infers`.
 
         Args:
@@ -122,18 +121,18 @@ class Clustering:
         """
         raise NotImplementedError
 
-    def inferred(self, context: TrainingContext, told: torch.Tensor) -> torch.Tensor:
+    def infer(self, context: TrainingContext, estimates: torch.Tensor) -> torch.Tensor:
         """The membership ``[N, M]`` of all clients after the first round, where :attr:`infers`.
 
         Args:
             context: where the clients train.
-            told: :meth:`told` of all clients, float64 ``[N, classes]``.
+            estimates: :meth:`estimate` of all clients, float64 ``[N, classes]``.
         """
         raise NotImplementedError
 
-    def chosen(self, context: TrainingContext, turn: ClusteringRound) -> Assignment:
+    def assign(self, context: TrainingContext, round: ClusteringRound) -> Assignment:
         """The membership in a round, of whose participants each must be assigned."""
-        return Assignment(turn.membership)
+        return Assignment(round.membership)
 
 
 @config_class
@@ -157,10 +156,10 @@ class SeveralModels(Clustering):
         return self.clusters
 
 
-def reassigned(turn: ClusteringRound, clusters: torch.Tensor) -> torch.Tensor:
+def reassigned(round: ClusteringRound, clusters: torch.Tensor) -> torch.Tensor:
     """The membership ``[N, M]`` in which a round's participants belong to these clusters, int64 ``[C]``."""
-    membership = turn.membership.clone()
-    membership[turn.cohort] = one_hot(clusters, len(turn.models))
+    membership = round.membership.clone()
+    membership[round.cohort] = one_hot(clusters, len(round.models))
     return membership
 
 

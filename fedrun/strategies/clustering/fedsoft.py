@@ -39,21 +39,21 @@ class FedSoft(SeveralModels):
     def same_initialisation(self) -> bool:
         return False
 
-    def chosen(self, context: TrainingContext, turn: ClusteringRound) -> Assignment:
-        membership, cohort = turn.membership.clone(), turn.cohort
-        voters = cohort if turn.round % self.period == 0 else cohort[membership[cohort].sum(1) == 0]
+    def assign(self, context: TrainingContext, round: ClusteringRound) -> Assignment:
+        membership, cohort = round.membership.clone(), round.cohort
+        voters = cohort if round.index % self.period == 0 else cohort[membership[cohort].sum(1) == 0]
         if not len(voters):
             return Assignment(membership)
 
         def votes(client: int) -> torch.Tensor:
-            losses = [context.results(model, client).losses for model in turn.models]
+            losses = [context.results(model, client).losses for model in round.models]
             if self.vote == "reshuffled":
-                draw = generator(context.seed, "clusters/vote", turn.round, client)
+                draw = generator(context.seed, "clusters/vote", round.index, client)
                 losses = [each[torch.randperm(len(each), generator=draw)] for each in losses]
             return importance(torch.stack(losses, dim=1), self.floor)
 
-        membership[voters] = turn.asked(voters, votes)
-        return Assignment(membership, len(turn.models) * int(context.clients.sizes[voters].sum()))
+        membership[voters] = round.query(voters, votes)
+        return Assignment(membership, len(round.models) * int(context.clients.sizes[voters].sum()))
 
 
 def importance(losses: torch.Tensor, floor: float) -> torch.Tensor:

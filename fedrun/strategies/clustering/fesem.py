@@ -26,19 +26,19 @@ class FeSEM(SeveralModels):
 
     stores_last_upload: ClassVar[bool] = True
 
-    def chosen(self, context: TrainingContext, turn: ClusteringRound) -> Assignment:
-        models = turn.models
+    def assign(self, context: TrainingContext, round: ClusteringRound) -> Assignment:
+        models = round.models
 
         def distances(client: int) -> torch.Tensor:
-            held = turn.memory.held.get(client, {})
+            held = round.client_states.held.get(client, {})
             if LAST not in held:
                 return torch.full((len(models),), UNKNOWN)
             last = held[LAST].to(models[0])
             return torch.stack([(model - last).square().sum() for model in models]).cpu()
 
-        found = turn.asked(turn.cohort, distances)
+        found = round.query(round.cohort, distances)
         clusters = found.argmin(1)
         new = (found == UNKNOWN).all(1).nonzero().flatten()
-        order = torch.randperm(len(new), generator=generator(context.seed, "clusters/first", turn.round))
+        order = torch.randperm(len(new), generator=generator(context.seed, "clusters/first", round.index))
         clusters[new[order]] = torch.arange(len(new)) % len(models)
-        return Assignment(reassigned(turn, clusters))
+        return Assignment(reassigned(round, clusters))

@@ -30,14 +30,14 @@ class IFCA(SeveralModels):
     def same_initialisation(self) -> bool:
         return self.same_init
 
-    def chosen(self, context: TrainingContext, turn: ClusteringRound) -> Assignment:
+    def assign(self, context: TrainingContext, round: ClusteringRound) -> Assignment:
         def losses(client: int) -> torch.Tensor:
-            return torch.stack([context.results(model, client).losses.double().mean() for model in turn.models])
+            return torch.stack([context.results(model, client).losses.double().mean() for model in round.models])
 
-        looked = len(turn.models) * int(context.clients.sizes[turn.cohort].sum())
-        if self.same_init and turn.round == 0:
-            chance = generator(context.seed, "clusters/first", turn.round)
-            clusters = torch.randint(len(turn.models), turn.cohort.shape, generator=chance)
+        looked = len(round.models) * int(context.clients.sizes[round.cohort].sum())
+        if self.same_init and round.index == 0:
+            chance = generator(context.seed, "clusters/first", round.index)
+            clusters = torch.randint(len(round.models), round.cohort.shape, generator=chance)
         else:
-            clusters = turn.asked(turn.cohort, losses).nan_to_num(nan=torch.inf).argmin(1)
-        return Assignment(reassigned(turn, clusters), looked)
+            clusters = round.query(round.cohort, losses).nan_to_num(nan=torch.inf).argmin(1)
+        return Assignment(reassigned(round, clusters), looked)

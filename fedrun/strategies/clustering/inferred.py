@@ -1,4 +1,4 @@
-"""Label distributions that the server infers from the clients' first models, without being told anything."""
+"""Label distributions that the server infers from the clients' first models, without any report of theirs."""
 
 from __future__ import annotations
 
@@ -50,15 +50,15 @@ class Inferred(LabelClusters):
         check_number(self.clusters, len(context.clients))
         return None
 
-    def told(self, context: TrainingContext, initial: torch.Tensor, sent: FirstUpdate) -> torch.Tensor:
+    def estimate(self, context: TrainingContext, initial: torch.Tensor, sent: FirstUpdate) -> torch.Tensor:
         return (self.moved if self.by == "labels" else self.distribution)(context, initial, sent)
 
-    def inferred(self, context: TrainingContext, told: torch.Tensor) -> torch.Tensor:
+    def infer(self, context: TrainingContext, estimates: torch.Tensor) -> torch.Tensor:
         if self.by == "labels":
-            return self.membership(evenly(self.labels(told)), context.seed)
+            return self.membership(evenly(self.labels(estimates)), context.seed)
         # Of a client whose training diverged nothing is known.
-        known = told.isfinite().all(1, keepdim=True)
-        return self.membership(torch.where(known, told, 1 / told.shape[1]), context.seed)
+        known = estimates.isfinite().all(1, keepdim=True)
+        return self.membership(torch.where(known, estimates, 1 / estimates.shape[1]), context.seed)
 
     def labels(self, moved: torch.Tensor) -> torch.Tensor:
         """Which labels each client has, bool ``[N, C]``, by how its training has moved the logits ``[N, C]``; none for

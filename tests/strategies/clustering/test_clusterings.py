@@ -59,13 +59,13 @@ def random_models(simulation, count: int) -> list[torch.Tensor]:
     return [torch.randn(simulation.network.layout.size, generator=draw) for _ in range(count)]
 
 
-def turn(round, cohort, models, membership, memory=NO_STATE) -> ClusteringRound:
+def round_of(index, cohort, models, membership, memory=NO_STATE) -> ClusteringRound:
     """A round that is about to begin, with all clients at hand."""
 
-    def asked(clients, question):
+    def query(clients, question):
         return torch.stack([question(client) for client in clients.tolist()])
 
-    return ClusteringRound(round, cohort, models, membership, memory, asked)
+    return ClusteringRound(index, cohort, models, membership, memory, query)
 
 
 def test_label_distributions(work):
@@ -167,7 +167,7 @@ def test_clients_of_which_nothing_is_known_are_even():
 def labels_told(half, work, before, models):
     """The labels that a clustering finds in clients' first models."""
     half = replace(half, by="labels")
-    return half.labels(torch.stack([half.told(work, before, FirstUpdate(model, 1, 0.1)) for model in models]))
+    return half.labels(torch.stack([half.estimate(work, before, FirstUpdate(model, 1, 0.1)) for model in models]))
 
 
 def test_labels_whose_bias_has_risen(simulation, work):
@@ -240,7 +240,7 @@ def test_a_head_without_bias_says_nothing(make_experiment):
 def test_ifca_chooses_the_least_loss(simulation, work):
     models, cohort = random_models(simulation, 2), torch.tensor([4, 1, 0, 5])
     before = torch.zeros(6, 2, dtype=torch.float64)
-    choice = option("strategy/clustering", "ifca", clusters=2).chosen(work, turn(0, cohort, models, before))
+    choice = option("strategy/clustering", "ifca", clusters=2).assign(work, round_of(0, cohort, models, before))
     for client in range(6):
         x, y = work.samples.gather(work.clients[client])
         losses = [
@@ -257,9 +257,9 @@ def test_a_diverged_model_is_chosen_by_nobody(simulation, work):
     """Its logits overflow, so that its losses are NaN."""
     models, cohort = random_models(simulation, 2), torch.arange(6)
     models[0].fill_(torch.inf)
-    first = turn(0, cohort, models, torch.zeros(6, 2, dtype=torch.float64))
-    assert option("strategy/clustering", "ifca", clusters=2).chosen(work, first).membership.tolist() == [[0, 1]] * 6
-    soft = option("strategy/clustering", "fedsoft", clusters=2).chosen(work, first).membership
+    first = round_of(0, cohort, models, torch.zeros(6, 2, dtype=torch.float64))
+    assert option("strategy/clustering", "ifca", clusters=2).assign(work, first).membership.tolist() == [[0, 1]] * 6
+    soft = option("strategy/clustering", "fedsoft", clusters=2).assign(work, first).membership
     assert soft.tolist() == [[1e-4, 1.0]] * 6
 
 
@@ -267,12 +267,12 @@ def test_ifcas_equal_models_are_chosen_by_chance(simulation, work):
     (model,) = random_models(simulation, 1)
     half = option("strategy/clustering", "ifca", clusters=2, same_init=True)
     empty, cohort = torch.zeros(6, 2, dtype=torch.float64), torch.arange(6)
-    draws = [half.chosen(replace(work, seed=seed), turn(0, cohort, [model, model], empty)) for seed in range(40)]
+    draws = [half.assign(replace(work, seed=seed), round_of(0, cohort, [model, model], empty)) for seed in range(40)]
     assert all(draw.membership.sum(1).tolist() == [1] * 6 for draw in draws)
     assert 0.35 < sum(draw.membership[:, 0].mean().item() for draw in draws) / len(draws) < 0.65  # 4.6 deviations
     models = random_models(simulation, 2)
-    later = half.chosen(work, turn(1, cohort, models, empty))
-    first = option("strategy/clustering", "ifca", clusters=2).chosen(work, turn(0, cohort, models, empty))
+    later = half.assign(work, round_of(1, cohort, models, empty))
+    first = option("strategy/clustering", "ifca", clusters=2).assign(work, round_of(0, cohort, models, empty))
     assert later.membership.tolist() == first.membership.tolist()
 
 
@@ -287,7 +287,7 @@ def test_fedsoft_votes_by_samples_every_second_round(simulation, work):
     half = option("strategy/clustering", "fedsoft", clusters=3)
     before = torch.zeros(6, 3, dtype=torch.float64)
     before[1] = torch.tensor([0.5, 0.5, 0.5])
-    even, odd = (half.chosen(work, turn(round, cohort, models, before)) for round in (2, 3))
+    even, odd = (half.assign(work, round_of(round, cohort, models, before)) for round in (2, 3))
     for client in (1, 4):
         x, y = work.samples.gather(work.clients[client])
         losses = [
@@ -308,9 +308,9 @@ def test_fesem_joins_the_nearest_centre(work):
     memory = ClientStates({LAST: 1}, {1: {LAST: torch.tensor([2.0])}, 4: {LAST: torch.tensor([9.0])}})
     half = option("strategy/clustering", "fesem", clusters=2)
     none = torch.zeros(6, 2, dtype=torch.float64)
-    choice = half.chosen(work, turn(1, torch.tensor([4, 1]), models, none, memory))
+    choice = half.assign(work, round_of(1, torch.tensor([4, 1]), models, none, memory))
     assert choice.membership[[1, 4]].tolist() == [[1, 0], [0, 1]]
-    everyone = half.chosen(work, turn(0, torch.arange(6), models, none, ClientStates({LAST: 1}))).membership
+    everyone = half.assign(work, round_of(0, torch.arange(6), models, none, ClientStates({LAST: 1}))).membership
     assert everyone.sum(0).tolist() == [3, 3]  # newcomers are dealt out evenly
 
 
@@ -323,7 +323,7 @@ def test_fesems_distances_count_buffers(make_experiment):
     last[-1] = 9
     memory = ClientStates({LAST: 1}, {2: {LAST: last}})
     half = option("strategy/clustering", "fesem", clusters=2)
-    found = half.chosen(work, turn(3, torch.tensor([2]), models, torch.zeros(6, 2, dtype=torch.float64), memory))
+    found = half.assign(work, round_of(3, torch.tensor([2]), models, torch.zeros(6, 2, dtype=torch.float64), memory))
     assert found.membership[2].tolist() == [0, 1]
 
 
@@ -336,7 +336,7 @@ def test_fesem_deals_anew_in_every_round(make_experiment):
         order = torch.randperm(6, generator=generator(0, "clusters/first", round))
         expected = torch.empty(6, dtype=torch.int64)
         expected[order] = torch.tensor([0, 1, 0, 1, 0, 1])
-        dealt.append(half.chosen(work, turn(round, torch.arange(6), models, empty)).membership.argmax(1).tolist())
+        dealt.append(half.assign(work, round_of(round, torch.arange(6), models, empty)).membership.argmax(1).tolist())
         assert dealt[-1] == expected.tolist()
     assert dealt[0] != dealt[1]
 
@@ -346,7 +346,7 @@ def test_fedsofts_reshuffled_votes(make_experiment):
     work, models = work_of(simulation), random_models(simulation, 2)
     half = option("strategy/clustering", "fedsoft", clusters=2, vote="reshuffled")
     for round in (0, 2):
-        found = half.chosen(work, turn(round, torch.tensor([4]), models, torch.zeros(6, 2, dtype=torch.float64)))
+        found = half.assign(work, round_of(round, torch.tensor([4]), models, torch.zeros(6, 2, dtype=torch.float64)))
         draw = generator(0, "clusters/vote", round, 4)
         each = [work.results(model, 4).losses[torch.randperm(20, generator=draw)] for model in models]
         votes = (each[0] <= each[1]).double().mean().item()
@@ -359,5 +359,5 @@ def test_a_diverged_client_is_like_one_with_equal_shares(make_experiment):
     half = option("strategy/clustering", "random_inputs", clusters=4)
     third, nan = 1 / 3, float("nan")
     told = torch.tensor([[third] * 3, [nan] * 3, [1, 0, 0], [0, 1, 0]], dtype=torch.float64)
-    found = half.inferred(work_of(simulation), told)
+    found = half.infer(work_of(simulation), told)
     assert found.shape == (4, 3) and torch.equal(found[0], found[1])

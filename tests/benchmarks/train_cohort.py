@@ -1,0 +1,24 @@
+"""One model's update from a cohort on one executor."""
+
+from __future__ import annotations
+
+from fedrun.execution.aggregator import Aggregator
+from fedrun.execution.context import CohortJob, Progress
+from fedrun.execution.executor import Executor
+from fedrun.strategies.client_state import ClientStates
+from fedrun.strategies.server import CohortUpdate, ServerState, ServerStrategy
+
+
+def train_cohort(
+    executor: Executor,
+    server: ServerStrategy,
+    state: ServerState,
+    job: CohortJob,
+    progress: Progress = lambda done: None,
+) -> tuple[CohortUpdate, ClientStates]:
+    """Train the cohort of a job; the server's update and the next client states."""
+    aggregator = Aggregator(executor.context, server, state, job)
+    for result in executor.visits(job, progress):
+        aggregator.add(result)
+    update = executor.with_costs(aggregator.result(), job)
+    return update, executor.next_states(job.client_states, aggregator.client_states, update.excluded)
