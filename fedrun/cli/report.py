@@ -50,16 +50,16 @@ def run(arguments: Sequence[str]) -> int:
 
         names = experiments(options)
         with progress_bar("reading runs") as progress:
-            found = find(options.runs, names, progress)
-        for problem in found.problems:
-            tell(problem)
-        if not found.runs and names is None:
+            search = find(options.runs, names, progress)
+        for problem in search.problems:
+            report_problem(problem)
+        if not search.runs and names is None:
             raise InputError("no run that can be reported")
-        write(report(options, found.runs), options.to)
+        write(report(options, search.runs), options.to)
     except InputError as error:
-        tell(str(error))
+        report_problem(str(error))
         return BAD_INPUT
-    return BAD_INPUT if found.damaged else 0
+    return BAD_INPUT if search.damaged else 0
 
 
 @contextmanager
@@ -76,7 +76,7 @@ def progress_bar(task: str) -> Iterator[Callable[[int, int], None]]:
         yield lambda done, total: bar.update(number, completed=done, total=total)
 
 
-def tell(line: str) -> None:
+def report_problem(line: str) -> None:
     print(f"fedrun-report: {one_line(line)}", file=sys.stderr)
 
 
@@ -85,7 +85,7 @@ MODES = ("curve", "table", "figure", "results")
 
 
 def check(options: argparse.Namespace) -> None:
-    """Refuse options that contradict one another, or that would be ignored; say where a picture goes.
+    """Reject options that contradict one another or would be ignored; choose the file of a picture.
 
     Raises:
         InputError: they do.
@@ -144,10 +144,10 @@ def experiments(options: argparse.Namespace) -> frozenset[str] | None:
 
 
 def report(options: argparse.Namespace, runs: Sequence[Run]) -> str | None:
-    """What was asked for, as text; None where it was a picture, which is written already.
+    """The report as text; None if it was a picture, which is written already.
 
     Raises:
-        InputError: it cannot be had from these runs.
+        InputError: these runs do not allow it.
     """
     from fedrun.report import comparison
     from fedrun.report.papers.paper_table import paper_tables
@@ -167,7 +167,7 @@ def report(options: argparse.Namespace, runs: Sequence[Run]) -> str | None:
         with drawing(Path(options.to)) as path:
             unknown = draw_figure(options.figure, options.scale, runs, path)
         if unknown:
-            tell(f"figure {options.figure}: {unknown}")
+            report_problem(f"figure {options.figure}: {unknown}")
         return None
     if options.results:
         from fedrun.report.papers.results import sections
@@ -178,23 +178,23 @@ def report(options: argparse.Namespace, runs: Sequence[Run]) -> str | None:
         if options.format == "latex":
             return written([table for section in made for table in section.tables], "latex")
         return document(made, kept)
-    found, problems = settings(runs)
+    compared, problems = settings(runs)
     for problem in problems:
-        tell(problem)
+        report_problem(problem)
     if options.curve:
-        comparison.selected(found, [options.curve])
-        draw(found, options.curve, options.against or "rounds", options.target, Path(options.to))
+        comparison.selected(compared, [options.curve])
+        draw(compared, options.curve, options.against or "rounds", options.target, Path(options.to))
         return None
-    metrics = comparison.selected(found, list(dict.fromkeys(options.metric)))
+    metrics = comparison.selected(compared, list(dict.fromkeys(options.metric)))
     if options.format == "csv":
-        return comparison.tidy(found, comparison.measured(found, metrics, options.target))
-    baseline = comparison.chosen_baseline(found, options.baseline) if options.baseline else None
-    tables = comparison.report(found, metrics, options.target, baseline, options.test or "t")
+        return comparison.tidy(compared, comparison.measured(compared, metrics, options.target))
+    baseline = comparison.chosen_baseline(compared, options.baseline) if options.baseline else None
+    tables = comparison.report(compared, metrics, options.target, baseline, options.test or "t")
     if options.format == "html":
         from fedrun.report.html_page import page
 
-        title = f"{wording.counted(len(runs), 'run')} in {wording.counted(len(found), 'setting')}"
-        return page(title, tables, found, options.target)
+        title = f"{wording.counted(len(runs), 'run')} in {wording.counted(len(compared), 'setting')}"
+        return page(title, tables, compared, options.target)
     return written(tables, options.format)
 
 
@@ -213,7 +213,7 @@ def draw(settings: Sequence[Setting], key: str, against: Against, targets: Seque
 
 @contextmanager
 def drawing(path: Path) -> Iterator[Path]:
-    """Say which picture was written, or in one line why it was not.
+    """Print which picture was written, or raise an error of one line.
 
     Raises:
         InputError: the file cannot be written.
@@ -222,7 +222,7 @@ def drawing(path: Path) -> Iterator[Path]:
         yield path
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror or error})") from None
-    except ValueError as error:  # matplotlib's word for a format it does not know
+    except ValueError as error:  # matplotlib does not know the format
         raise InputError(f"{path}: {error}") from None
     print(path)
 

@@ -1,4 +1,4 @@
-"""What can watch a run: the progress display and W&B read the same stream of rows that goes to ``metrics.jsonl``."""
+"""Observers of a run: the progress display and the trackers read the same rows that go to ``metrics.jsonl``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Row = Mapping[str, float | int | None]
 
 
 def part_tested(row: Row) -> str:
-    """What the metrics of the pooled samples are called: ``test``, or ``validation`` where no test data are used."""
+    """The prefix of the metrics of the pooled samples: ``test``, or ``validation`` where no test data are used."""
     return "validation" if any(name.startswith("validation/") for name in row) else "test"
 
 
@@ -23,7 +23,7 @@ def tested(row: Row, metric: str) -> float | int | None:
 
 @dataclass(frozen=True)
 class RunInfo:
-    """What an observer is told when a run begins.
+    """The description of a run that observers receive when it begins.
 
     Attributes:
         folder: the run's folder.

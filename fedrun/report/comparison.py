@@ -17,16 +17,16 @@ from fedrun.system.errors import InputError
 SPREAD = "Mean ± std over seeds (ddof 0)"
 
 
-def selected(settings: Sequence[Setting], wanted: Sequence[str]) -> list[str]:
-    """The metrics to report: the wanted ones, or all that were recorded but for internals.
+def selected(settings: Sequence[Setting], requested: Sequence[str]) -> list[str]:
+    """The metrics to report: the requested ones, or all recorded ones without internals.
 
     Raises:
-        InputError: no run has a wanted metric.
+        InputError: no run has a requested metric.
     """
     recorded = quantities.metrics(run for setting in settings for run in setting.runs)
-    if missing := [key for key in wanted if key not in recorded]:
+    if missing := [key for key in requested if key not in recorded]:
         raise InputError(f"{missing[0]}: no run has this metric; allowed: {', '.join(recorded)}")
-    return list(wanted) or [key for key in recorded if not quantities.is_internal(key)]
+    return list(requested) or [key for key in recorded if not quantities.is_internal(key)]
 
 
 def measured(settings: Sequence[Setting], metrics: Sequence[str], targets: Sequence[float]) -> list[Quantity]:
@@ -83,16 +83,16 @@ ADAPTIVE = {
 
 
 def outcomes(settings: Sequence[Setting], every: Sequence[Quantity], kinds: Sequence[str]) -> list[Table]:
-    """A table of the settings' quantities for each kind of which there are some."""
+    """A table of the settings' quantities for each kind that has any."""
     adaptive = any(run.adaptive for setting in settings for run in setting.complete)
-    found = []
+    tables = []
     ends = sorted({run.made for setting in settings for run in setting.complete})
     for kind in kinds:
         title, note = OUTCOMES[kind]
         note += f" The runs ended in rounds {ends[0]} to {ends[-1]}." if kind == "final" and len(ends) > 1 else ""
         note += f" {ADAPTIVE[kind]}" if adaptive and kind in ADAPTIVE else ""
-        found += _table(title, settings, [one for one in every if one.kind == kind], note)
-    return found
+        tables += _table(title, settings, [quantity for quantity in every if quantity.kind == kind], note)
+    return tables
 
 
 COSTS = (
@@ -143,12 +143,12 @@ def chosen_baseline(settings: Sequence[Setting], name: str) -> Setting:
     Raises:
         InputError: there is none, or several.
     """
-    found = [setting for setting in settings if setting.name == name]
-    found = found or [setting for setting in settings if setting.strategy == name]
-    if len(found) != 1:
-        problem = f"{len(found)} settings have this strategy" if found else "no such setting"
+    matches = [setting for setting in settings if setting.name == name]
+    matches = matches or [setting for setting in settings if setting.strategy == name]
+    if len(matches) != 1:
+        problem = f"{len(matches)} settings have this strategy" if matches else "no such setting"
         raise InputError(f"baseline {name}: {problem}; allowed: {', '.join(setting.name for setting in settings)}")
-    return found[0]
+    return matches[0]
 
 
 def significance(
@@ -213,14 +213,14 @@ def tidy(settings: Sequence[Setting], every: Sequence[Quantity]) -> str:
     )
     for setting in settings:
         for quantity in every if setting.complete else ():
-            found = Measured.of(quantity, setting)
-            missing = sum(value is None for value in found.values)
-            numbers = ["" if number is None else repr(number) for number in (found.mean, found.std)]
+            measurement = Measured.of(quantity, setting)
+            missing = sum(value is None for value in measurement.values)
+            numbers = ["" if number is None else repr(number) for number in (measurement.mean, measurement.std)]
             writer.writerow(
                 [
                     *(setting.name, setting.dataset, setting.strategy),
                     *(written(setting.leaves, key) for key in keys),
-                    *(quantity.kind, quantity.key, len(found.values), missing, found.cap, *numbers),
+                    *(quantity.kind, quantity.key, len(measurement.values), missing, measurement.cap, *numbers),
                 ]
             )
     return out.getvalue().rstrip("\n")

@@ -83,9 +83,9 @@ def curve_data(settings: Sequence[Setting], metrics: Sequence[str], targets: Seq
 def setting_data(setting: Setting, metrics: Sequence[str]) -> dict[str, Any]:
     """The curves of one setting: rounds, their place on every axis, and every metric's mean and std at some of them."""
     seeds = [run.rows for run in setting.drawn]
-    curves = {key: found for key in metrics if (found := curve(seeds, key)) is not None}
-    kept = {key: thinned(len(found.rounds)) for key, found in curves.items()}
-    rounds = sorted({round for key, found in curves.items() for round in found.rounds[kept[key]].tolist()})
+    curves = {key: line for key in metrics if (line := curve(seeds, key)) is not None}
+    points = {key: thinned(len(line.rounds)) for key, line in curves.items()}
+    rounds = sorted({round for key, line in curves.items() for round in line.rounds[points[key]].tolist()})
     place = {round: index for index, round in enumerate(rounds)}
     return {
         "name": setting.name,
@@ -94,11 +94,11 @@ def setting_data(setting: Setting, metrics: Sequence[str]) -> dict[str, Any]:
         "x": {against: list(map(short, positions(seeds, rounds, against))) for against in AXES},
         "metrics": {
             key: {
-                "at": [place[round] for round in found.rounds[kept[key]].tolist()],
-                "mean": list(map(short, found.mean[kept[key]].tolist())),
-                "std": list(map(short, found.std[kept[key]].tolist())),
+                "at": [place[round] for round in line.rounds[points[key]].tolist()],
+                "mean": list(map(short, line.mean[points[key]].tolist())),
+                "std": list(map(short, line.std[points[key]].tolist())),
             }
-            for key, found in curves.items()
+            for key, line in curves.items()
         },
     }
 
@@ -117,8 +117,7 @@ def federations(settings: Sequence[Setting]) -> str:
     """The heat map of every different federation, from the folder of the first run that has one."""
     figures: dict[str, tuple[Path, list[str]]] = {}
     for setting in settings:
-        kept = {key: value for key, value in setting.leaves.items() if key.startswith(WHO_HOLDS)}
-        federation = identity(kept)
+        federation = identity({key: value for key, value in setting.leaves.items() if key.startswith(WHO_HOLDS)})
         picture = next((path for run in setting.runs if (path := run.folder / "federation.png").is_file()), None)
         if federation in figures:
             figures[federation][1].append(setting.name)

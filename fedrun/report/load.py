@@ -172,10 +172,10 @@ def load_all(*places: str | Path) -> pandas.DataFrame:
         InputError: pandas is not installed, there is no run, or a file is damaged.
     """
     pandas = _pandas()
-    found = find([str(place) for place in places or ("outputs",)])
-    if found.damaged or not found.runs:
-        raise InputError(found.problems[0])
-    return pandas.DataFrame(per_run_rows(found.runs))
+    search = find([str(place) for place in places or ("outputs",)])
+    if search.damaged or not search.runs:
+        raise InputError(search.problems[0])
+    return pandas.DataFrame(per_run_rows(search.runs))
 
 
 def _pandas() -> ModuleType:

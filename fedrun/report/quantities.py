@@ -19,16 +19,16 @@ SECONDS = "seconds"
 
 NOT_METRICS = ("cost/", "time/")
 INTERNALS = "server/"
-"""What a server half tells of its own work: for curves, too much for a table unless asked for."""
+"""Metrics of a server strategy's own steps: drawn as curves; in a table only with ``--metric``."""
 
 TRAINING = ("train/", INTERNALS)
-"""Metrics whose best value says nothing of the model: they are taken while it changes."""
+"""Metrics whose best value says nothing about the model: they are measured while it changes."""
 
 COUNTS = ("clients/excluded", "clients/untested", "unseen/untested")
 """Bookkeeping, of interest only where it is not zero; there is no best of it."""
 
-SCREENING = ("accuracy_estimate", "evaluated")
-"""What adaptive evaluations tell of their own work: on how many samples, and the accuracy on them if not on all."""
+ADAPTIVE = ("accuracy_estimate", "evaluated")
+"""Metrics of adaptive evaluations: how many samples they tested, and the accuracy on these if not on all."""
 
 Kind = Literal["final", "best", "rounds to", "cost"]
 
@@ -47,7 +47,7 @@ class Quantity:
     key: str
 
     def known(self, run: Run) -> bool:
-        """Whether a complete run can tell: an adaptively evaluated one was looking for its own targets only."""
+        """Whether a complete run's evaluations show it: an adaptive evaluation shows the run's own targets only."""
         return self.kind != "rounds to" or run.tells(float(self.key))
 
     @property
@@ -76,9 +76,9 @@ class Measured:
 
     Attributes:
         quantity: what was measured.
-        values: one per complete run, None where a run has none; empty where not all of them can tell.
-        cap: rounds that each of these runs was to make at most; if some did not reach a target, that they all made
-            without: a run that has reached all its own targets ends before its cap.
+        values: one per complete run, None where a run has none; empty where not all of them show it.
+        cap: the largest number of rounds of these runs. Where some did not reach a target: the smallest number of
+            rounds that one of those made, because a run that has reached all its own targets ends early.
     """
 
     quantity: Quantity
@@ -137,8 +137,8 @@ def is_total(key: str) -> bool:
 
 
 def is_internal(key: str) -> bool:
-    """Whether a metric tells how a server or an evaluation worked, rather than how good a model is."""
-    return key.startswith(INTERNALS) or key.rpartition("/")[2] in SCREENING
+    """Whether a metric describes the work of a server or an evaluation, not the quality of a model."""
+    return key.startswith(INTERNALS) or key.rpartition("/")[2] in ADAPTIVE
 
 
 def has_best(key: str) -> bool:
@@ -176,5 +176,5 @@ def costs(runs: Iterable[Run]) -> list[Quantity]:
 
 def targets(runs: Iterable[Run], more: Sequence[float] = ()) -> list[Quantity]:
     """The targets of all the runs, and more, in ascending order."""
-    own = {float(target) for run in runs for target in run.config.get("targets") or ()}
-    return [Quantity("rounds to", repr(target)) for target in sorted(own | set(more))]
+    run_targets = {float(target) for run in runs for target in run.config.get("targets") or ()}
+    return [Quantity("rounds to", repr(target)) for target in sorted(run_targets | set(more))]

@@ -1,4 +1,4 @@
-"""Finding run folders and reading what lies in them, complete, unfinished or damaged."""
+"""Find run folders and read their files, complete, unfinished or damaged."""
 
 from __future__ import annotations
 
@@ -71,46 +71,47 @@ class Run:
 
     @property
     def cap(self) -> int:
-        """Rounds that the run was to make."""
+        """The largest number of rounds, by its configuration."""
         return int(self.config["rounds"])
 
     @property
     def made(self) -> int:
-        """Rounds that the run has made, as far as they were evaluated; fewer than its cap if it reached all targets."""
+        """The last evaluated round; less than the cap if the run reached all its targets."""
         return int(self.rows[-1]["round"] or 0)
 
     @property
     def adaptive(self) -> bool:
-        """Whether rounds were tested only as far as its targets took it."""
+        """Whether evaluations could end early, when they showed that no target was reached."""
         return bool((self.config.get("evaluation") or {}).get("adaptive", False))
 
     @property
     def searches(self) -> bool:
-        """Whether it was made to choose settings by, on validation samples: it is no result."""
+        """Whether it served to choose settings on validation samples, and is no result."""
         return bool((self.config.get("validation") or {}).get("share"))
 
     def tells(self, target: float) -> bool:
-        """Whether its evaluations would have found that it reached a target, which is a test accuracy."""
+        """Whether its evaluations show when it reached a target (a test accuracy)."""
         if self.searches or not any(TARGETED in row for row in self.rows):
             return False
         return not self.adaptive or target in self.config["targets"]
 
     def check_target(self, target: float, interpolated: bool = False) -> None:
-        """Refuse to read off a run what its evaluations did not look for.
+        """Check that the evaluations show when the run reached a target.
 
         Raises:
-            InputError: it was evaluated for other targets, without what lies between evaluations, or on no test sample.
+            InputError: they were for other targets, do not allow interpolation, or were not on test samples.
         """
         if self.searches:
             raise InputError(
-                f"{self.folder}: was evaluated on validation samples, and does not tell the rounds to a test accuracy "
-                f"of {target}; it takes a run with validation.share=0"
+                f"{self.folder}: was evaluated on validation samples, and does not show the rounds to a test accuracy "
+                f"of {target}; use a run with validation.share=0"
             )
         if not self.tells(target) or (self.adaptive and interpolated):
             raise InputError(
                 f"{self.folder}: was evaluated with evaluation.adaptive=true, targets={self.config['targets']}, which "
-                "does not tell "
-                f"the {'interpolated ' if interpolated else ''}rounds to {target}; it takes a run without"
+                "does not show "
+                f"the {'interpolated ' if interpolated else ''}rounds to {target}; use a run with "
+                "evaluation.adaptive=false"
             )
 
 
@@ -166,7 +167,7 @@ def find(
 
 def _folders(places: Sequence[str]) -> tuple[list[Path], list[str]]:
     """The run folders in and below some places, each once, and a line for every place that has none."""
-    found: dict[Path, None] = {}
+    run_paths: dict[Path, None] = {}
     problems: list[str] = []
     for place in places:
         folders = [Path(match) for match in sorted(glob.glob(place, recursive=True))] if glob.has_magic(place) else []
@@ -177,8 +178,8 @@ def _folders(places: Sequence[str]) -> tuple[list[Path], list[str]]:
         below = run_folders(folders)
         if not below:
             problems.append(f"{place}: holds no run (no {METRICS} and no {SUMMARY})")
-        found.update(dict.fromkeys(below))
-    return list(found), problems
+        run_paths.update(dict.fromkeys(below))
+    return list(run_paths), problems
 
 
 def summary_of(folder: Path) -> dict[str, Any] | None:
@@ -195,10 +196,10 @@ def summary_of(folder: Path) -> dict[str, Any] | None:
 
 def run_folders(folders: Iterable[Path]) -> list[Path]:
     """Every folder in and below these that holds a file of a run, in order, each once."""
-    found = {
+    folders_with_rows = {
         path.parent for folder in folders for name in (METRICS, SUMMARY) for path in folder.rglob(name)
     }  # a run killed before its first row has neither, and nothing to report
-    return sorted(found)
+    return sorted(folders_with_rows)
 
 
 def read(folder: Path, config: Mapping[str, Any], summary: Mapping[str, Any] | None) -> tuple[Run, str]:

@@ -1,4 +1,4 @@
-"""Settings: the runs that differ in nothing but their seed, and what tells one setting from the others."""
+"""Settings: the runs that differ in nothing but their seed, and the names that distinguish settings."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Leaves = Mapping[str, Any]
 """A configuration's values under their dotted keys."""
 
 SILENT = frozenset({"data_dir", "dataset.vectors", "train_clients", "miss_probability"})
-"""Keys that are part of a run's identity, but change no number of a report: they do not make a setting of its own.
-Where files lie is among them; that they hold the same is told by the data's fingerprint."""
+"""Keys that are part of a run's identity but change no number of a report, so they do not make another setting. The
+places of files are among them: the data's fingerprint shows whether their content is the same."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Setting:
     """One configuration, and its runs.
 
     Attributes:
-        name: what tells it from the other settings, as short as can be.
+        name: the shortest text that distinguishes it from the other settings.
         leaves: its configuration's values, without what cannot change a result.
         runs: one per seed, in the seeds' order.
     """
@@ -129,14 +129,14 @@ def unrecorded(one: Leaves, other: Leaves) -> set[str]:
 def _newer(leaves: Leaves, other: Leaves) -> set[str]:
     """The keys of the first configuration that the second one does not know."""
     known = {node for key in other for node in _nodes(key)}
-    found = set()
+    newer = set()
     for key in leaves.keys() - other.keys():
         argument = next((node for node in _nodes(key) if node not in known), "")
         owner = argument.rpartition(".")[0]
         target = f"{owner}._target_".lstrip(".")
         if argument and owner not in other and leaves.get(target) == other.get(target):
-            found.add(key)
-    return found
+            newer.add(key)
+    return newer
 
 
 def _nodes(key: str) -> list[str]:
@@ -147,7 +147,8 @@ def _nodes(key: str) -> list[str]:
 def _names(settings: Sequence[tuple[Run, Leaves]]) -> list[str]:
     """Dataset and strategy where they differ, and the keys that differ between settings with both in common.
 
-    Keys that only some of those have follow from what was chosen instead, and are named only where it takes them.
+    Keys that only some of these have follow from another key's value. They are named only if the names would be equal
+    without them.
     """
     pairs = [(run.dataset, run.strategy) for run, _ in settings]
     several = [len(set(values)) > 1 for values in zip(*pairs, strict=True)]

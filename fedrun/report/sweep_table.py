@@ -77,19 +77,19 @@ def tabulate(summaries: Sequence[Summary]) -> Table:
 
 
 def labels(settings: Mapping[str, Summary]) -> dict[str, str]:
-    """What tells each setting from the others: its dataset, strategy and overrides, where they differ.
+    """The names of the settings: their datasets, strategies and overrides, where they differ.
 
     Args:
         settings: one run of each group.
     """
-    own = {
+    parts_of = {
         group: [run["dataset"], run["strategy"], *sorted(filter(is_setting, run["overrides"]))]
         for group, run in settings.items()
     }
-    shared = set.intersection(*map(set, own.values())) if len(own) > 1 else set()
+    shared = set.intersection(*map(set, parts_of.values())) if len(parts_of) > 1 else set()
     names = {
-        group: " ".join(part for part in parts if part not in shared) if len(own) > 1 else " ".join(parts[:2])
-        for group, parts in own.items()
+        group: " ".join(part for part in parts if part not in shared) if len(parts_of) > 1 else " ".join(parts[:2])
+        for group, parts in parts_of.items()
     }
     names = {group: name or "default" for group, name in names.items()}
     # Two settings may differ in what no override says, such as an edited YAML file; the hash that ends the group does.

@@ -1,4 +1,4 @@
-"""The newest complete state of a run, on disk."""
+"""``checkpoint.pt``: the newest complete state of a run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FORMAT = 6
 
 @dataclass(frozen=True)
 class Identity:
-    """What a checkpoint must agree with to be used.
+    """The run that a checkpoint belongs to.
 
     Attributes:
         config: the configuration's hash.
@@ -136,18 +136,18 @@ def load(path: Path, identity: Identity, initial: State, store: VectorStore) -> 
             content = torch.load(file, map_location="cpu", weights_only=True)
         if content["format"] != FORMAT:
             raise InputError(f"{path}: written by another version of fedrun; {advice}")
-        found = Identity(**content["identity"])
-        if found.config != identity.config or found.seed != identity.seed:
+        written_for = Identity(**content["identity"])
+        if written_for.config != identity.config or written_for.seed != identity.seed:
             raise InputError(
-                f"{path}: belongs to config {found.config}, seed {found.seed}, not to this run "
+                f"{path}: belongs to config {written_for.config}, seed {written_for.seed}, not to this run "
                 f"(config {identity.config}, seed {identity.seed}); {advice}"
             )
-        if found.data != identity.data:
+        if written_for.data != identity.data:
             raise InputError(f"{path}: was made with other data (the dataset's content has changed since); {advice}")
-        if found.appeal != identity.appeal:
+        if written_for.appeal != identity.appeal:
             raise InputError(f"{path}: was made with other thresholds (appeal.path has changed since); {advice}")
         device = initial.server.model.device
-        models = tuple(ServerState(each["model"], each["slots"]).to(device) for each in content["models"])
+        models = tuple(ServerState(saved["model"], saved["slots"]).to(device) for saved in content["models"])
         finished = tuple(tuple(model.to(device) for model in models) for models in content["finished"])
         expected, slots = initial.server.model.shape, initial.server.slots.keys()
         first = finished[0] if finished else [server.model for server in models]
@@ -168,5 +168,5 @@ def load(path: Path, identity: Identity, initial: State, store: VectorStore) -> 
         raise
     except DamagedFileError as error:
         raise InputError(f"{path}: is damaged ({error}); {advice}") from None
-    except Exception as error:  # whatever unpickling garbage raises
+    except Exception as error:  # unpickling garbage can raise anything
         raise InputError(f"{path}: is damaged ({type(error).__name__}); {advice}") from None

@@ -1,4 +1,4 @@
-"""``model.safetensors`` as a PyTorch network."""
+"""``model.safetensors``: the trained model, written and read as a PyTorch network."""
 
 from __future__ import annotations
 
@@ -9,8 +9,12 @@ from pathlib import Path
 import torch
 
 from fedrun.data.datasets.base import Spec
+from fedrun.experiment.state import State
 from fedrun.models.base import ModelConfig, encoder_and_head
 from fedrun.models.parallel_encoders import ParallelEncoders
+from fedrun.simulation.simulation import Simulation
+from fedrun.strategies.vectors import Vectors
+from fedrun.system.atomic_file import atomic_write
 from fedrun.system.errors import InputError
 
 SEVERAL = re.compile(r"models\.(\d+)\.(.+)")
@@ -18,6 +22,27 @@ SEVERAL = re.compile(r"models\.(\d+)\.(.+)")
 
 PARALLEL = re.compile(r"encoder\.encoders\.(\d+)\.")
 """How the tensors of concatenated encoders begin."""
+
+
+def save_model(simulation: Simulation, state: State, path: Path) -> None:
+    """Write the global model under the network's own tensor names.
+
+    After FedConcat's second phase it is the concatenated network. Several models have the prefixes ``models.M.``.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    from safetensors.torch import save
+
+    phase = simulation.phase(state)
+    models = [phase.network.layout.views(server.model) for server in state.models]
+    views: Vectors = {**phase.frozen_tensors, **models[0]}
+    if len(models) > 1:
+        views = {f"models.{number}.{name}": view for number, model in enumerate(models) for name, view in model.items()}
+    with atomic_write(path) as file:
+        file.write(
+            save({name: view.cpu().clone(memory_format=torch.contiguous_format) for name, view in views.items()})
+        )
 
 
 def load_network(path: Path, model: ModelConfig, spec: Spec, number: int = 0) -> torch.nn.Sequential:

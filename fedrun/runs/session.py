@@ -19,8 +19,8 @@ from fedrun.experiment.experiment import Experiment
 from fedrun.experiment.observer import Observer, Row, RunInfo
 from fedrun.experiment.state import State
 from fedrun.runs import checkpoint as checkpoints
-from fedrun.runs import results
 from fedrun.runs.checkpoint import Checkpoint, Identity
+from fedrun.runs.client_table import save_clients
 from fedrun.runs.display.curves import plot_curves
 from fedrun.runs.display.federation import plot_labels, summarise
 from fedrun.runs.folder import (
@@ -39,6 +39,7 @@ from fedrun.runs.folder import (
 )
 from fedrun.runs.metrics_file import MetricsFile, Written, read_rows
 from fedrun.runs.observers import Observers
+from fedrun.runs.saved_model import save_model
 from fedrun.runs.summary import hits, summarise_run
 from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.client_state import NO_STATE
@@ -214,13 +215,13 @@ class Session:
         state = last.state
         clients, federation, model, curves = (self.folder / name for name in (CLIENTS, FEDERATION, MODEL, CURVES))
         with writing(clients):
-            results.save_clients(self.simulation, state, clients)
+            save_clients(self.simulation, state, clients)
         if not self.ranks.leads:
             return self.ranks.broadcast({})
         with writing(federation):  # at the end, because drawing takes longer than starting
             plot_labels(self.simulation.federation, federation)
         with writing(model):
-            results.save_model(self.simulation, state, model)
+            save_model(self.simulation, state, model)
         with writing(curves):
             plot_curves({self.record.title: [rows]}, curves, self.targets)
         executor = self.simulation.executor(state)

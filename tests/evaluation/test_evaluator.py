@@ -15,7 +15,7 @@ from fedrun.evaluation.client_results import ClientResults
 from fedrun.experiment.appeal.base import OwnResults, Thresholds
 from fedrun.experiment.experiment import build_experiment
 from fedrun.models.inference import evaluate
-from fedrun.runs.results import save_clients
+from fedrun.runs.client_table import save_clients
 from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.server import ServerState
 from fedrun.system.randomness import address, generator

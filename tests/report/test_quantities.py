@@ -41,9 +41,9 @@ def test_an_adaptive_run_tells_of_its_own_targets_only(folders):
     assert str(Measured.of(Quantity("rounds to", "0.7"), setting)) == "2.0"
     unknown = Measured.of(Quantity("rounds to", "0.65"), setting)
     assert (unknown.values, unknown.mean, str(unknown)) == ((), None, "-")
-    with pytest.raises(InputError, match=r"adaptive=true, targets=\[0.7\], which does not tell the rounds to 0.65;"):
+    with pytest.raises(InputError, match=r"adaptive=true, targets=\[0.7\], which does not show the rounds to 0.65;"):
         setting.runs[0].check_target(0.65)
-    with pytest.raises(InputError, match="does not tell the interpolated rounds to 0.7;"):
+    with pytest.raises(InputError, match="does not show the interpolated rounds to 0.7;"):
         setting.runs[0].check_target(0.7, interpolated=True)
 
 
@@ -53,7 +53,7 @@ def test_a_search_does_not_tell_of_targets(folders):
     folders.write(0, searched, changes={"validation": {"share": 0.1}})
     setting = only_setting(folders)
     assert str(Measured.of(Quantity("rounds to", "0.7"), setting)) == "-"
-    with pytest.raises(InputError, match=r"was evaluated on validation samples, and does not tell the rounds to a "):
+    with pytest.raises(InputError, match=r"was evaluated on validation samples, and does not show the rounds to a "):
         setting.runs[0].check_target(0.7)
 
 

@@ -429,7 +429,7 @@ MOMENTS = [
     ("pathlib:Path", "replace", 3),
     ("pathlib:Path", "replace", 4),
     ("torch", "save", 2),
-    ("fedrun.runs.results", "save_clients", 1),
+    ("fedrun.runs.session", "save_clients", 1),
     ("fedrun.runs.session", "finish", 1),
 ]
 
@@ -622,8 +622,8 @@ def test_a_full_disk(fedrun: Fedrun, ran: Folder, tmp_path: Path) -> None:
     ("module", "name", "file"),
     [
         ("fedrun.runs.session", "plot_labels", "federation.png"),
-        ("fedrun.runs.results", "save_model", "model.safetensors"),
-        ("fedrun.runs.results", "save_clients", "clients.parquet"),
+        ("fedrun.runs.session", "save_model", "model.safetensors"),
+        ("fedrun.runs.session", "save_clients", "clients.parquet"),
         ("fedrun.runs.session", "plot_curves", "curves.png"),
         ("fedrun.runs.session", "finish", "summary.json"),
     ],

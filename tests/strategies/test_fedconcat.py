@@ -20,8 +20,9 @@ from fedrun.experiment.experiment import build_experiment
 from fedrun.experiment.state import State
 from fedrun.experiment.strategy import ClusteredStrategy
 from fedrun.models.parallel_encoders import ParallelEncoders
-from fedrun.runs import results, session
+from fedrun.runs import session
 from fedrun.runs.run import run
+from fedrun.runs.saved_model import save_model
 from fedrun.simulation.selection import select
 from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.server import Senders
@@ -308,7 +309,7 @@ def test_logits_are_the_sum_of_the_clusters(make_experiment, tmp_path):
     simulation = Simulation(make_experiment(network=NETWORKS["batch_norm"], strategy=strategy, rounds=3))
     state = after(simulation, 2)
     handed = simulation.next_phase(state)
-    results.save_model(simulation, handed, tmp_path / "model.safetensors")
+    save_model(simulation, handed, tmp_path / "model.safetensors")
     build = NETWORKS["batch_norm"]
     spec = simulation.dataset.spec
     each = []

@@ -17,7 +17,8 @@ from fedrun.data.population import Population
 from fedrun.experiment.experiment import build_experiment
 from fedrun.experiment.strategy import Strategy
 from fedrun.runs import session
-from fedrun.runs.results import save_clients
+from fedrun.runs.client_table import save_clients
+from fedrun.runs.run import run
 from fedrun.simulation.selection import select
 from fedrun.simulation.simulation import Simulation
 from fedrun.system.errors import InputError
@@ -206,7 +207,7 @@ def test_uploads_beyond_all_numbers_are_counted_and_named(strategy, tmp_path, mo
     attack = ["attack=gaussian", "attack.share=0.5"]
     keys = [f"strategy={strategy}", *settings, *attack, "hardware.threads=1", f"output_dir={tmp_path}"]
     experiment = build_experiment(compose(keys))
-    session.run(experiment)
+    run(experiment)
     attackers = set(replace(GAUSSIAN, share=0.5).attackers(8, 0).tolist())
     left_out = [sorted(attackers & set(select(0, t, 8, 5).tolist())) for t in range(4)]
     assert sum(map(len, left_out)) >= 4

@@ -36,14 +36,13 @@ AXES: Mapping[Against, str] = {
     "samples": "client samples trained on",
     "seconds": "seconds of training",
 }
-"""What a curve can be drawn against, and how its axis is labelled."""
+"""The possible x-axes of a curve, and their labels."""
 
 
 def spent(rows: Sequence[Row], against: Against) -> list[float]:
-    """What a run had spent by each of its rows; NaN where that was not recorded.
+    """The cumulative cost of a run at each of its rows; NaN where it was not recorded.
 
-    A row has the time of its own round only. Where not every round was evaluated, the rounds since the row before are
-    taken to have lasted as long.
+    A row has the time of its own round only. The rounds since the previous row count as equally long.
     """
     evaluated = evaluated_rounds(rows)
     match against:
@@ -65,12 +64,12 @@ class Curve:
     Where an adaptive evaluation stopped early, its estimate of the accuracy takes the accuracy's place.
 
     Attributes:
-        rounds: int64 ``[r]``, every round of which any seed has the metric, but for those where it was not measured in
-            another, though that one has such a round.
-        x: float64 ``[r]``, the rounds again, or the mean over the seeds of what they had spent by then; ascending, NaN
-            where a seed has no such round.
-        mean: float64 ``[r]``; NaN, a gap in the line, where not all seeds have a finite value: the mean of those that
-            have not diverged would flatter.
+        rounds: int64 ``[r]``, the rounds in which a seed has the metric, without those in which another seed has a row
+            that lacks it.
+        x: float64 ``[r]``, the rounds, or the mean cost of the seeds up to each round; ascending, NaN where a seed has
+            no such round.
+        mean: float64 ``[r]``; NaN (a gap in the line) where not all seeds have a finite value, because the mean over
+            the other seeds would be too good.
         std: float64 ``[r]``, with ddof 0.
         estimated: whether some values are estimates.
     """
@@ -101,16 +100,16 @@ def curve(seeds: Seeds, key: str, against: Against = "rounds") -> Curve | None:
 
 def recorded(rows: Sequence[Row], key: str) -> dict[int, float]:
     """A metric by round, NaN where it was recorded as null; where it was only estimated, the estimate."""
-    found = {}
+    values = {}
     for row in rows:
         if (name := key if key in row else ESTIMATE.format(key)) in row:
             value = row[name]
-            found[int(row["round"] or 0)] = math.nan if value is None else float(value)
-    return found
+            values[int(row["round"] or 0)] = math.nan if value is None else float(value)
+    return values
 
 
 def positions(seeds: Seeds, rounds: Sequence[float], against: Against) -> np.ndarray:
-    """Where each round stands on the axis: float64 ``[r]``."""
+    """The position of each round on the axis: float64 ``[r]``."""
     if against == "rounds":
         return np.array(rounds, dtype=np.float64)
     runs = [dict(zip((row["round"] for row in rows), spent(rows, against), strict=True)) for rows in seeds]
@@ -120,14 +119,14 @@ def positions(seeds: Seeds, rounds: Sequence[float], against: Against) -> np.nda
 
 @dataclass(frozen=True)
 class Look:
-    """How one label is drawn. Its marker tells it apart where colours do not: in print, or to the colour-blind."""
+    """How one label is drawn. The marker distinguishes it where colours do not: in print, or for the colour-blind."""
 
     colour: str
     marker: str
 
 
-# Okabe and Ito's palette, which people with any of the common colour blindnesses can tell apart; without its yellow,
-# which is too pale for a line on white.
+# Okabe and Ito's palette, which people with any common colour blindness can distinguish; without its yellow, which is
+# too pale for a line on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "X")  # one fewer than the colours: 42 labels before a pair of them comes again
 INK, GRID = "#333333", "#DDDDDD"
@@ -155,11 +154,11 @@ def plot_curves(runs: Mapping[str, Seeds], path: Path, targets: Sequence[float])
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     curves = {
-        (label, key): found
+        (label, key): line
         for label, seeds in runs.items()
         for _, keys in PANELS
         for key in keys
-        if (found := curve(seeds, key)) is not None
+        if (line := curve(seeds, key)) is not None
     }
     panels = [(title, keys) for title, keys in PANELS if any((label, key) in curves for label in runs for key in keys)]
     columns = min(2 if len(panels) <= 4 else 3, max(len(panels), 1))
@@ -173,8 +172,8 @@ def plot_curves(runs: Mapping[str, Seeds], path: Path, targets: Sequence[float])
             for label, look in looks.items():
                 if (label, key) in curves:
                     draw(axes, curves[label, key], key, label, look, alone=len(runs) == 1)
-        own = [curves[label, key] for key in keys for label in runs if (label, key) in curves]
-        finish(axes, remarked(title, own), AXES["rounds"], logarithmic=title == "loss")
+        drawn = [curves[label, key] for key in keys for label in runs if (label, key) in curves]
+        finish(axes, remarked(title, drawn), AXES["rounds"], logarithmic=title == "loss")
         if title == PANELS[0][0]:
             mark_targets(axes, targets)
         if len(keys) > 1:
@@ -210,13 +209,13 @@ def plot_metric(runs: Mapping[str, Seeds], path: Path, key: str, against: Agains
     """
     from matplotlib.figure import Figure
 
-    curves = {label: found for label, seeds in runs.items() if (found := curve(seeds, key, against)) is not None}
+    curves = {label: line for label, seeds in runs.items() if (line := curve(seeds, key, against)) is not None}
     if not curves:
         raise InputError(f"{key} against {against}: no run has both in any round")
     figure = Figure(figsize=(7.2, 4.6), layout="constrained")
     axes = figure.add_subplot()
-    for number, (label, found) in enumerate(curves.items()):
-        draw(axes, found, key, label, look_of(number), alone=len(curves) == 1)
+    for number, (label, line) in enumerate(curves.items()):
+        draw(axes, line, key, label, look_of(number), alone=len(curves) == 1)
     title = f"{wording.name(key)} (%)" if wording.is_share(key) else wording.name(key)
     finish(axes, remarked(title, curves.values()), AXES[against], logarithmic=wording.is_loss(key))
     mark_targets(axes, targets)
@@ -246,7 +245,7 @@ def plot_panels(
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     curves = {
-        place: {label: found for label, rows in lines.items() if (found := curve(rows, place[0], against)) is not None}
+        place: {label: line for label, rows in lines.items() if (line := curve(rows, place[0], against)) is not None}
         for place, lines in panels.items()
     }
     curves = {place: lines for place, lines in curves.items() if lines}
@@ -259,13 +258,13 @@ def plot_panels(
     figure = Figure(figsize=(0.6 + 3.9 * columns, 1.3 + 2.8 * rows), layout=engine)
     looks = {
         label: look_of(number)
-        for number, label in enumerate(dict.fromkeys(label for own in curves.values() for label in own))
+        for number, label in enumerate(dict.fromkeys(label for lines in curves.values() for label in lines))
     }
     grid = figure.subplots(rows, columns, squeeze=False).ravel()
     named = {}
     for axes, ((key, heading), lines) in zip(grid, curves.items(), strict=False):
-        for label, found in lines.items():
-            draw(axes, found, key, label, looks[label], alone=len(lines) == 1)
+        for label, line in lines.items():
+            draw(axes, line, key, label, looks[label], alone=len(lines) == 1)
         finish(
             axes,
             remarked(f"{heading} (%)" if wording.is_share(key) else heading, lines.values()),
@@ -298,7 +297,7 @@ def look_of(number: int) -> Look:
 
 
 def draw(axes: Axes, curve: Curve, key: str, label: str, look: Look, alone: bool) -> None:
-    """One line and its band, with about ten markers; a long line that is ``alone`` needs none to be told apart."""
+    """One line and its band, with about ten markers; a long line that is ``alone`` has none."""
     factor = 100.0 if wording.is_share(key) else 1.0
     mean, std = factor * curve.mean, factor * curve.std
     train = key.startswith("train/")

@@ -1,4 +1,4 @@
-"""What a person who watches a run wants to know, kept up to date; no drawing."""
+"""The progress of a run: rounds, speeds, best accuracy and targets. The displays draw it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights & Biases as one more observer: a mirror of the run's files that may fail without harming the run."""
+"""Weights & Biases: an observer that mirrors the run's files and may fail without harming the run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ KEY_HOST = "api.wandb.ai"
 
 @plain_dataclass(frozen=True)
 class Patience:
-    """How long W&B may keep a run waiting, in seconds.
+    """The longest waits for W&B, in seconds.
 
     Attributes:
         start: until the service answers; after that the run is recorded offline.
@@ -61,7 +61,7 @@ class Wandb(Tracking):
 class WandbObserver(Observer):
     """Mirrors a run's rows to W&B, online or in an offline folder inside the run's own.
 
-    Nothing here asks a question, waits for long or raises: whatever goes wrong becomes a one-line warning.
+    It never prompts, never waits for long and never raises: every failure becomes a warning of one line.
     """
 
     def __init__(self, mode: Mode, project: str, entity: str | None, patience: Patience | None = None) -> None:
@@ -106,7 +106,7 @@ class WandbObserver(Observer):
             log.warning("W&B did not take the summary: %s", one_line(error))
 
     def close(self) -> None:
-        # Forgotten first: a run that cannot be finished must not be used, or finished again, by anything later.
+        # Removed first: a run that cannot be finished must not be used or finished again later.
         run, self._run = self._run, None
         if run is None:
             return
@@ -119,7 +119,7 @@ class WandbObserver(Observer):
             log.info("W&B recorded offline; to upload: wandb sync --id %s %s", self._id, Path(run.dir).parent)
 
     def _open(self, info: RunInfo) -> wandb.Run:
-        # wandb's usage reports hold a process open for half a minute when the network swallows packets.
+        # wandb's usage reports keep a process alive for half a minute when the network drops packets.
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         import wandb
 
@@ -136,10 +136,10 @@ class WandbObserver(Observer):
         return self._init(info, "offline", None, info.tracking_id)
 
     def _effective_mode(self, key: str | None) -> Literal["online", "offline"]:
-        wanted = os.environ.get("WANDB_MODE") if self._mode == "auto" else self._mode
-        if wanted == "online" and key is None:
+        mode = os.environ.get("WANDB_MODE") if self._mode == "auto" else self._mode
+        if mode == "online" and key is None:
             log.warning("W&B has no API key (WANDB_API_KEY or `wandb login`), so this run is recorded offline")
-        return "online" if key is not None and wanted != "offline" else "offline"
+        return "online" if key is not None and mode != "offline" else "offline"
 
     def _init(self, info: RunInfo, mode: Literal["online", "offline"], key: str | None, id: str) -> wandb.Run:
         import wandb
@@ -168,7 +168,7 @@ class WandbObserver(Observer):
 
 
 def known_key(base_url: str) -> str | None:
-    """The API key in ``WANDB_API_KEY`` or in the netrc file, or None; nobody is asked for one."""
+    """The API key in ``WANDB_API_KEY`` or in the netrc file, or None. It never prompts."""
     if key := os.environ.get("WANDB_API_KEY"):
         return key
     candidates = [os.environ["NETRC"]] if os.environ.get("NETRC") else ["~/.netrc", "~/_netrc"]

@@ -194,8 +194,8 @@ def test_a_folder_that_cannot_be_used_does_not_stop_the_run(run_info, tmp_path, 
 
 def test_disabled_does_not_import_wandb():
     code = (
-        "import sys; from fedrun.runs.tracking.wandb import Tracking;"
-        "o = Tracking(mode='disabled', project='p', entity=None).observer();"
+        "import sys; from fedrun.runs.tracking.wandb import Wandb;"
+        "o = Wandb(mode='disabled', project='p', entity=None).observer();"
         "o.on_start(None); o.on_row({'round': 1}); o.on_end({}); o.close();"
         "assert 'wandb' not in sys.modules and 'torch' not in sys.modules"
     )

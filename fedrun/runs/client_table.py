@@ -1,0 +1,118 @@
+"""``clients.parquet``: the results of a complete run on every client."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedrun.data.federation import ClientIndices
+from fedrun.evaluation.client_groups import SEEN, UNSEEN
+from fedrun.evaluation.client_results import ClientResults
+from fedrun.experiment.state import State
+from fedrun.models.inference import per_holder
+from fedrun.simulation.simulation import Simulation
+from fedrun.system.atomic_file import atomic_write
+
+
+def save_clients(simulation: Simulation, state: State, path: Path) -> None:
+    """Write a row per training client (seen), per unseen client, and per holder of pooled test samples.
+
+    Loss, accuracy, threshold and appeal are those of the final model, without tuning, on the client's own test samples.
+    A client without test samples has those on its training samples (the loss alone where thresholds are compared with
+    training losses; null where ``evaluation.train_clients`` excludes them). ``samples`` counts training samples, for
+    holders of test samples their test samples.
+
+    All ranks of a run must call this; the leader writes.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    import pyarrow
+    import pyarrow.parquet
+
+    rows = _client_rows(simulation, state)
+    if not simulation.ranks.leads:
+        return
+    schema = pyarrow.schema(
+        [
+            ("client", pyarrow.string()),
+            ("samples", pyarrow.int64()),
+            ("loss", pyarrow.float64()),
+            ("accuracy", pyarrow.float64()),
+            ("threshold", pyarrow.float64()),
+            ("appeal", pyarrow.bool_()),
+            ("seen", pyarrow.bool_()),
+            ("attacker", pyarrow.bool_()),
+            ("flipped", pyarrow.bool_()),
+        ]
+    )
+    with atomic_write(path) as file:
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows, schema), file)
+
+
+def _client_rows(simulation: Simulation, state: State) -> list[dict[str, Any]]:
+    """The rows of all clients and holders of test samples."""
+    phase, evaluator = simulation.phase(state), simulation.evaluator(state)
+    federation = phase.federation
+    train, test, unseen = federation.train, federation.test, federation.unseen
+    client_results = evaluator.clients(state)
+    rows = _rows(train, _on_own_tests(client_results, SEEN) or _training(simulation, state), True, federation.flipped)
+    for client in federation.attackers:
+        rows[client]["attacker"] = True
+    if unseen is not None:
+        rows += _rows(unseen.train, _on_own_tests(client_results, UNSEEN), False, unseen.flipped)
+    if not phase.client.is_personal:
+        rows += _rows(test, _losses(*per_holder(evaluator.results(state, test.samples), test)), False, None)
+    else:  # no model is everybody's
+        rows += _rows(test, None, False, None)
+    return rows
+
+
+def _on_own_tests(client_results: dict[str, dict[str, ClientResults]], group: str) -> ClientResults | None:
+    """The results of the model without tuning for a group of clients, if they have test samples of their own."""
+    return client_results[group][""] if group in client_results else None
+
+
+def _training(simulation: Simulation, state: State) -> ClientResults | None:
+    """The results on the samples of the training clients, if the configuration includes them."""
+    included, clients = simulation.experiment.evaluation.train_clients, simulation.federation.train
+    if included == "auto":  # evaluating costs a third of training on as many samples: forward, but not backward
+        included = state.totals.client_samples >= 3 * int(clients.sizes.sum())
+    return _losses(*simulation.evaluator(state).on_training(state)) if included else None
+
+
+def _losses(loss: torch.Tensor, accuracy: torch.Tensor) -> ClientResults:
+    return ClientResults(accuracy, loss, None, None, None)
+
+
+def _rows(
+    clients: ClientIndices, results: ClientResults | None, seen: bool, flipped: torch.Tensor | None
+) -> list[dict[str, Any]]:
+    """The rows of some clients, or of holders of test samples."""
+
+    def column(values: torch.Tensor | None) -> list[Any]:
+        if values is None:
+            return [None] * len(clients)
+        return [None if value != value else value for value in values.tolist()]  # null for NaN
+
+    missing = torch.full((len(clients),), math.nan)
+    results = results or _losses(missing, missing)
+    loss = column(results.loss)
+    columns = {
+        "samples": clients.sizes.tolist(),
+        "loss": loss,
+        "accuracy": column(results.accuracy),
+        "threshold": column(results.threshold),
+        "appeal": [
+            None if value is None else appeal for value, appeal in zip(loss, column(results.appeal), strict=True)
+        ],
+        "flipped": [False] * len(clients) if flipped is None else flipped.tolist(),
+    }
+    return [
+        {"client": clients.name(number), "seen": seen, "attacker": False}
+        | {name: values[number] for name, values in columns.items()}
+        for number in range(len(clients))
+    ]
