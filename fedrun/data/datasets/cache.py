@@ -1,9 +1,9 @@
 """The compact copy of a dataset: made once from its source files, then memory-mapped.
 
 A cache is a folder of three files and their checksums. ``inputs.bin`` has the samples, one after another, and
-``targets.bin`` one byte for each of their classes; ``meta.json`` says whose they are. Where they belong to nobody, as
-images in folders do, a piece of a class's files takes the place of a user below. A cache appears under its final name
-only when it is complete.
+``targets.bin`` one byte for each of their classes; ``meta.json`` has the users. For samples without users, such as
+images in folders, a piece of a class's files takes the place of a user. A cache gets its final name only when it is
+complete.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from fedrun.system.errors import InputError
 logger = logging.getLogger(__name__)
 
 CACHE = ".fedrun-cache"
-"""Folder beside data in which loaders keep what they have made of them."""
+"""Folder of the caches beside the source files."""
 
 FORMAT = 3
-"""Part of a cache's key, see :func:`cache_key`; to be raised when what is written here changes."""
+"""Part of a cache's key, see :func:`cache_key`; to be raised when the format of the files changes."""
 
 StoredType = Literal["uint8", "float32"]
 """The types in which samples are stored."""
@@ -46,12 +46,12 @@ StoredType = Literal["uint8", "float32"]
 
 @dataclass(frozen=True)
 class Index:
-    """Who has how many of a cache's samples; a user's samples follow those of the user before.
+    """The users of a cache and their numbers of samples; the samples are in the order of the users.
 
     Attributes:
         names: one name per user, the training users first.
         sizes: number of samples of each user.
-        training: how many of the users are training users.
+        training: number of training users.
         shape: shape of one sample.
         dtype: type of its numbers.
     """
@@ -75,15 +75,15 @@ class Index:
 
 @dataclass(frozen=True)
 class Cached:
-    """A cache in use.
+    """An open cache.
 
     Attributes:
-        index: who has which samples.
+        index: the users and their numbers of samples.
         inputs: ``[n, *index.shape]`` of the index's type, mapped from the file: pages are read when used, never written
             back.
         targets: int64 ``[n]``.
-        remarks: what the reader has to say about the data, one line each.
-        fingerprint: a function of the content alone.
+        remarks: the decoder's notes about the data, one line each.
+        fingerprint: a hash of the content.
     """
 
     index: Index
@@ -102,7 +102,7 @@ def cache_key(what: str, files: Iterable[Path]) -> str:
     """The name of a cache's folder: it changes when a source file's name, size or time of change does.
 
     Args:
-        what: describes how samples are stored, where there is more than one way.
+        what: how samples are stored.
         files: the source files; each is named by its folder's name and its own.
 
     Raises:
@@ -116,14 +116,14 @@ def cache_key(what: str, files: Iterable[Path]) -> str:
 
 
 def create(folder: Path, fill: Callable[[Path], None]) -> None:
-    """Make a cache unless it is there already. Where several processes want the same one, the first makes it.
+    """Make a cache unless it exists. If several processes need the same one, the first makes it.
 
     Args:
         folder: the cache's final name.
-        fill: writes the cache's files to the folder it is given, a temporary one that is renamed when it is done.
+        fill: writes the cache's files to a given temporary folder, which is renamed afterwards.
 
     Raises:
-        InputError: the place cannot be written or is full. Nothing half-written remains.
+        InputError: the folder cannot be written or is full. No incomplete cache remains.
     """
     try:
         if folder.is_dir():
@@ -132,9 +132,9 @@ def create(folder: Path, fill: Callable[[Path], None]) -> None:
         with locked(folder.parent) as alone:
             if folder.is_dir():
                 return
-            if alone:  # what processes that were killed have left
-                for left in folder.parent.glob(f"{folder.name}.*.partial"):
-                    shutil.rmtree(left, ignore_errors=True)
+            if alone:  # remove the partial folders of killed processes
+                for partial in folder.parent.glob(f"{folder.name}.*.partial"):
+                    shutil.rmtree(partial, ignore_errors=True)
             partial = folder.with_name(f"{folder.name}.{secrets.token_hex(8)}.partial")
             partial.mkdir()
             try:
@@ -161,14 +161,14 @@ def write_cache(
     pieces: Iterable[tuple[int, np.ndarray, np.ndarray]],
     remarks: Callable[[], tuple[str, ...]],
 ) -> None:
-    """Write the three files of a cache, one piece of one user in memory at a time.
+    """Write the three files of a cache, with one piece of one user in memory at a time.
 
     Args:
         folder: an empty folder.
-        index: whose samples will come, and how many.
+        index: the users and their numbers of samples.
         pieces: the samples of each user of the index, in one piece or several, users in any order: number, samples
             ``[m, *index.shape]`` of the index's type, classes uint8 ``[m]``.
-        remarks: asked after the last piece.
+        remarks: called after the last piece.
 
     Raises:
         InputError: a user's pieces do not add up to its size, as happens when a source changes between two readings.
@@ -176,7 +176,7 @@ def write_cache(
     """
     offsets = index.offsets
     needed, free = int(offsets[-1]) * (index.sample_bytes + 1), shutil.disk_usage(folder).free
-    if needed > free:  # said now rather than after minutes of reading
+    if needed > free:  # reported now, not after minutes of reading
         raise OSError(errno.ENOSPC, f"{needed / 1e6:.0f} MB needed, {free / 1e6:.0f} MB free")
     written = np.zeros(len(index.names), np.int64)
     unfinished: dict[int, tuple[hashlib.blake2b, hashlib.blake2b]] = {}
@@ -212,9 +212,9 @@ def write_cache(
         _sync(meta_file)
 
 
-def _changed(index: Index, user: int, found: str) -> InputError:
+def _changed(index: Index, user: int, size: str) -> InputError:
     return InputError(
-        f"user {index.names[user]!r} had {index.sizes[user]} samples and now has {found}: the files changed while they "
+        f"user {index.names[user]!r} had {index.sizes[user]} samples and now has {size}: the files changed while they "
         "were read; run again"
     )
 
@@ -282,13 +282,13 @@ def _read_meta(folder: Path) -> tuple[Index, tuple[str, ...], str]:
 
 
 def _mapped(path: Path, size: int) -> torch.Tensor:
-    """uint8 ``[size]``, a private mapping of a file: reading costs no copy, and nothing reaches the file."""
+    """uint8 ``[size]``, a private mapping of a file: it is not copied, and the file cannot be changed through it."""
     try:
-        found = path.stat().st_size
+        actual = path.stat().st_size
     except OSError as error:
         raise _damaged(path, "cannot be read") from error
-    if found != size:
-        raise _damaged(path, f"has {found} bytes instead of {size}")
+    if actual != size:
+        raise _damaged(path, f"has {actual} bytes instead of {size}")
     try:
         return torch.from_file(str(path), shared=False, size=size, dtype=torch.uint8)
     except RuntimeError as error:

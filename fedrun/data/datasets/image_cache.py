@@ -6,9 +6,12 @@ The cache is :mod:`fedrun.data.datasets.cache`.
 from __future__ import annotations
 
 import logging
+import math
+import operator
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 
 import numpy as np
@@ -70,6 +73,12 @@ def images_in(folder: Path) -> tuple[Path, ...]:
     if others := len(entries) - len(images):
         logger.warning("%s: %d entries are skipped: their names are not those of images", folder, others)
     return images
+
+
+def split_files(files: Sequence[Path], test_share: float) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+    """Training and test files: with the share f the n-th file (from 0) is a test file if ⌊(n + 1) f⌋ > ⌊n f⌋."""
+    test = [math.floor((n + 1) * test_share) > math.floor(n * test_share) for n in range(len(files))]
+    return tuple(compress(files, map(operator.not_, test))), tuple(compress(files, test))
 
 
 def visible(folder: Path) -> list[Path]:

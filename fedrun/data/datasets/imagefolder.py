@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import operator
-from itertools import compress
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +12,14 @@ from fedrun.data.datasets.base import Dataset, Spec
 from fedrun.data.datasets.cache import cache_place
 from fedrun.data.datasets.colour import ColourImages
 from fedrun.data.datasets.fingerprint import fingerprint
-from fedrun.data.datasets.image_cache import ClassFiles, cached_images, class_folders, dataset_of, images_in
+from fedrun.data.datasets.image_cache import (
+    ClassFiles,
+    cached_images,
+    class_folders,
+    dataset_of,
+    images_in,
+    split_files,
+)
 from fedrun.system.errors import InputError
 
 Split = tuple[tuple[str, ...], list[ClassFiles], list[ClassFiles]]
@@ -95,11 +99,10 @@ class ImageFolder(ColourImages):
         names = self._checked(folders, source)
         train, test = [], []
         for label, (name, path) in enumerate(folders.items()):
-            files = images_in(path)
-            chosen = [math.floor((n + 1) * share) > math.floor(n * share) for n in range(len(files))]
-            train.append(ClassFiles(f"train/{name}", label, tuple(compress(files, map(operator.not_, chosen)))))
-            if any(chosen):
-                test.append(ClassFiles(f"test/{name}", label, tuple(compress(files, chosen))))
+            train_files, test_files = split_files(images_in(path), share)
+            train.append(ClassFiles(f"train/{name}", label, train_files))
+            if test_files:
+                test.append(ClassFiles(f"test/{name}", label, test_files))
         if not test:
             raise InputError(f"dataset.test_share={share} leaves no test image of {source}")
         return names, train, test

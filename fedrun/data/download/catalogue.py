@@ -1,4 +1,4 @@
-"""Where datasets come from, and the files below ``data_dir`` that their loaders read."""
+"""The published files of datasets, and the files below ``data_dir`` that their loaders read."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ class RemoteFile:
     """One published file.
 
     Attributes:
-        urls: addresses of the same file, to be tried in this order.
+        urls: addresses of the same file, tried in this order.
         target: relative to ``data_dir``: the file's name, or for an archive the folder that it is unpacked to.
-        checksum: the publisher's or a public library's, such as ``md5:...``; None: recorded at the first download.
-        unpack: only members whose names begin with this text, which is cut off up to its last ``/``; None: no archive.
+        checksum: of the publisher or a public library, such as ``md5:...``; None: recorded at the first download.
+        unpack: for an archive, the prefix of the names of the files to unpack; their new names lack it up to its last
+            ``/``. None: not an archive.
     """
 
     urls: tuple[str, ...]
@@ -31,22 +32,22 @@ class RemoteFile:
 
     @property
     def file(self) -> str:
-        """The published file's own name."""
+        """The published file's name."""
         return (self.target if self.unpack is None else self.urls[0]).rpartition("/")[2]
 
 
 @dataclass(frozen=True)
 class DatasetFiles:
-    """A dataset, or what one needs.
+    """The files of a dataset, or of something that a dataset needs.
 
     Attributes:
         description: a few words.
-        licence: as far as the publisher states it.
-        megabytes: size of the download; None where it is not known.
-        required: patterns of files below ``data_dir``; the dataset is there when each is matched.
-        downloads: what to fetch; given another base address, or None.
-        optional: patterns of further files that belong to it, where they are.
-        alternatives: further forms of the dataset that the loader reads, each as patterns that must all be matched.
+        licence: the licence as stated by the publisher.
+        megabytes: size of the download; None if it is not known.
+        required: patterns of files below ``data_dir``; the dataset is complete when each one matches a file.
+        downloads: returns the published files; its argument is another base address, or None.
+        optional: patterns of further files of the dataset.
+        alternatives: other forms of the dataset that the loader reads, each as patterns that must all match.
     """
 
     description: str
@@ -58,13 +59,13 @@ class DatasetFiles:
     alternatives: tuple[tuple[str, ...], ...] = ()
 
     def files(self, folder: Path) -> list[Path]:
-        """All of its files in a folder in which they lie as below ``data_dir``, without caches."""
+        """All files of the dataset in a folder with the layout of ``data_dir``, without caches."""
         patterns = (*self.required, *self.optional)
-        found = {path for pattern in patterns for path in folder.glob(pattern) if path.is_file()}
-        return sorted(path for path in found if CACHE not in path.parts)
+        paths = {path for pattern in patterns for path in folder.glob(pattern) if path.is_file()}
+        return sorted(path for path in paths if CACHE not in path.parts)
 
     def missing(self, data_dir: Path) -> list[str]:
-        """The patterns that no file matches; none where the dataset is there in another form."""
+        """The required patterns without a matching file; none if the dataset exists in an alternative form."""
 
         def unmatched(patterns: tuple[str, ...]) -> list[str]:
             return [pattern for pattern in patterns if next(data_dir.glob(pattern), None) is None]
@@ -73,7 +74,7 @@ class DatasetFiles:
 
 
 def published(*downloads: RemoteFile) -> Callable[[str | None], tuple[RemoteFile, ...]]:
-    """Known files; another base address replaces everything before their names."""
+    """Files with known addresses; another base address replaces everything before their names."""
 
     def at(base: str | None) -> tuple[RemoteFile, ...]:
         if base is None:
@@ -104,7 +105,7 @@ def on_hub(repository: str, name: str) -> Callable[[str | None], tuple[RemoteFil
 
 
 def _parquet_addresses(listed: object) -> list[tuple[str, int, str]]:
-    """Split, number and address of every file that the hub lists; none where it is not such a list.
+    """Split, number and address of every file in the hub's list; none if it is not such a list.
 
     The hub answers ``{configuration: {split: [address]}}``.
     """
@@ -121,12 +122,12 @@ def _parquet_addresses(listed: object) -> list[tuple[str, int, str]]:
 
 
 def parquet_target(name: str, file: str) -> str:
-    """Where one of those files lies: those of the split ``test`` in ``<name>/test``, all others in ``<name>/train``."""
+    """The target of a Parquet file: ``<name>/test`` for the split ``test``, ``<name>/train`` for all others."""
     return f"{name}/{'test' if file.partition('-')[0] == 'test' else 'train'}/{file}"
 
 
 def catalogue() -> dict[str, DatasetFiles]:
-    """All entries by name; addresses and checksums are those of the installed torchvision where it has them."""
+    """All datasets by name; addresses and checksums are those of the installed torchvision, where it has them."""
     from torchvision import datasets
 
     from fedrun.data.datasets.celeba import ATTRIBUTES, IDENTITIES, IMAGES

@@ -12,6 +12,7 @@ from fedrun.data.partitions.clusters import Clusters
 from fedrun.data.partitions.dirichlet import Dirichlet
 from fedrun.data.partitions.dirichlet_feddc import DirichletFedDC
 from fedrun.data.partitions.dirichlet_hsu import DirichletHsu
+from fedrun.data.partitions.domains import Domains
 from fedrun.data.partitions.iid import IID
 from fedrun.data.partitions.iid_class_exact import IIDClassExact
 from fedrun.data.partitions.iid_niid_bench import IIDNiidBench
@@ -29,6 +30,7 @@ SCHEMES = {
     "natural": st.builds(
         Natural, sample_fraction=st.just(1.0), train_fraction=st.just(0.7), min_samples=st.just(1), seed=st.none()
     ),
+    "domains": st.builds(Domains, clients_per_domain=st.integers(1, 3), seed=st.none()),
     "iid": st.builds(IID, clients=small, seed=st.none()),
     "iid_niid_bench": st.builds(IIDNiidBench, clients=small, seed=st.none()),
     "iid_class_exact": st.builds(IIDClassExact, clients=st.integers(1, 3), seed=st.none()),
@@ -64,6 +66,9 @@ def test_samples_are_used_once_and_the_seed_decides(make_dataset, scheme, data, 
     partition = data.draw(SCHEMES[scheme])
     if scheme == "natural":
         dataset = make_dataset([*labels, 4], len(labels) + 1, user_sizes=[len(labels) - 10, 7, 1, 3])
+    elif scheme == "domains":
+        users = {"user_sizes": [len(labels) - 2, 2, 1], "training_users": 2}
+        dataset = make_dataset([*labels, 4], len(labels), **users)
     else:
         dataset = make_dataset([*labels, 4], len(labels))
     if scheme == "iid_class_exact":
@@ -91,7 +96,10 @@ def test_samples_are_used_once_and_the_seed_decides(make_dataset, scheme, data, 
         expected = {sample for sample in expected if dataset.targets[sample] < kept}
     assert set(used) == expected
 
-    assert len(shares) == (2 if scheme == "natural" else partition.clients)
+    if scheme == "domains":
+        assert len(shares) == 2 * partition.clients_per_domain
+    else:
+        assert len(shares) == (2 if scheme == "natural" else partition.clients)
     assert shares.sizes.min() >= 1 and shares.sizes.sum() == len(used)
     assert str(shares.samples.dtype) == str(shares.offsets.dtype) == "torch.int64"
 
@@ -99,7 +107,7 @@ def test_samples_are_used_once_and_the_seed_decides(make_dataset, scheme, data, 
     assert again.samples.equal(shares.samples) and again.offsets.equal(shares.offsets)
 
 
-@pytest.mark.parametrize("scheme", sorted(set(SCHEMES) - {"natural"}))
+@pytest.mark.parametrize("scheme", sorted(set(SCHEMES) - {"natural", "domains"}))
 def test_another_seed_is_another_partition_and_the_partitions_own_outranks_it(make_dataset, scheme):
     dataset = make_dataset([*np.arange(1200) % 6, 0], 1200)
     keys = {
