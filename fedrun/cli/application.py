@@ -13,6 +13,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from fedrun.config.hydra_config import completed
 from fedrun.execution.ranks import SINGLE_PROCESS, START, RankLostError, Ranks, StoppedError, join, launched
 from fedrun.system.closed_stdout import ignore_closed_stdout
 from fedrun.system.errors import BAD_INPUT, InputError, RunError, foreseen, one_line
@@ -41,7 +42,7 @@ def run(arguments: Sequence[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that knows no ± must not end a run
-    sys.argv[1:] = options_first(arguments)  # where Hydra reads them
+    sys.argv[1:] = completed(options_first(arguments))  # where Hydra reads them
     return _guarded()
 
 

@@ -134,13 +134,15 @@ def experiments(options: argparse.Namespace) -> frozenset[str] | None:
     Raises:
         InputError: there is no such table or figure.
     """
-    from fedrun.report.papers import figure
-    from fedrun.report.papers.protocol import SCALES, load, named
+    from fedrun.config.experiments import experiment_sweep
+    from fedrun.config.grids import SCALES
+    from fedrun.report.papers import figure, table_reading
 
     if not (options.table or options.figure):
         return None
-    runs = load(options.table).runs if options.table else figure.load(options.figure).runs
-    return frozenset(named(runs, scale) for scale in SCALES)
+    reading = table_reading.load(options.table) if options.table else figure.load(options.figure)
+    sweep = experiment_sweep(reading.experiment)
+    return frozenset(sweep.run_name(scale) for scale in SCALES)
 
 
 def report(options: argparse.Namespace, runs: Sequence[Run]) -> str | None:

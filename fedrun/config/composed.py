@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedrun.config.as_config import Plain
+from fedrun.config.grids import scale_settings, sweeper_settings
 from fedrun.config.hydra_config import hydra_config
 from fedrun.config.options import further_folder, option_names
 from fedrun.config.suggestions import did_you_mean
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 
+HPARAMS, STRATEGY_HPARAMS = "hparams", "hparams@_global_"
+"""The groups of published settings, and of what a strategy has of its own in the chosen one."""
+
+
 @dataclass(frozen=True)
 class Composed:
     """A composed configuration.
@@ -26,13 +31,14 @@ class Composed:
         config: the values, interpolations resolved.
         choices: the chosen option of each group, such as ``{"dataset": "digits", "strategy": "fedavg"}``.
         overrides: what the user asked for, such as ``("dataset=femnist", "seed=1")``.
-        recipe: the recipe that it contains, asked for or found for the pair of dataset and strategy; None without one.
+        hparams: the published values that it contains, such as ``femnist-fedprox``, the option with what the strategy has
+            of its own in a setting, or else the setting; None where there are none.
     """
 
     config: Plain
     choices: Mapping[str, str]
     overrides: tuple[str, ...]
-    recipe: str | None = None
+    hparams: str | None = None
 
     @classmethod
     def of(cls, config: DictConfig, hydra: DictConfig | HydraConf) -> Composed:
@@ -43,7 +49,7 @@ class Composed:
             hydra: Hydra's part, with the choices and the overrides.
 
         Raises:
-            InputError: a value is missing or refers to nothing, or there is no such recipe.
+            InputError: a value is missing or refers to nothing, or there is no such option or scale.
         """
         from omegaconf import OmegaConf
         from omegaconf.errors import OmegaConfBaseException
@@ -60,15 +66,25 @@ class Composed:
         )
         folders = [Path(source.path) for source in hydra.runtime.config_sources if source.schema == "file"]
         composed.check_chosen("study", folders)
-        composed.check_chosen("recipe", folders)
-        composed.check_scale()
-        found = composed.choices.get("recipe") in option_names("recipe", folders)
-        return replace(composed, recipe=composed.choices["recipe"]) if found else composed
+        composed.check_chosen(HPARAMS, folders)
+        scale_settings(sweeper_settings(hydra), plain["scale"])
+        return replace(composed, hparams=composed.published(option_names(HPARAMS, folders)))
+
+    def published(self, options: Set[str]) -> str | None:
+        """The published values among these options that the configuration contains, in words; None without any."""
+        setting, own = self.choices.get(HPARAMS), self.choices.get(STRATEGY_HPARAMS)
+        if own in options:
+            return own
+        if setting not in options:
+            return None
+        if setting != self.choices["dataset"]:
+            return setting
+        return f"{setting} (the dataset's setting; it has no values of its own for {self.choices['strategy']})"
 
     def check_chosen(self, group: str, folders: Iterable[Path]) -> None:
         """Refuse an option of an optional group that was asked for and is in none of the folders.
 
-        Hydra does not: most pairs of a dataset and a strategy have no recipe.
+        Hydra does not: most datasets have no published setting.
         """
         if not any(override.lstrip("+").startswith(f"{group}=") for override in self.overrides):
             return
@@ -78,13 +94,6 @@ class Composed:
             raise InputError(
                 f"{group}={name}: no such option; allowed: {allowed}; or ~{group} for none{did_you_mean(name, files)}"
             )
-
-    def check_scale(self) -> None:
-        """Refuse a scale that nothing reads: without an experiment that has scales, the run would be a full one."""
-        if self.choices.get("scale", "full") != "full" and not any(key.startswith("scale/") for key in self.choices):
-            experiment = self.choices.get("experiment")
-            where = f"experiment={experiment} has no scales" if experiment else "is for experiments"
-            raise InputError(f"scale={self.choices['scale']}: {where}; allowed: scale=full")
 
 
 def compose(overrides: Sequence[str] = (), config_dir: str | Path | None = None) -> Composed:

@@ -12,6 +12,14 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 
+def completed(arguments: Sequence[str]) -> list[str]:
+    """The arguments of a command line, of which ``~hparams`` leaves out a strategy's own values along with the setting."""
+    return [part for argument in arguments for part in _PARTS.get(argument, (argument,))]
+
+
+_PARTS = {"~hparams": ("~hparams", "~hparams@_global_")}
+
+
 def hydra_config(overrides: Sequence[str], folder: Path | None) -> DictConfig:
     """The configuration that Hydra composes, with Hydra's own part below ``hydra``.
 
@@ -26,4 +34,4 @@ def hydra_config(overrides: Sequence[str], folder: Path | None) -> DictConfig:
 
     search_path = [] if folder is None else [f"hydra.searchpath=['file://{folder}']"]
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        return compose("config", [*search_path, *overrides], return_hydra_config=True)
+        return compose("config", [*search_path, *completed(overrides)], return_hydra_config=True)

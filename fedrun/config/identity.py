@@ -23,7 +23,7 @@ from typing import Any, get_type_hints
 from fedrun.config.as_config import Plain, arguments
 
 IRRELEVANT = frozenset(
-    {"hardware", "tracking", "display", "output_dir", "overwrite", "checkpoint_seconds", "seed", "name"}
+    {"hardware", "tracking", "display", "output_dir", "overwrite", "checkpoint_seconds", "seed", "name", "scale"}
 )
 """Top-level keys that cannot change a result (hardware, beyond rounding), or that name the run's folder themselves."""
 

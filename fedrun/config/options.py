@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fedrun.system.errors import InputError
 
-CHOSEN_BY_PATH = ("experiment", "scale", "recipe", "hparams")
+CHOSEN_BY_PATH = ("experiment", "hparams")
 """Groups whose folders are parts of an option's name, or are chosen by experiments only."""
 
 

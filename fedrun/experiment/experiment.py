@@ -15,6 +15,7 @@ from fedrun.config.allowed_values import shown
 from fedrun.config.build import construct
 from fedrun.config.composed import Composed
 from fedrun.config.config_class import config_class
+from fedrun.config.grids import Scale
 from fedrun.config.identity import Neutral, identity_hash
 from fedrun.data.datasets.base import DatasetConfig
 from fedrun.data.partitions.base import Partition
@@ -59,6 +60,7 @@ class Experiment:
         clients_per_round: an int is the number M of clients per round, a float up to 1.0 their share of all clients.
         targets: test accuracies whose first round is reported.
         stop_at_targets: end the run as soon as every target has been reached.
+        scale: of an experiment: how much of it its sweep makes.
         name: first part of the run's folder; experiments set it to their own name.
         data_dir: folder in which datasets lie.
         cache_dir: folder for what datasets are turned into once; None: beside the source.
@@ -89,6 +91,7 @@ class Experiment:
     clients_per_round: Annotated[int, Ge(1)] | Annotated[float, Gt(0), Le(1)]
     targets: tuple[Annotated[float, Gt(0), Le(1)], ...]
     stop_at_targets: bool
+    scale: Scale
     name: str
     data_dir: str
     cache_dir: str | None

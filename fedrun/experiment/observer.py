@@ -28,7 +28,7 @@ class RunInfo:
     Attributes:
         folder: the run's folder.
         title: one short line, such as ``turbosvm · femnist · seed 0``.
-        recipe: the published hyper-parameters that fill the configuration in; None: there are none.
+        hparams: the published values that fill the configuration in, in words; None: there are none.
         group: the run's folder without the seed, relative to the output folder; the same for all seeds.
         seed: the run's seed.
         rounds: number of rounds the run will make.
@@ -40,7 +40,7 @@ class RunInfo:
 
     folder: Path
     title: str
-    recipe: str | None
+    hparams: str | None
     group: str
     seed: int
     rounds: int

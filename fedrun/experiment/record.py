@@ -19,7 +19,7 @@ class RunRecord:
     Attributes:
         config: the configuration as plain values.
         overrides: what makes it differ from the default one, such as ``("dataset=femnist", "seed=1")``.
-        recipe: the published hyper-parameters that fill the configuration in; None: there are none.
+        hparams: the published values that fill the configuration in, in words; None: there are none.
         dataset: the chosen option; the class name in lower case where the dataset was changed.
         strategy: the chosen option; the server side's class name in lower case where a side was changed.
         hash: see :func:`fedrun.config.identity.identity_hash`.
@@ -27,7 +27,7 @@ class RunRecord:
 
     config: Plain
     overrides: tuple[str, ...]
-    recipe: str | None
+    hparams: str | None
     dataset: str
     strategy: str
     hash: str
@@ -54,7 +54,7 @@ class RunRecord:
             strategy = type(settings["strategy"].server).__name__.lower()
         overrides = (*origin.overrides, *(f"{key}={value}" for key, value in changes.items()))
         # 1 and 1.0 are equal; an unchanged experiment's record has the numbers as they were written
-        return cls(config if changes else origin.config, overrides, origin.recipe, dataset, strategy, hash)
+        return cls(config if changes else origin.config, overrides, origin.hparams, dataset, strategy, hash)
 
     @property
     def seed(self) -> int:

@@ -235,7 +235,7 @@ class Session:
         return RunInfo(
             folder=self.folder,
             title=self.record.title,
-            recipe=self.record.recipe,
+            hparams=self.record.hparams,
             group=self.record.group,
             seed=self.experiment.seed,
             rounds=self.experiment.rounds,

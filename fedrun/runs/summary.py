@@ -84,7 +84,7 @@ def summarise_run(
         "dataset": record.dataset,
         "strategy": record.strategy,
         "overrides": list(record.overrides),
-        "recipe": record.recipe,
+        "hparams": record.hparams,
         "seed": experiment.seed,
         "config_hash": identity.config,
         "data": identity.data,

@@ -116,17 +116,19 @@ def first_refusal(config: DictConfig) -> str | None:
 
     from fedrun.config.composed import Composed
     from fedrun.config.composition_errors import explain
+    from fedrun.config.grids import jobs, stages, sweeper_settings
     from fedrun.experiment.experiment import build_experiment
-    from fedrun.sweeps.grids import jobs
     from fedrun.sweeps.search import untuned
 
-    sweeper = config.hydra.sweeper
-    if "grids" not in sweeper:
+    if "grids" not in config.hydra.sweeper:
         return None
     loader = GlobalHydra.instance().config_loader()
-    arguments = untuned(config.hydra.overrides.task, sweeper.stages)
+    arguments = list(config.hydra.overrides.task)
     try:
-        known = jobs(sweeper.params, sweeper.grids, arguments, loader)
+        sweeper = sweeper_settings(config.hydra)
+        searched = stages(sweeper, config.scale)
+        arguments = untuned(arguments, searched)
+        known = jobs(sweeper, config.name, config.scale, arguments, loader)
     except Exception as error:  # of many kinds, all about how an argument is written
         return explain(error, arguments)
     if not known:
@@ -136,7 +138,7 @@ def first_refusal(config: DictConfig) -> str | None:
             composed = loader.load_configuration(config.hydra.job.config_name, list(job), RunMode.RUN)
             own = OmegaConf.masked_copy(composed, [str(key) for key in composed if key != "hydra"])
             experiment = build_experiment(Composed.of(own, composed.hydra))
-            if sweeper.stages and not experiment.validation.share:
+            if searched and not experiment.validation.share:
                 raise InputError(
                     "validation.share=0: a search needs samples to judge by; set it above 0, such as to 0.1"
                 )
@@ -164,26 +166,8 @@ def show(ended: Sequence[Outcome], folder: Path) -> None:
         sweep.show(sweep.sweep_table(completed), Console())
         plot(completed, folder / CURVES)
         print(f"\ncurves  {folder / CURVES}")
-        if unlike := unlike_recipes(completed):
-            print(unlike)
-    for recipe in suggestions(folder):
-        print(f"recipe  {recipe}")
-
-
-def unlike_recipes(completed: Sequence[Mapping[str, Any]]) -> str | None:
-    """One line where some strategies of a dataset have a recipe's hyper-parameters and others the default ones."""
-    recipes: dict[str, dict[str, str | None]] = defaultdict(dict)
-    for run in completed:
-        recipes[run["dataset"]][run["strategy"]] = run.get("recipe")
-    for dataset, found in recipes.items():
-        without = [strategy for strategy, recipe in found.items() if recipe is None]
-        if 0 < len(without) < len(found):
-            given = ", ".join(recipe for recipe in found.values() if recipe is not None)
-            return (
-                f"note    {dataset}: no recipe for {', '.join(without)}, beside {given}; recipe=NAME takes one for "
-                "all, ~recipe none"
-            )
-    return None
+    for suggested in suggestions(folder):
+        print(f"hparams {suggested}")
 
 
 def plot(completed: Sequence[dict[str, Any]], path: Path) -> None:

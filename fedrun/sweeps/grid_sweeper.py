@@ -1,9 +1,9 @@
-"""Hydra takes sweepers from modules of this namespace package only."""
+"""Hydra's sweeper ``grids``: an experiment's jobs at one of its scales, or a search for settings."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,26 +17,37 @@ if TYPE_CHECKING:
     from hydra.core.config_loader import ConfigLoader
     from hydra.types import HydraContext, TaskFunction
 
-    from fedrun.sweeps.grids import Grid, Job
+    from fedrun.config.grids import Grid, Job
 
 
 class Grids(Sweeper):
-    """Hydra's sweeper ``grids``: the jobs of several grids, one after the other, each job once; or a search in stages.
+    """Launches the jobs of several grids, one after the other, each job once; or searches for settings in stages.
+
+    Its arguments are the keys below ``hydra.sweeper``.
 
     Args:
-        params: what all grids have in common.
-        grids: what each has besides.
-        stages: grids of what is tuned, each at the best values of the ones before; none: nothing is tuned.
-        metric: what tells the best values.
+        params: values that all grids have in common.
+        grids: further values of each grid.
+        scales: for each scale what it chooses of these values or sets besides (see :mod:`fedrun.config.grids`).
+        stages: grids of tuned values, each at the best values of the stages before; none: nothing is tuned.
+        metric: by which the best values are chosen.
+        table: how the report reads a paper's table off the runs; empty where they make none. The sweep ignores it.
+        figures: which figures the report draws from the runs. The sweep ignores them.
     """
 
     config: DictConfig
     launcher: Launcher
 
-    def __init__(self, params: Grid, grids: Sequence[Grid], stages: Sequence[Grid], metric: str) -> None:
-        self.params = params
-        self.grids = grids
-        self.stages = stages
+    def __init__(
+        self,
+        params: Grid,
+        grids: Sequence[Grid],
+        scales: Mapping[str, Any],
+        stages: Sequence[Grid],
+        metric: str,
+        table: Mapping[str, Any],
+        figures: Mapping[str, Any],
+    ) -> None:
         self.metric = metric
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
@@ -50,30 +61,32 @@ class Grids(Sweeper):
     def sweep(self, arguments: list[str]) -> Any:
         """Launch all jobs; what the user asked for on the command line comes in ``arguments``."""
         # Hydra loads this module whenever it starts; what sweeps need is loaded when one is asked for.
-        from fedrun.sweeps import search as tuning
-        from fedrun.sweeps.grids import jobs
+        from fedrun.config.grids import jobs, stages, sweeper_settings
+        from fedrun.sweeps import search
         from fedrun.sweeps.outcome import outcomes
         from fedrun.system.errors import InputError
 
         self.folder.mkdir(parents=True, exist_ok=True)
         OmegaConf.save(self.config, self.folder / "multirun.yaml")
-        made = jobs(self.params, self.grids, tuning.untuned(arguments, self.stages), self.loader)
-        if not self.stages:
-            self.launch(made, 0)
+        sweeper, scale = sweeper_settings(self.config.hydra), self.config.scale
+        searched = stages(sweeper, scale)
+        sweep_jobs = jobs(sweeper, self.config.name, scale, search.untuned(arguments, searched), self.loader)
+        if not searched:
+            self.launch(sweep_jobs, 0)
             return
-        arms, launched = tuning.arms(made), 0
-        for stage in self.stages:
-            tried = tuning.trials(arms, tuning.asked(stage, arguments), self.knows)
-            stage_jobs = [job for trial in tried for job in trial.jobs]
+        arms, launched = search.arms(sweep_jobs), 0
+        for stage in searched:
+            trials = search.trials(arms, search.asked(stage, arguments), self.knows)
+            stage_jobs = [job for trial in trials for job in trial.jobs]
             self.launch(stage_jobs, launched)
-            tuning.settle(tried, outcomes(self.folder)[launched:], self.metric)
+            search.settle(trials, outcomes(self.folder)[launched:], self.metric)
             launched += len(stage_jobs)
         if not launched:
-            keys = ", ".join(key for stage in self.stages for key in stage)
+            keys = ", ".join(key for stage in searched for key in stage)
             raise InputError(
                 f"hydra.sweeper.stages: no job has any of the keys {keys}; fedrun --cfg job shows all keys"
             )
-        tuning.suggest(arms, self.metric, self.command(arguments), self.folder / tuning.RECIPES)
+        search.suggest(arms, self.metric, self.command(arguments), self.folder / search.HPARAMS)
 
     def command(self, arguments: Sequence[str]) -> str:
         """The command line of this sweep, for a shell."""

@@ -1,5 +1,6 @@
 """Search for settings as the papers did it: stage after stage, each a grid at the best values of the stages before,
-judged on validation samples. The result is a suggestion for a recipe; nothing below ``conf/`` is written.
+judged on validation samples. The result is a suggestion of hyper-parameters, laid out so that ``--config-dir SWEEP``
+makes them the strategy's own values; nothing below ``conf/`` is written.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 
+from fedrun.config.grids import Grid, Job, values
 from fedrun.runs.display import wording
 from fedrun.runs.display.wording import is_loss
-from fedrun.sweeps.grids import Grid, Job, values
 from fedrun.sweeps.outcome import Outcome
 from fedrun.system.errors import InputError
 
-RECIPES = "recipes"
-"""The folder of a sweep that holds its suggestions."""
+HPARAMS = "hparams"
+"""The folder of a sweep that holds its suggestions; a config group, where the sweep's folder is ``--config-dir``."""
 
 Values = tuple[str, ...]
 """Overrides that a stage chooses together, such as ``("local.lr=0.1",)``."""
@@ -141,7 +142,7 @@ def at_edge(best: Values, tried: Sequence[Values]) -> list[str]:
 
 
 def suggestion(arm: Arm, metric: str, command: str) -> str:
-    """The chosen values as a recipe's YAML, with all that was tried above it."""
+    """The chosen values as an ``hparams`` option's YAML, with all that was tried above it."""
     from omegaconf import OmegaConf
 
     seeds = ", ".join(override.partition("=")[2] for seed in arm.seeds for override in seed) or "the default"
@@ -179,7 +180,7 @@ def suggest(arms: Sequence[Arm], metric: str, command: str, folder: Path) -> lis
 
 def suggestions(sweep: Path) -> list[Path]:
     """The suggestions that a sweep has written."""
-    return sorted((sweep / RECIPES).glob("*.yaml"))
+    return sorted((sweep / HPARAMS).glob("*.yaml"))
 
 
 def known_keys(config: Mapping[str, object], key: str) -> bool:

@@ -1,19 +1,23 @@
 """The papers' figures that are curves: which runs each is drawn from, and the drawing.
 
-A figure is a YAML file ``papers/PAPER/figureN.yaml``. Most are drawn from the runs of a table; a few have a sweep of
-their own, ``experiment=PAPER/figureN``.
+A figure stands below ``hydra.sweeper.figures`` of the experiment whose runs it is drawn from.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from fedrun.config.config_class import config_class
-from fedrun.report.papers.paper import FOLDER
-from fedrun.report.papers.paper_table import available, match
-from fedrun.report.papers.protocol import SCALES, Scale, Where, asked_with, described, named, plan, protocols
-from fedrun.report.papers.protocol import load as load_table
+from fedrun.config.experiments import experiment_sweep
+from fedrun.config.grids import SCALES, Scale
+from fedrun.config.options import option_files
+from fedrun.report.papers.cell_jobs import cell_configs
+from fedrun.report.papers.matching import match
+from fedrun.report.papers.paper_table import available
+from fedrun.report.papers.table_reading import Where, asked_with, described, tables
+from fedrun.report.papers.table_reading import load as load_table
 from fedrun.report.runs import Run
 from fedrun.report.settings import leaves, varying, written
 from fedrun.runs.display import wording
@@ -29,8 +33,8 @@ class Figure(Where):
     """A paper's figure.
 
     Attributes:
+        experiment: whose runs are drawn, such as ``turbosvm/table2``; not written in the file.
         title: of the figure.
-        runs: the table whose runs are drawn, such as ``turbosvm/table2``; or an experiment without a table.
         where: which of them: for each named coordinate of the table's cells its values; without a table, the same for
             ``dataset``, ``strategy`` and keys of the configuration. Empty: all.
         panels: coordinates for each of whose values there is a panel.
@@ -40,8 +44,8 @@ class Figure(Where):
         open: what is not known of the figure; part of no sentence. Empty: nothing.
     """
 
+    experiment: str
     title: str
-    runs: str
     panels: tuple[str, ...]
     lines: tuple[str, ...]
     metrics: tuple[str, ...]
@@ -49,20 +53,36 @@ class Figure(Where):
     open: str
 
 
-def figures() -> list[str]:
-    """The figures that can be drawn, such as ``turbosvm/figure2``."""
-    return sorted(path.relative_to(FOLDER).with_suffix("").as_posix() for path in FOLDER.glob("*/figure*.yaml"))
+def figures() -> dict[str, str]:
+    """The figures that can be drawn, such as ``turbosvm/figure2``, each with its experiment."""
+    experiments = {
+        f"{name.partition('/')[0]}/{figure}": name for name in option_files("experiment") for figure in _drawn(name)
+    }
+    return dict(sorted(experiments.items()))
+
+
+def _drawn(experiment: str) -> Mapping[str, Any]:
+    """The figures that an experiment's own file describes, and not one that it is built on."""
+    from omegaconf import OmegaConf
+
+    content = OmegaConf.load(option_files("experiment")[experiment])
+    drawn = OmegaConf.to_container(OmegaConf.select(content, "hydra.sweeper.figures") or OmegaConf.create())
+    assert isinstance(drawn, dict)
+    return {str(figure): description for figure, description in drawn.items()}
 
 
 def load(name: str) -> Figure:
     """A figure.
 
     Raises:
-        InputError: there is none of this name, or its file is damaged.
+        InputError: there is none of this name, or its description is damaged.
     """
-    if name not in figures():
-        raise InputError(f"figure {name}: no such figure; allowed: {', '.join(figures())}")
-    return described(FOLDER / f"{name}.yaml", Figure)
+    experiments = figures()
+    if name not in experiments:
+        raise InputError(f"figure {name}: no such figure; allowed: {', '.join(experiments)}")
+    experiment, figure = experiments[name], name.partition("/")[2]
+    where = f"experiment={experiment}: hydra.sweeper.figures.{figure}"
+    return described({**_drawn(experiment)[figure], "experiment": experiment}, Figure, where)
 
 
 def draw_figure(name: str, scale: Scale | None, runs: Sequence[Run], path: Path) -> str:
@@ -80,7 +100,7 @@ def draw_figure(name: str, scale: Scale | None, runs: Sequence[Run], path: Path)
     figure = load(name)
     found, scale = (of_table if has_table(figure) else of_experiment)(figure, scale, runs)
     if not found:
-        asked = asked_with(figure.runs, scale)
+        asked = asked_with(figure.experiment, scale)
         raise InputError(f"figure {name}: no finished run for it was found; make them with: fedrun {asked}")
     used = {id(run): run for lines in found.values() for own in lines.values() for run in own}.values()
     drawn: dict[tuple[str, str], Mapping[str, Seeds]] = {
@@ -98,33 +118,32 @@ def draw_figure(name: str, scale: Scale | None, runs: Sequence[Run], path: Path)
 
 def has_table(figure: Figure) -> bool:
     """Whether the figure is drawn from a table's runs."""
-    return figure.runs in protocols()
+    return figure.experiment in tables()
 
 
 def of_table(figure: Figure, scale: Scale | None, runs: Sequence[Run]) -> tuple[Panels, Scale | None]:
     """The runs of the figure's lines among those of a table, and their scale."""
-    protocol = load_table(figure.runs)
-    table = protocol.cells()
-    for one in available(figure.runs, runs) if scale is None else [scale]:
-        configs = {position: leaves(config) for position, config in plan(figure.runs, protocol, one).items()}
-        name = protocol.run_name(one)
+    table, sweep = load_table(figure.experiment).cells(), experiment_sweep(figure.experiment)
+    for one in available(figure.experiment, runs) if scale is None else [scale]:
+        configs = {position: leaves(config) for position, config in cell_configs(figure.experiment, one).items()}
+        name = sweep.run_name(one)
         matched = match(configs, [run for run in runs if run.complete and run.config["name"] == name])
-        served = [(table[position].coordinates, own) for position, own in matched.runs.items() if own]
-        if found := arranged(figure, served):
-            return found, one
+        served = [(table[position].coordinates, cell_runs) for position, cell_runs in matched.runs.items() if cell_runs]
+        if panels := arranged(figure, served):
+            return panels, one
     return {}, scale
 
 
 def of_experiment(figure: Figure, scale: Scale | None, runs: Sequence[Run]) -> tuple[Panels, Scale | None]:
     """The runs of the figure's lines among those of an experiment without a table, and their scale."""
     for one in SCALES if scale is None else [scale]:
-        name = named(figure.runs, one)
+        name = experiment_sweep(figure.experiment).run_name(one)
         served = []
         for run in runs:
             if run.complete and run.config["name"] == name:
                 content = leaves(run.config)
-                told = {key: written(content, key) for key in content}
-                served.append(({**told, "dataset": run.dataset, "strategy": run.strategy}, [run]))
+                values = {key: written(content, key) for key in content}
+                served.append(({**values, "dataset": run.dataset, "strategy": run.strategy}, [run]))
         if served:
             panels = arranged(figure, served)
             for lines in panels.values():
@@ -141,7 +160,7 @@ def _check_alike(figure: Figure, line: str, runs: Sequence[Run]) -> None:
         key = several[0]
         values = " and ".join(dict.fromkeys(written(content, key) for content in contents))
         raise InputError(
-            f"figure {figure.runs}: the line {line} has runs of several settings, such as {key}={values}; name the "
+            f"experiment={figure.experiment}: the line {line} has runs of several settings, such as {key}={values}; name the "
             "folders of one"
         )
 

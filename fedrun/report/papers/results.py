@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from fedrun.config.experiments import experiment_sweep
+from fedrun.config.grids import SCALES, named
 from fedrun.report import comparison
 from fedrun.report.papers.paper_table import NoRunsError, at_scale, available, made_of
-from fedrun.report.papers.protocol import SCALES, load, named, protocols
+from fedrun.report.papers.table_reading import asked_with, tables
 from fedrun.report.quantities import is_internal, metrics
 from fedrun.report.runs import Run
 from fedrun.report.settings import settings
@@ -37,11 +39,11 @@ def sections(runs: Sequence[Run]) -> list[Section]:
         InputError: there are no such runs.
     """
     found = []
-    for name in protocols():
+    for name in tables():
         for scale in available(name, runs):
             with suppress(NoRunsError):  # the runs there are may all be another table's, which shares them
                 found.append(Section(named(name, scale), tuple(at_scale(name, scale, runs))))
-    tabulated = {load(name).run_name(scale) for name in protocols() for scale in SCALES}
+    tabulated = {experiment_sweep(name).run_name(scale) for name in tables() for scale in SCALES}
     others = dict.fromkeys(
         name
         for run in runs
@@ -49,12 +51,10 @@ def sections(runs: Sequence[Run]) -> list[Section]:
     )
     for name in sorted(others):
         own = [run for run in runs if run.complete and run.config["name"] == name]
-        if tables := experiment_tables(name, own):
-            found.append(Section(name, tuple(tables)))
+        if compared := experiment_tables(name, own):
+            found.append(Section(name, tuple(compared)))
     if not found:
-        raise InputError(
-            f"no finished run of any paper's table; such are made with: fedrun experiment={protocols()[0]}"
-        )
+        raise InputError(f"no finished run of any paper's table; such are made with: fedrun experiment={tables()[0]}")
     return found
 
 
@@ -66,7 +66,8 @@ def experiment_tables(name: str, runs: Sequence[Run]) -> list[Table]:
     ]
     tables = comparison.outcomes(compared, comparison.measured(compared, measured, ()), ("final", "rounds to"))
     experiment, _, last = name.rpartition("/")
-    made = f"experiment={experiment} scale={last}" if last in SCALES else f"experiment={name}"
+    scaled = next((scale for scale in SCALES if scale == last), None)
+    made = asked_with(experiment if scaled else name, scaled)
     titled = [replace(table, title=f"{made}: {table.title[0].lower()}{table.title[1:]}") for table in tables]
     every = sorted({run.seed for run in runs})
     fewer = [

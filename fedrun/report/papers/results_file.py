@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedrun.report.papers.paper_table import NOT_RUN
-from fedrun.report.papers.protocol import by_number, protocols
+from fedrun.report.papers.measurement import NOT_RUN
 from fedrun.report.papers.results import Section
+from fedrun.report.papers.table_reading import by_number, tables
 from fedrun.report.table import markdown
 from fedrun.system.errors import InputError
 
@@ -31,14 +31,14 @@ def document(sections: Sequence[Section], kept: Sequence[tuple[str, str]] = ()) 
         kept: names and texts of sections as :func:`read` has found them. Of the same name the newer one counts, unless
             more of its cells were not run: tables share runs, and one table's may be a few of another's.
     """
-    texts, tables = dict(kept), protocols()
+    texts, papers = dict(kept), tables()
     for section in sections:
         text = "\n\n".join(map(markdown, section.tables))
         if text.count(NOT_RUN) <= texts.get(section.name, text).count(NOT_RUN):
             texts[section.name] = text
 
     def order(name: str) -> tuple[bool, list[str | int]]:
-        return not any(name == table or name.startswith(f"{table}/") for table in tables), by_number(name)
+        return not any(name == table or name.startswith(f"{table}/") for table in papers), by_number(name)
 
     return "\n\n".join([HEADING, *(f"<!-- {name} -->\n\n{texts[name]}" for name in sorted(texts, key=order))])
 

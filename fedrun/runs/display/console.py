@@ -102,8 +102,8 @@ class PlainLines(Observer):
         self._progress = Progress(run, self._clock)
         self._print(f"run     {run.title}, {wording.counted(run.rounds, 'round')}")
         self._print(f"folder  {run.folder}")
-        if run.recipe is not None:
-            self._print(f"recipe  {run.recipe}")
+        if run.hparams is not None:
+            self._print(f"hparams {run.hparams}")
         if self._progress.resumed_from is not None:
             self._print(f"resumed after round {self._progress.resumed_from} of {run.rounds}")
         self._print(HEADER)

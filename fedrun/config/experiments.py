@@ -1,0 +1,54 @@
+"""Experiments as their files describe them: the sweep of each, and its jobs at a scale."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from fedrun.config.grids import Job, jobs, named, sweeper_settings
+from fedrun.config.hydra_config import hydra_config
+from fedrun.config.options import options
+from fedrun.system.errors import InputError
+
+
+@dataclass(frozen=True)
+class ExperimentSweep:
+    """The sweep of an experiment.
+
+    Attributes:
+        experiment: the option's name, such as ``turbosvm/table3``.
+        runs: the name of its runs at scale full, such as ``turbosvm/table2``: tables may share runs.
+        sweeper: what the experiment has below ``hydra.sweeper``, plain containers and scalars.
+    """
+
+    experiment: str
+    runs: str
+    sweeper: Mapping[str, Any]
+
+    def run_name(self, scale: str) -> str:
+        """The ``name`` of the runs at a scale, the first part of their folders."""
+        return named(self.runs, scale)
+
+    def jobs(self, scale: str, arguments: Sequence[str] = ()) -> list[Job]:
+        """The overrides of each job at a scale, as ``fedrun experiment=... scale=... ARGUMENTS`` makes them.
+
+        Raises:
+            InputError: there is no such scale.
+        """
+        chosen = [f"experiment={self.experiment}", f"scale={scale}", *arguments]
+        return jobs(self.sweeper, self.runs, scale, chosen, None)
+
+
+@cache
+def experiment_sweep(name: str) -> ExperimentSweep:
+    """The sweep of an experiment.
+
+    Raises:
+        InputError: there is no such experiment.
+    """
+    if name not in options("experiment"):
+        raise InputError(f"experiment={name}: no such option; allowed: {', '.join(options('experiment'))}")
+    config = hydra_config([f"experiment={name}"], None)
+    return ExperimentSweep(name, config.name, sweeper_settings(config.hydra))

@@ -1,0 +1,149 @@
+"""The jobs of an experiment's sweep, at one of its scales.
+
+An experiment describes its sweep below ``hydra.sweeper``: ``params`` are in all grids, ``grids`` list what tells them
+apart (a paper's table is rarely one grid, as a baseline lacks keys of what it is compared with), and each of ``scales``
+chooses among the grids' values, or sets others, as a command line would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+
+from fedrun.system.errors import InputError
+
+if TYPE_CHECKING:
+    from hydra.conf import HydraConf
+    from hydra.core.config_loader import ConfigLoader
+    from hydra.core.override_parser.types import Override
+    from omegaconf import DictConfig
+
+Scale: TypeAlias = Literal["full", "small", "smoke"]
+"""How much of an experiment is made: as published, in about an hour, in a minute on data that need no download."""
+
+SCALES: tuple[Scale, ...] = get_args(Scale)
+
+Job = list[str]
+"""The overrides of one job of a sweep."""
+
+Grid = Mapping[str, Any]
+"""The values of some keys, each as on the command line: ``{"seed": "0,1,2"}``."""
+
+Choices = dict[str, list[str]]
+"""The overrides that each key may take in a job: ``{"seed": ["seed=0", "seed=1"]}``."""
+
+
+def sweeper_settings(hydra: DictConfig | HydraConf) -> dict[str, Any]:
+    """What stands below ``hydra.sweeper``, as plain containers and scalars.
+
+    Args:
+        hydra: Hydra's part of a composed configuration.
+    """
+    from omegaconf import OmegaConf
+
+    settings = OmegaConf.to_container(hydra.sweeper, resolve=True)
+    assert isinstance(settings, dict)
+    return {str(key): value for key, value in settings.items()}
+
+
+def jobs(
+    sweeper: Mapping[str, Any], name: str, scale: str, arguments: Sequence[str], loader: ConfigLoader | None
+) -> list[Job]:
+    """The jobs of a sweep.
+
+    Args:
+        sweeper: what stands below ``hydra.sweeper``, plain containers and scalars.
+        name: of the experiment's runs at scale full.
+        scale: one of the experiment's scales; ``full`` where it has none.
+        arguments: of the command line; they have precedence over the scale.
+        loader: Hydra's, for messages.
+
+    Raises:
+        InputError: the experiment has no such scale.
+        HydraException: a value cannot be read.
+    """
+    grids = [values(arguments_of({**sweeper["params"], **grid}), loader) for grid in sweeper["grids"]]
+    chosen = scale_settings(sweeper, scale)
+    scaled = [
+        {**grid, **({} if scale == "full" else {"name": [f"name={named(name, scale)}"]})}
+        for settings in chosen.get("grids", [{}])
+        for grid in select(grids, values(arguments_of({**chosen.get("params", {}), **settings}), loader))
+    ]
+    found: dict[tuple[str, ...], None] = {}
+    for grid in select(scaled, values(arguments, loader)):
+        found |= dict.fromkeys(product(*grid.values()))
+    return [list(job) for job in found]
+
+
+def scale_settings(sweeper: Mapping[str, Any], scale: str) -> Mapping[str, Any]:
+    """What an experiment has for a scale: ``params``, ``grids`` and ``stages``, each of which may be left out.
+
+    Raises:
+        InputError: the experiment has no such scale.
+    """
+    scales: Mapping[str, Any] = sweeper.get("scales") or {}
+    if scale not in scales and (scales or scale != "full"):
+        allowed = ", ".join(scales) or "full, as this is no experiment with scales"
+        raise InputError(f"scale={scale}: allowed: {allowed}")
+    return scales.get(scale) or {}
+
+
+def stages(sweeper: Mapping[str, Any], scale: str) -> list[Grid]:
+    """What a search tunes at a scale, stage by stage; empty where the sweep is no search."""
+    return list(scale_settings(sweeper, scale).get("stages", sweeper["stages"]))
+
+
+def named(experiment: str, scale: str) -> str:
+    """An experiment at a scale, such as ``turbosvm/table2/small``; at scale full it has no suffix."""
+    return experiment if scale == "full" else f"{experiment}/{scale}"
+
+
+def select(grids: Sequence[Choices], chosen: Choices) -> list[Choices]:
+    """The grids with the chosen values in the place of theirs.
+
+    Where several grids list values of a key, each takes those of the chosen values that it lists, and a grid without
+    any of them is left out. A value that no grid lists goes into all of them.
+    """
+    listed = {key: {value for grid in grids for value in grid.get(key, ())} for key in chosen}
+    everywhere = {key for key, choices in chosen.items() if not listed[key].issuperset(choices)}
+    selected = [
+        grid
+        | {
+            key: choices if key in everywhere or key not in grid else [value for value in choices if value in grid[key]]
+            for key, choices in chosen.items()
+        }
+        for grid in grids
+    ]
+    return [grid for grid in selected if all(grid.values())]
+
+
+def arguments_of(grid: Grid) -> list[str]:
+    """A grid as arguments of a command line: ``{"seed": "0,1", "local.steps": None}`` → ``seed=0,1``,
+    ``local.steps=null``.
+    """
+    return [f"{key}={_text(value)}" for key, value in grid.items()]
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "null"
+    return f"[{','.join(map(_text, value))}]" if isinstance(value, list) else str(value)
+
+
+def values(arguments: Sequence[str], loader: ConfigLoader | None) -> Choices:
+    """The overrides that each key may take in a job: ``seed=0,1`` → ``{"seed": ["seed=0", "seed=1"]}``."""
+    parsed = OverridesParser.create(config_loader=loader).parse_overrides(list(arguments))
+    return {override.get_key_element(): _choices(override) for override in parsed}
+
+
+def _choices(override: Override) -> list[str]:
+    key = override.get_key_element()
+    if not override.is_sweep_override():
+        return [str(override.input_line)]
+    if not override.is_discrete_sweep():
+        raise HydraException(f"{key}: a sweep over an interval needs a sweeper that searches")
+    return [f"{key}={value}" for value in override.sweep_string_iterator()]

@@ -1,0 +1,91 @@
+"""Which job of a table's sweep makes a cell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+
+from fedrun.config.composed import Composed, Plain, compose
+from fedrun.config.experiments import experiment_sweep
+from fedrun.config.grids import Scale
+from fedrun.report.papers.table_reading import Overrides, load
+from fedrun.system.errors import InputError
+
+Values = Mapping[str, Any]
+"""Keys and groups with their values, as read from overrides."""
+
+
+def cell_configs(name: str, scale: Scale, positions: Iterable[int] | None = None) -> dict[int, Plain]:
+    """The configuration of the job that makes each cell at a scale, its seed aside.
+
+    Args:
+        name: of the table.
+        scale: of the sweep.
+        positions: of the cells in the table; None: all. Cells that no job makes are left out.
+
+    Raises:
+        InputError: jobs of several settings make the same cell.
+    """
+    reading = load(name)
+    table = reading.cells()
+    jobs = {
+        tuple(override for override in job if not override.startswith("seed=")): None
+        for job in experiment_sweep(name).jobs(scale)
+    }
+    values = {job: override_values(job) for job in jobs}
+    made: dict[Overrides, Plain | None] = {}
+    configs: dict[int, Plain] = {}
+    for position in range(len(table)) if positions is None else positions:
+        if reading.reason(table[position]) is not None:
+            continue
+        conditions = reading.conditions(table[position], scale)
+        if conditions not in made:
+            required = override_values(conditions)
+            candidates = [job for job in jobs if compatible(values[job], required)]
+            makers = [composed_job(job) for job in candidates if meets(composed_job(job), required)]
+            if any(maker.config != makers[0].config for maker in makers):
+                several = " and ".join(" ".join(maker.overrides) for maker in makers[:2])
+                raise InputError(f"experiment={name}: several jobs make the cell with {conditions}: {several}")
+            made[conditions] = makers[0].config if makers else None
+        if (config := made[conditions]) is not None:
+            configs[position] = config
+    return configs
+
+
+@cache
+def composed_job(overrides: Overrides) -> Composed:
+    """A composed job. It takes a tenth of a second, and tables share jobs."""
+    return compose(overrides)
+
+
+def override_values(overrides: Iterable[str]) -> dict[str, Any]:
+    """``("dataset=digits", "local.lr=0.1")`` → ``{"dataset": "digits", "local.lr": 0.1}``."""
+    parsed = OverridesParser.create().parse_overrides(list(overrides))
+    return {override.key_or_group: override.value() for override in parsed}
+
+
+def compatible(job: Values, required: Values) -> bool:
+    """Whether a job sets no required key to another value; what it does not set is not known yet."""
+    return all(job[key] == value for key, value in required.items() if key in job)
+
+
+def meets(composed: Composed, required: Values) -> bool:
+    """Whether a composed job has all required options and values; 1 and 1.0 (one client, all clients) differ."""
+    return all(
+        composed.choices[key] == value if key in composed.choices else has(composed.config, key.split("."), value)
+        for key, value in required.items()
+    )
+
+
+def has(node: Any, path: list[str], value: Any) -> bool:
+    """Whether a configuration has a value at a key; of a mapping, whether it has each of its values."""
+    for part in path:
+        if not isinstance(node, Mapping) or part not in node:
+            return False
+        node = node[part]
+    if isinstance(value, Mapping):
+        return all(has(node, [str(key)], item) for key, item in value.items())
+    return type(node) is type(value) and bool(node == value)

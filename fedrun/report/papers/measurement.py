@@ -1,0 +1,95 @@
+"""What the runs of a cell say about it."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fedrun.evaluation.metrics.rounds_to_target import describe, first_hit, interpolated
+from fedrun.report.papers.paper import Cell
+from fedrun.report.papers.table_reading import RoundsTo, SpeedUp, TableReading, ValueAt
+from fedrun.report.quantities import finite
+from fedrun.report.runs import Run
+from fedrun.runs.display import wording
+from fedrun.runs.metrics_file import TARGETED, evaluated_rounds, series
+
+NOT_RUN = "not run"
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What our runs say about a cell.
+
+    Attributes:
+        text: as it is printed.
+        number: the mean over the seeds in the paper's unit; None where there is none.
+        early: the round that was read instead of the paper's, where the runs were shorter; None otherwise.
+        of_stand_in: the runs are of other data or another model than the paper's.
+    """
+
+    text: str
+    number: float | None
+    early: int | None = None
+    of_stand_in: bool = False
+
+
+def measure(
+    position: int, table: Sequence[Cell], table_reading: TableReading, runs: Mapping[int, Sequence[Run]]
+) -> Measurement:
+    """What our runs say about one cell.
+
+    Args:
+        position: of the cell in the table.
+        table: all cells.
+        table_reading: how they are read.
+        runs: of each cell, under its position.
+    """
+    cell, cell_runs = table[position], runs.get(position, ())
+    reading = table_reading.reading(cell)
+    if isinstance(reading, SpeedUp):
+        places = table_reading.reference(cell, reading, table)
+        above, below = (measure(place, table, table_reading, runs).number for place in places)
+        if above is None or below is None:
+            return Measurement(wording.ABSENT if cell_runs else NOT_RUN, None)
+        ratio = above / (below or math.nan)
+        return Measurement(f"{ratio:.{cell.decimals}f}", ratio)
+    if not cell_runs:
+        return Measurement(NOT_RUN, None)
+    if isinstance(reading, RoundsTo):
+        hits = [rounds_needed(run, reading) for run in cell_runs]
+        reached = [hit for hit in hits if hit is not None]
+        mean = statistics.fmean(reached) if len(reached) == len(hits) else None
+        censored = [run.made for run, hit in zip(cell_runs, hits, strict=True) if hit is None]
+        return Measurement(describe(hits, min(censored, default=0)), mean)
+    return value(cell, reading, cell_runs)
+
+
+def rounds_needed(run: Run, reading: RoundsTo) -> int | None:
+    """The rounds until a run reached the target, None where it did not."""
+    run.check_target(reading.target, reading.interpolated)
+    evaluated, accuracies = evaluated_rounds(run.rows), series(run.rows, TARGETED)
+    if not reading.interpolated:
+        return first_hit(evaluated, accuracies, reading.target)
+    crossing = interpolated(evaluated, accuracies, reading.target)
+    return None if crossing is None else math.ceil(crossing)
+
+
+def value(cell: Cell, reading: ValueAt, runs: Sequence[Run]) -> Measurement:
+    """A metric in the paper's round, or in the last one of runs that are shorter."""
+    last = [evaluated_rounds(run.rows)[-1] for run in runs]
+    published = reading.at(cell)
+    read_at = [end if published is None else min(published, end) for end in last]
+    rows = [
+        next((row for row in run.rows if row["round"] == round), None) for run, round in zip(runs, read_at, strict=True)
+    ]
+    factor = 100.0 if cell.unit == "%" else 1.0
+    values = [finite(row.get(reading.key(cell))) for row in rows if row is not None]
+    known = [factor * number for number in values if number is not None]
+    early = None if published is None or min(read_at) == published else min(read_at)
+    if len(known) < len(runs):
+        return Measurement(wording.ABSENT, None, early)
+    mean, places = statistics.fmean(known), cell.decimals
+    spread = f" ± {statistics.pstdev(known):.{places}f}" if len(known) > 1 else ""
+    return Measurement(f"{mean:.{places}f}{spread}", mean, early)

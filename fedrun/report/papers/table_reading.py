@@ -1,0 +1,304 @@
+"""How a paper's table is read off the runs of a sweep: ``hydra.sweeper.table`` of ``conf/experiment/PAPER/TABLE.yaml``.
+
+The sweep says which runs there are. The table says what each coordinate of a cell means on the command line; a cell is
+read off the runs whose configuration has all of that.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
+from typing import Annotated, Any, TypeAlias, TypeVar
+
+from annotated_types import Ge, Gt
+from pydantic import TypeAdapter, ValidationError
+
+from fedrun.config.config_class import config_class
+from fedrun.config.experiments import experiment_sweep
+from fedrun.config.grids import Scale
+from fedrun.config.options import options
+from fedrun.report.papers.paper import Cell, cells
+from fedrun.system.errors import InputError
+
+T = TypeVar("T")
+
+Overrides: TypeAlias = tuple[str, ...]
+"""Conditions on a run's configuration, written as on the command line, such as ``("dataset=femnist",)``."""
+
+
+@config_class
+class RoundsTo:
+    """Rounds until the test accuracy reaches a target.
+
+    Attributes:
+        target: accuracy, a share.
+        interpolated: false: the first evaluated round at or above it (TurboSVM-FL); true: where the running maximum,
+            linear between evaluated rounds, reaches it, rounded up (McMahan et al.).
+    """
+
+    target: Annotated[float, Gt(0)]
+    interpolated: bool
+
+
+@config_class
+class Where:
+    """Some cells of a table.
+
+    Attributes:
+        where: their coordinates: for each named one, its possible values.
+    """
+
+    where: dict[str, tuple[str, ...]]
+
+    def holds(self, coordinates: Mapping[str, str]) -> bool:
+        return all(coordinates.get(key) in values for key, values in self.where.items())
+
+
+@config_class
+class RoundOf(Where):
+    """The round in which some cells are read.
+
+    Attributes:
+        where: the cells' coordinates.
+        round: server updates made.
+    """
+
+    round: Annotated[int, Ge(1)]
+
+
+@config_class
+class ValueAt:
+    """A metric's value in a round.
+
+    Attributes:
+        metric: as in ``metrics.jsonl``, such as ``test/f1``; or, where it depends on a coordinate, that coordinate with
+            the metric for each of its values: ``{clients: {seen: clients/gm_appeal, unseen: unseen/gm_appeal}}``.
+        round: server updates made; null: the last round. Shorter runs are read at their last round, with a note.
+        rounds: of some cells, in the place of ``round``; may be left out.
+    """
+
+    metric: str | dict[str, dict[str, str]]
+    round: Annotated[int, Ge(1)] | None
+    rounds: tuple[RoundOf, ...] = ()
+
+    def at(self, cell: Cell) -> int | None:
+        """The round in which a cell is read, None for the last one."""
+        return next((special.round for special in self.rounds if special.holds(cell.coordinates)), self.round)
+
+    def key(self, cell: Cell) -> str:
+        """The metric of a cell.
+
+        Raises:
+            InputError: it depends on a coordinate, and not for this cell's value of it.
+        """
+        if isinstance(self.metric, str):
+            return self.metric
+        for coordinate, metrics in self.metric.items():
+            if (value := cell.coordinates.get(coordinate)) in metrics:
+                return metrics[value]
+        raise InputError(f"{cell.paper} {cell.table}: its experiment does not say how {cell.metric} is read everywhere")
+
+
+@config_class
+class SpeedUp:
+    """Mean rounds of a reference cell over mean rounds of this one.
+
+    Attributes:
+        reference: the coordinates in which the reference differs, such as ``{"C": "0.0"}``.
+    """
+
+    reference: dict[str, str]
+
+
+Reading: TypeAlias = RoundsTo | ValueAt | SpeedUp
+
+
+@config_class
+class OutOfReach(Where):
+    """Cells that fedrun does not produce.
+
+    Attributes:
+        where: the cells' coordinates.
+        reason: why not; part of a sentence.
+    """
+
+    reason: str
+
+
+@config_class
+class Opened(Where):
+    """Cells of which a parameter is not known: they are produced for several values of it.
+
+    Attributes:
+        where: the cells' coordinates.
+        coordinate: that the cells get besides.
+        values: of it; there is a cell for each, all with the paper's one number.
+    """
+
+    coordinate: str
+    values: tuple[str, ...]
+
+
+@config_class
+class TableReading:
+    """How a paper's table is read off the runs.
+
+    Attributes:
+        experiment: whose table it is, such as ``turbosvm/table2``; not written in the file.
+        title: of the table.
+        number: of the table, as in the papers' CSV files.
+        coordinates: for every coordinate of the cells but the metric, the overrides that its values mean: one with
+            ``{}`` in the value's place, or a list for each value. Coordinates that mean something only together share
+            an entry: ``kernel server_lr``, with values such as ``poly2 1e-4``.
+        metrics: how each metric is read off a run.
+        columns: coordinates laid out from left to right; the others that vary go from top to bottom.
+        notes: what a reader of the table has to know, under any name; null: a note of the table that this one is built
+            on does not hold here.
+        blocks: coordinates for each of whose values a table of its own is printed.
+        opened: cells that are there once for each value of what the paper leaves open.
+        out_of_reach: cells that are not produced, at any scale.
+        stand_ins: for a smaller scale, what values of coordinates mean there instead, such as other data.
+    """
+
+    experiment: str
+    title: str
+    number: str
+    coordinates: dict[str, str | dict[str, Overrides]]
+    metrics: dict[str, Reading]
+    columns: tuple[str, ...]
+    notes: dict[str, str | None]
+    blocks: tuple[str, ...] = ()
+    opened: tuple[Opened, ...] = ()
+    out_of_reach: tuple[OutOfReach, ...] = ()
+    stand_ins: dict[Scale, dict[str, dict[str, Overrides]]] | None = None
+
+    @property
+    def paper(self) -> str:
+        """The paper's short name, as in the papers' CSV files."""
+        return self.experiment.partition("/")[0]
+
+    def cells(self) -> list[Cell]:
+        """The table's cells."""
+        table = cells(self.paper, self.number)
+        for opened in self.opened:
+            table = [
+                replace(cell, setting={**cell.setting, opened.coordinate: value}) if value else cell
+                for cell in table
+                for value in (opened.values if opened.holds(cell.coordinates) else ("",))
+            ]
+        return table
+
+    def reason(self, cell: Cell) -> str | None:
+        """Why a cell is out of reach, None where it is not."""
+        return next((entry.reason for entry in self.out_of_reach if entry.holds(cell.coordinates)), None)
+
+    def conditions(self, cell: Cell, scale: Scale) -> Overrides:
+        """What the configuration of a cell's runs has at a scale.
+
+        Raises:
+            InputError: the experiment does not say what a coordinate of the cell or its value means.
+        """
+        meanings = {key: self.meaning(key, value) for key, value in self.entries(cell).items()}
+        return tuple(chain.from_iterable({**meanings, **self.substitutes(cell, scale)}.values()))
+
+    def substitutes(self, cell: Cell, scale: Scale) -> dict[str, Overrides]:
+        """The entries of ``coordinates`` for which something else stands in at a scale, and what."""
+        stand_ins = (self.stand_ins or {}).get(scale, {})
+        return {
+            key: stand_ins[key][value]
+            for key, value in self.entries(cell).items()
+            if value in stand_ins.get(key, {}) and stand_ins[key][value] != self.meaning(key, value)
+        }
+
+    def entries(self, cell: Cell) -> dict[str, str]:
+        """The entries of ``coordinates`` that a cell's coordinates belong to, each with its value."""
+        coordinates = {name: value for name, value in cell.coordinates.items() if name != "metric"}
+        shared = {name: key for key in self.coordinates for name in key.split()}
+        keys = dict.fromkeys(shared.get(name, name) for name in coordinates)
+        return {key: " ".join(coordinates[name] for name in key.split() if name in coordinates) for key in keys}
+
+    def meaning(self, key: str, value: str) -> Overrides:
+        """What the value of a coordinate, or of several together, means on the command line.
+
+        Raises:
+            InputError: the experiment does not say.
+        """
+        meaning = self.coordinates.get(key)
+        if isinstance(meaning, str):
+            return (meaning.format(value),)
+        if meaning is None or value not in meaning:
+            raise InputError(f"experiment={self.experiment}: its table does not say what {key}={value} means")
+        return meaning[value]
+
+    def reading(self, cell: Cell) -> Reading:
+        """How the cell's number is read.
+
+        Raises:
+            InputError: the experiment does not say.
+        """
+        try:
+            return self.metrics[cell.metric]
+        except KeyError:
+            raise InputError(
+                f"experiment={self.experiment}: its table does not say how to read {cell.metric}"
+            ) from None
+
+    def reference(self, cell: Cell, speed_up: SpeedUp, table: Sequence[Cell]) -> tuple[int, int]:
+        """Positions of the two cells of rounds that a speed-up is the ratio of: the reference's and the cell's own.
+
+        Raises:
+            InputError: the table has none.
+        """
+        rounds = {
+            tuple(sorted({**candidate.coordinates, "metric": ""}.items())): position
+            for position, candidate in enumerate(table)
+            if isinstance(self.metrics.get(candidate.metric), RoundsTo)
+        }
+        place = {**cell.coordinates, "metric": ""}
+        try:
+            return rounds[tuple(sorted({**place, **speed_up.reference}.items()))], rounds[tuple(sorted(place.items()))]
+        except KeyError:
+            raise InputError(f"experiment={self.experiment}: no rounds for the speed-up at {place}") from None
+
+
+def asked_with(experiment: str, scale: Scale | None) -> str:
+    """What an experiment at a scale, or at the usual one, is asked for with on the command line."""
+    return f"experiment={experiment}" if scale in (None, "full") else f"experiment={experiment} scale={scale}"
+
+
+def tables() -> list[str]:
+    """The tables that can be compared, such as ``turbosvm/table2``, in the papers' order."""
+    return sorted((name for name in options("experiment") if "/table" in name), key=by_number)
+
+
+def by_number(name: str) -> list[str | int]:
+    """A key to sort names by in which table 9 comes before table 10."""
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
+
+
+def load(name: str) -> TableReading:
+    """How a table is read.
+
+    Raises:
+        InputError: there is none of this name, or its description is damaged.
+    """
+    if name not in tables():
+        raise InputError(f"table {name}: no such table; allowed: {', '.join(tables())}")
+    table = experiment_sweep(name).sweeper["table"]
+    return described({**table, "experiment": name}, TableReading, f"experiment={name}: hydra.sweeper.table")
+
+
+def described(content: Mapping[str, Any], kind: type[T], where: str) -> T:
+    """The object that a part of a YAML file describes; ``where`` names the part in a refusal.
+
+    Raises:
+        InputError: the description is damaged.
+    """
+    try:
+        return TypeAdapter(kind).validate_json(json.dumps(content))  # JSON's arrays may become tuples
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise InputError(f"{where}.{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
