@@ -9,7 +9,7 @@ SCALE ?= full
 JOBS ?= 1
 MINUTES ?= 8
 PARALLEL = $(if $(filter-out 1,$(JOBS)),hydra/launcher=parallel hydra.launcher.jobs=$(JOBS))
-FIGURES := $(subst /,-,$(patsubst fedrun/report/papers/%.yaml,%,$(wildcard fedrun/report/papers/*/figure*.yaml)))
+FIGURES := $(shell grep -o '^      figure[^:]*' conf/experiment/*/*.yaml | sed 's|conf/experiment/\([^/]*\)/.*: *|\1-|')
 TABLES := $(subst /,-,$(patsubst conf/experiment/%.yaml,%,$(wildcard conf/experiment/*/table*.yaml)))
 
 .DEFAULT_GOAL := help
@@ -60,8 +60,9 @@ $(TABLES): $(INSTALLED)
 	$(BIN)/fedrun-report outputs --table $(subst -table,/table,$@) --scale $(SCALE)
 
 $(FIGURES): figure = $(subst -figure,/figure,$@)
+$(FIGURES): file = $(shell grep -l '^      $(notdir $(figure)):' conf/experiment/$(dir $(figure))*.yaml)
 $(FIGURES): $(INSTALLED)
-	$(BIN)/fedrun experiment=$(shell sed -n 's/^runs: //p' fedrun/report/papers/$(figure).yaml) scale=$(SCALE) data_dir=$(DATA) $(PARALLEL)
+	$(BIN)/fedrun experiment=$(patsubst conf/experiment/%.yaml,%,$(file)) scale=$(SCALE) data_dir=$(DATA) $(PARALLEL)
 	$(BIN)/fedrun-report outputs --figure $(figure) --scale $(SCALE)
 
 results: $(INSTALLED) ## Bring docs/RESULTS.md up to date with the runs in outputs/

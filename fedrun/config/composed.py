@@ -31,8 +31,8 @@ class Composed:
         config: the values, interpolations resolved.
         choices: the chosen option of each group, such as ``{"dataset": "digits", "strategy": "fedavg"}``.
         overrides: what the user asked for, such as ``("dataset=femnist", "seed=1")``.
-        hparams: the published values that it contains, such as ``femnist-fedprox``, the option with what the strategy has
-            of its own in a setting, or else the setting; None where there are none.
+        hparams: the published values that it contains: the option with the strategy's own in a setting, such as
+            ``femnist-fedprox``, or else the setting; None where there are none.
     """
 
     config: Plain

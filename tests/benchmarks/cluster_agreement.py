@@ -8,7 +8,7 @@ inference by shares shows K-means on the true shares, compared with itself from 
 of 0.001 (means of 10). By labels, it is also counted how many clients' labels are inferred exactly.
 
     python tests/benchmarks/cluster_agreement.py DATA_DIR [--cache-dir DIR] [--seeds 0 1 2 3 4] [--epochs 2]
-                                                          [--recipe fedconcat_c2] [--inputs 10000] [--threads 1]
+                                                          [--hparams fedconcat_c2] [--inputs 10000] [--threads 1]
                                                           [--json FILE]
 """
 
@@ -62,7 +62,7 @@ def main() -> None:
     parser.add_argument("--cache-dir", default="null")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--epochs", type=int, default=2)
-    parser.add_argument("--recipe", default="fedconcat_c2", help="another partition, such as fedconcat_dir01")
+    parser.add_argument("--hparams", default="fedconcat_c2", help="another partition, such as fedconcat_dir01")
     parser.add_argument("--inputs", type=int, default=10_000)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--json", type=Path)
@@ -79,7 +79,7 @@ def main() -> None:
                 "dataset=fmnist",
                 "model=niid_simple_cnn",
                 "strategy=fedconcat_id",
-                f"recipe={arguments.recipe}",
+                f"hparams={arguments.hparams}",
                 f"local.epochs={arguments.epochs}",
                 f"seed={seed}",
                 f"data_dir={arguments.data_dir}",

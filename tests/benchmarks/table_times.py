@@ -24,17 +24,15 @@ from pathlib import Path
 from statistics import median
 
 import torch
-from hydra import compose as hydra_compose
-from hydra import initialize_config_dir
 
 from fedrun.config.composed import compose
-from fedrun.config.options import conf_dir, options
+from fedrun.config.experiments import experiment_sweep
+from fedrun.config.options import options
 from fedrun.data.datasets.base import Dataset, DatasetConfig, Scaled, Symbols, Users
 from fedrun.data.datasets.colour import ColourImages
 from fedrun.data.datasets.in_memory import InMemory
 from fedrun.experiment.experiment import Experiment, build_experiment
 from fedrun.simulation.simulation import Simulation
-from fedrun.sweeps.grids import jobs
 
 ADAPTIVE = 0.05
 """Of the test samples, those that an adaptive evaluation looks at."""
@@ -83,10 +81,8 @@ def stand_in(name: str, recipe: DatasetConfig) -> InMemory:
 
 def cells(table: str, scale: str) -> dict[str, tuple[Experiment, int]]:
     """The experiments of a table's sweep, without their seeds, and how many runs each has."""
-    asked = [f"experiment={table}", f"scale={scale}"]
-    with initialize_config_dir(str(conf_dir().resolve()), version_base="1.3"):
-        sweeper = hydra_compose("config", asked, return_hydra_config=True).hydra.sweeper
-    experiments = [build_experiment(compose([*asked, *job])) for job in jobs(sweeper.params, sweeper.grids, [], None)]
+    jobs = experiment_sweep(table).jobs(scale)
+    experiments = [build_experiment(compose(job)) for job in jobs]
     count = Counter(experiment.record.hash for experiment in experiments)
     return {experiment.record.hash: (experiment, count[experiment.record.hash]) for experiment in experiments}
 

@@ -81,7 +81,10 @@ REFUSED = [
         "local.pace: unknown key; allowed below local: lr, lr_decay, momentum, weight_decay, batch_size,",
     ),
     ("strategy=none", "strategy=none: no such option; allowed: " + ", ".join(names("strategy"))),
-    ("recipe=none", "recipe=none: no such option; allowed: " + ", ".join(names("recipe")) + "; or ~recipe for none"),
+    (
+        "hparams=none",
+        "hparams=none: no such option; allowed: " + ", ".join(names("hparams")) + "; or ~hparams for none",
+    ),
     (
         "strategy=fedavg,turbosvm",
         "strategy=fedavg,turbosvm: several values are a sweep, fedrun -m ...; a list is written",
@@ -225,8 +228,8 @@ def test_options_may_stand_between_keys() -> None:
     assert options_first(["strategy=turbosvm", "-m", "seed=0,1"]) == ["-m", "strategy=turbosvm", "seed=0,1"]
     assert options_first(["seed=1", "--cfg", "job", "seed=2"]) == ["--cfg", "job", "seed=1", "seed=2"]
     assert options_first(["seed=1", "--config-dir", "a=b", "-m"]) == ["--config-dir", "a=b", "-m", "seed=1"]
-    assert options_first(["--config-dir=mine", "+x=3", "~recipe"]) == ["--config-dir=mine", "+x=3", "~recipe"]
-    assert options_first(["~recipe", "-m", "seed=0,1"]) == ["-m", "~recipe", "seed=0,1"]
+    assert options_first(["--config-dir=mine", "+x=3", "~hparams"]) == ["--config-dir=mine", "+x=3", "~hparams"]
+    assert options_first(["~hparams", "-m", "seed=0,1"]) == ["-m", "~hparams", "seed=0,1"]
     assert options_first(["a=1", "-cd", "~/mine", ""]) == ["-cd", "~/mine", "", "a=1"]
 
 

@@ -34,9 +34,9 @@ CONF = conf_dir()
 OPTION_FILES = [
     path
     for path in sorted(CONF.rglob("*.yaml"))
-    if path.relative_to(CONF).parts[0] not in ("hydra", "recipe", "experiment", "scale")
+    if path.relative_to(CONF).parts[0] not in ("hydra", "hparams", "experiment")
 ]
-"""The files in which keys get their first value; recipes, experiments and scales change values."""
+"""The files in which keys get their first value; hparams and experiments change values."""
 
 TARGETS = sorted(
     {target for path in CONF.rglob("*.yaml") for target in re.findall(r"_target_: ([\w.]+)", path.read_text())}
@@ -129,14 +129,37 @@ def test_every_model_fits_a_dataset(model: str) -> None:
     assert any(map(fits, options("dataset")))
 
 
-@pytest.mark.parametrize("recipe", options("recipe"))
-def test_every_recipe(recipe: str) -> None:
-    dataset, _, strategy = recipe.partition("-")
-    # A pair chooses its recipe by itself.
-    pair = bool(strategy) and dataset in options("dataset")
-    composed = compose([f"strategy={strategy or 'fedavg'}", f"dataset={dataset}" if pair else f"recipe={recipe}"])
-    assert composed.choices["recipe"] == recipe
+@pytest.mark.parametrize("hparams", options("hparams"))
+def test_every_published_setting(hparams: str) -> None:
+    setting, _, strategy = hparams.partition("-")
+    composed = compose([f"strategy={strategy or 'fedavg'}", f"hparams={setting}"])
+    assert composed.choices["hparams"] == setting
+    assert composed.hparams == hparams
     build_experiment(composed)
+    if setting in options("dataset"):
+        inherited = compose([f"strategy={strategy or 'fedavg'}", f"dataset={setting}"])
+        assert inherited.hparams is not None and inherited.hparams.partition(" ")[0] == hparams
+
+
+@pytest.mark.parametrize("hparams", options("hparams"))
+def test_no_published_setting_is_only_another_ones_name(hparams: str) -> None:
+    content = OmegaConf.load(CONF / "hparams" / f"{hparams}.yaml")
+    chosen = [entry for entry in content.get("defaults", []) if OmegaConf.is_config(entry)]
+    assert chosen or set(content) - {"defaults"}
+
+
+def test_a_strategy_inherits_the_datasets_setting() -> None:
+    """Scaffold has no values of its own for FEMNIST: TurboSVM-FL's rates, and SCAFFOLD's own defaults."""
+    inherited = compose(["dataset=femnist", "strategy=scaffold"])
+    assert inherited.hparams == "femnist (the dataset's setting; it has no values of its own for scaffold)"
+    assert (inherited.config["rounds"], inherited.config["local"]["batch_size"]) == (200, 64)
+    own = compose(["dataset=femnist", "strategy=fedprox"])
+    assert (own.hparams, own.config["strategy"]["client"]["mu"]) == ("femnist-fedprox", 0.02)
+    assert compose(["dataset=femnist", "hparams=fedconcat_c2"]).hparams == "fedconcat_c2"
+    without = compose(["dataset=femnist", "strategy=fedprox", "~hparams"])
+    assert without.hparams is None
+    assert (without.config["rounds"], without.config["strategy"]["client"]["mu"]) == (30, 0.01)
+    assert compose(["dataset=digits"]).hparams is None
 
 
 def test_the_encoder_of_turbosvm_by_a_server_optimizer() -> None:
@@ -544,7 +567,10 @@ REFUSED = [
         "strategy/clustering=ifca",
         "strategy/clustering: is no part of the strategy that was chosen; allowed with strategy=OPTION, one of",
     ),
-    ("recipe=none", "recipe=none: no such option; allowed: " + ", ".join(options("recipe")) + "; or ~recipe for none"),
+    (
+        "hparams=none",
+        "hparams=none: no such option; allowed: " + ", ".join(options("hparams")) + "; or ~hparams for none",
+    ),
     ("experiment=none", "experiment=none: no such option; allowed: " + ", ".join(options("experiment"))),
     (
         "strategy=fedavg,turbosvm",

@@ -1,18 +1,27 @@
-"""Which jobs a sweep over several grids has."""
+"""Which jobs a sweep over several grids has, at its scales."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 from hydra.errors import HydraException
 
-from fedrun.sweeps.grids import jobs
+from fedrun.config import grids
+from fedrun.config.grids import named, stages
+from fedrun.system.errors import InputError
 
 SEEDS = {"seed": "0,1"}
 GRIDS = ({"strategy": "a,b", "mu": "[1,2]"}, {"strategy": "c"})
 
 
+def jobs(params: Any, several: Any, arguments: list[str], scale: str = "full", scales: Any = None) -> list[list[str]]:
+    sweeper = {"params": params, "grids": list(several), "scales": scales or {}, "stages": []}
+    return grids.jobs(sweeper, "x/table1", scale, arguments, None)
+
+
 def test_all_combinations_of_one_grid():
-    assert jobs({"x": "1,2"}, [{}], ["y=3", "seed=0,1"], None) == [
+    assert jobs({"x": "1,2"}, [{}], ["y=3", "seed=0,1"]) == [
         ["x=1", "y=3", "seed=0"],
         ["x=1", "y=3", "seed=1"],
         ["x=2", "y=3", "seed=0"],
@@ -21,7 +30,7 @@ def test_all_combinations_of_one_grid():
 
 
 def test_grids_one_after_the_other():
-    assert jobs(SEEDS, GRIDS, [], None) == [
+    assert jobs(SEEDS, GRIDS, []) == [
         ["seed=0", "strategy=a", "mu=[1,2]"],
         ["seed=0", "strategy=b", "mu=[1,2]"],
         ["seed=1", "strategy=a", "mu=[1,2]"],
@@ -32,25 +41,69 @@ def test_grids_one_after_the_other():
 
 
 def test_each_grid_takes_what_it_lists_of_what_was_asked_for():
-    assert jobs(SEEDS, GRIDS, ["strategy=b,c", "seed=1"], None) == [
+    assert jobs(SEEDS, GRIDS, ["strategy=b,c", "seed=1"]) == [
         ["seed=1", "strategy=b", "mu=[1,2]"],
         ["seed=1", "strategy=c"],
     ]
-    assert jobs(SEEDS, GRIDS, ["strategy=c", "seed=0"], None) == [["seed=0", "strategy=c"]]
+    assert jobs(SEEDS, GRIDS, ["strategy=c", "seed=0"]) == [["seed=0", "strategy=c"]]
 
 
 def test_a_value_that_no_grid_lists_goes_into_all_and_each_job_is_made_once():
-    assert jobs({}, [{"strategy": "a", "mu": 1}, {"strategy": "b"}, {"strategy": "c"}], ["strategy=d"], None) == [
+    assert jobs({}, [{"strategy": "a", "mu": 1}, {"strategy": "b"}, {"strategy": "c"}], ["strategy=d"]) == [
         ["strategy=d", "mu=1"],
         ["strategy=d"],
     ]
-    assert jobs(SEEDS, GRIDS, ["seed=1,5", "strategy=c"], None) == [["seed=1", "strategy=c"], ["seed=5", "strategy=c"]]
+    assert jobs(SEEDS, GRIDS, ["seed=1,5", "strategy=c"]) == [["seed=1", "strategy=c"], ["seed=5", "strategy=c"]]
 
 
 def test_what_is_removed_stays_so():
-    assert jobs({}, [{}], ["~recipe", "seed=0,1"], None) == [["~recipe", "seed=0"], ["~recipe", "seed=1"]]
+    assert jobs({}, [{}], ["~hparams", "seed=0,1"]) == [["~hparams", "seed=0"], ["~hparams", "seed=1"]]
 
 
 def test_an_interval_is_no_grid():
     with pytest.raises(HydraException, match=r"^x: a sweep over an interval needs a sweeper that searches$"):
-        jobs({}, [{}], ["x=interval(0,1)"], None)
+        jobs({}, [{}], ["x=interval(0,1)"])
+
+
+SCALES = {
+    "full": {"params": {"dataset": "m,n"}},
+    "small": {
+        "params": {"dataset": "m", "rounds": 5, "seed": 0},
+        "grids": [{"strategy": "a"}, {"strategy": "c", "rounds": 9}],
+    },
+    "smoke": {"params": {"strategy": "c", "targets": [0.7, 0.8], "steps": None}, "stages": [{"lr": "1,2"}]},
+}
+
+
+def test_a_scale_chooses_among_the_values_of_the_grids_as_a_command_line_would() -> None:
+    assert jobs(SEEDS, GRIDS, [], "small", SCALES) == [
+        ["seed=0", "strategy=a", "mu=[1,2]", "dataset=m", "rounds=5", "name=x/table1/small"],
+        ["seed=0", "strategy=c", "dataset=m", "rounds=9", "name=x/table1/small"],
+    ]
+    assert jobs({}, GRIDS, [], "full", SCALES)[:2] == [
+        ["strategy=a", "mu=[1,2]", "dataset=m"],
+        ["strategy=a", "mu=[1,2]", "dataset=n"],
+    ]
+    assert jobs({}, GRIDS, [], "smoke", SCALES) == [
+        ["strategy=c", "targets=[0.7,0.8]", "steps=null", "name=x/table1/smoke"]
+    ]
+
+
+def test_the_command_line_has_precedence_over_the_scale() -> None:
+    assert jobs(SEEDS, GRIDS, ["rounds=2", "strategy=c", "seed=7", "scale=small"], "small", SCALES) == [
+        ["seed=7", "strategy=c", "dataset=m", "rounds=2", "name=x/table1/small", "scale=small"]
+    ]
+
+
+def test_scales_that_an_experiment_does_not_have() -> None:
+    with pytest.raises(InputError, match=r"^scale=tiny: allowed: full, small, smoke$"):
+        jobs({}, GRIDS, [], "tiny", SCALES)
+    with pytest.raises(InputError, match=r"^scale=small: allowed: full, as this is no experiment with scales$"):
+        jobs({}, GRIDS, [], "small")
+    assert jobs({"x": 1}, [{}], []) == [["x=1"]]
+
+
+def test_the_stages_of_a_search_may_be_those_of_a_scale() -> None:
+    sweeper = {"stages": [{"lr": "1,2,3"}], "scales": SCALES}
+    assert (stages(sweeper, "small"), stages(sweeper, "smoke")) == ([{"lr": "1,2,3"}], [{"lr": "1,2"}])
+    assert (named("x", "full"), named("x", "small")) == ("x", "x/small")

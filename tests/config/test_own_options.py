@@ -26,7 +26,7 @@ OPTIONS = {
     "strategy/strong.yaml": "defaults: [client: strong, server: fedavg]\n"
     "_target_: fedrun.experiment.strategy.Strategy\n",
     "partition/few.yaml": "_target_: fedrun.data.partitions.iid.IID\nclients: 3\nseed: null\n",
-    "recipe/digits-strong.yaml": "# @package _global_\nlocal: {lr: 0.05}\n",
+    "hparams/digits-strong.yaml": "# @package _global_\nlocal: {lr: 0.05}\n",
     "strategy/client/elsewhere.yaml": "_target_: no_such_package.Half\n",
 }
 

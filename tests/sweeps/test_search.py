@@ -9,12 +9,15 @@ import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
-from fedrun.config.composed import compose
+from fedrun.config.experiments import experiment_sweep
+from fedrun.config.grids import stages
 from fedrun.config.options import options
 from fedrun.experiment.experiment import build_experiment
-from fedrun.report.papers.protocol import protocols
+from fedrun.report.papers.table_reading import tables
 from fedrun.sweeps.outcome import Outcome
 from fedrun.sweeps.search import arms, asked, known_keys, settle, suggest, suggestions, trials, untuned
+
+from ..helpers.job_configs import job_config
 
 METRIC = "validation/accuracy"
 STAGES = ({"local.lr": "0.1,1.0"}, {"strategy.server.lr": "0.01,0.1,1.0"})
@@ -89,11 +92,11 @@ def test_values_asked_for_on_the_command_line():
     assert [asked(stage, arguments) for stage in STAGES] == [{"local.lr": "0.5,0.7"}, STAGES[1]]
 
 
-def test_a_suggestion_is_a_recipe(tmp_path):
+def test_a_suggestion_is_an_option_of_hparams(tmp_path):
     found = arms(made())
     tried = trials(found, STAGES[0], knows)
     settle(tried, [outcome(v) for v in (0.2, 0.4, 0.9, 0.1)] + [outcome(0.8)] * 4, METRIC)
-    paths = suggest(found, METRIC, "fedrun experiment=x", tmp_path / "recipes")
+    paths = suggest(found, METRIC, "fedrun experiment=x", tmp_path / "hparams")
     assert [path.name for path in paths] == ["digits-a.yaml", "digits-a.2.yaml"]
     assert suggestions(tmp_path) == sorted(paths)
     text = paths[0].read_text()
@@ -112,13 +115,15 @@ def test_keys_of_a_configuration():
 @pytest.mark.parametrize("name", TUNES)
 @pytest.mark.parametrize("scale", ["full", "small", "smoke"])
 def test_every_papers_search_holds_validation_data_out(name, scale):
-    config = compose([f"experiment={name}", f"scale={scale}"]).config
+    config = job_config([f"experiment={name}", f"scale={scale}"])
     assert build_experiment(config).validation.share > 0
     assert config["name"] == (name if scale == "full" else f"{name}/{scale}")
+    searched = stages(experiment_sweep(name).sweeper, scale)
+    assert searched and all("," in values for stage in searched for values in stage.values())
 
 
 def test_every_paper_has_a_search():
-    papers = {name.partition("/")[0] for name in protocols()}
+    papers = {name.partition("/")[0] for name in tables()}
     assert sorted(f"{paper}/tune" for paper in papers) == TUNES
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from fedrun.sweeps.callback import unlaunchable, unlike_recipes
+from fedrun.sweeps.callback import unlaunchable
 from fedrun.sweeps.outcome import Outcome, outcomes
 from fedrun.sweeps.parallel_launcher import Parallel
 
@@ -144,22 +144,11 @@ def test_a_finished_run_without_its_metrics_is_in_the_table(fedrun: Fedrun, tmp_
     assert ended.status == 0
 
 
-def test_a_sweep_in_which_some_strategies_have_a_recipe_says_so() -> None:
-    """As mnist has for FedAvg, but not for FedProx."""
-    one, other = ({"dataset": "mnist", "strategy": name, "recipe": None} for name in ("fedavg", "fedprox"))
-    assert unlike_recipes([one, other]) is None
-    told = unlike_recipes([{**one, "recipe": "mnist-fedavg"}, other])
-    assert told is not None and told.startswith(
-        "note    mnist: no recipe for fedprox, beside mnist-fedavg; recipe=NAME"
-    )
-    assert unlike_recipes([{**one, "recipe": "a"}, {**other, "recipe": "b"}]) is None
-
-
 def test_a_search_by_what_no_run_measures(fedrun: Fedrun, tmp_path: Path) -> None:
     stages = 'hydra.sweeper.stages=[{local.lr:"0.1,0.5"}]'
     metric = "hydra.sweeper.metric=validation/acuracy"
     ended = fedrun("-m", stages, metric, "validation.share=0.2", *SETTING, folder=tmp_path)
-    assert (ended.status, list(tmp_path.glob("outputs/sweeps/*/recipes/*"))) == (2, [])
+    assert (ended.status, list(tmp_path.glob("outputs/sweeps/*/hparams/*"))) == (2, [])
     assert ended.err.startswith("fedrun: hydra.sweeper.metric=validation/acuracy: a run has no such metric; allowed: ")
 
 
@@ -179,7 +168,7 @@ def test_an_experiment_is_a_sweep(fedrun: Fedrun, tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("outputs/demo/digits/*/*/seed=*/summary.json"))) == 6
 
 
-def test_a_search_ends_with_a_recipe(fedrun: Fedrun, tmp_path: Path) -> None:
+def test_a_search_ends_with_suggested_hparams(fedrun: Fedrun, tmp_path: Path) -> None:
     """Of 0.0001 and 0.5 the larger rate learns something in two rounds; FedAvg's server has no rate to try."""
     stages = 'hydra.sweeper.stages=[{local.lr:"0.0001,0.5"},{strategy.server.lr:"0.1"}]'
     ended = fedrun("-m", stages, "validation.share=0.2", *SETTING, folder=tmp_path)
@@ -189,13 +178,15 @@ def test_a_search_ends_with_a_recipe(fedrun: Fedrun, tmp_path: Path) -> None:
     ]
     assert "Validation metrics after the last round" in ended.out
     name, path = ended.out.splitlines()[-1].split()
-    recipe = (tmp_path / path).read_text()
-    assert f"# Suggested by: fedrun -m validation.share=0.2 {' '.join(SETTING)} '{stages}'\n" in recipe
-    assert (name, Path(path).name) == ("recipe", "digits-fedavg.yaml")
-    assert recipe.endswith("\nlocal:\n  lr: 0.5\n")
-    assert "At an end of its grid, so that better values may lie beyond: local.lr=0.5\n" in recipe
+    suggested = (tmp_path / path).read_text()
+    assert f"# Suggested by: fedrun -m validation.share=0.2 {' '.join(SETTING)} '{stages}'\n" in suggested
+    assert (name, Path(path).name) == ("hparams", "digits-fedavg.yaml")
+    assert suggested.endswith("\nlocal:\n  lr: 0.5\n")
+    assert "At an end of its grid, so that better values may lie beyond: local.lr=0.5\n" in suggested
     for rows in results(tmp_path).values():
         assert not any(key.startswith("test/") for row in rows for key in row)
+    again = fedrun("--config-dir", str((tmp_path / path).parents[1]), *SETTING, "--cfg", "job", folder=tmp_path)
+    assert OmegaConf.create(again.out).local.lr == 0.5  # the sweep's folder as a folder of further options
 
 
 def test_jobs_in_parallel(fedrun: Fedrun, tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from fedrun.config.composed import Composed, Plain, compose
+from fedrun.config.as_config import Plain
+from fedrun.config.composed import Composed, compose
 from fedrun.config.experiments import experiment_sweep
 from fedrun.config.grids import Scale
 from fedrun.report.papers.table_reading import Overrides, load

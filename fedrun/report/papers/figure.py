@@ -160,8 +160,8 @@ def _check_alike(figure: Figure, line: str, runs: Sequence[Run]) -> None:
         key = several[0]
         values = " and ".join(dict.fromkeys(written(content, key) for content in contents))
         raise InputError(
-            f"experiment={figure.experiment}: the line {line} has runs of several settings, such as {key}={values}; name the "
-            "folders of one"
+            f"experiment={figure.experiment}: the line {line} has runs of several settings, such as {key}={values}; "
+            "name the folders of one"
         )
 
 

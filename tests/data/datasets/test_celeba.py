@@ -68,7 +68,7 @@ def test_resampling_is_bicubic(tmp_path: Path, write_leaf: Callable[..., Path]) 
 def test_options() -> None:
     config = compose(["dataset=celeba", "strategy=turbosvm"])
     assert config.choices["model"] == "leaf_celeba_cnn"
-    assert config.choices["recipe"] == "celeba-turbosvm"
+    assert config.hparams == "celeba-turbosvm"
     dataset = config.config["dataset"]
     assert (dataset["min_samples"], dataset["min_samples_after_split"]) == (5, 8)
 

@@ -6,13 +6,14 @@ import pytest
 
 from fedrun.config.composed import compose
 from fedrun.config.options import options
+from fedrun.report.papers.cell_jobs import cell_configs
 from fedrun.report.papers.figure import arranged, draw_figure, figures, has_table, load, of_experiment, of_table
-from fedrun.report.papers.protocol import load as load_table
-from fedrun.report.papers.protocol import plan
+from fedrun.report.papers.table_reading import load as load_table
 from fedrun.report.runs import find
 from fedrun.report.settings import leaves
 from fedrun.system.errors import InputError
 
+from ...helpers.job_configs import job_config
 from ...helpers.run_folders import rows
 
 RECORDED = {
@@ -24,28 +25,27 @@ RECORDED = {
 @pytest.mark.parametrize("name", figures())
 def test_a_figure_is_of_runs_that_exist_and_each_line_is_one_setting(name):
     figure = load(name)
-    assert figure.runs in options("experiment")
+    assert figure.experiment in options("experiment")
     assert set(figure.metrics) <= RECORDED
     if not has_table(figure):
-        content = {"dataset": "", "strategy": "", **leaves(compose([f"experiment={figure.runs}"]).config)}
+        content = {"dataset": "", "strategy": "", **leaves(compose([f"experiment={figure.experiment}"]).config)}
         assert {*figure.where, *figure.panels, *figure.lines} <= content.keys()
         return
-    protocol = load_table(figure.runs)
-    cells = [cell for cell in protocol.cells() if figure.holds(cell.coordinates)]
+    reading = load_table(figure.experiment)
+    cells = [cell for cell in reading.cells() if figure.holds(cell.coordinates)]
     assert cells
     asked: dict[tuple[str, ...], set[object]] = {}
     for cell in cells:
         assert {*figure.where} <= cell.coordinates.keys()
         place = tuple(cell.coordinates.get(key, "") for key in (*figure.panels, *figure.lines))
-        asked.setdefault(place, set()).add(protocol.overrides(cell, "full"))
+        asked.setdefault(place, set()).add(reading.conditions(cell, "full"))
     assert all(len(overrides) == 1 for overrides in asked.values()), asked
 
 
 def test_a_figure_from_a_tables_runs(folders, tmp_path):
-    protocol = load_table("turbosvm/table11")
-    of_cell = plan("turbosvm/table11", protocol, "smoke")
-    for position, config in of_cell.items():
-        cell = protocol.cells()[position]
+    table = load_table("turbosvm/table11").cells()
+    for position, config in cell_configs("turbosvm/table11", "smoke").items():
+        cell = table[position]
         if cell.strategy in ("fedavg", "moon") and cell.metric == "f1":
             folders.write(0, rows(0.1, 0.8), strategy=cell.strategy, config=config)
     runs = find([str(folders.top)]).runs
@@ -71,7 +71,7 @@ def test_a_figure_from_a_tables_runs(folders, tmp_path):
 
 def test_a_figure_with_a_sweep_of_its_own(folders):
     for seed, alpha in ((0, 0.1), (1, 0.1), (0, 1.0)):
-        config = compose(["experiment=fedumf/figure_alpha", "scale=smoke", f"strategy.server.alpha={alpha}"]).config
+        config = job_config(["experiment=fedumf/figure_alpha", "scale=smoke", f"strategy.server.alpha={alpha}"])
         folders.write(seed, rows(0.1, 0.8), strategy="fedumf", config=config)
     figure = load("fedumf/figure_alpha")
     panels, scale = of_experiment(figure, None, find([str(folders.top)]).runs)
@@ -81,9 +81,9 @@ def test_a_figure_with_a_sweep_of_its_own(folders):
         "alpha=1.0": [0],
     }
     assert arranged(figure, []) == {}
-    repeated = compose(
+    repeated = job_config(
         ["experiment=fedumf/figure_alpha", "scale=smoke", "strategy.server.alpha=0.1", "local.lr=0.003"]
-    ).config
+    )
     folders.write(2, rows(0.1, 0.8), strategy="fedumf", config=repeated)
     with pytest.raises(
         InputError, match=r"the line alpha=0\.1 has runs of several settings, such as local\.lr=.* and "

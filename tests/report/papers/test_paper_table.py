@@ -1,11 +1,12 @@
 import pytest
 
-from fedrun.config.composed import compose
-from fedrun.report.papers.paper_table import match, paper_tables
+from fedrun.report.papers.matching import match
+from fedrun.report.papers.paper_table import paper_tables
 from fedrun.report.runs import find
 from fedrun.report.settings import leaves, unrecorded
 from fedrun.system.errors import InputError
 
+from ...helpers.job_configs import job_config
 from ...helpers.run_folders import CONFIG, rows
 
 SMOKE = ["experiment=turbosvm/table2", "scale=smoke", "dataset=digits", "clients_per_round=8", "local.epochs=1"]
@@ -26,7 +27,7 @@ def test_rounds_beside_the_papers(folders):
         "fedavg": ([0.1, 0.5, 0.7], [0.1, 0.2, 0.3, 0.75]),  # rounds 2 and 3
         "turbosvm": ([0.1, 0.9], [0.1] + [0.2] * 100),  # round 1, and never
     }.items():
-        config = compose([*SMALL, f"strategy={strategy}"]).config
+        config = job_config([*SMALL, f"strategy={strategy}"])
         for seed, accuracies in enumerate(curves):
             folders.write(seed, rows(*accuracies), strategy=strategy, dataset="femnist", config=config)
     (table,) = paper_tables("turbosvm/table2", None, found(folders))
@@ -47,9 +48,9 @@ def test_rounds_beside_the_papers(folders):
 
 
 def test_values_after_a_round_and_short_runs(folders):
-    config = compose([*SMALL, "strategy=fedavg"]).config
+    config = job_config([*SMALL, "strategy=fedavg"])
     folders.write(0, rows(*[0.5] * 100, 0.6, 0.9), dataset="femnist", config=config)  # 0.6 after round 100
-    config = compose([*SMALL, "strategy=fedprox"]).config
+    config = job_config([*SMALL, "strategy=fedprox"])
     folders.write(0, rows(0.1, 0.2), dataset="femnist", strategy="fedprox", config=config)
     tables = paper_tables("turbosvm/table3", "small", found(folders))
     assert [table.title.rpartition(", ")[2] for table in tables] == ["metric f1", "metric accuracy", "metric mcc"]
@@ -61,7 +62,7 @@ def test_values_after_a_round_and_short_runs(folders):
 
 
 def test_stand_ins_have_no_difference(folders):
-    config = compose([*SMOKE, "strategy=fedavg"]).config
+    config = job_config([*SMOKE, "strategy=fedavg"])
     folders.write(0, rows(0.1, 0.8), config=config)
     (table,) = paper_tables("turbosvm/table2", None, found(folders))
     assert by_strategy(table)["fedavg"] == ("144.4 ± 4.6", "1.0", "-")
@@ -77,10 +78,10 @@ def test_fewer_rounds_are_told_and_stand_in_for_nothing(folders):
         "experiment=fedconcat/table1",
         "scale=small",
         "dataset=fmnist",
-        "recipe=fedconcat_c2",
+        "hparams=fedconcat_c2",
         "strategy=fedconcat",
     ]
-    config = compose([*asked, "rounds=46"]).config
+    config = job_config([*asked, "rounds=46"])
     folders.write(0, rows(0.1, 0.7), dataset="fmnist", strategy="fedconcat", config=config)
     (table,) = paper_tables("fedconcat/table1", "small", found(folders))
     assert by_strategy(table)["fedconcat"][1:] == ("70.0", "-14.4")
@@ -88,14 +89,14 @@ def test_fewer_rounds_are_told_and_stand_in_for_nothing(folders):
 
 
 def test_runs_that_deviate_count_and_are_told(folders):
-    config = compose([*SMOKE, "strategy=fedavg"]).config
+    config = job_config([*SMOKE, "strategy=fedavg"])
     for seed in (0, 1):
         folders.write(seed, rows(0.1, 0.8), config=config, changes={"local.lr": 0.3, "dataset.data_dir": "elsewhere"})
-    config = compose([*SMOKE, "strategy=krum"]).config
+    config = job_config([*SMOKE, "strategy=krum"])
     folders.write(0, rows(0.1, 0.8), strategy="krum", config=config)
     (table,) = paper_tables("turbosvm/table2", "smoke", found(folders))
     assert by_strategy(table)["fedavg"][1] == "1.0 ± 0.0"
-    assert "Not as the protocol has it: local.lr=0.3 where the protocol has 0.1 (2 runs)." in table.above
+    assert "Not as the experiment has it: local.lr=0.3 where the experiment has 0.1 (2 runs)." in table.above
     assert table.above[-1].startswith(
         "Left out, since they belong to no cell of this table: 1 runs of this sweep, such as "
     )
@@ -104,8 +105,8 @@ def test_runs_that_deviate_count_and_are_told(folders):
 def test_runs_of_a_table_that_shares_the_sweep_are_no_strays(folders):
     """MaxFL's table 5 has no row for SCAFFOLD, its table 3 has one, and both are read off the same runs."""
     for strategy in ("maxfl", "scaffold", "krum"):
-        overrides = ["experiment=maxfl/table3", "scale=small", f"strategy={strategy}", "recipe=maxfl_fmnist_clusters"]
-        folders.write(0, rows(0.1, 0.2), dataset="fmnist", strategy=strategy, config=compose(overrides).config)
+        overrides = ["experiment=maxfl/table3", "scale=small", f"strategy={strategy}", "hparams=maxfl_fmnist_clusters"]
+        folders.write(0, rows(0.1, 0.2), dataset="fmnist", strategy=strategy, config=job_config(overrides))
     (table,) = paper_tables("maxfl/table5", "small", found(folders))
     assert "scaffold" not in by_strategy(table)
     (line,) = [line for line in table.above if line.startswith("Left out")]
@@ -122,24 +123,24 @@ def test_another_strategys_run_is_not_taken_where_the_cells_differ_in_other_keys
     assert len(matched.left_out["belong to no cell of this table"]) == 2
 
 
-def test_of_two_runs_of_a_cell_and_seed_the_one_nearer_to_the_protocol_counts(folders):
-    config = compose([*SMOKE, "strategy=fedavg"]).config
+def test_of_two_runs_of_a_cell_and_seed_the_one_nearer_to_the_job_counts(folders):
+    config = job_config([*SMOKE, "strategy=fedavg"])
     folders.write(0, rows(0.1, 0.1, 0.8), config=config, changes={"local.lr": 0.3})
     folders.write(0, rows(0.1, 0.8), config=config)
     (table,) = paper_tables("turbosvm/table2", "smoke", found(folders))
     assert by_strategy(table)["fedavg"][1] == "1.0"
-    assert not any(line.startswith("Not as the protocol has it") for line in table.above)
+    assert not any(line.startswith("Not as the experiment has it") for line in table.above)
     assert table.above[-1].startswith("Left out, since they repeat the cell and seed of others ")
 
 
-TABLE_1 = ["experiment=fedavg/table1", "scale=small", "recipe=mcmahan_2nn", "partition=iid", "local.batch_size=10"]
+TABLE_1 = ["experiment=fedavg/table1", "scale=small", "hparams=mcmahan_2nn", "partition=iid", "local.batch_size=10"]
 
 
 def test_speed_ups_and_interpolated_rounds(folders):
     # One client: 0.99 after round 10, 0.95 before: 97 % after 9.5 rounds, rounded up to 10. A tenth of them: the same
     # between rounds 3 and 4, so 4. Speed-up 10 / 4 = 2.5; the paper's is 3.6.
     for share, late in (("1", 10), ("0.1", 4)):
-        config = compose([*TABLE_1, f"clients_per_round={share}"]).config
+        config = job_config([*TABLE_1, f"clients_per_round={share}"])
         folders.write(0, rows(*[0.95] * late, 0.99), dataset="mnist", config=config)
     rounds, speed = paper_tables("fedavg/table1", None, found(folders))
     assert rounds.header[:4] == ("C", "iid: paper", "iid: ours", "iid: difference")
@@ -151,7 +152,7 @@ def test_speed_ups_and_interpolated_rounds(folders):
 
 
 def test_a_seed_that_was_given_up_early_says_no_more_than_its_rounds(folders):
-    config = compose([*SMALL, "strategy=fedavg"]).config
+    config = job_config([*SMALL, "strategy=fedavg"])
     folders.write(0, rows(*[0.1] * 51), dataset="femnist", config=config, changes={"rounds": 50})
     folders.write(1, rows(0.1, 0.9), dataset="femnist", config=config)
     (table,) = paper_tables("turbosvm/table2", None, found(folders))
@@ -177,11 +178,11 @@ def without(config, *keys):
 
 
 def test_runs_of_another_version_are_matched_and_what_was_not_compared_is_told(folders):
-    config = without(compose([*SMOKE, "strategy=fedavg"]).config, "evaluation.precision", "appeal")
+    config = without(job_config([*SMOKE, "strategy=fedavg"]), "evaluation.precision", "appeal")
     folders.write(0, rows(0.1, 0.8), config=config, changes={"local.gone": 1})
     (table,) = paper_tables("turbosvm/table2", "smoke", found(folders))
     assert by_strategy(table)["fedavg"][1] == "1.0"
-    assert not any(line.startswith("Not as the protocol has it") for line in table.above)
+    assert not any(line.startswith("Not as the experiment has it") for line in table.above)
     told = next(note for note in table.notes if note.startswith("Not compared, "))
     assert told.endswith(": appeal._target_, evaluation.precision, local.gone.")
 
@@ -213,10 +214,10 @@ def test_another_class_or_null_is_a_difference_not_an_unknown_key(folders):
 
 
 def test_a_partial_table_says_what_is_missing(folders):
-    config = compose([*SMOKE, "strategy=fedavg"]).config
+    config = job_config([*SMOKE, "strategy=fedavg"])
     for seed in (0, 2):
         folders.write(seed, rows(0.1, 0.8), config=config)
-    config = compose([*SMOKE, "strategy=fedaws"]).config
+    config = job_config([*SMOKE, "strategy=fedaws"])
     folders.write(0, rows(0.1, 0.8), config=config)
     folders.write(2, rows(0.1, 0.8), config=config, complete=False)
     (table,) = paper_tables("turbosvm/table2", "smoke", found(folders))
@@ -231,7 +232,7 @@ def test_a_partial_table_says_what_is_missing(folders):
 
 def test_at_full_scale_cells_out_of_reach_are_shown_as_such(folders):
     cell = ["partition=iid", "local.epochs=5", "local.batch_size=10"]
-    config = compose(["experiment=fedavg/table2", *cell]).config
+    config = job_config(["experiment=fedavg/table2", *cell])
     folders.write(0, rows(*[0.98] * 20, 0.99), dataset="mnist", config=config)  # 0.99 after round 20; the paper's is 20
     (table,) = paper_tables("fedavg/table2", None, found(folders))
     shown = [dict(zip(table.header, row, strict=True)) for row in table.rows]
@@ -247,9 +248,7 @@ def test_at_full_scale_cells_out_of_reach_are_shown_as_such(folders):
 
 def test_a_metric_of_seen_and_one_of_unseen_clients(folders):
     """The paper's numbers of the one are lost, so that ours stand alone."""
-    config = compose(
-        ["experiment=maxfl/table3", "scale=small", "strategy=maxfl", "recipe=maxfl_fmnist_clusters"]
-    ).config
+    config = job_config(["experiment=maxfl/table3", "scale=small", "strategy=maxfl", "hparams=maxfl_fmnist_clusters"])
     measured = [
         row | {"clients/tuned_gm_appeal": 0.25, "unseen/tuned_gm_appeal": 0.5, "unseen/gm_appeal": 0.75}
         for row in rows(0.1, 0.2)
@@ -262,18 +261,18 @@ def test_a_metric_of_seen_and_one_of_unseen_clients(folders):
 
 def test_nothing_to_compare_is_told(folders):
     folders.write(0, rows(0.1))
-    folders.write(0, rows(0.1), config=compose([*SMOKE, "strategy=fedavg"]).config, complete=False)
+    folders.write(0, rows(0.1), config=job_config([*SMOKE, "strategy=fedavg"]), complete=False)
     with pytest.raises(InputError, match=r"^table turbosvm/table2: no finished run of it was found; make them with: "):
         paper_tables("turbosvm/table2", None, found(folders))
     with pytest.raises(InputError, match=r"experiment=turbosvm/table2 scale=smoke$"):
         paper_tables("turbosvm/table2", "smoke", found(folders))
-    folders.write(0, rows(0.1), config=compose([*SMOKE, "strategy=krum"]).config)
+    folders.write(0, rows(0.1), config=job_config([*SMOKE, "strategy=krum"]))
     with pytest.raises(InputError, match=r"^table turbosvm/table2: its finished runs belong to no cell of this table$"):
         paper_tables("turbosvm/table2", "smoke", found(folders))
 
 
 def test_seeds_of_different_lengths_are_each_read_in_their_own_round(folders):
-    config = compose([*SMALL, "strategy=fedavg"]).config
+    config = job_config([*SMALL, "strategy=fedavg"])
     folders.write(0, rows(*[0.5] * 100, 0.6, 0.9), dataset="femnist", config=config)  # 0.6 after round 100
     folders.write(1, rows(0.1, 0.2), dataset="femnist", config=config)
     tables = paper_tables("turbosvm/table3", "small", found(folders))
@@ -282,7 +281,7 @@ def test_seeds_of_different_lengths_are_each_read_in_their_own_round(folders):
 
 
 def test_of_two_seeds_given_up_the_earlier_one_limits_what_is_known(folders):
-    config = compose([*SMALL, "strategy=fedavg"]).config
+    config = job_config([*SMALL, "strategy=fedavg"])
     for seed, cap in enumerate((50, 80)):
         folders.write(seed, rows(*[0.1] * (cap + 1)), dataset="femnist", config=config, changes={"rounds": cap})
     (table,) = paper_tables("turbosvm/table2", None, found(folders))
@@ -290,7 +289,7 @@ def test_of_two_seeds_given_up_the_earlier_one_limits_what_is_known(folders):
 
 
 def test_seeds_on_other_data_are_left_out_of_a_cell(folders):
-    config = compose([*SMOKE, "strategy=fedavg"]).config
+    config = job_config([*SMOKE, "strategy=fedavg"])
     for seed, data in enumerate(("0123", "0123", "4567")):
         folders.write(seed, rows(0.1, 0.8), config=config, data=data)
     matched = match({0: leaves(config)}, found(folders))
@@ -301,7 +300,7 @@ def test_seeds_on_other_data_are_left_out_of_a_cell(folders):
 def test_speed_ups_are_of_means_of_rounds_that_are_rounded_up(folders):
     # 0.96 until round n - 1, then 1: 97 % a quarter of a round later, rounded up to n. (10 + 13) / (4 + 5) = 2.56
     for share, ends in (("1", (10, 13)), ("0.1", (4, 5))):
-        config = compose([*TABLE_1, f"clients_per_round={share}"]).config
+        config = job_config([*TABLE_1, f"clients_per_round={share}"])
         for seed, last in enumerate(ends):
             folders.write(seed, rows(*[0.96] * last, 1.0), dataset="mnist", config=config)
     rounds, speed = paper_tables("fedavg/table1", None, found(folders))

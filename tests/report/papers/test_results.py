@@ -1,11 +1,11 @@
 import pytest
 
-from fedrun.config.composed import compose
 from fedrun.report.papers.paper_table import paper_tables
 from fedrun.report.papers.results import sections
 from fedrun.report.runs import find
 from fedrun.system.errors import InputError
 
+from ...helpers.job_configs import job_config
 from ...helpers.run_folders import CONFIG, rows
 
 
@@ -18,7 +18,7 @@ def tables(folders):
 
 
 def test_every_table_that_has_runs(folders):
-    config = compose(["experiment=turbosvm/table2", "scale=small", "dataset=femnist", "strategy=fedavg"]).config
+    config = job_config(["experiment=turbosvm/table2", "scale=small", "dataset=femnist", "strategy=fedavg"])
     folders.write(0, rows(0.1, 0.7), dataset="femnist", config=config)
     assert [section.name for section in sections(found(folders))] == ["turbosvm/table2/small", "turbosvm/table3/small"]
     titles = [table.title.partition(".")[0] for table in tables(folders)]
@@ -29,8 +29,8 @@ def test_every_table_that_has_runs(folders):
 def test_tables_that_share_runs_but_have_none_of_their_own_are_left_out(folders):
     """FedConcat's tables 4, 5, 10 and 14 look for theirs among those of table 1; a search is no result."""
     overrides = ["experiment=fedconcat/table1", "scale=smoke", "dataset=digits", "model=mlp", "strategy=fedprox"]
-    folders.write(0, rows(0.1, 0.7), strategy="fedprox", config=compose(overrides).config)
-    searched = compose(["experiment=fedumf/tune", "scale=smoke", "dataset=digits", "model=mlp"]).config
+    folders.write(0, rows(0.1, 0.7), strategy="fedprox", config=job_config(overrides))
+    searched = job_config(["experiment=fedumf/tune", "scale=smoke", "dataset=digits", "model=mlp"])
     folders.write(0, rows(0.1, 0.7), strategy="fedumf", config=searched)
     titles = [table.title.partition(".")[0] for table in tables(folders)]
     assert titles == ["FedConcat, table 1"]

@@ -59,10 +59,10 @@ def test_plain_lines_are_exactly_these(run_info, clock, tmp_path):
     ]
 
 
-def test_a_recipe_is_told(run_info, clock, tmp_path):
+def test_published_values_are_named(run_info, clock, tmp_path):
     stream = io.StringIO()
-    PlainLines(stream, 10.0, clock).on_start(replace(run_info(), recipe="femnist-turbosvm"))
-    assert stream.getvalue().splitlines()[1:3] == [f"folder  {tmp_path}", "recipe  femnist-turbosvm"]
+    PlainLines(stream, 10.0, clock).on_start(replace(run_info(), hparams="femnist-turbosvm"))
+    assert stream.getvalue().splitlines()[1:3] == [f"folder  {tmp_path}", "hparams femnist-turbosvm"]
 
 
 def test_an_estimated_accuracy_is_marked(run_info, clock):
