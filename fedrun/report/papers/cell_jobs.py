@@ -70,11 +70,11 @@ def override_values(overrides: Iterable[str]) -> dict[str, Any]:
 
 def compatible(job: Values, required: Values) -> bool:
     """Whether a job sets no required key to another value; what it does not set is not known yet."""
-    return all(job[key] == value for key, value in required.items() if key in job)
+    return all(same(job[key], value) for key, value in required.items() if key in job)
 
 
 def meets(composed: Composed, required: Values) -> bool:
-    """Whether a composed job has all required options and values; 1 and 1.0 (one client, all clients) differ."""
+    """Whether a composed job has all required options and values."""
     return all(
         composed.choices[key] == value if key in composed.choices else has(composed.config, key.split("."), value)
         for key, value in required.items()
@@ -89,4 +89,9 @@ def has(node: Any, path: list[str], value: Any) -> bool:
         node = node[part]
     if isinstance(value, Mapping):
         return all(has(node, [str(key)], item) for key, item in value.items())
-    return type(node) is type(value) and bool(node == value)
+    return same(node, value)
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two values are equal; 1 and 1.0 (one client, all clients) are not."""
+    return type(one) is type(other) and bool(one == other)
