@@ -33,7 +33,7 @@ class Matched:
 def match(configs: Mapping[int, Leaves], runs: Sequence[Run]) -> Matched:
     """Give each run to the cells whose configuration it has, as far as the table's configurations differ at all.
 
-    The classes are always compared. In other keys a run may differ from the experiment's job (fewer rounds, say): this is
+    The classes are always compared. In other keys a run may differ from the experiment's job (fewer rounds, say): it is
     reported, and not a reason to ignore it. A key that another version of fedrun did not have is not compared, as its
     value is not known.
     """
