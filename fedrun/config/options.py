@@ -7,8 +7,8 @@ from pathlib import Path
 
 from fedrun.system.errors import InputError
 
-CHOSEN_BY_PATH = ("experiment", "hparams")
-"""Groups whose folders are parts of an option's name, or are chosen by experiments only."""
+CHOSEN_BY_PATH = ("experiment",)
+"""Groups whose folders are parts of an option's name."""
 
 
 def conf_dir() -> Path:

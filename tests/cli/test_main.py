@@ -196,7 +196,7 @@ def test_help_lists_every_group_and_option(checking: Fedrun, tmp_path: Path) -> 
     for group in GROUPS:
         assert f"\n{group}: {', '.join(names(group))}\n" in ended.out
     listed = ended.out.split("GROUP=OPTION")[1]
-    assert "\nscale: full, small, smoke\n" in listed
+    assert "\nhparams: celeba, " in listed
     assert all(f"\n{group}/" not in listed for group in ("hparams", "experiment", "hydra"))
     assert "fedrun strategy=turbosvm dataset=femnist  " in ended.out
     assert list(tmp_path.iterdir()) == []
