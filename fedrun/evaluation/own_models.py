@@ -19,6 +19,7 @@ from fedrun.strategies.phase import Phase
 from fedrun.strategies.sgd import SGD
 from fedrun.strategies.vectors import MODEL
 from fedrun.system.randomness import address
+from fedrun.uploads.pipeline import UploadPipeline
 
 
 def own_results(
@@ -49,7 +50,8 @@ def own_results(
     network, samples, train = phase.network, phase.samples, population.train
     batch_size = experiment.evaluation.batch_size
     seed = address(phase.seed, f"alone/{population.name}", round)
-    context = ExecutionContext(network, samples, clients=train, client=SGD(), local=local, seed=seed)
+    pipeline = UploadPipeline((), network.layout, seed)
+    context = ExecutionContext(network, samples, clients=train, client=SGD(), local=local, seed=seed, pipeline=pipeline)
     clients = torch.arange(len(train))
     if ranks.count > 1:
         clients = clients[balanced(train.sizes.tolist(), ranks.count) == ranks.number]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 
 from fedrun.execution.context import ClientResult, CohortJob, ExecutionContext
 from fedrun.strategies.client_state import LAST
-from fedrun.strategies.server import CohortUpdate, Senders, ServerState, ServerStrategy
+from fedrun.strategies.server import CohortUpdate, Rows, Senders, ServerState, ServerStrategy
 from fedrun.strategies.vectors import MODEL, Vectors
 
 
@@ -30,6 +32,8 @@ class Aggregator:
         self._weights: list[float] | None = None  # of the whole cohort, where they do not depend on reports
         self._total = 0.0
         self._means: dict[str, torch.Tensor] = {}
+        self._rows_kept: Rows = "all" if context.attack is not None and context.attack.needs_rows else server.rows
+        self._measures: dict[int, Mapping[str, float]] = {}
         self._rows: torch.Tensor | None = None  # [C, r], by position
         self._reports: dict[int, dict[str, float]] = {}
         self._steps: dict[int, int] = {}
@@ -65,7 +69,7 @@ class Aggregator:
                 self._means[name].lerp_(vector, weight / self._total if self._total else 0.0)
             else:
                 self._means[name] = vector.clone()
-        rows = self._server.rows
+        rows = self._rows_kept
         if rows != "none":
             model = uploads[MODEL]
             row = model[self._context.network.layout.head] if rows == "head" else model
@@ -74,6 +78,7 @@ class Aggregator:
             self._rows[position] = row
         self._reports[position] = reports
         self._steps[position] = trained.steps
+        self._measures[position] = result.measures
         if not counts:
             return
         state = dict(result.client_state)
@@ -89,7 +94,9 @@ class Aggregator:
         if not reports:
             if self._weights is None:
                 everyone = Senders(clients=self._cohort, samples=self._samples)
-                self._weights = self._server.weights(self._state, everyone).tolist()
+                imposed = self._context.pipeline.weights(everyone)
+                weights = self._server.weights(self._state, everyone) if imposed is None else imposed
+                self._weights = weights.tolist()
             return self._weights[position]
         one = slice(position, position + 1)
         stacked = {name: torch.tensor([value], dtype=torch.float64) for name, value in reports.items()}
@@ -102,6 +109,7 @@ class Aggregator:
         accepted = torch.tensor(order, dtype=torch.int64)
         left_out = sorted(set(range(len(self._cohort))) - set(order))
         names = self._reports[order[0]] if order else ()
+        measured = self._measures[order[0]] if order else ()
         return CohortUpdate(
             clients=self._cohort[accepted],
             samples=self._samples[accepted],
@@ -119,4 +127,8 @@ class Aggregator:
             client_samples=self._client_samples,
             forward_samples=self._forward_samples,
             accepted_samples=self._accepted_samples,
+            measures={
+                name: torch.tensor([self._measures[position][name] for position in order], dtype=torch.float64)
+                for name in measured
+            },
         )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import torch
@@ -15,6 +15,7 @@ from fedrun.strategies.server import IdleTraining
 from fedrun.strategies.vectors import Vectors
 from fedrun.training.objective import Trained
 from fedrun.uploads.attacks.base import Attack
+from fedrun.uploads.pipeline import UploadPipeline
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class ExecutionContext(TrainingContext):
     Attributes:
         client: how local training differs from plain SGD.
         idle_training: what clients do that are not selected, and how it moves their starts; None: nothing.
+        pipeline: what happens to an update between client and server.
         attack: what the attackers among the clients do.
         attackers: their numbers.
         thresholds: the threshold ρ_k of every client, float64 ``[N]``, where the client strategy wants it.
@@ -31,6 +33,7 @@ class ExecutionContext(TrainingContext):
     """
 
     client: ClientStrategy
+    pipeline: UploadPipeline
     idle_training: IdleTraining | None = None
     attack: Attack | None = None
     attackers: frozenset[int] = frozenset()
@@ -54,6 +57,7 @@ class ExecutionContext(TrainingContext):
             lengths = {**lengths, PRIVATE: len(self.private)}
         if self.idle_training is not None:
             lengths = {**lengths, **self.idle_training.client_state(layout)}
+        lengths = {**lengths, **self.pipeline.client_state(self.client.sends)}
         if self.stores_last_upload:
             lengths = {**lengths, LAST: layout.size}
         return dict(sorted(lengths.items()))
@@ -70,6 +74,7 @@ class ClientResult:
         uploads: what the client sends.
         client_state: the client's next state.
         trained: counts and sums of the training.
+        measures: what the transforms of uploads have measured.
     """
 
     position: int
@@ -78,6 +83,7 @@ class ClientResult:
     uploads: Vectors
     client_state: Vectors
     trained: Trained
+    measures: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -166,6 +166,7 @@ class DistributedCohort:
         total = math.fsum(update.total_weight for update in updates)
         accepted = sum(update.accepted_samples for update in updates)
         names = next((update.reports for update in updates if len(update.clients)), {})
+        measured = next((update.measures for update in updates if len(update.clients)), {})
         mean, rows = self._sum(local, parts, received, total, order)
 
         def concat(field: list[torch.Tensor]) -> torch.Tensor:
@@ -189,6 +190,9 @@ class DistributedCohort:
             client_samples=sum(update.client_samples for update in updates),
             forward_samples=sum(update.forward_samples for update in updates),
             accepted_samples=accepted,
+            measures={
+                name: concat([update.measures[name] for update in updates if len(update.clients)]) for name in measured
+            },
         )
 
     def _sum(

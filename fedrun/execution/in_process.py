@@ -37,4 +37,5 @@ class InProcess(Executor):
         model = self.tampered(network.vector, task, client)
         info = replace(info, start=start)
         uploads, next_state = self.finished(model, task, received, state, constants, momentum, info)
-        return ClientResult(position, start, network.vector, uploads, next_state, trained)
+        result = ClientResult(position, start, network.vector, uploads, next_state, trained)
+        return self.uploaded(result, task, info)

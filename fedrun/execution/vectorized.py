@@ -109,7 +109,7 @@ class Vectorized(Executor):
         info = replace(info, start=start)
         uploads, next_state = self.finished(sent, task, received, state, constants, momentum, info)
         for k, position in enumerate(positions):
-            yield ClientResult(
+            result = ClientResult(
                 position,
                 start[k],
                 model[k],
@@ -117,6 +117,7 @@ class Vectorized(Executor):
                 {name: vectors[k] for name, vectors in next_state.items()},
                 Trained(steps[k], int(objective.processed[k]), objective.losses[k], objective.correct[k]),
             )
+            yield self.uploaded(result, task, info.of(k))
 
     def _descend(
         self,

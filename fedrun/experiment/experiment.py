@@ -29,11 +29,15 @@ from fedrun.experiment.record import RunRecord
 from fedrun.experiment.strategy import Strategy
 from fedrun.experiment.studies.base import Study
 from fedrun.experiment.tracking import Tracking
+from fedrun.experiment.upload_checks import check_transforms
 from fedrun.models.base import ModelConfig
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.vectors import MODEL
 from fedrun.system.errors import InputError
 from fedrun.uploads.attacks.base import Attack
+from fedrun.uploads.compression.base import Compression
+from fedrun.uploads.privacy.base import Privacy
+from fedrun.uploads.secure_sum import SecureSum
 
 
 @config_class
@@ -50,6 +54,9 @@ class Experiment:
         population: which of the clients are unseen, test on their own samples, have flipped labels.
         validation: what is held out of training, in the place of all test data, to choose settings by.
         attack: what some of the clients do to the others.
+        privacy: what the server may learn of a client.
+        compression: how uploads travel.
+        secure_sum: whether the server learns their sum only.
         appeal: every client's threshold for the loss of the global model.
         participation: which clients are willing to take part.
         evaluation: when and how the global model is tested.
@@ -81,6 +88,9 @@ class Experiment:
     population: Population
     validation: Validation
     attack: Annotated[Attack, Neutral(Attack)]
+    privacy: Annotated[Privacy, Neutral(Privacy)]
+    compression: Annotated[Compression, Neutral(Compression)]
+    secure_sum: Annotated[SecureSum, Neutral(SecureSum)]
     appeal: Annotated[Appeal, Neutral(Appeal)]
     participation: Annotated[Participation, Neutral(Participation)]
     evaluation: Evaluation
@@ -133,6 +143,12 @@ class Experiment:
         self._check_adaptive()
         self._check_stages()
         self._check_uploads()
+        check_transforms(self.strategy, self.privacy, self.compression, self.secure_sum, self.attack)
+        if type(self.privacy) is not Privacy and (self.participation.by_appeal or self.population.pooled):
+            raise InputError(
+                f"privacy={type(self.privacy).__name__} with participation that depends on the data, or pooled data: "
+                "nothing is proved; choose participation=everyone and a federated strategy"
+            )
         if self.hardware.distributed and self.study is not None:
             raise InputError("hardware=distributed is for runs, and a study is computed by one process; choose another")
         if self.stop_at_targets and not self.targets:

@@ -18,6 +18,8 @@ class Totals:
     Attributes:
         params_up: numbers (float32) sent by clients.
         params_down: numbers sent to clients.
+        bytes_up: bytes sent by clients, compressed.
+        bytes_down: bytes sent to clients.
         client_samples: samples processed in local training, forward and backward.
         forward_samples: samples that clients processed by forward passes only.
         excluded: uploads left out because they were not finite.
@@ -25,6 +27,8 @@ class Totals:
 
     params_up: int = 0
     params_down: int = 0
+    bytes_up: int = 0
+    bytes_down: int = 0
     client_samples: int = 0
     forward_samples: int = 0
     excluded: int = 0

@@ -10,6 +10,7 @@ from fedrun.simulation.round_runner import RoundResult
 from fedrun.strategies.phase import Phase
 from fedrun.strategies.server import ServerState
 from fedrun.strategies.vectors import MODEL, Vectors
+from fedrun.uploads.transform import FLOAT
 
 
 def round_costs(phase: Phase, cohort: torch.Tensor, work: RoundResult, executor: Executor) -> Totals:
@@ -29,10 +30,12 @@ def round_costs(phase: Phase, cohort: torch.Tensor, work: RoundResult, executor:
         down = len(cohort) * sum(_broadcast_numbers(phase, server) for server in work.models)
     else:
         down = sum((len(job.cohort) + resting) * (_numbers(job.received) - private) for job in work.jobs)
-    sent = work.accepted[0].mean
+    sent = work.accepted[0].mean if work.accepted else {}
     up = len(cohort) * (_numbers(sent) - (private if MODEL in sent else 0))
+    lengths = {name: vector.numel() for name, vector in sent.items()}
+    sent_bytes = len(cohort) * executor.context.pipeline.bytes_up(lengths)
     if phase.federation.is_pooled:
-        down = up = 0
+        down = up = sent_bytes = 0
     idle, idle_forward = 0, 0
     if resting:  # all of them train, though only those are computed that are selected next
         at_rest = torch.ones(clients, dtype=torch.bool)
@@ -42,6 +45,8 @@ def round_costs(phase: Phase, cohort: torch.Tensor, work: RoundResult, executor:
     return Totals(
         params_up=up,
         params_down=down,
+        bytes_up=sent_bytes,
+        bytes_down=FLOAT * down,
         client_samples=client_samples,
         forward_samples=work.forward_samples + idle_forward + client_samples * phase.frozen_encoders,
         excluded=len(work.excluded),

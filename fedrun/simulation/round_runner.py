@@ -157,6 +157,7 @@ class RoundRunner:
         received = {name: vector for name, vector in self.phase.server.broadcast(server).items() if name in needs}
         if CENTRES in needs:
             received[CENTRES] = torch.stack([other.model for other in state.models])
+        received |= self.executor.context.pipeline.broadcast(server.slots)
         return CohortJob(
             cohort=clients,
             round=state.round,

@@ -37,8 +37,30 @@ def select(seed: int, round: int, clients: int, count: int) -> torch.Tensor:
     return torch.from_numpy(drawn).to(torch.int64)
 
 
+def select_poisson(seed: int, round: int, clients: int, probability: float) -> torch.Tensor:
+    """The cohort of round t by Poisson sampling: every client by itself with the same probability.
+
+    Returns:
+        Client numbers, int64 ``[C]``, ascending; C is random and can be 0.
+    """
+    drawn = numpy_generator(seed, "selection", round).random(clients) < probability
+    return torch.from_numpy(drawn.nonzero()[0])
+
+
+def most_participations(seed: int, rounds: int, clients: int, count: int) -> int:
+    """In how many of so many rounds of :func:`select` the client took part that did so most often."""
+    counts = torch.zeros(clients, dtype=torch.int64)
+    for round in range(rounds):
+        counts[select(seed, round, clients, count)] += 1
+    return int(counts.max())
+
+
 def select_cohort(
-    state: State, phase: Phase, participation: Participation, willing_clients: Callable[[], torch.Tensor]
+    state: State,
+    phase: Phase,
+    participation: Participation,
+    willing_clients: Callable[[], torch.Tensor],
+    poisson: bool = False,
 ) -> tuple[torch.Tensor, Metrics]:
     """The clients that take part in the next round.
 
@@ -47,6 +69,7 @@ def select_cohort(
         phase: of the round.
         participation: the rule by which clients stay away.
         willing_clients: computes which clients are willing to take part, bool ``[N]``; called only where it matters.
+        poisson: draw every client by itself with probability M / N.
 
     Returns:
         Client numbers, int64 ``[C]`` (C = 0 if no client is willing), and the numbers of willing clients and of
@@ -55,6 +78,8 @@ def select_cohort(
     clients, size = len(phase.federation.train), phase.cohort_size
     if phase.clustering.infers and state.membership is None:
         return select(phase.seed, state.round, clients, clients), {}
+    if poisson:
+        return select_poisson(phase.seed, state.round, clients, size / clients), {}
     if not participation.by_appeal:
         return select(phase.seed, state.round, clients, size), {}
     willing = torch.ones(clients, dtype=torch.bool)

@@ -30,12 +30,14 @@ from fedrun.simulation.costs import round_costs
 from fedrun.simulation.phase_runner import PhaseRunner
 from fedrun.simulation.prepare import first_phase, prepare_federation
 from fedrun.simulation.round_runner import RoundResult, RoundRunner
-from fedrun.simulation.selection import select, select_cohort
+from fedrun.simulation.selection import most_participations, select, select_cohort
+from fedrun.simulation.server_step import aggregate, empty_round, upload_pipeline
 from fedrun.strategies.client_state import NO_STATE, ClientStates
 from fedrun.strategies.phase import Phase
-from fedrun.strategies.server import Round, ServerState
+from fedrun.strategies.server import ServerState
 from fedrun.system.errors import RunError
-from fedrun.training.sgd import repair
+from fedrun.uploads.privacy.base import Mechanism
+from fedrun.uploads.transform import FLOAT
 
 log = logging.getLogger(__name__)
 
@@ -51,12 +53,14 @@ class ActivePhase:
         phase: the phase.
         runner: carries out the local work of its rounds.
         evaluator: evaluates its models.
+        mechanism: of its privacy.
         models: those with which the phase before it ended, ``[P]`` each.
     """
 
     phase: Phase
     runner: PhaseRunner
     evaluator: Evaluator
+    mechanism: Mechanism
     models: tuple[torch.Tensor, ...] = ()
 
 
@@ -131,6 +135,7 @@ class Simulation:
 
     def _activated(self, phase: Phase, models: tuple[torch.Tensor, ...] = ()) -> ActivePhase:
         experiment, attackers = self.experiment, phase.federation.attackers
+        pipeline, mechanism = upload_pipeline(experiment, phase)
         context = ExecutionContext(
             network=phase.network,
             samples=phase.samples,
@@ -139,6 +144,7 @@ class Simulation:
             idle_training=phase.server.idle_training,
             local=phase.local,
             seed=phase.seed,
+            pipeline=pipeline,
             attack=experiment.attack if attackers else None,
             attackers=attackers,
             stores_last_upload=phase.clustering.stores_last_upload or experiment.evaluation.client_means,
@@ -151,7 +157,7 @@ class Simulation:
             lambda: self.thresholds[SEEN].train,
         )
         evaluator = Evaluator(experiment, phase, lambda: self.thresholds, self.ranks)
-        return ActivePhase(phase, runner, evaluator, models)
+        return ActivePhase(phase, runner, evaluator, mechanism, models)
 
     def _active(self, state: State) -> ActivePhase:
         """The phase in which a state is. A later phase is made when it is first needed, by all ranks together."""
@@ -206,15 +212,23 @@ class Simulation:
         costs = Totals(
             params_up=clients * clustering.reports(layout.classes),
             params_down=phase.params_down,
+            bytes_up=FLOAT * clients * clustering.reports(layout.classes),
+            bytes_down=FLOAT * phase.params_down,
             forward_samples=phase.forward_samples,
         )
         return replace(
             state,
-            models=tuple(phase.server.init(phase.initial_model(number), layout, clients) for number in range(count)),
+            models=tuple(self._initial_server(active, number) for number in range(count)),
             memory=ClientStates(active.runner.context.state_lengths, store=self.store.keep),
             totals=totals + costs,
             membership=membership,
         )
+
+    def _initial_server(self, active: ActivePhase, number: int) -> ServerState:
+        """A model before the phase's first round, with the strategy's tensors and the transforms' of uploads."""
+        phase = active.phase
+        state = phase.server.init(phase.initial_model(number), phase.network.layout, len(phase.federation.train))
+        return replace(state, slots={**state.slots, **active.runner.context.pipeline.slots()})
 
     def cohort(self, state: State) -> tuple[torch.Tensor, Metrics]:
         """The clients that take part in the next round; see :func:`fedrun.simulation.selection.select_cohort`."""
@@ -224,7 +238,8 @@ class Simulation:
             # F_k(w) < ρ_k
             return active.evaluator.on_training(state)[0] < self.thresholds[SEEN].train
 
-        return select_cohort(state, active.phase, self.experiment.participation, willing_clients)
+        poisson = self.experiment.privacy.cohort_sampling == "poisson"
+        return select_cohort(state, active.phase, self.experiment.participation, willing_clients, poisson)
 
     def advance(self, state: State, progress: RoundProgress = lambda done, cohort: None) -> tuple[State, Metrics]:
         """One round.
@@ -248,21 +263,24 @@ class Simulation:
         phase, runner = active.phase, active.runner
         state = replace(state, memory=replace(state.memory, lengths=runner.context.state_lengths))  # of this phase
         cohort, metrics = self.cohort(state)
-        if not len(cohort):
+        if not len(cohort) and not active.mechanism.answers_empty_cohorts:
             return replace(state, round=state.round + 1), {**metrics, "time/round_s": time.perf_counter() - began}
         round_runner = runner.round_runner(state.timings)
-        work, timings = runner.run(state, cohort, lambda done: progress(done, len(cohort)))
-        require_finite(state, cohort, work)
+        if len(cohort):
+            work, timings = runner.run(state, cohort, lambda done: progress(done, len(cohort)))
+            require_finite(state, cohort, work)
+        else:
+            work, timings = empty_round(phase, state), state.timings
         memory = work.client_states
         if phase.server.idle_training is not None and state.round + 1 < phase.end:
             memory = self._idle(phase, round_runner, work.jobs[0], memory)
         trained = time.perf_counter()
-        models, steps = aggregate(phase, state, work)
+        models, steps = aggregate(phase, state, work, runner.context)
         ended = time.perf_counter()
         metrics |= {
             "train/loss": work.loss,
             "train/accuracy": work.accuracy,
-            **{f"server/{name}": value for name, value in steps.items()},
+            **steps,
             "clients/excluded": float(len(work.excluded)),
             "time/round_s": ended - began,
             "time/server_s": ended - trained,
@@ -292,13 +310,20 @@ class Simulation:
 
     def test(self, state: State, target: float | None = None) -> Metrics:
         """``test/*`` (or ``validation/*``) on the pooled samples; where clients test on their own ``clients/*`` and
-        ``unseen/*``, too.
+        ``unseen/*``, too; with privacy ``privacy/*``.
 
         Args:
             state: whose models are tested.
             target: test only until it is clear that this accuracy was not reached; None: fully.
         """
-        return self.evaluator(state).metrics(state, target)
+        return self.evaluator(state).metrics(state, target) | self._privacy(state)
+
+    def _privacy(self, state: State) -> Metrics:
+        """``privacy/*``: what the rounds so far have cost."""
+        active = self._active(state)
+        phase = active.phase
+        clients, size = len(phase.federation.train), phase.cohort_size
+        return active.mechanism.report(state.round, lambda: most_participations(phase.seed, state.round, clients, size))
 
 
 def require_finite(state: State, cohort: torch.Tensor, work: RoundResult) -> None:
@@ -316,22 +341,3 @@ def require_finite(state: State, cohort: torch.Tensor, work: RoundResult) -> Non
     else:
         reason = "nor was the global model before: the server's steps diverged; see strategy.server, such as its lr"
     raise RunError(f"round {state.round + 1}: no client's upload was finite (clients {cohort.tolist()}): {reason}")
-
-
-def aggregate(phase: Phase, state: State, work: RoundResult) -> tuple[tuple[ServerState, ...], dict[str, float]]:
-    """The next models, and the mean metrics of the server steps. A model that no client has trained stays."""
-    clients, layout = len(phase.federation.train), phase.network.layout
-    nearest = None if work.membership is None else work.membership.argmax(1)[work.membership.any(1)]
-    models, steps = list(work.models), []
-    for number, update in enumerate(work.updates):
-        if update is None or not len(update.clients):
-            continue
-        members = clients if nearest is None else int((nearest == number).sum())
-        round = Round(state.round, phase.end, members, layout, phase.seed)
-        models[number], step = phase.server.aggregate(work.models[number], update, round)
-        steps.append(step)
-    if phase.local.repair_nonfinite:
-        for server in models:
-            repair(server.model[: layout.trainable])
-    names = steps[0].keys()
-    return tuple(models), {name: sum(step[name] for step in steps) / len(steps) for name in names}

@@ -230,6 +230,19 @@ class ClientStrategy:
         """
         return {MODEL: model}, {}
 
+    def acknowledge(self, client_state: Vectors, sent: Vectors, arrived: Vectors, client: ClientInfo) -> Vectors:
+        """The client's next state where its uploads do not arrive as they were sent, because they are compressed.
+
+        A strategy whose server follows the mean of client states must move them by what has arrived.
+
+        Args:
+            client_state: from :meth:`finish`, one client's; it may be overwritten.
+            sent: the uploads from :meth:`finish`.
+            arrived: those that the server receives.
+            client: what the client knows of itself.
+        """
+        return client_state
+
 
 def state_names(strategy: ClientStrategy, layout: Layout) -> frozenset[str]:
     """The names under which a client keeps what its strategy asks for; it has none of them until it has taken part."""

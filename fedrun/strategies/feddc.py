@@ -74,6 +74,13 @@ class FedDCClient(ClientStrategy):
             uploads[DRIFT] = drift - client_state[DRIFT]
         return uploads, state
 
+    def acknowledge(self, client_state: Vectors, sent: Vectors, arrived: Vectors, client: ClientInfo) -> Vectors:
+        # h_k and g_k move by what has arrived: D_k, and ΔG_k / ω_k
+        name = DRIFT if DRIFT in sent else MODEL
+        drift = client_state[DRIFT] + (arrived[name] - sent[name])[: client.trainable]
+        gradient = client_state[GRADIENT] + (arrived[GRADIENT] - sent[GRADIENT]) / client.share
+        return {**client_state, DRIFT: drift, GRADIENT: gradient}
+
 
 @config_class
 class FedDCServer(FedDynServer):
@@ -100,6 +107,6 @@ class FedDCServer(FedDynServer):
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         # w ← mean_S y_k + mean_N h_k;  G ← G + (1/N) Σ_S ΔG_k
         after, metrics = super().aggregate(state, update, round)
-        share = len(update.clients) / round.clients
+        share = update.count / round.clients
         gradient = state.slots[GRADIENT].add(update.mean[GRADIENT], alpha=share)
         return ServerState(after.model, {**after.slots, GRADIENT: gradient}), metrics

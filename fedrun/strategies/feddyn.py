@@ -50,6 +50,11 @@ class FedDynClient(ClientStrategy):
         moved = model[..., : client.trainable] - received[MODEL][..., : client.trainable]
         return {MODEL: model}, {DRIFT: client_state[DRIFT] + moved}
 
+    def acknowledge(self, client_state: Vectors, sent: Vectors, arrived: Vectors, client: ClientInfo) -> Vectors:
+        # h_k moves by the displacement that has arrived
+        lost = (arrived[MODEL] - sent[MODEL])[: client.trainable]
+        return {**client_state, DRIFT: client_state[DRIFT] + lost}
+
 
 @config_class
 class FedDynServer(ServerStrategy):
@@ -76,7 +81,7 @@ class FedDynServer(ServerStrategy):
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         # h_k gains y_k − w if k took part;  w ← mean_S y_k + mean_N h_k; buffers are averaged
         trainable = round.layout.trainable
-        share = len(update.clients) / round.clients
+        share = update.count / round.clients
         model = update.mean[MODEL]
         sent = update.mean.get(DRIFT)  # by clients whose displacements do not begin at the broadcast model
         displacement = model[:trainable] - state.model[:trainable] if sent is None else sent

@@ -58,6 +58,10 @@ class ScaffoldClient(ClientStrategy):
         change = moved / (client.steps * client.lr) - received[CONTROL]
         return {MODEL: model, CONTROL: change}, {CONTROL: client_state[CONTROL] + change}
 
+    def acknowledge(self, client_state: Vectors, sent: Vectors, arrived: Vectors, client: ClientInfo) -> Vectors:
+        # c_k ← c_k + C(c_k⁺ − c_k)
+        return {**client_state, CONTROL: client_state[CONTROL] + (arrived[CONTROL] - sent[CONTROL])}
+
 
 @config_class
 class ScaffoldServer(ServerStrategy):
@@ -95,5 +99,5 @@ class ScaffoldServer(ServerStrategy):
         model = update.mean[MODEL]
         model[: round.layout.trainable].lerp_(state.model[: round.layout.trainable], 1 - self.lr)
         # c ← c + (1/N) Σ_S (c_k⁺ − c_k)
-        share = len(update.clients) / round.clients
+        share = update.count / round.clients
         return ServerState(model, {CONTROL: state.slots[CONTROL].add(update.mean[CONTROL], alpha=share)}), {}

@@ -71,6 +71,9 @@ class CohortUpdate(Senders):
         client_samples: samples processed in training (forward and backward), summed over clients.
         forward_samples: samples processed by forward passes only, summed over clients.
         accepted_samples: samples over which ``loss`` and ``accuracy`` are means.
+        measures: what the transforms of uploads have measured, float64 ``[C]`` each.
+        represented: the number of clients that the means stand for, where it is not C: the expected cohort of a
+            private round, since C itself is private.
     """
 
     steps: torch.Tensor
@@ -83,6 +86,13 @@ class CohortUpdate(Senders):
     client_samples: int
     forward_samples: int = 0
     accepted_samples: int = 0
+    measures: Vectors = field(default_factory=dict)
+    represented: float | None = None
+
+    @property
+    def count(self) -> float:
+        """The number of clients that the means stand for."""
+        return len(self.clients) if self.represented is None else self.represented
 
 
 @dataclass(frozen=True)

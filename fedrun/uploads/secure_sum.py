@@ -12,20 +12,28 @@ import torch
 from annotated_types import Ge, Gt, Le
 
 from fedrun.config.config_class import config_class
+from fedrun.strategies.vectors import Vectors
+from fedrun.system.errors import InputError
+from fedrun.uploads.transform import Sender, Sent, UploadTransform
 
 
 @config_class
-class SecureSum:
-    """Uploads are summed in the clear, or, with bits, in fixed point.
+class SecureSum(UploadTransform):
+    """Uploads are summed in the clear."""
+
+
+@config_class
+class FixedPoint(SecureSum):
+    """Uploads are summed in fixed point.
 
     Attributes:
-        bits: b of the modulus 2^b, 8 to 32; null: no secure sum.
+        bits: b of the modulus 2^b, 8 to 32.
         levels: into how many steps the range is divided, ≥ 1.
         clip: c > 0: entries of a displacement are cut to [−c, c].
         overhead_bytes: that the protocol adds to every client's upload, ≥ 0.
     """
 
-    bits: Annotated[int, Ge(8), Le(32)] | None
+    bits: Annotated[int, Ge(8), Le(32)]
     levels: Annotated[int, Ge(1)]
     clip: Annotated[float, Gt(0)]
     overhead_bytes: Annotated[int, Ge(0)]
@@ -48,11 +56,28 @@ class SecureSum:
         """What one client's vector ``[d]`` contributes to a decoded sum, in its own dtype."""
         return self.decode(self.encode(vector), 1).to(vector)
 
-    def holds(self, total_weight: int) -> bool:
+    def holds(self, total_weight: float) -> bool:
         """Whether sums with this total weight stay below the modulus: Σ w · levels < 2^b."""
-        return self.bits is None or total_weight * self.levels < 2**self.bits
+        return total_weight * self.levels < 1 << self.bits
 
-    def size(self, entries: int) -> int:
-        """Bytes of a vector of so many entries: b bits each, without the protocol's overhead."""
-        assert self.bits is not None
+    def check_headroom(self, total_weight: float) -> None:
+        """Reject a modulus that a round's sum may exceed.
+
+        Raises:
+            InputError: naming the keys and what is allowed.
+        """
+        if not self.holds(total_weight):
+            most = int(((1 << self.bits) - 1) / total_weight)
+            raise InputError(
+                f"secure_sum.bits={self.bits} with secure_sum.levels={self.levels}: the weights of a round, up to "
+                f"{total_weight:g}, times the levels exceed 2^{self.bits}; allowed: at most {most} levels"
+            )
+
+    def send(self, displacements: Vectors, sender: Sender) -> Sent:
+        return Sent({name: self.rounded(vector) for name, vector in displacements.items()})
+
+    def upload_bytes(self, entries: int, head: int) -> int | None:
         return -(-entries * self.bits // 8)
+
+    def extra_bytes(self) -> int:
+        return self.overhead_bytes + -(-self.bits // 8)  # and the client's weight

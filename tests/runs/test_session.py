@@ -139,7 +139,8 @@ def test_rows(ran: Folder) -> None:
     first, second, third = rows(ran("rounds=2", "clients_per_round=2"))
     assert [row["round"] for row in (first, second, third)] == [0, 1, 2]
     tested = {"test/loss", "test/accuracy", "test/f1", "test/mcc"}
-    costs = {"cost/params_up", "cost/params_down", "cost/client_samples", "cost/forward_samples"}
+    sent = {"cost/params_up", "cost/params_down", "cost/bytes_up", "cost/bytes_down"}
+    costs = sent | {"cost/client_samples", "cost/forward_samples"}
     assert set(first) >= {"round", "time/eval_s"} | tested | costs
     trained = {"train/loss", "train/accuracy", "clients/excluded", "time/round_s", "time/server_s"}
     assert set(second) == set(third) == set(first) | trained

@@ -164,7 +164,9 @@ def test_costs_of_three_rounds_of_two_clients(make_experiment, name, vectors, ex
     participants = [client for t in range(3) for client in select(experiment.seed, t, 6, 2).tolist()]
     assert state.totals == Totals(
         params_up=3 * 2 * vectors * P,
+        bytes_up=4 * 3 * 2 * vectors * P,
         params_down=3 * 2 * vectors * P,
+        bytes_down=4 * 3 * 2 * vectors * P,
         client_samples=2 * sum(SIZES[client] for client in participants),
     )
 
@@ -172,9 +174,9 @@ def test_costs_of_three_rounds_of_two_clients(make_experiment, name, vectors, ex
 def test_buffers_count_where_they_are_averaged(make_experiment):
     """72 parameters and 6 buffers; SCAFFOLD's control variate has no buffers."""
     plain = make_experiment(network=batch_norm, clients_per_round=6)
-    assert advanced(Simulation(plain), 1).totals == Totals(6 * 78, 6 * 78, sum(SIZES))
+    assert advanced(Simulation(plain), 1).totals == Totals(6 * 78, 6 * 78, 24 * 78, 24 * 78, sum(SIZES))
     scaffold = replace(plain, strategy=strategy("scaffold"))
-    assert advanced(Simulation(scaffold), 1).totals == Totals(6 * 150, 6 * 150, sum(SIZES))
+    assert advanced(Simulation(scaffold), 1).totals == Totals(6 * 150, 6 * 150, 24 * 150, 24 * 150, sum(SIZES))
 
 
 @pytest.mark.parametrize(

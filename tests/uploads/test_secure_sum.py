@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedrun.uploads.secure_sum import SecureSum
+from fedrun.system.errors import InputError
+from fedrun.uploads.secure_sum import FixedPoint
 
 V = torch.tensor([[0.3, -1.25], [2.0, 0.5], [-0.7001, 7.9999]], dtype=torch.float64)
 
 
 def test_by_hand():
-    fixed = SecureSum(bits=32, levels=2**22, clip=8.0, overhead_bytes=0)
+    fixed = FixedPoint(bits=32, levels=2**22, clip=8.0, overhead_bytes=0)
     assert fixed.step == 3.814697265625e-6
     levels = fixed.encode(V)
     assert levels.tolist() == [[2175795, 1769472], [2621440, 2228224], [1913625, 4194278]]
@@ -26,14 +27,24 @@ def test_by_hand():
 
 
 def test_the_range_is_cut():
-    fixed = SecureSum(bits=16, levels=100, clip=1.0, overhead_bytes=0)
+    fixed = FixedPoint(bits=16, levels=100, clip=1.0, overhead_bytes=0)
     assert fixed.rounded(torch.tensor([3.0, -3.0, 0.011])).tolist() == pytest.approx([1.0, -1.0, 0.02])
 
 
 @pytest.mark.parametrize(("weight", "levels", "holds"), [(100, 2**22, True), (1023, 2**22, True), (1024, 2**22, False)])
 def test_headroom(weight, levels, holds):
-    assert SecureSum(bits=32, levels=levels, clip=8.0, overhead_bytes=0).holds(weight) is holds
+    assert FixedPoint(bits=32, levels=levels, clip=8.0, overhead_bytes=0).holds(weight) is holds
 
 
 def test_bytes():
-    assert SecureSum(bits=29, levels=2**22, clip=8.0, overhead_bytes=0).size(1001) == 3629  # ⌈29 029 / 8⌉
+    """Two vectors of 29 bits an entry, and beside them the weight and the protocol's overhead."""
+    fixed = FixedPoint(bits=29, levels=2**22, clip=8.0, overhead_bytes=100)
+    assert fixed.upload_bytes(1001, 0) == 3629  # ⌈29 029 / 8⌉
+    assert fixed.extra_bytes() == 104
+
+
+def test_a_modulus_that_a_round_exceeds():
+    fixed = FixedPoint(bits=16, levels=2**14, clip=1.0, overhead_bytes=0)
+    fixed.check_headroom(3)
+    with pytest.raises(InputError, match=r"^secure_sum\.bits=16 with .*, up to 4, .*allowed: at most 16383 levels$"):
+        fixed.check_headroom(4)

@@ -46,6 +46,11 @@ class Attack:
         """Whether attackers train on false labels, y → C − 1 − y."""
         return False
 
+    @property
+    def needs_rows(self) -> bool:
+        """Whether attackers know every honest client's model (see :mod:`fedrun.uploads.attacks.colluding`)."""
+        return False
+
     def tampered(self, model: torch.Tensor, broadcast: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         """What an attacker pretends to have trained.
 

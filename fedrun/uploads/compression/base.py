@@ -2,46 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Annotated, Literal
 
 import torch
+from annotated_types import Ge, Le
 
 from fedrun.config.config_class import config_class
+from fedrun.strategies.vectors import Vectors
+from fedrun.system.randomness import generator
+from fedrun.uploads.transform import FLOAT, Sender, Sent, UploadTransform
 
-FLOAT = 4
-"""Bytes of an uncompressed number."""
+ERROR = "compression error of "
+"""Before an upload's name: e_k in a client's state."""
 
 
 @config_class
-class Compression:
-    """Uploads travel as they are; the base of all compressors.
+class Compression(UploadTransform):
+    """Uploads travel in float32."""
+
+
+@config_class
+class Compressor(Compression):
+    """A compressor of the clients' displacements, with or without error feedback.
+
+    Error feedback (Stich et al., 2018, arXiv 1809.07599; Karimireddy et al., 2019, arXiv 1901.09847): a client keeps
+    e_k, what its uploads have left out, and adds it to the next one.
 
     Attributes:
-        down: how the model travels to the clients: ``none``: in float32; ``half``: rounded to float16. A client's
-            displacement is counted from the model that it has received.
+        memory: ``client``: error feedback; ``none``: what an upload leaves out is lost.
+        memory_decay: λ in [0, 1], the factor of e_k before it is added; 1 is plain error feedback.
+        skip: ``head``: the head's entries travel in float32, for servers that look at heads; ``none``.
     """
 
-    down: Literal["none", "half"]
-
-    @property
-    def compresses(self) -> bool:
-        """Whether uploads change."""
-        return type(self) is not Compression
-
-    @property
-    def error_feedback(self) -> bool:
-        """Whether a client keeps what its last upload left out and adds it to the next."""
-        return False
-
-    @property
-    def decay(self) -> float:
-        """The factor of that error for every round."""
-        return 1.0
-
-    @property
-    def skips_head(self) -> bool:
-        """Whether the head's entries travel as they are."""
-        return False
+    memory: Literal["none", "client"]
+    memory_decay: Annotated[float, Ge(0), Le(1)]
+    skip: Literal["none", "head"]
 
     @property
     def shared_draw(self) -> bool:
@@ -58,8 +54,36 @@ class Compression:
         Returns:
             float32 ``[d]``.
         """
-        return vector
+        raise NotImplementedError
 
     def size(self, entries: int) -> int:
         """Bytes of a compressed vector of so many entries."""
-        return FLOAT * entries
+        raise NotImplementedError
+
+    def upload_bytes(self, entries: int, head: int) -> int | None:
+        apart = head if self.skip == "head" else 0
+        return self.size(entries - apart) + FLOAT * apart
+
+    def client_state(self, entries: Mapping[str, int]) -> dict[str, int]:
+        return {ERROR + name: length for name, length in entries.items()} if self.memory == "client" else {}
+
+    def send(self, displacements: Vectors, sender: Sender) -> Sent:
+        draw = generator(sender.seed, "compress", sender.round) if self.shared_draw else sender.draw("compress")
+        sent, state, squared_error, squared = dict[str, torch.Tensor](), dict[str, torch.Tensor](), 0.0, 0.0
+        for name in sorted(displacements):
+            wanted = displacements[name]
+            if self.memory == "client":
+                # v_k = D_k + λ e_k,  m_k = C(v_k),  e_k ← v_k − m_k
+                wanted = wanted.add(sender.state[ERROR + name], alpha=self.memory_decay)
+            cut = len(wanted) - (sender.shapes[name].head if self.skip == "head" else 0)
+            compressed = torch.cat([self.compress(wanted[:cut], draw), wanted[cut:]])
+            left_out = wanted - compressed
+            squared_error += float(left_out.square().sum())
+            squared += float(wanted.square().sum())
+            sent[name] = compressed
+            if self.memory == "client":
+                state[ERROR + name] = left_out
+        measures = {"compress/error": squared_error / squared if squared else 0.0}
+        if self.memory == "client":
+            measures["compress/memory_norm"] = squared_error**0.5
+        return Sent(sent, state, measures)

@@ -8,12 +8,12 @@ import torch
 from annotated_types import Ge, Le
 
 from fedrun.config.config_class import config_class
-from fedrun.uploads.compression.base import FLOAT
-from fedrun.uploads.compression.upload import UploadCompression
+from fedrun.uploads.compression.base import Compressor
+from fedrun.uploads.transform import FLOAT
 
 
 @config_class
-class Quantize(UploadCompression):
+class Quantize(Compressor):
     """Every entry is rounded at random to one of a few levels, so that its expectation is the entry itself.
 
     With FedAvg, ``rule=qsgd`` is FedPAQ (Reisizadeh et al., 2020, arXiv 1909.13014).

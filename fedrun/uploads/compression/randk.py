@@ -9,16 +9,16 @@ import torch
 from annotated_types import Gt, Le
 
 from fedrun.config.config_class import config_class
-from fedrun.uploads.compression.base import FLOAT
+from fedrun.uploads.compression.base import Compressor
 from fedrun.uploads.compression.topk import kept_entries
-from fedrun.uploads.compression.upload import UploadCompression
+from fedrun.uploads.transform import FLOAT
 
 SEED = 8
 """Bytes of the seed from which the receiver draws the positions again."""
 
 
 @config_class
-class RandK(UploadCompression):
+class RandK(Compressor):
     """k entries at uniformly drawn positions are sent.
 
     Attributes:

@@ -8,12 +8,14 @@ import torch
 from annotated_types import Gt
 
 from fedrun.config.config_class import config_class
-from fedrun.uploads.compression.base import FLOAT
-from fedrun.uploads.compression.upload import UploadCompression
+from fedrun.strategies.server import CohortUpdate, Round, Senders, uniform
+from fedrun.strategies.vectors import Vectors
+from fedrun.uploads.compression.base import Compressor
+from fedrun.uploads.transform import FLOAT, Combined
 
 
 @config_class
-class Sign(UploadCompression):
+class Sign(Compressor):
     """Only the signs of a displacement's entries are sent; the sign of 0 is +1.
 
     Attributes:
@@ -34,6 +36,20 @@ class Sign(UploadCompression):
         signs = torch.where(vector >= 0, 1.0, -1.0)
         # (‖v‖₁ / d) sign(v), or sign(v)
         return signs if self.votes else signs * vector.abs().mean()
+
+    @property
+    def changes_means(self) -> bool:
+        return self.votes
+
+    def weights(self, senders: Senders) -> torch.Tensor | None:
+        return uniform(senders) if self.votes else None
+
+    def combine(self, displacements: Vectors, update: CohortUpdate, slots: Vectors, round: Round) -> Combined:
+        # x ← x + η_g sign(Σ_k sign D_k), the sign of 0 being 0
+        # (a sum of signs is a whole number, so that a tie survives the rounding of the mean)
+        clients = update.total_weight
+        votes = {name: self.vote_step * (mean * clients).round().sign() for name, mean in displacements.items()}
+        return Combined(votes, {}, {}, len(update.clients))
 
     def size(self, entries: int) -> int:
         return -(-entries // 8) + (0 if self.votes else FLOAT)

@@ -8,17 +8,17 @@ import torch
 from annotated_types import Gt, Le
 
 from fedrun.config.config_class import config_class
-from fedrun.uploads.compression.base import FLOAT
-from fedrun.uploads.compression.upload import UploadCompression
+from fedrun.uploads.compression.base import Compressor
+from fedrun.uploads.transform import FLOAT
 
 
 def kept_entries(fraction: float, entries: int) -> int:
-    """k = max(1, round(f d))."""
-    return max(1, round(fraction * entries))
+    """k = max(1, round(f d)), and 0 of none."""
+    return min(entries, max(1, round(fraction * entries)))
 
 
 @config_class
-class TopK(UploadCompression):
+class TopK(Compressor):
     """Only the k entries of largest magnitude are sent; of equal ones those that come first.
 
     Attributes:

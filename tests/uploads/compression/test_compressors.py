@@ -7,7 +7,6 @@ import itertools
 import pytest
 import torch
 
-from fedrun.uploads.compression.base import Compression
 from fedrun.uploads.compression.quantize import Quantize, scaled_levels, uniform_levels
 from fedrun.uploads.compression.randk import RandK
 from fedrun.uploads.compression.sign import Sign
@@ -15,7 +14,7 @@ from fedrun.uploads.compression.topk import TopK
 
 V = torch.tensor([4.0, -3.0, 2.0, -1.0, 0.5])
 U = torch.tensor([0.1, 0.9, 0.5, 0.2, 0.99])
-BASE = {"down": "none", "memory": "none", "memory_decay": 1.0, "skip": "none"}
+BASE = {"memory": "none", "memory_decay": 1.0, "skip": "none"}
 MILLION = 1_000_000
 
 
@@ -135,7 +134,6 @@ def test_error_feedback_by_hand():
 @pytest.mark.parametrize(
     ("compressor", "size"),
     [
-        (Compression(down="none"), 4_000_000),
         (topk(0.1), 525_000),
         (topk(0.1, "int32"), 800_000),
         (topk(0.05), 325_000),

@@ -1,0 +1,97 @@
+"""Which strategies go with which privacy, compression and secure sum."""
+
+from __future__ import annotations
+
+from fedrun.experiment.strategy import Strategy
+from fedrun.strategies.client import ClientStrategy
+from fedrun.strategies.server import ServerStrategy
+from fedrun.strategies.vectors import MODEL
+from fedrun.system.errors import InputError
+from fedrun.uploads.attacks.base import Attack
+from fedrun.uploads.compression.base import Compression, Compressor
+from fedrun.uploads.compression.sign import Sign
+from fedrun.uploads.privacy.base import Privacy
+from fedrun.uploads.secure_sum import FixedPoint, SecureSum
+
+
+def check_transforms(
+    strategy: Strategy, privacy: Privacy, compression: Compression, secure_sum: SecureSum, attack: Attack
+) -> None:
+    """Reject transforms of uploads that contradict each other or the strategy.
+
+    Raises:
+        InputError: naming both keys and what is allowed.
+    """
+    privacy.check()
+    used = [
+        key
+        for key, is_used in (
+            (f"privacy={type(privacy).__name__}", type(privacy) is not Privacy),
+            (f"secure_sum={type(secure_sum).__name__}", secure_sum.changes_uploads),
+            (f"compression={type(compression).__name__}", compression.changes_uploads),
+        )
+        if is_used
+    ]
+    if used and not strategy.client.sends:
+        raise InputError(f"{used[0]}: strategy.client={type(strategy.client).__name__} sends nothing; choose none")
+    if isinstance(compression, Sign) and compression.votes and compression.memory == "client":
+        raise InputError("compression.rule=vote with compression.memory=client: a vote has no magnitude; allowed: none")
+    if isinstance(secure_sum, FixedPoint) and compression.changes_uploads:
+        raise InputError(
+            f"secure_sum={type(secure_sum).__name__} with {used[-1]}: sums of integers need uploads of all entries; "
+            "allowed: compression=none"
+        )
+    if type(privacy) is not Privacy:
+        _check_privacy(privacy, compression, used[0])
+        reason = single_uploads(strategy.client, strategy.server, rows=privacy.sees_sums_only)
+        if reason is None and (strategy.clusters().several or strategy.afterwards().last_rounds(2)):
+            reason = "to which model every client belongs, or trains a second model"
+        if reason is None and privacy.sees_sums_only and strategy.server.idle_training is not None:
+            reason = "what clients train that are not selected"
+        if reason is not None:
+            raise InputError(f"{used[0]}: the server of this strategy would see {reason}, without noise; {ALLOWED}")
+    if isinstance(secure_sum, FixedPoint):
+        reason = single_uploads(strategy.client, strategy.server, rows=True)
+        if reason is not None:
+            raise InputError(f"secure_sum={type(secure_sum).__name__}: the server would see {reason}; {ALLOWED}")
+    if attack.needs_rows and (privacy.sees_sums_only or isinstance(secure_sum, FixedPoint)):
+        raise InputError(
+            f"attack={type(attack).__name__} forges uploads after they have arrived, and with {used[0]} only their sum "
+            "arrives; choose another attack"
+        )
+    if attack.needs_rows and MODEL not in strategy.client.sends:
+        raise InputError(
+            f"attack={type(attack).__name__} forges models, which strategy.client={type(strategy.client).__name__} "
+            "does not send; choose another attack"
+        )
+
+
+ALLOWED = "allowed: strategies whose server needs only a sum of vectors, such as fedavg, fedadam or scaffold"
+
+
+def single_uploads(client: ClientStrategy, server: ServerStrategy, rows: bool) -> str | None:
+    """What a strategy's server sees beside the sum of bounded vectors, in words; None: nothing.
+
+    The length of a vector is known, also for an empty cohort, if the server broadcasts a vector of the same name; other
+    uploads are single numbers or depend on them.
+
+    Args:
+        client: the client strategy.
+        server: the server strategy.
+        rows: whether single clients' models count.
+    """
+    if rows and server.rows != "none":
+        return "every single client's model"
+    apart = sorted(client.sends - server.broadcasts - {MODEL})
+    return f"every single client's {apart[0]!r}" if apart else None
+
+
+def _check_privacy(privacy: Privacy, compression: Compression, key: str) -> None:
+    """Reject compressors that do not go with clipping."""
+    if isinstance(compression, Compressor) and compression.memory == "client":
+        raise InputError(
+            f"{key} with compression.memory=client: what clipping cuts off would stay in the memory for ever; allowed: "
+            "compression.memory=none"
+        )
+    if isinstance(compression, Sign) and compression.votes:
+        raise InputError(f"{key} with compression.rule=vote: noise would be voted away; allowed: scaled")

@@ -1,0 +1,98 @@
+"""The server's side of a round: what arrives passes the transforms of uploads, then the strategy makes its step."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from fedrun.execution.context import ExecutionContext
+from fedrun.execution.distributed_cohort import empty_update
+from fedrun.experiment.experiment import Experiment
+from fedrun.experiment.state import State
+from fedrun.simulation.round_runner import RoundResult
+from fedrun.strategies.phase import Phase
+from fedrun.strategies.server import CohortUpdate, Round, Senders, ServerState
+from fedrun.strategies.vectors import MODEL
+from fedrun.system.errors import InputError
+from fedrun.training.sgd import repair
+from fedrun.uploads.attacks.colluding import Colluding
+from fedrun.uploads.pipeline import UploadPipeline
+from fedrun.uploads.privacy.base import Cohorts, Mechanism, Privacy
+from fedrun.uploads.secure_sum import FixedPoint
+
+
+def upload_pipeline(experiment: Experiment, phase: Phase) -> tuple[UploadPipeline, Mechanism]:
+    """The transforms of a phase's uploads, and the mechanism of privacy among them.
+
+    Raises:
+        InputError: the run's clients or its model do not fit them.
+    """
+    layout, sizes, privacy = phase.network.layout, phase.federation.train.sizes, experiment.privacy
+    has_buffers = any(buffer.is_floating_point() for buffer in phase.network.network.buffers())
+    if type(privacy) is not Privacy and has_buffers:
+        raise InputError(
+            f"privacy={type(privacy).__name__} with model={type(experiment.model).__name__}: its float buffers "
+            "(BatchNorm's running statistics) would be averaged without noise; choose a model without them, such as "
+            "one with GroupNorm"
+        )
+    mechanism = privacy.mechanism(Cohorts(sizes, phase.cohort_size, phase.end))
+    transforms = (experiment.compression, mechanism, experiment.secure_sum)
+    pipeline = UploadPipeline(transforms, layout, phase.seed, phase.client.private(layout))
+    if isinstance(experiment.secure_sum, FixedPoint):
+        everyone = Senders(clients=torch.arange(len(sizes)), samples=sizes)
+        weights = pipeline.weights(everyone)
+        if weights is None:
+            state = phase.server.init(phase.initial_model(), layout, len(sizes))
+            weights = phase.server.weights(state, everyone)
+        experiment.secure_sum.check_headroom(float(weights.max()) * phase.cohort_size)
+    return pipeline, mechanism
+
+
+def empty_round(phase: Phase, state: State) -> RoundResult:
+    """The work of nobody: what the strategy's clients send would not have moved."""
+    received = phase.server.broadcast(state.server)
+    mean = {
+        name: received[name].clone() if name == MODEL else torch.zeros_like(received[name])
+        for name in phase.client.sends
+    }
+    return RoundResult(state.models, (), (replace(empty_update(), mean=mean),), state.memory, state.membership, 0, 0)
+
+
+def aggregate(
+    phase: Phase, state: State, work: RoundResult, context: ExecutionContext
+) -> tuple[tuple[ServerState, ...], dict[str, float]]:
+    """The next models, and the mean metrics of the server steps. A model that nothing is sent to stays."""
+    clients, layout, pipeline = len(phase.federation.train), phase.network.layout, context.pipeline
+    nearest = None if work.membership is None else work.membership.argmax(1)[work.membership.any(1)]
+    models, steps = list(work.models), []
+    for number, update in enumerate(work.updates):
+        if update is None or not update.mean:
+            continue
+        members = clients if nearest is None else int((nearest == number).sum())
+        round = Round(state.round, phase.end, members, layout, phase.seed)
+        server = work.models[number]
+        arrived = attacked(phase, server, update, context)
+        combined, slots, measured = pipeline.combine(arrived, phase.server.broadcast(server), server.slots, round)
+        after, step = phase.server.aggregate(server, combined, round)
+        kept = {name: server.slots[name] for name in pipeline.slots()}
+        models[number] = replace(after, slots={**after.slots, **kept, **slots}) if kept else after
+        steps.append({**{f"server/{name}": value for name, value in step.items()}, **measured})
+    if phase.local.repair_nonfinite:
+        for server in models:
+            repair(server.model[: layout.trainable])
+    names = steps[0].keys()
+    return tuple(models), {name: sum(step[name] for step in steps) / len(steps) for name in names}
+
+
+def attacked(phase: Phase, server: ServerState, update: CohortUpdate, context: ExecutionContext) -> CohortUpdate:
+    """An update with the uploads of attackers that know all others."""
+    if not isinstance(context.attack, Colluding) or not len(update.clients):
+        return update
+    weights = context.pipeline.weights(update)
+    if weights is None:
+        weights = phase.server.weights(server, update)
+    layout, model = phase.network.layout, phase.server.broadcast(server)[MODEL]
+    return context.attack.replaced(
+        update, context.attackers, model, weights, layout.trainable, phase.server.rows, layout.head
+    )

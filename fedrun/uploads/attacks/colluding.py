@@ -1,0 +1,71 @@
+"""Attackers that know what the honest clients of the round send, and all send the same forged displacement."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import replace
+
+import torch
+
+from fedrun.config.config_class import config_class
+from fedrun.strategies.server import CohortUpdate, Rows
+from fedrun.strategies.vectors import MODEL
+from fedrun.uploads.attacks.base import Attack
+
+
+@config_class
+class Colluding(Attack):
+    """The strongest knowledge in the literature: every honest upload. Of what else clients send, nothing is forged.
+
+    A round without an honest client is left as it is.
+    """
+
+    @property
+    def needs_rows(self) -> bool:
+        return True
+
+    @abstractmethod
+    def forged(self, honest: torch.Tensor, attackers: int) -> torch.Tensor:
+        """What every attacker sends, as a displacement ``[T]``.
+
+        Args:
+            honest: the honest clients' displacements, ``[B, T]`` with B ≥ 1.
+            attackers: how many of the round's clients attack, ≥ 1.
+        """
+
+    def replaced(
+        self,
+        update: CohortUpdate,
+        attackers: frozenset[int],
+        model: torch.Tensor,
+        weights: torch.Tensor,
+        trainable: int,
+        rows: Rows,
+        head: slice,
+    ) -> CohortUpdate:
+        """A cohort's update with the attackers' uploads forged.
+
+        Args:
+            update: with all rows, ``[C, P]``, which may be overwritten.
+            attackers: numbers of clients.
+            model: the broadcast one, ``[P]``.
+            weights: of the clients in the mean, float64 ``[C]``.
+            trainable: T.
+            rows: what the server's strategy needs.
+            head: the head's entries.
+        """
+        assert update.rows is not None
+        models = update.rows
+        attacks = torch.tensor([client in attackers for client in update.clients.tolist()])
+        if attacks.any() and not attacks.all():
+            device = models.device
+            x = model[:trainable]
+            forged = x + self.forged(models[~attacks.to(device), :trainable] - x, int(attacks.sum()))
+            shares = (weights / weights.sum()).to(device)
+            mean = update.mean[MODEL].clone()
+            for number in attacks.nonzero().flatten().tolist():
+                # the mean with this client's model replaced
+                mean[:trainable] += float(shares[number]) * (forged - models[number, :trainable])
+                models[number, :trainable] = forged
+            update = replace(update, mean={**update.mean, MODEL: mean})
+        return replace(update, rows={"none": None, "head": models[:, head], "all": models}[rows])

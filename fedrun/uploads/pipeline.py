@@ -1,0 +1,177 @@
+"""The way of an update from a client to the server: which transforms it passes, what it weighs and what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+
+from fedrun.models.flat_network import Layout
+from fedrun.strategies.server import CohortUpdate, Round, Senders
+from fedrun.strategies.vectors import MODEL, Vectors
+from fedrun.uploads.transform import FLOAT, Sender, Sent, Shape, UploadTransform
+
+
+@dataclass(frozen=True)
+class UploadPipeline:
+    """Transforms in the order in which an update passes them.
+
+    Attributes:
+        transforms: those of the experiment; such that do nothing are skipped.
+        layout: where every tensor lies in a model's vector.
+        seed: the run's seed.
+        private: which entries of a model never leave the client, bool ``[P]``; None: none.
+    """
+
+    transforms: Sequence[UploadTransform]
+    layout: Layout
+    seed: int
+    private: torch.Tensor | None = None
+
+    @property
+    def changes_uploads(self) -> bool:
+        """Whether any upload changes on its way."""
+        return bool(self._senders)
+
+    @cached_property
+    def _senders(self) -> list[UploadTransform]:
+        return [transform for transform in self.transforms if transform.changes_uploads]
+
+    @cached_property
+    def _combiners(self) -> list[UploadTransform]:
+        return [transform for transform in self.transforms if transform.changes_means]
+
+    @cached_property
+    def _shared(self) -> torch.Tensor | None:
+        """Which parameters of a model leave the client, bool ``[T]``; None: all."""
+        return None if self.private is None else ~self.private[: self.layout.trainable]
+
+    @cached_property
+    def _shapes(self) -> tuple[Shape, Shape]:
+        """Of a model's displacement, and of those of other uploads."""
+        slots = [slot for slot in self.layout.slots if slot.stop <= self.layout.trainable]
+        whole = Shape(tuple(slot.stop - slot.start for slot in slots), self.layout.head_size)
+        shared, head = self._shared, self.layout.head
+        if shared is None:
+            return whole, whole
+        sizes = [int(shared[slot.start : slot.stop].sum()) for slot in slots]
+        return Shape(tuple(size for size in sizes if size), int(shared[head].sum())), whole
+
+    def _shape(self, name: str) -> Shape:
+        return self._shapes[0] if name == MODEL else self._shapes[1]
+
+    def client_state(self, sends: frozenset[str]) -> dict[str, int]:
+        """The lengths of the vectors that a client keeps for the transforms, where it uploads these names."""
+        entries = {name: self._shape(name).entries for name in sends}
+        return {name: size for transform in self._senders for name, size in transform.client_state(entries).items()}
+
+    def weights(self, senders: Senders) -> torch.Tensor | None:
+        """The clients' weights in the mean, float64 ``[C]``, where a transform sets them; None: the strategy's."""
+        weights = (transform.weights(senders) for transform in self.transforms)
+        return next((each for each in weights if each is not None), None)
+
+    def slots(self) -> Vectors:
+        """The transforms' state on the server before the first round."""
+        return {name: slot for transform in self.transforms for name, slot in transform.slots().items()}
+
+    def broadcast(self, slots: Vectors) -> dict[str, torch.Tensor]:
+        """What the clients must know of the server's state for the transforms, given its slots."""
+        return {name: value for transform in self.transforms for name, value in transform.broadcast(slots).items()}
+
+    def send(
+        self, uploads: Vectors, received: Vectors, state: Vectors, round: int, client: int
+    ) -> tuple[Vectors, Sent]:
+        """One client's uploads as they arrive.
+
+        Args:
+            uploads: what its strategy sends.
+            received: the broadcast.
+            state: what the client keeps, by name.
+            round: t, 0 in the first round.
+            client: its number.
+
+        Returns:
+            The uploads, decoded; and what the transforms measure and keep. Uploads that are not finite stay as they
+            are, with no next state.
+        """
+        displacements = self._displacements(uploads, received)
+        if not self._senders or not all(bool(vector.sum().isfinite()) for vector in displacements.values()):
+            return uploads, Sent({})
+        shapes = {name: self._shape(name) for name in displacements}
+        sent = Sent(displacements)
+        for transform in self._senders:
+            after = transform.send(sent.displacements, Sender(client, round, self.seed, received, state, shapes))
+            sent = Sent(after.displacements, {**sent.state, **after.state}, {**sent.measures, **after.measures})
+        arrived = {name: uploads[name].clone() for name in displacements}
+        self._move(arrived, received, sent.displacements)
+        return {**uploads, **arrived}, sent
+
+    def combine(
+        self, update: CohortUpdate, received: Vectors, slots: Vectors, round: Round
+    ) -> tuple[CohortUpdate, Vectors, dict[str, float]]:
+        """A cohort's update as the strategy's server side sees it.
+
+        Args:
+            update: with means, which may be overwritten.
+            received: the broadcast.
+            slots: the server's.
+            round: the round.
+
+        Returns:
+            The update, the transforms' next slots, and metrics.
+        """
+        metrics = {name: float(values.mean()) for name, values in update.measures.items() if len(values)}
+        after: dict[str, torch.Tensor] = {}
+        for transform in self._combiners:
+            combined = transform.combine(self._displacements(update.mean, received), update, slots, round)
+            self._move(update.mean, received, combined.displacements)
+            update = replace(update, represented=combined.clients)
+            after |= combined.slots
+            metrics |= combined.metrics
+        return update, after, metrics
+
+    def bytes_up(self, lengths: Mapping[str, int]) -> int:
+        """Bytes that one client uploads, given the lengths of its uploads: buffers and single numbers in float32."""
+        total = sum(transform.extra_bytes() for transform in self._senders)
+        for name, length in lengths.items():
+            kept = int(self.private[:length].sum()) if self.private is not None and name == MODEL else 0
+            total += FLOAT * (length - kept)
+            if self._is_transformed(length):
+                shape = self._shape(name)
+                sizes = [transform.upload_bytes(shape.entries, shape.head) for transform in self._senders]
+                changed = next((size for size in sizes if size is not None), FLOAT * shape.entries)
+                total += changed - FLOAT * shape.entries
+        return total
+
+    def _is_transformed(self, length: int) -> bool:
+        """Whether an upload of this length holds all parameters of a model, with its buffers or without."""
+        return length in (self.layout.trainable, self.layout.size)
+
+    def _displacements(self, vectors: Vectors, received: Vectors) -> dict[str, torch.Tensor]:
+        """What a transform works on, by name: views of those vectors that travel as displacements."""
+        displacements = {}
+        for name, vector in vectors.items():
+            if not self._is_transformed(len(vector)):
+                continue
+            displacement = vector[: self.layout.trainable]
+            if name == MODEL:
+                displacement = displacement - received[MODEL][: self.layout.trainable]
+                if self._shared is not None:
+                    displacement = displacement[self._shared.to(vector.device)]
+            if len(displacement):
+                displacements[name] = displacement
+        return displacements
+
+    def _move(self, vectors: Vectors, received: Vectors, displacements: Vectors) -> None:
+        """Give vectors other displacements, in place."""
+        for name, displacement in displacements.items():
+            parameters = vectors[name][: self.layout.trainable]
+            if name != MODEL:
+                parameters.copy_(displacement)
+            elif self._shared is None:
+                torch.add(received[MODEL][: self.layout.trainable], displacement, out=parameters)
+            else:
+                shared = self._shared.to(parameters.device)
+                parameters[shared] = received[MODEL][: self.layout.trainable][shared] + displacement

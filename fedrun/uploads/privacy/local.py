@@ -1,0 +1,79 @@
+"""Local differential privacy: every client adds noise to its own upload before it leaves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+from annotated_types import Ge, Gt, Lt
+
+from fedrun.config.config_class import config_class
+from fedrun.strategies.vectors import Vectors
+from fedrun.uploads.privacy.accountant import Release, gaussian_multiplier, installed
+from fedrun.uploads.privacy.base import Cohorts, Mechanism, Privacy
+from fedrun.uploads.privacy.user_level import CLIPPED, Layers, check_target, chosen_delta, clip
+from fedrun.uploads.transform import Sender, Sent
+
+
+@config_class
+class Local(Privacy):
+    """The server sees noised uploads only: it need not be trusted, and may use each by itself.
+
+    Any two uploads of a client are neighbours, 2 S apart at most.
+
+    Attributes:
+        clip: S > 0, the largest Euclidean norm of a client's upload.
+        layers: as for user-level privacy.
+        noise_multiplier: z ≥ 0; every client's noise has standard deviation 2 S z. None: from ``epsilon``.
+        epsilon: ε > 0 of one upload; ``privacy/epsilon`` is that of all uploads of the client that has sent most.
+        delta: δ in (0, 1); None: N^−1.1.
+    """
+
+    clip: Annotated[float, Gt(0)]
+    layers: Layers
+    noise_multiplier: Annotated[float, Ge(0)] | None
+    epsilon: Annotated[float, Gt(0)] | None
+    delta: Annotated[float, Gt(0), Lt(1)] | None
+
+    def check(self) -> None:
+        check_target(self.noise_multiplier, self.epsilon)
+
+    def mechanism(self, cohorts: Cohorts) -> Mechanism:
+        delta = chosen_delta(self.delta, cohorts.clients)
+        if self.epsilon is not None:
+            return LocalNoise(self, gaussian_multiplier(self.epsilon, delta), delta)
+        return LocalNoise(self, self.noise_multiplier or 0.0, delta)
+
+
+@dataclass(frozen=True)
+class LocalNoise(Mechanism):
+    """Clipping and noise on the clients.
+
+    Attributes:
+        settings: of the user.
+        noise_multiplier: z.
+        delta: δ.
+    """
+
+    settings: Local
+    noise_multiplier: float
+    delta: float
+
+    def send(self, displacements: Vectors, sender: Sender) -> Sent:
+        clipped, share = clip(displacements, self.settings.clip, self.settings.layers, sender.shapes)
+        draw, deviation = sender.draw("privacy"), 2 * self.settings.clip * self.noise_multiplier
+        for vector in clipped.values():
+            # c_k + 2 S z ξ
+            vector.add_(torch.randn(len(vector), generator=draw).to(vector.device), alpha=deviation)
+        return Sent(clipped, measures={CLIPPED: share})
+
+    def report(self, rounds: int, participations: Callable[[], int]) -> dict[str, float]:
+        metrics = {"privacy/delta": self.delta, "privacy/noise_multiplier": self.noise_multiplier}
+        if not installed():
+            return metrics
+        uploads = participations()
+        epsilon = Release(1, 1, self.noise_multiplier, "poisson").epsilon(uploads, self.delta, "pld")
+        return metrics | {"privacy/epsilon": math.inf if epsilon is None else epsilon}

@@ -1,0 +1,245 @@
+"""User-level differential privacy: clipped uploads, noise on their sum (McMahan et al., 2018, arXiv 1710.06963)."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal
+
+import torch
+from annotated_types import Ge, Gt, Lt
+
+from fedrun.config.config_class import config_class
+from fedrun.strategies.server import CohortUpdate, Round, Senders, uniform
+from fedrun.strategies.vectors import Vectors
+from fedrun.system.errors import InputError
+from fedrun.system.randomness import generator
+from fedrun.uploads.privacy.accountant import INSTALL, AccountantName, Release, Sampling, calibrated, installed
+from fedrun.uploads.privacy.base import Cohorts, Mechanism, Privacy
+from fedrun.uploads.privacy.clipping import clip_factor, joint_norm, layer_bounds
+from fedrun.uploads.transform import Combined, Sender, Sent, Shape
+
+log = logging.getLogger(__name__)
+
+Layers = Literal["flat", "equal", "by_size"]
+
+CLIPPED = "privacy/clipped_share"
+"""Among a client's measures: 1 if its upload was longer than the bound, otherwise 0."""
+
+
+@config_class
+class UserLevel(Privacy):
+    """The server learns the sum of clipped uploads with Gaussian noise: a client with all its samples is protected.
+
+    Attributes:
+        clip: S > 0, the largest Euclidean norm of a client's upload.
+        layers: ``flat``: one norm over all entries; ``equal``, ``by_size``: a bound for every tensor, S / √m or
+            proportional to the root of its size.
+        noise_multiplier: z ≥ 0; the noise on the sum has standard deviation z S. None: from ``epsilon``.
+        epsilon: ε > 0 that the run's rounds may cost; z is calibrated to it. None where ``noise_multiplier`` is given.
+        delta: δ in (0, 1); None: N^−1.1.
+        accountant: by which z is calibrated, and which gives ``privacy/epsilon``.
+        denominator: of the mean: ``fixed``: q N, which is known in advance; ``cohort``: the clients that took part.
+        max_weight: w_max > 0: clients weigh min(n_k, w_max), with noise for the largest weight; None: all alike.
+        sampling: how cohorts are drawn and accounted for, see :data:`fedrun.uploads.privacy.accountant.Sampling`.
+        noise_cohort: simulate the noise of a cohort of this size, drawn from a population; None: of the run's own.
+        population: the size of that population.
+    """
+
+    clip: Annotated[float, Gt(0)]
+    layers: Layers
+    noise_multiplier: Annotated[float, Ge(0)] | None
+    epsilon: Annotated[float, Gt(0)] | None
+    delta: Annotated[float, Gt(0), Lt(1)] | None
+    accountant: AccountantName
+    denominator: Literal["fixed", "cohort"]
+    max_weight: Annotated[float, Gt(0)] | None
+    sampling: Sampling
+    noise_cohort: Annotated[int, Ge(1)] | None
+    population: Annotated[int, Ge(1)] | None
+
+    @property
+    def cohort_sampling(self) -> Sampling | None:
+        return self.sampling
+
+    @property
+    def sees_sums_only(self) -> bool:
+        return True
+
+    def check(self) -> None:
+        check_target(self.noise_multiplier, self.epsilon)
+        if (self.noise_cohort is None) != (self.population is None):
+            raise InputError(
+                f"privacy.noise_cohort={self.noise_cohort} with privacy.population={self.population}: allowed: both "
+                "or neither"
+            )
+        if self.noise_cohort is not None and self.population is not None and self.noise_cohort > self.population:
+            raise InputError(f"privacy.noise_cohort={self.noise_cohort}: allowed: at most population={self.population}")
+        if self.noise_cohort is not None and self.sampling == "fixed":
+            raise InputError("privacy.noise_cohort is accounted for by Poisson sampling; allowed: sampling=poisson")
+
+    def mechanism(self, cohorts: Cohorts) -> Mechanism:
+        return self._central(cohorts)
+
+    def _central(self, cohorts: Cohorts) -> CentralNoise:
+        if self.noise_cohort is not None and self.noise_cohort < cohorts.size:
+            raise InputError(
+                f"privacy.noise_cohort={self.noise_cohort}: allowed: at least the {cohorts.size} clients per round"
+            )
+        delta = chosen_delta(self.delta, self.population or cohorts.clients)
+        ours = Release(cohorts.clients, cohorts.size, self.noise_multiplier or 0.0, self.sampling)
+        scaled = None
+        if self.noise_cohort is not None and self.population is not None:
+            scaled = replace(ours, clients=self.population, cohort=self.noise_cohort)
+        wanted = scaled or ours
+        if self.epsilon is not None:
+            wanted = calibrated(wanted, cohorts.rounds, self.epsilon, delta, self.accountant)
+            log.info("privacy.epsilon=%g: noise multiplier %.6g", self.epsilon, wanted.noise_multiplier)
+        elif not installed():
+            log.warning("privacy/epsilon is not reported: dp-accounting is not installed; install it: %s", INSTALL)
+        # r = C / C̃: the noise of a mean over C̃ clients on a sum of C
+        ratio = 1.0 if scaled is None else cohorts.size / wanted.cohort
+        weights = torch.ones(cohorts.clients) if self.max_weight is None else cohorts.samples.clamp(max=self.max_weight)
+        return CentralNoise(
+            settings=self,
+            release=replace(ours, noise_multiplier=wanted.noise_multiplier * ratio),
+            at_scale=None if scaled is None else wanted,
+            delta=delta,
+            weight=float(weights.double().mean()) * cohorts.size,
+        )
+
+
+@dataclass(frozen=True)
+class CentralNoise(Mechanism):
+    """Clipping on the clients, noise on the server.
+
+    Attributes:
+        settings: of the user.
+        release: what a round really releases: its noise multiplier is that of the noise that is added.
+        at_scale: what it would release in the larger cohort whose noise is simulated; None: no other is.
+        delta: δ.
+        weight: q W, the expected weight of a cohort.
+    """
+
+    settings: UserLevel
+    release: Release
+    at_scale: Release | None
+    delta: float
+    weight: float
+
+    def weights(self, senders: Senders) -> torch.Tensor | None:
+        most = self.settings.max_weight
+        return uniform(senders) if most is None else senders.samples.double().clamp(max=most)
+
+    @property
+    def answers_empty_cohorts(self) -> bool:
+        return True
+
+    def bound(self, slots: Vectors) -> float:
+        """S, given the server's slots or what they broadcast."""
+        return self.settings.clip
+
+    @property
+    def update_noise(self) -> float:
+        """The noise multiplier of the sum of uploads."""
+        return self.release.noise_multiplier
+
+    def send(self, displacements: Vectors, sender: Sender) -> Sent:
+        clipped, share = clip(displacements, self.bound(sender.received), self.settings.layers, sender.shapes)
+        return Sent(clipped, measures={CLIPPED: share})
+
+    def combine(self, displacements: Vectors, update: CohortUpdate, slots: Vectors, round: Round) -> Combined:
+        bound, total = self.bound(slots), update.total_weight
+        denominator = self.weight if self.settings.denominator == "fixed" else max(total, 1.0)
+        deviation = self.update_noise * (self.settings.max_weight or 1.0) * bound
+        draw = generator(round.seed, "privacy", round.index)
+        signal, noised, entries = 0.0, dict[str, torch.Tensor](), 0
+        for name in sorted(displacements):
+            # Δ = (Σ w_k c_k + z w_max S ξ) / den
+            total_sum = displacements[name].mul(total)
+            signal += float(total_sum.square().sum())
+            entries += len(total_sum)
+            if deviation:
+                noise = torch.randn(len(total_sum), generator=draw).to(total_sum.device)
+                total_sum.add_(noise, alpha=deviation)
+            noised[name] = total_sum.div_(denominator)
+        metrics = {
+            "privacy/clip": bound,
+            "privacy/sigma_mean": deviation / denominator,
+            "privacy/cohort": float(len(update.clients)),
+        }
+        if deviation:
+            metrics["privacy/snr"] = math.sqrt(signal) / (deviation * math.sqrt(entries))
+        clients = self.release.cohort * denominator / self.weight
+        return Combined(noised, {}, metrics, clients)
+
+    def report(self, rounds: int, participations: Callable[[], int]) -> dict[str, float]:
+        metrics = {"privacy/delta": self.delta, "privacy/noise_multiplier": self.release.noise_multiplier}
+        if not installed():
+            return metrics
+        by_rdp = self.release.epsilon(rounds, self.delta, "rdp")
+        by_pld = self.release.epsilon(rounds, self.delta, "pld") if self.settings.accountant == "pld" else None
+        assert by_rdp is not None
+        metrics |= {"privacy/epsilon": by_rdp if by_pld is None else by_pld, "privacy/epsilon_rdp": by_rdp}
+        if self.at_scale is not None:
+            at_scale = self.at_scale.epsilon(rounds, self.delta, self.settings.accountant)
+            assert at_scale is not None
+            metrics["privacy/epsilon_at_scale"] = at_scale
+        return metrics
+
+
+def clip(
+    displacements: Vectors, bound: float, layers: Layers, shapes: Mapping[str, Shape]
+) -> tuple[dict[str, torch.Tensor], float]:
+    """A client's displacements with a joint norm of at most S, and whether they were longer: 1 or 0.
+
+    Args:
+        displacements: vectors ``[d]`` by name.
+        bound: S.
+        layers: which norms are bounded, see :class:`UserLevel`.
+        shapes: of the displacements.
+    """
+    names = sorted(displacements)
+    norm = joint_norm([displacements[name] for name in names])
+    if layers == "flat":
+        factor = clip_factor(norm, bound)
+        return {name: displacements[name] * factor for name in names}, float(norm > bound)
+    sizes = [size for name in names for size in shapes[name].layers]
+    bounds = iter(layer_bounds(bound, sizes, layers == "by_size"))
+    clipped, longer = dict[str, torch.Tensor](), False
+    for name in names:
+        pieces = []
+        for piece in torch.split(displacements[name], list(shapes[name].layers)):
+            length, most = joint_norm([piece]), next(bounds)
+            pieces.append(piece * clip_factor(length, most))
+            longer = longer or bool(length > most)
+        clipped[name] = torch.cat(pieces)
+    return clipped, float(longer)
+
+
+def check_target(noise_multiplier: float | None, epsilon: float | None) -> None:
+    """Reject a privacy target that is given twice or not at all.
+
+    Raises:
+        InputError: naming the keys.
+    """
+    if (noise_multiplier is None) == (epsilon is None):
+        given = "neither is given" if epsilon is None else f"{noise_multiplier:g} and {epsilon:g} are both given"
+        raise InputError(f"privacy.noise_multiplier, privacy.epsilon: {given}; allowed: one of the two, the other null")
+
+
+def chosen_delta(delta: float | None, clients: int) -> float:
+    """δ: what was set, or N^−1.1. A warning says if it is not below 1/N."""
+    if delta is None:
+        return min(math.pow(clients, -1.1), 0.5)
+    if delta >= 1 / clients:
+        log.warning(
+            "privacy.delta=%g: a mechanism that publishes one of the %d clients at random would satisfy it; choose a "
+            "value well below %g",
+            delta,
+            clients,
+            1 / clients,
+        )
+    return delta

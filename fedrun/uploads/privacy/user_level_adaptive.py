@@ -1,0 +1,87 @@
+"""User-level privacy whose clipping bound follows a quantile of the norms (Andrew et al., 2021, arXiv 1905.03871)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+from annotated_types import Gt, Lt
+
+from fedrun.config.config_class import config_class
+from fedrun.strategies.server import CohortUpdate, Round
+from fedrun.strategies.vectors import Vectors
+from fedrun.system.errors import InputError
+from fedrun.system.randomness import generator
+from fedrun.uploads.privacy.base import Cohorts, Mechanism
+from fedrun.uploads.privacy.clipping import next_bound, update_noise
+from fedrun.uploads.privacy.user_level import CLIPPED, CentralNoise, UserLevel
+from fedrun.uploads.transform import Combined
+
+BOUND = "privacy/clip"
+"""The name of S_t in the server's slots and in the broadcast: one number."""
+
+
+@config_class
+class UserLevelAdaptive(UserLevel):
+    """The server also learns a noised count of the clients whose upload was not clipped, and moves the bound by it.
+
+    Attributes (beside those of :class:`UserLevel`; ``clip`` is the first round's):
+        quantile: γ in (0, 1) of the norms that the bound follows.
+        lr: η_C > 0 of the bound's logarithm.
+        count_noise: σ_b > 0, the standard deviation of the count's noise; None: a twentieth of the expected cohort.
+    """
+
+    quantile: Annotated[float, Gt(0), Lt(1)]
+    lr: Annotated[float, Gt(0)]
+    count_noise: Annotated[float, Gt(0)] | None
+
+    def mechanism(self, cohorts: Cohorts) -> Mechanism:
+        central = self._central(cohorts)
+        count_noise = cohorts.size / 20 if self.count_noise is None else self.count_noise
+        if central.release.noise_multiplier >= 2 * count_noise:
+            raise InputError(
+                f"privacy.count_noise={count_noise:g} costs more than the whole noise multiplier "
+                f"{central.release.noise_multiplier:g}; allowed: more than half of that"
+            )
+        return AdaptiveClipping(**vars(central), adaptive=self, count_noise=count_noise)
+
+
+@dataclass(frozen=True)
+class AdaptiveClipping(CentralNoise):
+    """Central noise with a bound that is part of the server's state.
+
+    Attributes:
+        adaptive: how it moves.
+        count_noise: σ_b.
+    """
+
+    adaptive: UserLevelAdaptive
+    count_noise: float
+
+    @property
+    def update_noise(self) -> float:
+        return update_noise(self.release.noise_multiplier, self.count_noise)
+
+    def slots(self) -> Vectors:
+        return {BOUND: torch.tensor([self.settings.clip], dtype=torch.float64)}
+
+    def broadcast(self, slots: Vectors) -> Vectors:
+        return {BOUND: slots[BOUND]}
+
+    def bound(self, slots: Vectors) -> float:
+        return float(slots[BOUND])
+
+    def extra_bytes(self) -> int:
+        return 1  # whether it was clipped
+
+    def combine(self, displacements: Vectors, update: CohortUpdate, slots: Vectors, round: Round) -> Combined:
+        combined = super().combine(displacements, update, slots, round)
+        noise = torch.randn((), generator=generator(round.seed, "privacy count", round.index), dtype=torch.float64)
+        # b̃ = (Σ b_k + σ_b ξ) / den, where σ_b = 0 in a run without noise
+        deviation = self.count_noise if self.release.noise_multiplier else 0.0
+        unclipped = float((1 - update.measures[CLIPPED]).sum()) if CLIPPED in update.measures else 0.0
+        share = (unclipped + deviation * float(noise)) / combined.clients
+        bound = next_bound(self.bound(slots), share, self.adaptive.quantile, self.adaptive.lr)
+        slot = torch.full_like(slots[BOUND], bound)
+        return Combined(combined.displacements, {BOUND: slot}, combined.metrics, combined.clients)

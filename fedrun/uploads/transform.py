@@ -1,0 +1,154 @@
+"""What can be done to an update between client and server, on either side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+
+from fedrun.strategies.server import CohortUpdate, Round, Senders
+from fedrun.strategies.vectors import Vectors
+from fedrun.system.randomness import generator
+
+FLOAT = 4
+"""Bytes of an uncompressed number."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a displacement's entries are.
+
+    Attributes:
+        layers: the sizes of its parameter tensors, in order.
+        head: how many of the last entries are the head's.
+    """
+
+    layers: tuple[int, ...]
+    head: int
+
+    @property
+    def entries(self) -> int:
+        """d, the length of the displacement."""
+        return sum(self.layers)
+
+
+@dataclass(frozen=True)
+class Sender:
+    """The client whose upload is transformed.
+
+    Attributes:
+        client: its number.
+        round: t, 0 in the first round.
+        seed: the run's seed.
+        received: the broadcast, with what :meth:`UploadTransform.broadcast` adds to it.
+        state: what the client keeps for the transforms, by the names of :meth:`UploadTransform.client_state`.
+        shapes: of its displacements, by name.
+    """
+
+    client: int
+    round: int
+    seed: int
+    received: Vectors
+    state: Vectors
+    shapes: Mapping[str, Shape]
+
+    def draw(self, purpose: str) -> torch.Generator:
+        """A generator on the CPU for this purpose, round and client."""
+        return generator(self.seed, purpose, self.round, self.client)
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A transformed upload.
+
+    Attributes:
+        displacements: float32 vectors by the names of the uploads: what the receiver makes of them.
+        state: the client's next state.
+        measures: numbers to be logged as means over the cohort; the server's side receives them, too.
+    """
+
+    displacements: Vectors
+    state: Vectors = field(default_factory=dict)
+    measures: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Combined:
+    """A cohort's transformed mean.
+
+    Attributes:
+        displacements: mean displacements by the names of the uploads.
+        slots: the server's next state for the transform.
+        metrics: of the step.
+        clients: the number of clients that the means stand for.
+    """
+
+    displacements: Vectors
+    slots: Vectors
+    metrics: Mapping[str, float]
+    clients: float
+
+
+class UploadTransform:
+    """Uploads stay as they are; the base of compression, privacy and secure sums.
+
+    A transform works on *displacements*: y_k − x over the model's parameters, and the parameters' part ``[T]`` of what
+    else a strategy sends. Single numbers and float buffers are not transformed. Vectors are one client's.
+    """
+
+    @property
+    def changes_uploads(self) -> bool:
+        """Whether :meth:`send` does anything."""
+        return type(self).send is not UploadTransform.send
+
+    @property
+    def changes_means(self) -> bool:
+        """Whether :meth:`combine` does anything."""
+        return type(self).combine is not UploadTransform.combine
+
+    def client_state(self, entries: Mapping[str, int]) -> dict[str, int]:
+        """The lengths of the vectors that a client keeps between its rounds, given those of its displacements."""
+        return {}
+
+    def weights(self, senders: Senders) -> torch.Tensor | None:
+        """The clients' weights in the mean, float64 ``[C]``; None: the strategy's."""
+        return None
+
+    def slots(self) -> Vectors:
+        """The server's state before the first round."""
+        return {}
+
+    def broadcast(self, slots: Vectors) -> Vectors:
+        """What the clients must know of the server's state."""
+        return {}
+
+    def send(self, displacements: Vectors, sender: Sender) -> Sent:
+        """The client's side.
+
+        Args:
+            displacements: finite float32 vectors ``[d]`` by name; they are not changed.
+            sender: the client.
+        """
+        return Sent(displacements)
+
+    def combine(self, displacements: Vectors, update: CohortUpdate, slots: Vectors, round: Round) -> Combined:
+        """The server's side, between the mean over the cohort and the strategy's step.
+
+        Args:
+            displacements: weighted means by name; they may be overwritten.
+            update: the cohort's update, with its measures and its total weight.
+            slots: the server's state for the transform.
+            round: the round.
+        """
+        return Combined(displacements, {}, {}, len(update.clients))
+
+    def upload_bytes(self, entries: int, head: int) -> int | None:
+        """Bytes of an upload's displacement of so many entries, the last ``head`` of which are the head's; None: the
+        transform does not change them.
+        """
+        return None
+
+    def extra_bytes(self) -> int:
+        """Bytes that it adds to every client's upload."""
+        return 0
