@@ -65,12 +65,12 @@ class Cifar(TorchvisionFiles, ColourImages):
     def manual_steps(self) -> str:
         return f"unpack {self.torchvision_dataset().url} in {self.folder.parent}"
 
-    def download_to(self, aside: Path) -> Iterable[Path]:
+    def download_to(self, temporary: Path) -> Iterable[Path]:
         from torchvision.datasets.utils import download_and_extract_archive
 
         theirs = self.torchvision_dataset()
-        download_and_extract_archive(theirs.url, str(aside), filename=theirs.filename, md5=theirs.tgz_md5)
-        return [aside / self.unpacked / file for file in self.files]
+        download_and_extract_archive(theirs.url, str(temporary), filename=theirs.filename, md5=theirs.tgz_md5)
+        return [temporary / self.unpacked / file for file in self.files]
 
     def load(self) -> Dataset:
         """Read the batches; inputs are uint8 ``[n, 3, 32, 32]``.

@@ -50,8 +50,8 @@ def read_idx(path: Path, sample_shape: tuple[int, ...]) -> np.ndarray:
                 )
             shape = struct.unpack(f">{dimensions}I", header[4:])
             if shape[1:] != sample_shape:
-                found, allowed = ("x".join(map(str, sizes)) for sizes in (shape[1:], sample_shape))
-                raise InputError(f"{path} has images of {found} pixels instead of {allowed}")
+                actual, allowed = ("x".join(map(str, sizes)) for sizes in (shape[1:], sample_shape))
+                raise InputError(f"{path} has images of {actual} pixels instead of {allowed}")
             if shape[0] > MOST_SAMPLES:
                 raise InputError(f"{path} has {shape[0]} samples by its header; allowed: up to {MOST_SAMPLES}")
             expected = math.prod(shape)

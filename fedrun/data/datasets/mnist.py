@@ -126,8 +126,8 @@ class MirroredImages(IdxImages):
         mirrors = " or ".join(self.torchvision_dataset().mirrors)
         return f'run `python -c "{command}"`, or copy the .gz files there from {mirrors}'
 
-    def download_to(self, aside: Path) -> Iterable[Path]:
-        raw = Path(self.torchvision_dataset()(str(aside), download=True).raw_folder)
+    def download_to(self, temporary: Path) -> Iterable[Path]:
+        raw = Path(self.torchvision_dataset()(str(temporary), download=True).raw_folder)
         return [raw / file.replace("[.gz]", ".gz") for file in self.files]
 
 
@@ -229,9 +229,9 @@ class Emnist(IdxImages):
     def manual_steps(self) -> str:
         return f"copy the .gz files there from the archive {self.torchvision_dataset().url}"
 
-    def download_to(self, aside: Path) -> Iterable[Path]:
+    def download_to(self, temporary: Path) -> Iterable[Path]:
         from torchvision.datasets.utils import download_and_extract_archive
 
         theirs = self.torchvision_dataset()
-        download_and_extract_archive(theirs.url, str(aside), md5=theirs.md5)
-        return sorted((aside / "gzip").glob("*-ubyte.gz"))
+        download_and_extract_archive(theirs.url, str(temporary), md5=theirs.md5)
+        return sorted((temporary / "gzip").glob("*-ubyte.gz"))

@@ -58,13 +58,13 @@ class Svhn(TorchvisionFiles, ColourImages):
         listed = self.torchvision_dataset().split_list
         return "copy them there from " + " and ".join(listed[split][0] for split in ("train", "test"))
 
-    def download_to(self, aside: Path) -> Iterable[Path]:
+    def download_to(self, temporary: Path) -> Iterable[Path]:
         from torchvision.datasets.utils import download_url
 
         for split in ("train", "test"):
             url, file, md5 = self.torchvision_dataset().split_list[split]
-            download_url(url, str(aside), file, md5)
-            yield aside / file
+            download_url(url, str(temporary), file, md5)
+            yield temporary / file
 
     def load(self) -> Dataset:
         """Read the two files; inputs are uint8 ``[n, 3, 32, 32]``.

@@ -73,7 +73,7 @@ class TorchvisionFiles(DatasetConfig):
         return f"run `fedrun-data {self.option} --data-dir {self.data_dir}`, or {self.manual_steps}"
 
     @abstractmethod
-    def download_to(self, aside: Path) -> Iterable[Path]:
+    def download_to(self, temporary: Path) -> Iterable[Path]:
         """Download and unpack into an empty folder; the files to move to :attr:`folder`."""
 
     def require_files(self) -> None:
@@ -102,8 +102,8 @@ class TorchvisionFiles(DatasetConfig):
         logger.info("downloading %s to %s", self.name, self.folder)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(prefix="download-", dir=self.folder) as aside:
-                for path in self.download_to(Path(aside)):
+            with tempfile.TemporaryDirectory(prefix="download-", dir=self.folder) as temporary:
+                for path in self.download_to(Path(temporary)):
                     os.replace(path, self.folder / path.name)
         except (RuntimeError, OSError, EOFError, http.client.HTTPException) as error:
             reason = " ".join(str(error).split())

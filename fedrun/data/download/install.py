@@ -20,17 +20,17 @@ from fedrun.system.errors import InputError
 
 logger = logging.getLogger(__name__)
 
-ASIDE = ".fedrun-downloads"
+STAGING = ".fedrun-downloads"
 """Folder below ``data_dir`` for incomplete downloads, and for the checksums of downloaded files."""
 
 PLACING = "placing"
-"""File there while a dataset's files are moved to their final places."""
+"""File in the staging folder of a dataset while its files are moved to their final places."""
 
 CHECKSUMS = "checksums.json"
-"""File beside the datasets' folders there: the checksums of downloaded files."""
+"""File in the staging folder: the checksums of downloaded files."""
 
 UNPACKED = "unpacked"
-"""Folder there for the files of archives."""
+"""Folder in the staging folder of a dataset for the files of archives."""
 
 Reporter = Callable[[str], Progress]
 """Called with a file's name; returns what its progress is reported to."""
@@ -51,8 +51,8 @@ def download_dataset(name: str, dataset: DatasetFiles, data_dir: Path, base: str
     Raises:
         InputError: the download failed; the line says which files to put where without a connection.
     """
-    aside = data_dir / ASIDE / name
-    with _locked(aside):
+    staging = data_dir / STAGING / name
+    with _locked(staging):
         try:
             missing = [
                 item
@@ -60,25 +60,25 @@ def download_dataset(name: str, dataset: DatasetFiles, data_dir: Path, base: str
                 if item.unpack is not None or not (data_dir / item.target).exists()
             ]
             for item in missing:
-                if not (aside / item.file).exists():
-                    _download(item, aside / item.file, data_dir, report(item.file))
+                if not (staging / item.file).exists():
+                    _download(item, staging / item.file, data_dir, report(item.file))
         except UnreachableError as error:
             raise InputError(f"{error}; {manual_steps(name, dataset, data_dir)}") from error
         moves: list[tuple[Path, Path]] = []
         for item in missing:
             try:
-                moves += _contents(aside / item.file, item, data_dir, aside)
+                moves += _contents(staging / item.file, item, data_dir, staging)
             except InputError:  # the next command downloads it again
-                (aside / item.file).unlink()
+                (staging / item.file).unlink()
                 _record_checksum(item, None, data_dir)
                 raise
-        _place(moves, aside)
+        _place(moves, staging)
     _check_complete(name, dataset, data_dir)
 
 
 def interrupted(name: str, data_dir: Path) -> bool:
     """Whether a command was interrupted while it put a dataset's files in place, so that some may be missing."""
-    return (data_dir / ASIDE / name / PLACING).exists()
+    return (data_dir / STAGING / name / PLACING).exists()
 
 
 def import_dataset(name: str, dataset: DatasetFiles, data_dir: Path, source: Path, base: str | None) -> None:
@@ -88,8 +88,8 @@ def import_dataset(name: str, dataset: DatasetFiles, data_dir: Path, source: Pat
     Raises:
         InputError: the source does not have the files, or they have the wrong checksum.
     """
-    aside = data_dir / ASIDE / name
-    with _locked(aside):
+    staging = data_dir / STAGING / name
+    with _locked(staging):
         copies: list[tuple[Path, Path]] = []
         published: list[tuple[Path, RemoteFile]] = []
         if source.is_dir() and not dataset.missing(source):
@@ -110,8 +110,8 @@ def import_dataset(name: str, dataset: DatasetFiles, data_dir: Path, source: Pat
             except InputError as error:
                 raise InputError(f"{path}: {error}") from None
         for path, item in published:
-            copies += _contents(path, item, data_dir, aside)
-        _place(copies, aside)
+            copies += _contents(path, item, data_dir, staging)
+        _place(copies, staging)
     _check_complete(name, dataset, data_dir)
 
 
@@ -141,7 +141,7 @@ def _download(item: RemoteFile, path: Path, data_dir: Path, progress: Progress) 
 
 def _recorded_checksums(data_dir: Path) -> dict[str, str]:
     """The checksums of earlier downloads, by :func:`_record_key`."""
-    path = data_dir / ASIDE / CHECKSUMS
+    path = data_dir / STAGING / CHECKSUMS
     try:
         record = json.loads(path.read_bytes()) if path.exists() else {}
     except (ValueError, RecursionError) as error:
@@ -157,7 +157,7 @@ def _record_checksum(item: RemoteFile, checksum: str | None, data_dir: Path) -> 
     record.pop(_record_key(item), None)
     if checksum is not None:
         record[_record_key(item)] = checksum
-    with atomic_write(data_dir / ASIDE / CHECKSUMS, secrets.token_hex(4)) as file:
+    with atomic_write(data_dir / STAGING / CHECKSUMS, secrets.token_hex(4)) as file:
         file.write(json.dumps(record, indent=1).encode())
 
 
@@ -165,27 +165,27 @@ def _record_key(item: RemoteFile) -> str:
     return f"{item.target}/{item.file}" if item.unpack is not None else item.target
 
 
-def _contents(path: Path, item: RemoteFile, data_dir: Path, aside: Path) -> list[tuple[Path, Path]]:
+def _contents(path: Path, item: RemoteFile, data_dir: Path, staging: Path) -> list[tuple[Path, Path]]:
     """The files of a published file, which may be an archive, each with its final place."""
     if item.unpack is None:
         return [(path, data_dir / item.target)]
-    folder = aside / UNPACKED / item.file
+    folder = staging / UNPACKED / item.file
     shutil.rmtree(folder, ignore_errors=True)  # of an interrupted command
     return [(folder / name, data_dir / item.target / name) for name in unpack(path, folder, item.unpack)]
 
 
-def _place(files: list[tuple[Path, Path]], aside: Path) -> None:
-    """Move or copy complete files to their final places; what lies aside is deleted after that."""
-    (aside / PLACING).touch()
+def _place(files: list[tuple[Path, Path]], staging: Path) -> None:
+    """Move or copy complete files to their final places; the staging folder is deleted after that."""
+    (staging / PLACING).touch()
     for source, target in files:
         target.parent.mkdir(parents=True, exist_ok=True)
-        if aside in source.parents:
+        if staging in source.parents:
             os.replace(source, target)
         else:
-            partial = aside / f"{secrets.token_hex(4)}.partial"
+            partial = staging / f"{secrets.token_hex(4)}.partial"
             shutil.copyfile(source, partial)
             os.replace(partial, target)
-    shutil.rmtree(aside, ignore_errors=True)
+    shutil.rmtree(staging, ignore_errors=True)
 
 
 def _check_complete(name: str, dataset: DatasetFiles, data_dir: Path) -> None:
@@ -195,12 +195,12 @@ def _check_complete(name: str, dataset: DatasetFiles, data_dir: Path) -> None:
 
 
 @contextmanager
-def _locked(aside: Path) -> Iterator[None]:
+def _locked(staging: Path) -> Iterator[None]:
     """Let one process at a time install files below a ``data_dir``; errors of the file system become one line."""
     try:
-        aside.parent.mkdir(parents=True, exist_ok=True)
-        with locked(aside.parent):
-            aside.mkdir(exist_ok=True)
+        staging.parent.mkdir(parents=True, exist_ok=True)
+        with locked(staging.parent):
+            staging.mkdir(exist_ok=True)
             yield
     except OSError as error:
-        raise InputError(f"{error.filename or aside} cannot be used: {error.strerror}") from error
+        raise InputError(f"{error.filename or staging} cannot be used: {error.strerror}") from error

@@ -24,7 +24,7 @@ from fedrun.data.datasets.femnist import Femnist
 from fedrun.data.datasets.sent140 import Sent140
 from fedrun.data.download import install
 from fedrun.data.download.catalogue import DatasetFiles, RemoteFile, catalogue, published
-from fedrun.data.download.install import ASIDE, Reporter, download_dataset
+from fedrun.data.download.install import STAGING, Reporter, download_dataset
 from fedrun.system.errors import InputError
 
 TWEET = '"4","1","Mon","NO_QUERY","ann","good"\n'
@@ -77,10 +77,10 @@ def test_an_archive_becomes_what_the_loader_reads(site: Any, tmp_path: Path) -> 
     )
     assert recipe.load().inputs.tolist() == [[3.0, 4.0]]
     # A checksum that nobody has published is recorded; there is nothing else left aside.
-    record = json.loads((tmp_path / ASIDE / "checksums.json").read_text())
+    record = json.loads((tmp_path / STAGING / "checksums.json").read_text())
     sha256 = f"sha256:{hashlib.sha256(content).hexdigest()}"
     assert record == {"sent140/train/trainingandtestdata.zip": sha256}
-    assert [path.name for path in (tmp_path / ASIDE).iterdir()] == ["checksums.json"]
+    assert [path.name for path in (tmp_path / STAGING).iterdir()] == ["checksums.json"]
     assert command("sent140", "--data-dir", tmp_path, "--url", "http://127.0.0.1:9") == 0  # is there: nothing to ask
 
 
@@ -214,7 +214,7 @@ def test_all_of_a_datasets_files_are_taken(tmp_path: Path, name: str) -> None:
         (here / file).parent.mkdir(parents=True, exist_ok=True)
         (here / file).write_text(file)
     assert command(name, "--data-dir", there, "--from", here) == 0
-    taken = [str(path.relative_to(there)) for path in there.rglob("*") if path.is_file() and ASIDE not in path.parts]
+    taken = [str(path.relative_to(there)) for path in there.rglob("*") if path.is_file() and STAGING not in path.parts]
     assert sorted(taken) == sorted(WHOLE[name])
 
 
@@ -240,10 +240,10 @@ def test_tables_of_splits_lie_where_the_hubs_do(tmp_path: Path) -> None:
 def test_two_commands_take_turns(site: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     site.files["/a.bin"] = b"content"
     entry = DatasetFiles("", "", 0, ("a.bin",), published(RemoteFile((f"{site.address}/a.bin",), "a.bin")))
-    (tmp_path / ASIDE).mkdir()
+    (tmp_path / STAGING).mkdir()
     second = threading.Thread(target=download_dataset, args=("a", entry, tmp_path, None, QUIET))
     with caplog.at_level(logging.INFO):
-        with locked(tmp_path / ASIDE):
+        with locked(tmp_path / STAGING):
             second.start()
             while "waiting for another process" not in caplog.text:
                 time.sleep(0.01)
@@ -322,7 +322,7 @@ def test_a_command_that_was_killed_as_it_put_files_in_place(site: Any, tmp_path:
     """One file is in its place, the other still aside: together they look like the dataset, and are not."""
     listed = {"default": {"train": [f"{site.address}/0.parquet", f"{site.address}/1.parquet"]}}
     site.files["/api/datasets/flwrlabs/femnist/parquet"] = json.dumps(listed).encode()
-    placed, aside = tmp_path / "femnist/train", tmp_path / ASIDE / "femnist"
+    placed, aside = tmp_path / "femnist/train", tmp_path / STAGING / "femnist"
     for path in (placed / "train-0000.parquet", aside / "train-0001.parquet"):
         path.parent.mkdir(parents=True)
         path.write_bytes(parquet())
