@@ -70,7 +70,7 @@ def aggregate(
         if update is None or not update.mean:
             continue
         members = clients if nearest is None else int((nearest == number).sum())
-        round = Round(state.round, phase.end, members, layout, phase.seed)
+        round = Round(state.round, phase.end, members, layout, phase.seed, phase.local.rate(state.round))
         server = work.models[number]
         arrived = attacked(phase, server, update, context)
         combined, slots, measured = pipeline.combine(arrived, phase.server.broadcast(server), server.slots, round)

@@ -29,6 +29,7 @@ class Round:
         clients: N, the number of clients in the federation, or in a cluster that lasts.
         layout: where things lie in a model's vector.
         seed: the run's seed, for :func:`fedrun.system.randomness.generator`.
+        lr: η_t, the learning rate with which the clients trained.
     """
 
     index: int
@@ -36,6 +37,7 @@ class Round:
     clients: int
     layout: Layout
     seed: int
+    lr: float
 
 
 @dataclass(frozen=True, kw_only=True)

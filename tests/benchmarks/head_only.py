@@ -47,4 +47,4 @@ def head_only(classes: int, dimensions: int, clients: int) -> Case:
         accuracy=0.0,
         client_samples=0,
     )
-    return Case(start, update, Round(0, 200, clients, layout, 0))
+    return Case(start, update, Round(0, 200, clients, layout, 0, 0.1))

@@ -79,7 +79,9 @@ class Quadratics:
             / weights.sum().item()
             for name in uploads[0]
         }
-        return self.server.aggregate(state, update_of(mean, self.samples), round_of(index, len(self.curves)))[0]
+        return self.server.aggregate(state, update_of(mean, self.samples), round_of(index, len(self.curves), self.lr))[
+            0
+        ]
 
 
 def info_of(samples: tuple[int, ...], client: int, steps: int, lr: float, **local: float) -> ClientInfo:
@@ -117,8 +119,8 @@ def update_of(mean: dict[str, torch.Tensor], samples: tuple[int, ...]) -> Cohort
     )
 
 
-def round_of(index: int, clients: int) -> Round:
-    return Round(index=index, total=10, clients=clients, layout=ONE, seed=0)
+def round_of(index: int, clients: int, lr: float = 0.1) -> Round:
+    return Round(index=index, total=10, clients=clients, layout=ONE, seed=0, lr=lr)
 
 
 def start(server: ServerStrategy, x: float) -> ServerState:

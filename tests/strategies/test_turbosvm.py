@@ -110,7 +110,7 @@ class Cohorts:
         return model_of(torch.zeros(3 * self.layout.embedding), torch.zeros_like(self.centres))
 
     def round(self, index: int, total: int = 3) -> Round:
-        return Round(index=index, total=total, clients=20, layout=self.layout, seed=4)
+        return Round(index=index, total=total, clients=20, layout=self.layout, seed=4, lr=0.1)
 
 
 def support_of(models: torch.Tensor, cohorts: Cohorts, strategy: TurboSVM, t: int, total: int) -> dict[int, list[int]]:
@@ -131,7 +131,7 @@ def example_round(strategy: TurboSVM, index: int) -> tuple[torch.Tensor, dict[st
     models = torch.stack([model_of(torch.zeros(3), rows) for rows in EXAMPLE])
     update = update_of(models, [1, 3], layout)
     state = strategy.init(torch.zeros(7), layout, 4)
-    state, metrics = strategy.aggregate(state, update, Round(index, 50, 2, layout, 0))
+    state, metrics = strategy.aggregate(state, update, Round(index, 50, 2, layout, 0, 0.1))
     return rows_of(state.model, layout), metrics
 
 
@@ -494,7 +494,7 @@ def test_embeddings_without_the_bias(has_bias, setting):
     strategy = turbosvm(bias=setting)
     state = strategy.init(torch.zeros(layout.size), layout, 4)
     update = update_of(models[:, : layout.size], cohorts.samples, layout)
-    state, _ = strategy.aggregate(state, update, Round(0, 3, 20, layout, 4))
+    state, _ = strategy.aggregate(state, update, Round(0, 3, 20, layout, 4, 0.1))
     torch.testing.assert_close(state.model[6:12].view(3, 2).double(), naive.embeddings.data, rtol=1e-5, atol=1e-5)
     biases = base[:, -1] if has_bias else base[:0, -1]
     torch.testing.assert_close(state.model[12:].double(), biases, rtol=1e-5, atol=1e-6)

@@ -1,0 +1,202 @@
+"""Recent strategies on ordinary modules, from the papers' equations; see :mod:`naive_averaging`."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+
+from fedrun.system.randomness import generator
+
+from .naive_averaging import NaiveServer, Tensors, weighted_mean
+from .naive_strategies import NaiveLocal, parameters, zeros
+
+Direction = Callable[[torch.nn.Module, torch.Tensor, torch.Tensor], Tensors]
+"""From the network in training and a batch to what takes the gradient's place."""
+
+
+def gradients(network: torch.nn.Module, x: torch.Tensor, y: torch.Tensor) -> Tensors:
+    loss = torch.nn.functional.cross_entropy(network(x), y)
+    names, tensors = zip(*network.named_parameters(), strict=True)
+    return dict(zip(names, torch.autograd.grad(loss, tensors), strict=True))
+
+
+def size(tensors: Tensors) -> float:
+    return sum(float((tensor.double() ** 2).sum()) for tensor in tensors.values()) ** 0.5
+
+
+def shifted(network: torch.nn.Module, shift: Tensors) -> torch.nn.Module:
+    moved = copy.deepcopy(network)
+    with torch.no_grad():
+        for name, parameter in moved.named_parameters():
+            parameter.add_(shift[name])
+    return moved
+
+
+@dataclass
+class NaiveSteps(NaiveServer):
+    """Clients that step along any direction."""
+
+    def walk(
+        self, client: int, index: int, start: torch.nn.Module, direction: Direction
+    ) -> tuple[torch.nn.Module, int]:
+        inputs, labels = self.data[client]
+        network = copy.deepcopy(start).train()
+        batches = self.clients.batches(len(labels), generator(self.seed, "batches", index, client))
+        for batch in batches:
+            step = direction(network, inputs[batch], labels[batch])
+            with torch.no_grad():
+                for name, parameter in network.named_parameters():
+                    parameter.sub_(self.clients.lr * (step[name] + self.clients.weight_decay * parameter))
+        return network, len(batches)
+
+
+def sharpness_aware(rho: float, eta: float | None = None) -> Direction:
+    """The gradient at the perturbed point; with ``eta`` ASAM's."""
+
+    def direction(network: torch.nn.Module, x: torch.Tensor, y: torch.Tensor) -> Tensors:
+        uphill = gradients(network, x, y)
+        scale = {
+            name: parameter.detach().abs() + eta if eta is not None and "weight" in name else torch.ones_like(parameter)
+            for name, parameter in network.named_parameters()
+        }
+        scaled = {name: scale[name] * uphill[name] for name in uphill}
+        length = size(scaled)
+        shift = {name: rho * scale[name] * scaled[name] / length for name in scaled}
+        return gradients(shifted(network, shift), x, y)
+
+    return direction
+
+
+@dataclass
+class NaiveFedSAM(NaiveSteps):
+    rho: float = 0.1
+    eta: float | None = None
+
+    def round(self, index: int, cohort: list[int]) -> None:
+        trained = [self.walk(k, index, self.network, sharpness_aware(self.rho, self.eta))[0] for k in cohort]
+        self.load(weighted_mean(trained, self.sizes(cohort)))
+
+
+@dataclass
+class NaiveFedCM(NaiveSteps):
+    alpha: float = 0.1
+    inner: Direction = gradients
+    m: Tensors = field(default_factory=dict)
+
+    def round(self, index: int, cohort: list[int]) -> None:
+        self.m = self.m or zeros(self.network)
+
+        def mixed(network: torch.nn.Module, x: torch.Tensor, y: torch.Tensor) -> Tensors:
+            own = self.inner(network, x, y)
+            return {name: self.alpha * own[name] + (1 - self.alpha) * self.m[name] for name in own}
+
+        before = parameters(self.network)
+        walks = [self.walk(k, index, self.network, mixed) for k in cohort]
+        self.load(weighted_mean([network for network, _ in walks], [1.0] * len(cohort)))
+        after, steps = parameters(self.network), sum(steps for _, steps in walks) / len(walks)
+        self.m = {name: (before[name] - after[name]) / (steps * self.clients.lr) for name in after}
+
+
+@dataclass
+class NaiveFedLESAM(NaiveSteps):
+    rho: float = 0.1
+    seen: dict[int, Tensors] = field(default_factory=dict)
+
+    def round(self, index: int, cohort: list[int]) -> None:
+        x, trained = parameters(self.network), []
+        for k in cohort:
+            back = {name: self.seen[k][name] - x[name] for name in x} if k in self.seen else zeros(self.network)
+            length = size(back) or 1.0
+            shift = {name: self.rho * back[name] / length for name in back}
+
+            def direction(network: torch.nn.Module, a: torch.Tensor, b: torch.Tensor, e: Tensors = shift) -> Tensors:
+                return gradients(shifted(network, e), a, b)
+
+            trained.append(self.walk(k, index, self.network, direction)[0])
+            self.seen[k] = x
+        self.load(weighted_mean(trained, self.sizes(cohort)))
+
+
+@dataclass
+class NaiveFedNTD(NaiveSteps):
+    beta: float = 1.0
+    tau: float = 1.0
+
+    def round(self, index: int, cohort: list[int]) -> None:
+        teacher = copy.deepcopy(self.network).eval()
+
+        def direction(network: torch.nn.Module, x: torch.Tensor, y: torch.Tensor) -> Tensors:
+            logits = network(x)
+            with torch.no_grad():
+                others = teacher(x)
+            wrong = torch.ones_like(logits, dtype=torch.bool).scatter(1, y[:, None], False)
+            rows = (len(y), logits.shape[1] - 1)
+            own = torch.log_softmax(logits[wrong].view(rows) / self.tau, 1)
+            target = torch.softmax(others[wrong].view(rows) / self.tau, 1)
+            distillation = torch.nn.functional.kl_div(own, target, reduction="batchmean")
+            loss = torch.nn.functional.cross_entropy(logits, y) + self.beta * self.tau**2 * distillation
+            names, tensors = zip(*network.named_parameters(), strict=True)
+            return dict(zip(names, torch.autograd.grad(loss, tensors), strict=True))
+
+        trained = [self.walk(k, index, self.network, direction)[0] for k in cohort]
+        self.load(weighted_mean(trained, self.sizes(cohort)))
+
+
+@dataclass
+class NaiveFedAvgM(NaiveLocal):
+    momentum: float = 0.9
+    form: str = "heavy_ball"
+    lr: float = 1.0
+    m: Tensors = field(default_factory=dict)
+
+    def round(self, index: int, cohort: list[int]) -> None:
+        self.m = self.m or zeros(self.network)
+        x = parameters(self.network)
+        mean = weighted_mean([self.trained(k, index)[0] for k in cohort], self.sizes(cohort))
+        gain = 1 - self.momentum if self.form == "average" else 1.0
+        self.m = {name: self.momentum * self.m[name] + gain * (mean[name] - x[name]) for name in x}
+        more = {name: mean[name] - x[name] + self.momentum * self.m[name] for name in x}
+        step = more if self.form == "nesterov" else self.m
+        self.load(mean)
+        self.set_parameters({name: x[name] + self.lr * step[name] for name in x})
+
+
+@dataclass
+class NaiveFedACG(NaiveLocal):
+    momentum: float = 0.85
+    beta: float = 0.01
+    m: Tensors = field(default_factory=dict)
+
+    def round(self, index: int, cohort: list[int]) -> None:
+        self.m = self.m or zeros(self.network)
+        x = parameters(self.network)
+        z = {name: x[name] + self.momentum * self.m[name] for name in x}
+        self.set_parameters(z)
+
+        def proximal(y: Tensors) -> torch.Tensor:
+            return self.beta / 2 * sum(((y[name] - z[name]) ** 2).sum() for name in z)
+
+        mean = weighted_mean([self.train(k, index, penalty=proximal)[0] for k in cohort], [1.0] * len(cohort))
+        self.m = {name: self.momentum * self.m[name] + mean[name] - z[name] for name in x}
+        self.load(mean)
+        self.set_parameters({name: x[name] + self.m[name] for name in x})
+
+
+@dataclass
+class NaiveFedExP(NaiveLocal):
+    eps: float = 1e-3
+    iterate: Tensors = field(default_factory=dict)
+
+    def round(self, index: int, cohort: list[int]) -> None:
+        x = self.iterate or parameters(self.network)
+        self.set_parameters(x)
+        networks = [self.trained(k, index)[0] for k in cohort]
+        moves = [{name: y - x[name] for name, y in parameters(network).items()} for network in networks]
+        delta = {name: sum(move[name] for move in moves) / len(moves) for name in x}
+        lr = max(1.0, sum(size(move) ** 2 for move in moves) / (2 * len(moves) * (size(delta) ** 2 + self.eps)))
+        self.iterate = {name: x[name] + lr * delta[name] for name in x}
+        self.load(weighted_mean(networks, [1.0] * len(cohort)))
+        self.set_parameters({name: (x[name] + self.iterate[name]) / 2 for name in x})

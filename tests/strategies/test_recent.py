@@ -1,0 +1,245 @@
+"""FedAvgM, FedCM, FedSAM, MoFedSAM, FedLESAM, FedNTD, FedACG, FedExP: worked numbers, naive servers, limits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from fedrun.config.build import option
+from fedrun.experiment.strategy import Strategy
+from fedrun.models.flat_network import Layout, Slot
+from fedrun.simulation.simulation import Simulation
+from fedrun.strategies.client import Outputs
+from fedrun.strategies.vectors import MODEL
+
+from ..helpers import naive_recent as naive
+from ..helpers.naive_averaging import NaiveClients
+from .test_averaging import (
+    COHORT,
+    FEDAVG,
+    SGD,
+    UNIFORM,
+    Quadratics,
+    assert_equal_after,
+    batch_norm,
+    data_of,
+    final_model,
+    info_of,
+    mlp,
+    network_of,
+    round_of,
+    start,
+    update_of,
+)
+
+CURVES = ((1.0, 0.0), (1.0, 4.0))
+
+
+def client(name: str, **settings: object):
+    return option("strategy/client", name, **settings)
+
+
+def server(name: str, **settings: object):
+    return option("strategy/server", name, **settings)
+
+
+# --- worked numbers ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("form", "expected"),
+    [("heavy_ball", (0.375, -0.2875)), ("nesterov", (-0.1875, -0.88375)), ("average", (0.9375, 0.87125))],
+)
+def test_fedavgm_in_two_rounds(form, expected):
+    half = server("fedavgm", momentum=0.9, form=form)
+    state, models = start(half, 1.0), []
+    for index, delta in enumerate((-0.625, -0.1)):
+        update = update_of({MODEL: state.model + delta}, (1, 3))
+        state, _ = half.aggregate(state, update, round_of(index, 2))
+        models.append(state.model.item())
+    assert models == pytest.approx(expected, abs=1e-6)
+
+
+def test_fedcm_in_three_rounds():
+    federation = Quadratics(client("fedcm", alpha=0.1), server("fedcm"), CURVES, (1, 1), lr=0.1, steps=2)
+    # two steps each: the mean number of steps is 2
+    federation.server = replace(federation.server)
+    state = start(federation.server, 1.0)
+    models, directions = [], []
+    for index in range(3):
+        trained = federation.ends(state)
+        mean = {MODEL: sum(y for y, _ in trained) / 2}
+        update = replace(update_of(mean, (1, 1)), steps=torch.tensor([2, 2]))
+        state, _ = federation.server.aggregate(state, update, round_of(index, 2, 0.1))
+        models.append(state.model.item())
+        directions.append(state.slots["global_gradient"].item())
+    assert models == pytest.approx((1.0199, 1.05722444, 1.1094097097), abs=1e-6)
+    assert directions[:2] == pytest.approx((-0.0995, -0.1866222), abs=1e-6)
+
+
+TWO = Layout(slots=(Slot("head.weight", (1, 2), 0, 2),), trainable=2, size=2, head=slice(0, 2), classes=1, embedding=2)
+
+
+def bowl(at: torch.Tensor, index: int) -> torch.Tensor:
+    """The gradient of (y₁² + 4 y₂²) / 2."""
+    return at * torch.tensor([1.0, 4.0])
+
+
+def stepped(half, received: dict[str, torch.Tensor], y: list[float], state=None, steps: int = 1, is_new: bool = True):
+    info = replace(info_of((1,), 0, steps, 0.1), layout=TWO, is_new=torch.tensor([is_new]))
+    constants = half.constants(received, state or {}, info)
+    model, models = torch.tensor(y), []
+    for _ in range(steps):
+        model = model - 0.1 * half.direction(bowl, model, constants)
+        models.append(model.tolist())
+    return models
+
+
+def test_fedsams_step():
+    (model,) = stepped(client("fedsam", rho=0.1), {MODEL: torch.zeros(2)}, [1.0, 0.5])
+    assert model == pytest.approx((0.8955278640, 0.2642229124), abs=1e-6)
+
+
+def test_fedasams_step():
+    (model,) = stepped(client("fedasam", rho=0.7, eta=0.2), {MODEL: torch.zeros(2)}, [1.0, 0.5])
+    assert model == pytest.approx((0.8453335246, 0.1511857059), abs=1e-6)
+
+
+def test_fedasam_scales_weights_only():
+    half = client("fedasam")
+    slots = (Slot("head.weight", (1, 1), 0, 1), Slot("head.bias", (1,), 1, 2))
+    info = replace(info_of((1,), 0, 1, 0.1), layout=replace(TWO, slots=slots))
+    assert half.constants({}, {}, info)["scaled"].tolist() == [True, False]
+
+
+def test_mofedsams_step():
+    received = {MODEL: torch.zeros(2), "global_gradient": torch.tensor([1.0, -1.0])}
+    (model,) = stepped(client("mofedsam", rho=0.1, alpha=0.1), received, [1.0, 0.5])
+    assert model == pytest.approx((0.8995527864, 0.5664222912), abs=1e-6)
+
+
+def test_fedlesams_steps():
+    received, state = {MODEL: torch.tensor([1.0, 0.5])}, {"earlier": torch.tensor([2.0, 1.5])}
+    half = client("fedlesam", rho=0.1)
+    models = stepped(half, received, [1.0, 0.5], state, steps=2, is_new=False)
+    assert models[0] == pytest.approx((0.8929289322, 0.2717157288), abs=1e-6)
+    assert models[1] == pytest.approx((0.7965649712, 0.1347451660), abs=1e-6)
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_fedlesam_without_a_move_is_sgd(is_new):
+    """A client that is new, or that receives the model that it knows."""
+    received = {MODEL: torch.tensor([1.0, 0.5])}
+    state = {"earlier": torch.zeros(2) if is_new else torch.tensor([1.0, 0.5])}
+    (model,) = stepped(client("fedlesam", rho=0.1), received, [1.0, 0.5], state, is_new=is_new)
+    assert model == pytest.approx((0.9, 0.3), abs=1e-7)
+
+
+@pytest.mark.parametrize(("tau", "expected"), [(1.0, 0.4747367189), (3.0, 0.5232944613)])
+def test_fedntds_loss(tau, expected):
+    half = client("fedntd", beta=1.0, tau=tau)
+    outputs = Outputs(torch.tensor([[2.0, 1.0, 0.0]]), references={MODEL: Outputs(torch.tensor([[1.0, 2.0, 0.0]]))})
+    assert half.loss(outputs, torch.tensor([0]), {}).item() == pytest.approx(expected, abs=1e-6)
+
+
+def test_fedacg_in_two_rounds():
+    half = Quadratics(client("fedprox", mu=0.01), server("fedacg", momentum=0.85), CURVES, (1, 1), lr=0.1, steps=2)
+    state = half.round(start(half.server, 1.0))
+    assert (state.model.item(), state.slots["fedacg/velocity"].item()) == pytest.approx((1.1899, 0.1899), abs=1e-6)
+    assert half.server.broadcast(state)[MODEL].item() == pytest.approx(1.351315, abs=1e-6)
+    assert half.round(state, 1).model.item() == pytest.approx(1.4745002815, abs=1e-6)
+
+
+def test_fedexps_step():
+    half = server("fedexp", eps=1e-3)
+    update = update_of({MODEL: torch.tensor([0.75])}, (1, 1))  # D = (-1, 0.5) from 1
+    update = replace(update, reports={"squared_norm": torch.tensor([1.0, 0.25], dtype=torch.float64)})
+    state, metrics = half.aggregate(start(half, 1.0), update, round_of(0, 2))
+    assert metrics["lr"] == pytest.approx(4.9212598425, abs=1e-6)
+    assert half.broadcast(state)[MODEL].item() == pytest.approx(-0.2303149606, abs=1e-6)
+    assert state.model.item() == pytest.approx(0.3848425197, abs=1e-6)
+
+
+# --- networks against naive servers -----------------------------------------------------------------------------------
+
+CASES = {
+    "fedavgm": (SGD, server("fedavgm", momentum=0.8), naive.NaiveFedAvgM, {"momentum": 0.8}),
+    "fedavgm nesterov": (
+        SGD,
+        server("fedavgm", momentum=0.8, form="nesterov", lr=0.5),
+        naive.NaiveFedAvgM,
+        {"momentum": 0.8, "form": "nesterov", "lr": 0.5},
+    ),
+    "fedcm": (client("fedcm", alpha=0.3), server("fedcm"), naive.NaiveFedCM, {"alpha": 0.3}),
+    "fedsam": (client("fedsam", rho=0.3), FEDAVG, naive.NaiveFedSAM, {"rho": 0.3}),
+    "fedasam": (client("fedasam", rho=0.5, eta=0.2), FEDAVG, naive.NaiveFedSAM, {"rho": 0.5, "eta": 0.2}),
+    "mofedsam": (
+        client("mofedsam", rho=0.2, alpha=0.4),
+        server("fedcm"),
+        naive.NaiveFedCM,
+        {"alpha": 0.4, "inner": naive.sharpness_aware(0.2)},
+    ),
+    "fedlesam": (client("fedlesam", rho=0.5), FEDAVG, naive.NaiveFedLESAM, {"rho": 0.5}),
+    "fedntd": (client("fedntd", beta=0.7, tau=2.0), FEDAVG, naive.NaiveFedNTD, {"beta": 0.7, "tau": 2.0}),
+    "fedacg": (client("fedprox", mu=0.2), server("fedacg"), naive.NaiveFedACG, {"beta": 0.2}),
+    "fedexp": (client("fedexp"), server("fedexp"), naive.NaiveFedExP, {}),
+}
+
+
+@pytest.mark.parametrize("executor", ["in_process", "vectorized"])
+@pytest.mark.parametrize("case", CASES)
+def test_networks(make_experiment, case, executor):
+    half, other, kind, settings = CASES[case]
+    experiment = make_experiment(
+        network=mlp,
+        local={"epochs": 2, "lr": 0.2},
+        strategy=Strategy(client=half, server=other),
+        clients_per_round=COHORT,
+        hardware={"executor": executor},
+    )
+    simulation = Simulation(experiment)
+    clients = NaiveClients(epochs=2, lr=0.2)
+    assert_equal_after(simulation, kind(network_of(simulation, mlp), data_of(simulation), clients, 0, **settings), 4)
+
+
+# --- limits -----------------------------------------------------------------------------------------------------------
+
+NEUTRAL = {
+    "fedavgm": (SGD, server("fedavgm", momentum=0.0), FEDAVG),
+    "fedcm": (client("fedcm", alpha=1.0), server("fedcm"), UNIFORM),
+    "fedsam": (client("fedsam", rho=0.0), FEDAVG, FEDAVG),
+    "mofedsam": (client("mofedsam", rho=0.0, alpha=1.0), server("fedcm"), UNIFORM),
+    "fedlesam": (client("fedlesam", rho=0.0), FEDAVG, FEDAVG),
+    "fedntd": (client("fedntd", beta=0.0), FEDAVG, FEDAVG),
+    "fedacg": (SGD, server("fedacg", momentum=0.0), UNIFORM),
+}
+
+
+TWO_PASSES = ("fedsam", "mofedsam")
+"""In which the second pass of a step moves the running statistics of BatchNorm once more."""
+
+
+@pytest.mark.parametrize(
+    ("case", "network"),
+    [(case, network) for case in NEUTRAL for network in (mlp, batch_norm) if network is mlp or case not in TWO_PASSES],
+)
+def test_neutral_settings_are_fedavg(make_experiment, case, network):
+    half, other, plain = NEUTRAL[case]
+    pair = Strategy(client=half, server=other)
+    experiment = make_experiment(network=network, strategy=pair, clients_per_round=COHORT)
+    reference = replace(experiment, strategy=Strategy(client=SGD, server=plain))
+    torch.testing.assert_close(final_model(experiment, 3), final_model(reference, 3), rtol=1e-5, atol=1e-6)
+
+
+def test_fedlesam_with_control_variates_or_dynamic_regularisation(make_experiment):
+    """Without a perturbation they are SCAFFOLD and FedDyn."""
+    for name, settings, base in (("fedlesam_s", {}, "scaffold"), ("fedlesam_d", {"alpha": 0.1}, "feddyn")):
+        pair = Strategy(client=client(name, rho=0.0, **settings), server=server(base))
+        reference = Strategy(client=client(base, **settings), server=server(base))
+        models = [
+            final_model(make_experiment(network=mlp, strategy=each, clients_per_round=COHORT), 3)
+            for each in (pair, reference)
+        ]
+        torch.testing.assert_close(*models, rtol=1e-5, atol=1e-6)
