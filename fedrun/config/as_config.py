@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -11,6 +11,15 @@ from fedrun.system.errors import InputError
 
 Plain = dict[str, Any]
 """A configuration as plain dicts, lists and scalars."""
+
+
+def plain(node: Any) -> Any:
+    """A configuration's node with dicts and lists in the place of other mappings and sequences, such as OmegaConf's."""
+    if isinstance(node, Mapping):
+        return {str(key): plain(value) for key, value in node.items()}
+    if isinstance(node, Sequence) and not isinstance(node, (str, bytes)):
+        return [plain(item) for item in node]
+    return node
 
 
 def arguments(value: object, path: str) -> Plain:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Gt, Le
 
 from fedrun.config.allowed_values import shown
+from fedrun.config.as_config import plain
 from fedrun.config.build import construct
 from fedrun.config.composed import Composed
 from fedrun.config.config_class import config_class
@@ -110,6 +111,10 @@ class Experiment:
     checkpoint_seconds: Annotated[float, Ge(0)]
     display: Literal["auto", "live", "plain", "none"]
     origin: Composed = field(repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Reject combinations that cannot work, also in a copy by ``dataclasses.replace``."""
+        self.check()
 
     @cached_property
     def record(self) -> RunRecord:
@@ -263,13 +268,13 @@ def build_experiment(config: Composed | Mapping[str, Any]) -> Experiment:
     """The experiment of a composed configuration, with all its config classes, checked.
 
     Args:
-        config: what :func:`fedrun.config.composed.compose` returns, or a configuration as plain dicts and lists.
+        config: what :func:`fedrun.config.composed.compose` returns, or a configuration as mappings and
+            sequences, also OmegaConf's.
 
     Raises:
         InputError: an unknown key, a wrong type, a value out of range or a combination that cannot work.
     """
-    origin = config if isinstance(config, Composed) else Composed(dict(config), {}, ())
+    origin = config if isinstance(config, Composed) else Composed(plain(config), {}, ())
     experiment = construct(Experiment, origin.config, "", {"origin": origin})
     assert isinstance(experiment, Experiment)
-    experiment.check()
     return experiment

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -77,3 +78,25 @@ def test_ctrl_c():
         process.send_signal(signal.SIGINT)
         _, complaint = process.communicate(timeout=60)
     assert (process.returncode, complaint) == (130, b"")
+
+
+@pytest.mark.parametrize(
+    ("command", "module", "arguments", "slow"),
+    [
+        ("fedrun", "main", "--help", "torch hydra rich pydantic numpy"),
+        ("fedrun", "main", "--version", "torch hydra rich pydantic numpy"),
+        ("fedrun-data", "data", "list", "torchvision hydra omegaconf"),
+    ],
+)
+def test_quick_answers_load_nothing_slow(command: str, module: str, arguments: str, slow: str, tmp_path: Path) -> None:
+    code = (
+        f"import sys; sys.argv = ['{command}', '{arguments}']\n"
+        f"from fedrun.cli.{module} import main\n"
+        "try: main()\n"
+        "finally:\n"
+        f"    loaded = [name for name in '{slow}'.split() if type(sys.modules.get(name)).__name__ == 'module']\n"
+        "    print(loaded, file=sys.stderr)\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr) == (0, "[]\n")
+    assert result.stdout.strip()

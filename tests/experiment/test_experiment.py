@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from omegaconf import OmegaConf
 
 from fedrun.config.composed import compose
 from fedrun.experiment.experiment import build_experiment
@@ -55,3 +58,20 @@ def test_heads_that_stay_with_the_clients_are_not_changed_by_the_server():
     assert str(refused.value).startswith(
         "strategy.client=FedPer keeps the head on the clients, and strategy.server=TurboSVM changes the global one"
     )
+
+
+def test_a_changed_experiment_is_checked() -> None:
+    experiment = build_experiment(compose([]))
+    scaffold = build_experiment(compose(["strategy=scaffold"])).strategy.client
+    with pytest.raises(InputError, match=r"^stop_at_targets=true needs at least one target"):
+        replace(experiment, stop_at_targets=True, targets=())
+    with pytest.raises(InputError, match=r"^strategy\.client=ScaffoldClient needs 'control' from the server"):
+        replace(experiment, strategy=replace(experiment.strategy, client=scaffold))
+
+
+def test_a_configuration_of_omegaconf_serves_as_well() -> None:
+    composed = compose(["model.hidden=[8,4]", "targets=[0.5]"])
+    experiment = build_experiment(OmegaConf.create(composed.config))
+    assert experiment == build_experiment(composed)
+    assert experiment.record.config == composed.config
+    assert (experiment.model.hidden, experiment.targets) == ((8, 4), (0.5,))

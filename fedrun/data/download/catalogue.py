@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fedrun.data.datasets.cache import CACHE
 from fedrun.data.download.http_file import get_json
@@ -126,10 +127,26 @@ def parquet_target(name: str, file: str) -> str:
     return f"{name}/{'test' if file.partition('-')[0] == 'test' else 'train'}/{file}"
 
 
+def known_to_torchvision(
+    name: str, files: Callable[[Any], Iterable[RemoteFile]]
+) -> Callable[[str | None], tuple[RemoteFile, ...]]:
+    """What to fetch of a dataset whose addresses torchvision has. It is imported when they are needed: it is slow.
+
+    Args:
+        name: torchvision's class.
+        files: given that class, the published files.
+    """
+
+    def at(base: str | None) -> tuple[RemoteFile, ...]:
+        from torchvision import datasets
+
+        return published(*files(getattr(datasets, name)))(base)
+
+    return at
+
+
 def catalogue() -> dict[str, DatasetFiles]:
     """All datasets by name; addresses and checksums are those of the installed torchvision, where it has them."""
-    from torchvision import datasets
-
     from fedrun.data.datasets.celeba import ATTRIBUTES, IDENTITIES, IMAGES
     from fedrun.data.datasets.cifar import Cifar10, Cifar100
     from fedrun.data.datasets.leaf import UNSPLIT
@@ -137,23 +154,32 @@ def catalogue() -> dict[str, DatasetFiles]:
     def unsplit(name: str) -> tuple[str, ...]:
         return (f"{name}/{UNSPLIT}/*",)
 
-    def idx(kind: type[datasets.MNIST], folder: str) -> Callable[[str | None], tuple[RemoteFile, ...]]:
-        return published(
-            *(
-                RemoteFile(tuple(mirror + file for mirror in kind.mirrors), f"{folder}/raw/{file}", f"md5:{md5}")
+    def idx(name: str) -> Callable[[str | None], tuple[RemoteFile, ...]]:
+        return known_to_torchvision(
+            name,
+            lambda kind: [
+                RemoteFile(tuple(mirror + file for mirror in kind.mirrors), f"{name}/raw/{file}", f"md5:{md5}")
                 for file, md5 in kind.resources
-            )
+            ],
         )
 
     def idx_files(folder: str, *parts: str) -> tuple[str, ...]:
         names = (f"{part}-{kind}-ubyte*" for part in parts for kind in ("images-idx3", "labels-idx1"))
         return tuple(f"{folder}/raw/{name}" for name in names)
 
-    def cifar(kind: type[datasets.CIFAR10]) -> Callable[[str | None], tuple[RemoteFile, ...]]:
-        return published(RemoteFile((kind.url,), ".", f"md5:{kind.tgz_md5}", unpack=""))
+    def cifar(name: str) -> Callable[[str | None], tuple[RemoteFile, ...]]:
+        return known_to_torchvision(name, lambda kind: [RemoteFile((kind.url,), ".", f"md5:{kind.tgz_md5}", unpack="")])
 
-    svhn = [datasets.SVHN.split_list[split] for split in ("train", "test")]
-    emnist = RemoteFile((datasets.EMNIST.url,), "EMNIST/raw", f"md5:{datasets.EMNIST.md5}", unpack="gzip/")
+    svhn = known_to_torchvision(
+        "SVHN",
+        lambda kind: [
+            RemoteFile((url,), f"SVHN/{file}", f"md5:{md5}")
+            for url, file, md5 in (kind.split_list[split] for split in ("train", "test"))
+        ],
+    )
+    emnist = known_to_torchvision(
+        "EMNIST", lambda kind: [RemoteFile((kind.url,), "EMNIST/raw", f"md5:{kind.md5}", unpack="gzip/")]
+    )
     imagenet = RemoteFile(
         ("http://cs231n.stanford.edu/tiny-imagenet-200.zip",), ".", "md5:90528d7ca1a48142e341f4ef8d21d0de", unpack=""
     )
@@ -166,28 +192,28 @@ def catalogue() -> dict[str, DatasetFiles]:
     leaf = "BSD 2-clause (LEAF)"
     return {
         "mnist": DatasetFiles(
-            "handwritten digits", "CC BY-SA 3.0", 12, idx_files("MNIST", "train", "t10k"), idx(datasets.MNIST, "MNIST")
+            "handwritten digits", "CC BY-SA 3.0", 12, idx_files("MNIST", "train", "t10k"), idx("MNIST")
         ),
         "fmnist": DatasetFiles(
             "clothes", "MIT", 31, idx_files("FashionMNIST", "train", "t10k"),
-            idx(datasets.FashionMNIST, "FashionMNIST"),
+            idx("FashionMNIST"),
         ),
         "emnist": DatasetFiles(
             "digits and letters", "not stated", 562,
-            idx_files("EMNIST", "emnist-byclass-train", "emnist-byclass-test"), published(emnist),
+            idx_files("EMNIST", "emnist-byclass-train", "emnist-byclass-test"), emnist,
             optional=("EMNIST/raw/*",),
         ),
         "cifar10": DatasetFiles(
             "photographs", "not stated", 171, tuple(f"{Cifar10.unpacked}/{file}" for file in Cifar10.every_file()),
-            cifar(datasets.CIFAR10),
+            cifar("CIFAR10"),
         ),
         "cifar100": DatasetFiles(
             "photographs", "not stated", 170, tuple(f"{Cifar100.unpacked}/{file}" for file in Cifar100.every_file()),
-            cifar(datasets.CIFAR100),
+            cifar("CIFAR100"),
         ),
         "svhn": DatasetFiles(
             "house numbers", "non-commercial use", 247, ("SVHN/train_32x32.mat", "SVHN/test_32x32.mat"),
-            published(*(RemoteFile((url,), f"SVHN/{file}", f"md5:{md5}") for url, file, md5 in svhn)),
+            svhn,
         ),
         "tinyimagenet": DatasetFiles(
             "photographs", "ImageNet's terms", 248,
