@@ -24,6 +24,7 @@ from fedrun.data.population import Population
 from fedrun.data.validation import Validation
 from fedrun.execution.hardware import Hardware
 from fedrun.experiment.appeal.base import Appeal
+from fedrun.experiment.checks import check_adaptive, check_appeal, check_phases
 from fedrun.experiment.evaluation import Evaluation
 from fedrun.experiment.participation.base import Participation
 from fedrun.experiment.record import RunRecord
@@ -144,9 +145,9 @@ class Experiment:
         self.model.check(self.dataset.spec)
         if not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)*", self.name):
             raise InputError(f"name={shown(self.name)}: allowed: words of letters, digits, -, _ and ., joined by /")
-        self._check_appeal()
-        self._check_adaptive()
-        self._check_stages()
+        check_appeal(self.strategy, self.appeal, self.participation, self.population, self.evaluation)
+        check_adaptive(self.evaluation, self.targets, self.population, self.appeal, self.strategy)
+        check_phases(self.strategy, self.rounds, self.population, self.appeal, self.evaluation)
         self._check_uploads()
         check_transforms(self.strategy, self.privacy, self.compression, self.secure_sum, self.attack)
         if type(self.privacy) is not Privacy and (self.participation.by_appeal or self.population.pooled):
@@ -196,72 +197,8 @@ class Experiment:
 
     @property
     def first_rounds(self) -> int:
-        """The rounds of the halves, before a further stage begins."""
+        """The rounds of the first phase."""
         return self.rounds - self.strategy.afterwards().last_rounds(self.rounds)
-
-    def _check_stages(self) -> None:
-        """Refuse what needs one model and one stage."""
-        last = self.strategy.afterwards().last_rounds(self.rounds)
-        if last and self.rounds == 1:
-            raise InputError("rounds=1: a strategy with a further stage has rounds of both; allowed: at least 2")
-        if last >= self.rounds:
-            raise InputError(
-                f"strategy.post_training.rounds={last}: these are the last of rounds={self.rounds}, of which at least "
-                f"one must be left for the encoders; allowed: 1 to {self.rounds - 1}, or a share such as 0.8"
-            )
-        if not (self.strategy.clusters().several or last):
-            return
-        if self.population.pooled:
-            raise InputError("population.pooled=true leaves one client, and a strategy with clusters needs several")
-        if self.appeal.known:
-            raise InputError("clusters have no one model that could appeal to all clients; choose appeal=none")
-        if self.evaluation.tuning_steps:
-            raise InputError(
-                f"evaluation.tuning_steps={self.evaluation.tuning_steps} needs one global model, and there are several "
-                "in a strategy with clusters; set it to 0"
-            )
-
-    def _check_adaptive(self) -> None:
-        """Refuse adaptive evaluation where it would find nothing, or save nothing."""
-        if not self.evaluation.adaptive:
-            return
-        if not self.targets:
-            raise InputError(
-                "evaluation.adaptive=true looks for targets, and there are none; set targets=[0.9] or so, or "
-                "evaluation.adaptive=false"
-            )
-        if self.population.test_share or self.appeal.known or self.strategy.client.is_personal:
-            raise InputError(
-                "evaluation.adaptive=true is for one accuracy over all test samples, and this run evaluates every "
-                "client by itself; allowed: false"
-            )
-
-    def _check_appeal(self) -> None:
-        """Refuse what needs thresholds or test samples that the clients do not have."""
-        half, tests = type(self.strategy.client).__name__, self.population.test_share > 0
-        if "threshold" in self.strategy.client.wants and not self.appeal.known:
-            raise InputError(f"strategy.client={half} needs every client's threshold; choose appeal=warmup")
-        if self.participation.by_appeal and not self.appeal.known:
-            raise InputError("participation=flexible needs every client's threshold; choose appeal=warmup")
-        if self.participation.by_appeal and self.strategy.server.idle_training is not None:
-            raise InputError(
-                "participation=flexible does not go with idle clients (strategy=fedumf), which must know in one round "
-                "who is selected in the next; choose participation=everyone"
-            )
-        if self.appeal.known and self.appeal.losses in ("test", "mixed") and not tests:
-            raise InputError(
-                f"appeal.convention={self.appeal.losses} needs test samples of every client's own; set "
-                "population.test_share, such as 0.4, or appeal.convention=train"
-            )
-        if self.evaluation.tuning_steps and not tests:
-            raise InputError(
-                f"evaluation.tuning_steps={self.evaluation.tuning_steps} needs test samples of every client's own; set "
-                "population.test_share, such as 0.4"
-            )
-        if self.appeal.known and self.population.pooled:
-            raise InputError(
-                "population.pooled=true: no client is left that could have a threshold; choose appeal=none"
-            )
 
 
 def build_experiment(config: Composed | Mapping[str, Any]) -> Experiment:

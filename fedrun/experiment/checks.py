@@ -1,0 +1,114 @@
+"""Combinations of an experiment's parts that cannot work."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fedrun.data.population import Population
+from fedrun.experiment.appeal.base import Appeal
+from fedrun.experiment.evaluation import Evaluation
+from fedrun.experiment.participation.base import Participation
+from fedrun.experiment.strategy import Strategy
+from fedrun.system.errors import InputError
+
+
+def reject(*rules: tuple[object, str]) -> None:
+    """Raise the message of the first rule whose condition holds.
+
+    Raises:
+        InputError: one condition holds.
+    """
+    for violated, message in rules:
+        if violated:
+            raise InputError(message)
+
+
+def check_appeal(
+    strategy: Strategy,
+    appeal: Appeal,
+    participation: Participation,
+    population: Population,
+    evaluation: Evaluation,
+) -> None:
+    """Reject settings that need thresholds or test samples which the clients do not have."""
+    client, has_tests = strategy.client, population.test_share > 0
+    reject(
+        (
+            "threshold" in client.wants and not appeal.known,
+            f"strategy.client={type(client).__name__} needs every client's threshold; choose appeal=warmup",
+        ),
+        (
+            participation.by_appeal and not appeal.known,
+            "participation=flexible needs every client's threshold; choose appeal=warmup",
+        ),
+        (
+            participation.by_appeal and strategy.server.idle_training is not None,
+            "participation=flexible does not go with idle clients (strategy=fedumf), which must know in one round who "
+            "is selected in the next; choose participation=everyone",
+        ),
+        (
+            appeal.known and appeal.losses in ("test", "mixed") and not has_tests,
+            f"appeal.convention={appeal.losses} needs test samples of every client's own; set population.test_share, "
+            "such as 0.4, or appeal.convention=train",
+        ),
+        (
+            evaluation.tuning_steps and not has_tests,
+            f"evaluation.tuning_steps={evaluation.tuning_steps} needs test samples of every client's own; set "
+            "population.test_share, such as 0.4",
+        ),
+        (
+            appeal.known and population.pooled,
+            "population.pooled=true: no client is left that could have a threshold; choose appeal=none",
+        ),
+    )
+
+
+def check_adaptive(
+    evaluation: Evaluation, targets: Sequence[float], population: Population, appeal: Appeal, strategy: Strategy
+) -> None:
+    """Reject adaptive evaluation where it would find nothing, or save nothing."""
+    by_client = population.test_share or appeal.known or strategy.client.is_personal
+    reject(
+        (
+            evaluation.adaptive and not targets,
+            "evaluation.adaptive=true looks for targets, and there are none; set targets=[0.9] or so, or "
+            "evaluation.adaptive=false",
+        ),
+        (
+            evaluation.adaptive and by_client,
+            "evaluation.adaptive=true is for one accuracy over all test samples, and this run evaluates every client "
+            "by itself; allowed: false",
+        ),
+    )
+
+
+def check_phases(
+    strategy: Strategy, rounds: int, population: Population, appeal: Appeal, evaluation: Evaluation
+) -> None:
+    """Reject settings that need one model or one phase where there are several."""
+    last = strategy.afterwards().last_rounds(rounds)
+    several = strategy.clusters().several or last > 0
+    reject(
+        (
+            last and rounds == 1,
+            "rounds=1: a strategy with a second phase has rounds of both phases; allowed: at least 2",
+        ),
+        (
+            last >= rounds,
+            f"strategy.post_training.rounds={last}: these are the last of rounds={rounds}, of which at least one must "
+            f"be left for the encoders; allowed: 1 to {rounds - 1}, or a share such as 0.8",
+        ),
+        (
+            several and population.pooled,
+            "population.pooled=true leaves one client, and a strategy with clusters needs several",
+        ),
+        (
+            several and appeal.known,
+            "clusters have no one model that could appeal to all clients; choose appeal=none",
+        ),
+        (
+            several and evaluation.tuning_steps,
+            f"evaluation.tuning_steps={evaluation.tuning_steps} needs one global model, and a strategy with clusters "
+            "has several; set it to 0",
+        ),
+    )
