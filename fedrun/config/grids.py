@@ -11,9 +11,6 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException
-
 from fedrun.system.errors import InputError
 
 if TYPE_CHECKING:
@@ -136,11 +133,15 @@ def _text(value: Any) -> str:
 
 def values(arguments: Sequence[str], loader: ConfigLoader | None) -> Choices:
     """The overrides that each key may take in a job: ``seed=0,1`` → ``{"seed": ["seed=0", "seed=1"]}``."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
     parsed = OverridesParser.create(config_loader=loader).parse_overrides(list(arguments))
     return {override.get_key_element(): _choices(override) for override in parsed}
 
 
 def _choices(override: Override) -> list[str]:
+    from hydra.errors import HydraException
+
     key = override.get_key_element()
     if not override.is_sweep_override():
         return [str(override.input_line)]

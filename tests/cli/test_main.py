@@ -96,7 +96,7 @@ REFUSED = [
     ),
     (
         "strategy/client=scaffold",
-        "strategy.client=ScaffoldClient needs 'control' from the server, which strategy.server=FedAvg neither sends nor ",
+        "strategy.client=ScaffoldClient needs 'control' from the server, which strategy.server=FedAvg neither sends ",
     ),
     ("participation=flexible", "participation=flexible needs every client's threshold; choose appeal=warmup"),
     (

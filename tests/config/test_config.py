@@ -587,7 +587,7 @@ REFUSED = [
     ),
     (
         "strategy/client=scaffold",
-        "strategy.client=ScaffoldClient needs 'control' from the server, which strategy.server=FedAvg neither sends nor ",
+        "strategy.client=ScaffoldClient needs 'control' from the server, which strategy.server=FedAvg neither sends ",
     ),
     (
         "strategy/server=scaffold",
