@@ -268,7 +268,18 @@ def changed(composed: Composed, keys: tuple[str, ...], value: object) -> Compose
     return Composed({str(key): value for key, value in plain.items()}, composed.choices, composed.overrides)
 
 
-FREE = ("hardware", "tracking", "seed", "name", "display", "output_dir", "overwrite", "checkpoint_seconds", "cache_dir")
+FREE = (
+    "hardware",
+    "tracking",
+    "seed",
+    "name",
+    "scale",
+    "display",
+    "output_dir",
+    "overwrite",
+    "checkpoint_seconds",
+    "cache_dir",
+)
 
 
 def hash_of(*overrides: str) -> str:
