@@ -11,6 +11,7 @@ import torch
 from fedrun.config.build import option
 from fedrun.experiment.strategy import Strategy
 from fedrun.runs.checkpoint import Checkpoint, Identity, load, save
+from fedrun.runs.metrics_file import Written
 from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.client import Outputs
 
@@ -71,7 +72,7 @@ def test_a_client_remembers_its_whole_model_across_a_checkpoint(make_experiment,
     state, _ = simulation.advance(simulation.initial())
     assert {len(vectors["previous"]) for vectors in state.memory.held.values()} == {size}
     identity = Identity("c", 0, "d")
-    save(tmp_path / "checkpoint.pt", Checkpoint(state, 0, "", 0.0), identity, simulation.store)
+    save(tmp_path / "checkpoint.pt", Checkpoint(state, Written(), "", 0.0), identity, simulation.store)
     restored = load(tmp_path / "checkpoint.pt", identity, simulation.initial(), simulation.store).state
     for _ in range(2):
         state, restored = simulation.advance(state)[0], simulation.advance(restored)[0]
