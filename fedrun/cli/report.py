@@ -176,7 +176,8 @@ def report(options: argparse.Namespace, runs: Sequence[Run]) -> str | None:
         from fedrun.report.papers.results_file import document, read
 
         kept = read(Path(options.to)) if options.keep else []
-        made = sections(runs)
+        with progress_bar("comparing tables") as progress:
+            made = sections(runs, progress)
         if options.format == "latex":
             return written([table for section in made for table in section.tables], "latex")
         return document(made, kept)

@@ -131,7 +131,7 @@ class FoundRuns:
 
 
 Progress = Callable[[int, int], None]
-"""Called with the number of run folders read so far and the number of all."""
+"""Called with the number of steps done so far and the number of all."""
 
 
 def find(

@@ -12,7 +12,7 @@ from fedrun.report import comparison
 from fedrun.report.papers.paper_table import NoRunsError, at_scale, available, made_of
 from fedrun.report.papers.table_reading import asked_with, tables
 from fedrun.report.quantities import is_internal, metrics
-from fedrun.report.runs import Run
+from fedrun.report.runs import Progress, Run
 from fedrun.report.settings import settings
 from fedrun.report.table import Table
 from fedrun.system.errors import InputError
@@ -32,14 +32,19 @@ class Section:
     tables: tuple[Table, ...]
 
 
-def sections(runs: Sequence[Run]) -> list[Section]:
+def sections(runs: Sequence[Run], progress: Progress = lambda done, total: None) -> list[Section]:
     """The papers' tables at every scale at which there are complete runs, then the papers' other experiments.
+
+    Args:
+        runs: complete and unfinished ones.
+        progress: called before each table with the number of tables so far and the number of all.
 
     Raises:
         InputError: there are no such runs.
     """
     found = []
-    for name in tables():
+    for number, name in enumerate(tables()):
+        progress(number, len(tables()))
         for scale in available(name, runs):
             with suppress(NoRunsError):  # the runs there are may all be another table's, which shares them
                 found.append(Section(named(name, scale), tuple(at_scale(name, scale, runs))))
