@@ -12,9 +12,13 @@ from typing import Any, get_type_hints
 
 from fedrun.config.allowed_values import describe, in_message
 from fedrun.config.build import locate
-from fedrun.config.options import CHOSEN_BY_PATH, conf_dir, files_in, groups
+from fedrun.config.options import conf_dir, files_in, groups
 from fedrun.config.suggestions import did_you_mean
 from fedrun.system.errors import InputError
+
+
+SETTINGS = ("experiment", "hparams")
+"""Groups whose options change values of keys that others have."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,7 @@ def key_entries(folders: Sequence[Path]) -> tuple[list[KeyEntry], dict[str, str]
     entries = [*_entries(conf_dir() / "config.yaml", "", "")]
     aliases: dict[str, str] = {}
     for group in groups(folders):
-        if group.partition("/")[0] not in CHOSEN_BY_PATH:
+        if group not in SETTINGS:
             for name, path in files_in(group, folders).items():
                 entries += _entries(path, group, f"{group}={name}")
                 aliases |= _aliases(path, group)
