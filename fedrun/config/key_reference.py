@@ -16,7 +16,6 @@ from fedrun.config.options import conf_dir, files_in, groups
 from fedrun.config.suggestions import did_you_mean
 from fedrun.system.errors import InputError
 
-
 SETTINGS = ("experiment", "hparams")
 """Groups whose options change values of keys that others have."""
 
