@@ -98,7 +98,7 @@ def test_a_key_is_explained() -> None:
     assert "  allowed  a finite number, at least 0 and below 1" in dropout
     assert " with model=mlp" in dropout
     assert explain_key("rounds", Experiment).splitlines()[1] == "  allowed  an integer, at least 1"
-    assert explain_key("attack", Experiment).startswith("attack=OPTION\n  gaussian    ")
+    assert "\n  gaussian    " in explain_key("attack", Experiment)
     assert "local.lr\n" in explain_key("local", Experiment)
     assert " with strategy/server=fedadam" in explain_key("strategy.server.base.lr", Experiment)
 
