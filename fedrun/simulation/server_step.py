@@ -67,7 +67,7 @@ def aggregate(
     nearest = None if work.membership is None else work.membership.argmax(1)[work.membership.any(1)]
     models, steps = list(work.models), []
     for number, update in enumerate(work.updates):
-        if update is None or not update.mean:
+        if update is None or not (update.mean or len(update.clients)):  # clients that send nothing have no mean
             continue
         members = clients if nearest is None else int((nearest == number).sum())
         round = Round(state.round, phase.end, members, layout, phase.seed, phase.local.rate(state.round))
