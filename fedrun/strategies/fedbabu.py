@@ -1,0 +1,20 @@
+"""FedBABU: share and train the encoder only, under a random head (Oh, Kim, Yun, ICLR 2022, arXiv 2106.06042)."""
+
+from __future__ import annotations
+
+import torch
+
+from fedrun.config.config_class import config_class
+from fedrun.models.flat_network import Layout
+from fedrun.strategies.fedper import FedPer
+
+
+@config_class
+class FedBABU(FedPer):
+    """FedPer, in which no head moves: all clients keep the initial one.
+
+    The paper's main result is that of models that clients have tuned as a whole: ``evaluation.tuning_epochs=5``.
+    """
+
+    def frozen(self, layout: Layout, epoch: int) -> torch.Tensor:
+        return self.private(layout)[: layout.trainable]
