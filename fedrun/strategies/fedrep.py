@@ -1,4 +1,4 @@
-"""FedRep: fit the client's own head first, then move the shared encoder (Collins et al., ICML 2021, arXiv 2102.07078)."""
+"""FedRep: fit the client's own head, then move the shared encoder (Collins et al., ICML 2021, arXiv 2102.07078)."""
 
 from __future__ import annotations
 

@@ -54,6 +54,11 @@ def convolution(spec):
     return nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(16, spec.classes)))
 
 
+def batch_norm(spec):
+    encoder = nn.Sequential(nn.Conv2d(1, 3, 3, bias=False), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten())
+    return nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(12, spec.classes)))
+
+
 NETWORKS = {"mlp": mlp, "logistic": logistic, "convolution": convolution}
 
 
@@ -112,9 +117,10 @@ def with_strategy(make_experiment, name: str, **changes: object) -> Experiment:
     """Three rounds of the small federation under a strategy's own settings."""
     kept = build_experiment(compose([f"strategy={name}"]).config)
     appeal = option("appeal", "constant", loss=1.0) if kept.appeal.known else kept.appeal
-    local = {"batch_size": None} if name == "fedsgd" else {}
+    local = {"epochs": kept.local.epochs} | ({"batch_size": None} if name == "fedsgd" else {})
+    network = batch_norm if name == "fedbn" else mlp  # which the strategy requires
     return make_experiment(
-        network=mlp, strategy=strategy(name), appeal=appeal, local=local, clients_per_round=5, rounds=3, **changes
+        network=network, strategy=strategy(name), appeal=appeal, local=local, clients_per_round=5, rounds=3, **changes
     )
 
 

@@ -25,6 +25,10 @@ LOOSE = {"turbosvm": 0.2, "moon_turbosvm": 0.2}
 """Which embeddings become support vectors depends on the last bits (docs/hardware.md)."""
 
 
+NEEDS = {"fedbn": ("model=resnet18_cifar",)}
+"""What strategies do not train the default model with."""
+
+
 def simulated(overrides: Sequence[str]) -> tuple[torch.Tensor, torch.Tensor, float]:
     """The first model's initial and final vector ``[P]`` on the CPU, and the final test accuracy."""
     experiment = fedrun.build_experiment(fedrun.compose([*SETTING, *overrides]).config)
@@ -41,7 +45,7 @@ def agreement(device: str, toy: bool) -> list[dict[str, object]]:
     """Every strategy on the device, by both executors, against the CPU in process."""
     rows: list[dict[str, object]] = []
     for strategy in ("fedavg", "scaffold", "turbosvm") if toy else options("strategy"):
-        chosen = [f"strategy={strategy}"]
+        chosen = [f"strategy={strategy}", *NEEDS.get(strategy, ())]
         initial, reference, accuracy = simulated(chosen)
         for executor in ("in_process", "vectorized"):
             there = [f"hardware.device={device}", f"hardware.executor={executor}"]

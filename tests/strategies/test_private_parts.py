@@ -1,0 +1,167 @@
+"""FedRep, FedBABU, LG-FedAvg, FedBN: worked numbers, and networks against naive rounds."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from fedrun.config.build import option
+from fedrun.experiment.strategy import Strategy
+from fedrun.models.flat_network import Layout, Slot
+from fedrun.simulation.simulation import Simulation
+from fedrun.system.errors import InputError
+
+from ..helpers.naive_averaging import NaiveClients
+from ..helpers.naive_personal import NaiveParts
+from .test_averaging import COHORT, DEFAULTS, FEDAVG, UNIFORM, assert_equal_after, batch_norm, data_of, mlp, network_of
+
+BODY_AND_HEAD = Layout(
+    slots=(Slot("encoder.0.weight", (1, 1), 0, 1, "Linear"), Slot("head.weight", (1, 1), 1, 2, "Linear")),
+    trainable=2,
+    size=2,
+    head=slice(1, 2),
+    classes=1,
+    embedding=1,
+)
+
+
+def client(name: str, **settings: object):
+    return option("strategy/client", name, **settings)
+
+
+def trained(half, target: float, epochs: int) -> list[float]:
+    """(w, h) after steps of rate 0.1 on (h w - t)^2 / 2 from (1, 0.5), one step an epoch."""
+    model = torch.tensor([1.0, 0.5], dtype=torch.float64)
+    for epoch in range(epochs):
+        w, h = model.tolist()
+        gradient = torch.tensor([(h * w - target) * h, (h * w - target) * w], dtype=torch.float64)
+        frozen = half.frozen(BODY_AND_HEAD, epoch)
+        model -= 0.1 * (gradient if frozen is None else gradient.masked_fill(frozen, 0.0))
+    return model.tolist()
+
+
+# --- worked numbers, of clients with targets 1 and 3 ------------------------------------------------------------------
+
+
+def test_fedrep():
+    half = client("fedrep", head_epochs=2)
+    (w1, h1), (w2, h2) = trained(half, 1.0, 3), trained(half, 3.0, 3)
+    assert (h1, h2, w1, w2) == pytest.approx((0.595, 0.975, 1.0240975, 1.1974375), abs=1e-9)
+    assert half.private(BODY_AND_HEAD).tolist() == [False, True]
+
+
+def test_fedbabu():
+    half = client("fedbabu")
+    assert trained(half, 1.0, 1) == pytest.approx((1.025, 0.5), abs=1e-9)
+    assert trained(half, 3.0, 1) == pytest.approx((1.125, 0.5), abs=1e-9)
+
+
+def test_lgfedavg():
+    half = client("lgfedavg")
+    assert trained(half, 1.0, 1) == pytest.approx((1.025, 0.55), abs=1e-9)
+    assert half.private(BODY_AND_HEAD).tolist() == [True, False]
+
+
+def test_lgfedavg_shares_what_is_named():
+    half = client("lgfedavg", shared=("encoder.0", "head.weight"))
+    assert half.private(BODY_AND_HEAD).tolist() == [False, False]
+    with pytest.raises(InputError, match=r"no layer or tensor 'enc'; allowed: encoder.0.weight, head.weight"):
+        client("lgfedavg", shared=("enc",)).private(BODY_AND_HEAD)
+
+
+@pytest.mark.parametrize(
+    ("layers", "expected"), [("batch", [False, True, False, True]), ("all", [False, True, True, True])]
+)
+def test_fedbns_private_entries(layers, expected):
+    """Found by the layer's class, whatever its name; running statistics included."""
+    kinds = ("Conv2d", "BatchNorm2d", "GroupNorm", "BatchNorm2d")
+    slots = tuple(Slot(f"downsample.{n}", (1,), n, n + 1, kind) for n, kind in enumerate(kinds))
+    layout = replace(BODY_AND_HEAD, slots=slots, size=4)
+    assert client("fedbn", layers=layers).private(layout).tolist() == expected
+
+
+def test_fedbn_rejects_models_without_normalisation(make_experiment):
+    experiment = make_experiment(network=mlp, strategy=Strategy(client=client("fedbn"), server=FEDAVG))
+    with pytest.raises(InputError, match=r"the model has no batch normalisation layer"):
+        Simulation(experiment)
+
+
+@pytest.mark.parametrize("local", [{"epochs": 2}, {"epochs": None, "steps": 5}])
+def test_fedrep_rejects_rounds_without_epochs_of_the_encoder(local):
+    with pytest.raises(InputError, match=r"FedRep trains only the head in the first 2 .*allowed: a larger number"):
+        client("fedrep", head_epochs=2).check(replace(DEFAULTS, **local))
+
+
+# --- networks against naive rounds ------------------------------------------------------------------------------------
+
+
+def in_head(name: str) -> bool:
+    return name.startswith("head.")
+
+
+def group_norm(spec):
+    encoder = nn.Sequential(nn.Conv2d(1, 4, 3, bias=False), nn.GroupNorm(2, 4), nn.ReLU(), nn.Flatten())
+    return nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(16, spec.classes)))
+
+
+CASES = {
+    "fedrep": (
+        client("fedrep", head_epochs=2),
+        FEDAVG,
+        {"is_own": in_head, "trains": lambda epoch, name: in_head(name) == (epoch < 2)},
+        (mlp, batch_norm),
+    ),
+    "fedbabu": (
+        client("fedbabu"),
+        UNIFORM,
+        {"is_own": in_head, "trains": lambda epoch, name: not in_head(name), "uniform": True},
+        (mlp, batch_norm),
+    ),
+    "lgfedavg": (
+        client("lgfedavg"),
+        UNIFORM,
+        {"is_own": lambda name: not in_head(name), "uniform": True},
+        (mlp, batch_norm),
+    ),
+    "fedbn": (client("fedbn"), FEDAVG, {"is_own": lambda name: name.startswith("encoder.1.")}, (batch_norm,)),
+    "fedbn of groups": (
+        client("fedbn", layers="all"),
+        FEDAVG,
+        {"is_own": lambda name: name.startswith("encoder.1.")},
+        (group_norm,),
+    ),
+}
+
+
+@pytest.mark.parametrize("executor", ["in_process", "vectorized"])
+@pytest.mark.parametrize(("case", "network"), [(case, network) for case in CASES for network in CASES[case][3]])
+def test_networks(make_experiment, default_experiment, case, network, executor):
+    half, server, settings, _ = CASES[case]
+    experiment = make_experiment(
+        network=network,
+        local={"epochs": 3},
+        strategy=Strategy(client=half, server=server),
+        clients_per_round=COHORT,
+        population=replace(default_experiment.population, test_share=0.4),
+        hardware={"executor": executor},
+    )
+    simulation = Simulation(experiment)
+    clients = NaiveClients(epochs=3)
+    naive = NaiveParts(network_of(simulation, network), data_of(simulation), clients, 0, **settings)
+    assert_equal_after(simulation, naive, 4)
+    state = simulation.initial()
+    for _ in range(4):
+        state, _ = simulation.advance(state)
+    hits, tests = 0, 0
+    for number in range(len(naive.data)):
+        own = simulation.federation.client_test[number]
+        predicted = naive.of(number).eval()(simulation.dataset.inputs[own].float() / 255).argmax(1)
+        hits += int((predicted == simulation.dataset.targets[own]).sum())
+        tests += len(own)
+    assert simulation.test(state)["test/accuracy"] == pytest.approx(hits / tests)
+    sent = int((~half.private(simulation.network.layout)).sum())
+    assert state.totals.params_up == state.totals.params_down == 4 * COHORT * sent
