@@ -1,0 +1,73 @@
+"""What privacy and compression add to a round of FEMNIST's size: 8 clients, the LEAF CNN, random images.
+
+python -m tests.benchmarks.uploads [--pairs 5]
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import torch
+
+from fedrun.config.build import option
+from fedrun.config.composed import compose
+from fedrun.data.datasets.base import Dataset, Scaled, Spec
+from fedrun.data.datasets.in_memory import InMemory
+from fedrun.experiment.experiment import Experiment, build_experiment
+from fedrun.simulation.simulation import Simulation
+
+from .interleaved import interleave
+
+CLIENTS, SAMPLES = 8, 220
+"""Clients of a round, and samples of each: FEMNIST's mean."""
+
+
+def femnist_sized() -> Dataset:
+    """Random grey 28x28 images of 62 classes."""
+    draw = torch.Generator().manual_seed(0)
+    count = CLIENTS * SAMPLES + 62
+    return Dataset(
+        spec=Spec((1, 28, 28), 62),
+        encoding=Scaled(255.0),
+        inputs=torch.randint(0, 256, (count, 1, 28, 28), generator=draw, dtype=torch.uint8),
+        targets=torch.randint(0, 62, (count,), generator=draw),
+        train_size=CLIENTS * SAMPLES,
+        users=None,
+        class_names=tuple(map(str, range(62))),
+        fingerprint="random",
+    )
+
+
+def experiment(dataset: Dataset, **changes: object) -> Experiment:
+    """FedAvg, one epoch, batches of 20."""
+    from dataclasses import replace
+
+    keys = ["model=leaf_femnist_cnn", "partition=iid", f"partition.clients={CLIENTS}", f"clients_per_round={CLIENTS}"]
+    base = build_experiment(compose([*keys, "local.batch_size=20", "tracking=none"]))
+    return replace(base, dataset=InMemory(dataset), **changes)
+
+
+def main() -> None:
+    """Print every transform's ratio."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--pairs", type=int, default=5)
+    pairs = parser.parse_args().pairs
+    dataset = femnist_sized()
+    plain = Simulation(experiment(dataset))
+    before = plain.initial()
+    cases = {
+        "clip and noise": {"privacy": option("privacy", "user_level", noise_multiplier=1.0, sampling="fixed")},
+        "top-k 1 %": {"compression": option("compression", "topk", fraction=0.01)},
+        "qsgd 4 bits": {"compression": option("compression", "quantize")},
+        "scaled sign": {"compression": option("compression", "sign")},
+        "fixed point": {"secure_sum": option("secure_sum", "fixed_point", levels=2**16)},
+    }
+    for name, changes in cases.items():
+        changed = Simulation(experiment(dataset, **changes))
+        state = changed.initial()
+        took = interleave(lambda: changed.advance(state), lambda: plain.advance(before), pairs)  # noqa: B023 - called here
+        print(f"{name:16s} {took}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
