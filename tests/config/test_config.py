@@ -72,9 +72,15 @@ def test_every_strategy(strategy: str) -> None:
     build_experiment(composed)
 
 
-OTHER_GROUPS = ("partition", "hardware", "tracking", "attack", "appeal", "participation", "study", "experiment")
+OTHER_GROUPS = (
+    *("partition", "hardware", "tracking", "attack", "privacy", "compression", "secure_sum"),
+    *("appeal", "participation", "study", "experiment"),
+)
 
-NEEDS = {"participation=flexible": ("appeal=constant", "appeal.convention=train")}
+NEEDS = {
+    "participation=flexible": ("appeal=constant", "appeal.convention=train"),
+    **{f"privacy={name}": ("privacy.epsilon=8",) for name in ("user_level", "user_level_adaptive", "local")},
+}
 """Options that need others."""
 
 
