@@ -51,3 +51,99 @@ class NaiveParts(NaiveServer):
             ends.append(network)
         mean = weighted_mean(ends, [1.0] * len(cohort) if self.uniform else self.sizes(cohort))
         self.load({name: tensor for name, tensor in mean.items() if not self.is_own(name)})
+
+
+def gradients(network: torch.nn.Module, x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+    return list(torch.autograd.grad(torch.nn.functional.cross_entropy(network(x), y), list(network.parameters())))
+
+
+@dataclass
+class NaiveOwnModels(NaiveServer):
+    """Clients train a network of their own beside the sent one; ``tested`` are the networks that are evaluated."""
+
+    uniform: bool = False
+    models: dict[int, torch.nn.Module] = field(default_factory=dict)
+
+    def tested(self, client: int) -> torch.nn.Module:
+        return self.models.get(client, self.network)
+
+    def train(self, client: int, sent: torch.nn.Module, batches: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
+        raise NotImplementedError
+
+    def round(self, index: int, cohort: list[int]) -> None:
+        ends = []
+        for client in cohort:
+            x, y = self.data[client]
+            order = self.clients.batches(len(y), generator(self.seed, "batches", index, client))
+            ends.append(copy.deepcopy(self.network))
+            self.train(client, ends[-1], [(x[batch], y[batch]) for batch in order])
+        self.load(weighted_mean(ends, [1.0] * len(cohort) if self.uniform else self.sizes(cohort)))
+
+
+@dataclass
+class NaivePFedMe(NaiveOwnModels):
+    strength: float = 1.0
+    steps: int = 2
+    rate: float = 0.1
+    decay: float = 0.0
+    warm: bool = True
+    personal: bool = True
+
+    def train(self, client: int, sent: torch.nn.Module, batches: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
+        theta = copy.deepcopy(sent)
+        for x, y in batches:
+            if not self.warm:
+                theta.load_state_dict(sent.state_dict())
+            for _ in range(self.steps):
+                slopes = gradients(theta, x, y)
+                for p, w, g in zip(theta.parameters(), sent.parameters(), slopes, strict=True):
+                    p.data = p.data - self.rate * (g + self.strength * (p.data - w.data) + self.decay * p.data)
+            for p, w in zip(theta.parameters(), sent.parameters(), strict=True):
+                w.data = w.data - self.clients.lr * self.strength * (w.data - p.data)
+        self.models[client] = theta if self.personal else copy.deepcopy(sent)
+
+
+@dataclass
+class NaiveAPFL(NaiveOwnModels):
+    share: float = 0.5
+    adaptive: bool = True
+    variant: str = "paper"
+    shares: dict[int, float] = field(default_factory=dict)
+
+    def mixture(self, client: int, own: float, common: float, network: torch.nn.Module) -> torch.nn.Module:
+        mixed = copy.deepcopy(network)
+        for p, v, w in zip(mixed.parameters(), self.models[client].parameters(), network.parameters(), strict=True):
+            p.data = own * v.data + common * w.data
+        return mixed
+
+    def tested(self, client: int) -> torch.nn.Module:
+        if client not in self.models or self.variant == "pfllib":
+            return super().tested(client)
+        return self.mixture(client, self.shares[client], 1 - self.shares[client], self.network)
+
+    def train(self, client: int, sent: torch.nn.Module, batches: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
+        own = self.models.setdefault(client, copy.deepcopy(sent))
+        share, lr = self.shares.get(client, self.share), self.clients.lr
+        for x, y in batches:
+            of_sent, change = gradients(sent, x, y), 0.0
+            if self.variant == "pfllib":
+                of_own = gradients(own, x, y)
+            else:
+                common = 1 - share if self.variant == "paper" else share
+                of_own = gradients(self.mixture(client, share, common, sent), x, y)
+                change = sum(
+                    float(((v - w) * g).detach().sum())
+                    for v, w, g in zip(own.parameters(), sent.parameters(), of_own, strict=True)
+                )
+            for v, w, g, h in zip(own.parameters(), sent.parameters(), of_own, of_sent, strict=True):
+                v.data = v.data - lr * (g if self.variant == "pfllib" else share * g)
+                w.data = w.data - lr * h
+                if self.variant == "pfllib":
+                    change += float(((v.data - w.data) * (share * g + (1 - share) * h)).sum())
+            if self.variant == "pfllib":
+                change += 0.02 * share
+            if self.adaptive:
+                share = min(1.0, max(0.0, share - lr * change))
+        self.shares[client] = share
+        if self.variant == "pfllib":
+            self.models[client] = self.mixture(client, share, 1 - share, sent)
