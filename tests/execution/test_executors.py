@@ -105,8 +105,8 @@ def test_both_executors_agree(make_experiment, name, network):
     assert_same(run(experiment, "in_process", 3), run(experiment, "vectorized", 3))
 
 
-REFUSED = ("moon", "moon_turbosvm")
-"""Strategies whose clients compare embeddings; the vectorised executor leaves them to the other one."""
+REFUSED = ("fedntd", "moon", "moon_turbosvm")
+"""Strategies whose clients compare embeddings or logits; the vectorised executor leaves them to the other one."""
 
 HONEST, NOISY, REVERSED = (
     option("attack", name, **({"share": 0.4} if name != "none" else {})) for name in ("none", "gaussian", "sign_flip")
