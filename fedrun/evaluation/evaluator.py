@@ -139,7 +139,7 @@ class Evaluator:
         initial = phase.initial_model()
         total = torch.zeros_like(initial)
         for client in self._local_clients(state, {LAST}):
-            model = state.memory.held.get(client, {}).get(LAST)
+            model = state.client_states.held.get(client, {}).get(LAST)
             total += initial if model is None else model.to(total)
         self._ranks.all_reduce(total)
         means = {
@@ -219,7 +219,7 @@ class Evaluator:
         this rank's part of those whose state holds none.
         """
         ranks = self._ranks
-        held = [client for client, vectors in state.memory.held.items() if not names.isdisjoint(vectors)]
+        held = [client for client, vectors in state.client_states.held.items() if not names.isdisjoint(vectors)]
         holder = {client: rank for rank, clients in enumerate(ranks.all_gather(held)) for client in clients}
         everyone = range(len(self._phase.federation.train))
         return [client for client in everyone if holder.get(client, client % ranks.count) == ranks.number]
@@ -235,9 +235,9 @@ class Evaluator:
         if not strategy.is_personal:
             weights = torch.zeros(len(models)) if state.membership is None else state.membership[client]
             return [models[int(weights.argmax())]] if weights.any() else models
-        if state_names(strategy, layout).isdisjoint(state.memory.held.get(client, {})):
+        if state_names(strategy, layout).isdisjoint(state.client_states.held.get(client, {})):
             return models
-        return [strategy.own_model(models[0], state.memory.of(client, models[0].device), layout)]
+        return [strategy.own_model(models[0], state.client_states.of(client, models[0].device), layout)]
 
     # --- forward passes ---
 

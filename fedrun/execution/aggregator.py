@@ -27,7 +27,7 @@ class Aggregator:
         self._server = server
         self._state = state
         self._keep = task.client_states.keep
-        self._cohort = task.cohort
+        self.cohort = task.cohort
         self._samples = context.clients.sizes[task.cohort]
         self._weights: list[float] | None = None  # of the whole cohort, where they do not depend on reports
         self._total = 0.0
@@ -74,7 +74,7 @@ class Aggregator:
             model = uploads[MODEL]
             row = model[self._context.network.layout.head] if rows == "head" else model
             if self._rows is None:
-                self._rows = row.new_empty(len(self._cohort), len(row))
+                self._rows = row.new_empty(len(self.cohort), len(row))
             self._rows[position] = row
         self._reports[position] = reports
         self._steps[position] = trained.steps
@@ -85,7 +85,7 @@ class Aggregator:
         if self._context.stores_last_upload:
             state[LAST] = uploads[MODEL]
         # also an empty state, which ends what the client has kept of idle training
-        self.client_states[int(self._cohort[position])] = self._keep(state)
+        self.client_states[int(self.cohort[position])] = self._keep(state)
         self._accepted_samples += trained.processed
         self._loss += float(trained.loss_sum)
         self._correct += int(trained.correct)
@@ -93,25 +93,25 @@ class Aggregator:
     def _weight(self, position: int, reports: dict[str, float]) -> float:
         if not reports:
             if self._weights is None:
-                everyone = Senders(clients=self._cohort, samples=self._samples)
+                everyone = Senders(clients=self.cohort, samples=self._samples)
                 imposed = self._context.pipeline.weights(everyone)
                 weights = self._server.weights(self._state, everyone) if imposed is None else imposed
                 self._weights = weights.tolist()
             return self._weights[position]
         one = slice(position, position + 1)
         stacked = {name: torch.tensor([value], dtype=torch.float64) for name, value in reports.items()}
-        sender = Senders(clients=self._cohort[one], samples=self._samples[one], reports=stacked)
+        sender = Senders(clients=self.cohort[one], samples=self._samples[one], reports=stacked)
         return float(self._server.weights(self._state, sender))
 
     def result(self) -> CohortUpdate:
         """The cohort's update, over the clients that were accepted, in the order of selection."""
         order = sorted(self._steps)
         accepted = torch.tensor(order, dtype=torch.int64)
-        left_out = sorted(set(range(len(self._cohort))) - set(order))
+        left_out = sorted(set(range(len(self.cohort))) - set(order))
         names = self._reports[order[0]] if order else ()
         measured = self._measures[order[0]] if order else ()
         return CohortUpdate(
-            clients=self._cohort[accepted],
+            clients=self.cohort[accepted],
             samples=self._samples[accepted],
             reports={
                 name: torch.tensor([self._reports[position][name] for position in order], dtype=torch.float64)
@@ -121,7 +121,7 @@ class Aggregator:
             mean=self._means,
             total_weight=self._total,
             rows=self._rows[accepted] if self._rows is not None and left_out else self._rows,
-            excluded=tuple(int(self._cohort[position]) for position in left_out),
+            excluded=tuple(int(self.cohort[position]) for position in left_out),
             loss=self._loss / self._accepted_samples if self._accepted_samples else float("nan"),
             accuracy=self._correct / self._accepted_samples if self._accepted_samples else float("nan"),
             client_samples=self._client_samples,

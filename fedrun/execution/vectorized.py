@@ -65,13 +65,13 @@ class Vectorized(Executor):
         steps, sizes = self.steps(task).tolist(), self.context.clients.sizes[task.cohort].tolist()
         alike = sorted(range(len(sizes)), key=lambda position: (steps[position], sizes[position]))
         infos = self.infos(task)
-        together = self._together()
+        together = self.group_size()
         for first in range(0, len(alike), together):
             positions = alike[first : first + together]
             yield from self._train(positions, task, infos.of(positions), [steps[position] for position in positions])
             progress(first + len(positions))
 
-    def _together(self) -> int:
+    def group_size(self) -> int:
         """How many clients are trained side by side: a function of the model and the machine alone."""
         vector = self.context.network.vector
         room = CPU_BYTES

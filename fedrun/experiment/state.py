@@ -44,7 +44,7 @@ class State:
     Attributes:
         round: server updates made so far.
         models: the M ≥ 1 global models of the current phase, each with the server strategy's further tensors.
-        memory: the client states.
+        client_states: the states of the clients that have one.
         totals: costs so far.
         membership: the weight of each model for each client, float64 ``[N, M]`` (one 1 per row where each client
             belongs to a single cluster). A row of zeros: the client has not been assigned yet. None: there are no
@@ -56,7 +56,7 @@ class State:
 
     round: int
     models: tuple[ServerState, ...]
-    memory: ClientStates
+    client_states: ClientStates
     totals: Totals
     membership: torch.Tensor | None = None
     finished: tuple[tuple[torch.Tensor, ...], ...] = ()

@@ -77,7 +77,7 @@ def save(path: Path, checkpoint: Checkpoint, identity: Identity, store: VectorSt
         "finished": [[model.cpu() for model in models] for models in state.finished],
         "memory": {
             client: {name: _placed(vector, store) for name, vector in vectors.items()}
-            for client, vectors in state.memory.held.items()
+            for client, vectors in state.client_states.held.items()
         },
         "totals": asdict(state.totals),
         "timings": state.timings,
@@ -159,10 +159,10 @@ def load(path: Path, identity: Identity, initial: State, store: VectorStore) -> 
             held = _restored(content["memory"], store)
         except (DamagedFileError, OSError) as error:
             raise InputError(f"{path.with_name(CLIENT_STATES)}: is damaged ({error}); {advice}") from None
-        memory = replace(initial.memory, held=held)
+        client_states = replace(initial.client_states, held=held)
         totals = Totals(**content["totals"])
         timings = tuple((str(name), float(seconds)) for name, seconds in content["timings"])
-        state = State(int(content["round"]), models, memory, totals, content["membership"], finished, timings)
+        state = State(int(content["round"]), models, client_states, totals, content["membership"], finished, timings)
         return Checkpoint(state, Written(**content["metrics"]), content["tracking_id"], content["seconds"])
     except InputError:
         raise

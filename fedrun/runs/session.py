@@ -94,12 +94,12 @@ class Session:
         if self.ranks.count == 1:
             return last, metrics, rows
         state, client_to_rank = last.state, self.simulation.client_to_rank
-        memory = state.memory
+        client_states = state.client_states
         if client_to_rank is not None:
-            self._distributed = DistributedClientStates(self.ranks, client_to_rank, memory.keep)
-            memory = self._distributed.scatter(memory)
-        state, rows = self.ranks.broadcast((replace(state, memory=NO_STATE).to("cpu"), rows))
-        state = replace(state.to(self.simulation.device), memory=memory)
+            self._distributed = DistributedClientStates(self.ranks, client_to_rank, client_states.keep)
+            client_states = self._distributed.scatter(client_states)
+        state, rows = self.ranks.broadcast((replace(state, client_states=NO_STATE).to("cpu"), rows))
+        state = replace(state.to(self.simulation.device), client_states=client_states)
         return replace(last, state=state), metrics, rows
 
     def describe(self) -> None:
@@ -166,8 +166,8 @@ class Session:
     def save(self, checkpoint: Checkpoint) -> None:
         """Replace the checkpoint. Where the ranks hold the client states, all of them must call this."""
         if self._distributed is not None:
-            memory = self._distributed.gather(checkpoint.state.memory)
-            checkpoint = replace(checkpoint, state=replace(checkpoint.state, memory=memory))
+            client_states = self._distributed.gather(checkpoint.state.client_states)
+            checkpoint = replace(checkpoint, state=replace(checkpoint.state, client_states=client_states))
         if not self.ranks.leads:
             return
         with writing(self.folder / CHECKPOINT):

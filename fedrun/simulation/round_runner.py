@@ -140,7 +140,7 @@ class RoundRunner:
         models = [server.model for server in state.models]
         if membership is None:
             membership = torch.zeros(len(self.executor.context.clients), len(models), dtype=torch.float64)
-        round = ClusteringRound(state.round, cohort, models, membership, state.memory, self.cohort.query)
+        round = ClusteringRound(state.round, cohort, models, membership, state.client_states, self.cohort.query)
         return clustering.assign(self.executor.context, round)
 
     def _jobs(self, state: State, cohort: torch.Tensor, weights: torch.Tensor) -> list[CohortJob]:
@@ -162,7 +162,7 @@ class RoundRunner:
             cohort=clients,
             round=state.round,
             received=received,
-            client_states=state.memory,
+            client_states=state.client_states,
             steps=self.phase.server.steps(server, clients, self.executor.usual_steps[clients]),
             mixture=mixture,
         )
@@ -188,7 +188,7 @@ class RoundRunner:
 
     def _stored(self, result: ClientResult, state: State, job: CohortJob) -> ClientResult:
         """A lasting copy of a client's result."""
-        keep = state.memory.keep
+        keep = state.client_states.keep
         uploads = keep(result.uploads)
         return replace(
             result,

@@ -56,7 +56,9 @@ def empty_round(phase: Phase, state: State) -> RoundResult:
         name: received[name].clone() if name == MODEL else torch.zeros_like(received[name])
         for name in phase.client.sends
     }
-    return RoundResult(state.models, (), (replace(empty_update(), mean=mean),), state.memory, state.membership, 0, 0)
+    return RoundResult(
+        state.models, (), (replace(empty_update(), mean=mean),), state.client_states, state.membership, 0, 0
+    )
 
 
 def aggregate(

@@ -219,7 +219,7 @@ class Simulation:
         return replace(
             state,
             models=tuple(self._initial_server(active, number) for number in range(count)),
-            memory=ClientStates(active.runner.context.state_lengths, store=self.store.keep),
+            client_states=ClientStates(active.runner.context.state_lengths, store=self.store.keep),
             totals=totals + costs,
             membership=membership,
         )
@@ -261,7 +261,7 @@ class Simulation:
             state = self.next_phase(state)
         active = self._active(state)
         phase, runner = active.phase, active.runner
-        state = replace(state, memory=replace(state.memory, lengths=runner.context.state_lengths))  # of this phase
+        state = replace(state, client_states=replace(state.client_states, lengths=runner.context.state_lengths))
         cohort, metrics = self.cohort(state)
         if not len(cohort) and not active.mechanism.answers_empty_cohorts:
             return replace(state, round=state.round + 1), {**metrics, "time/round_s": time.perf_counter() - began}
@@ -271,9 +271,9 @@ class Simulation:
             require_finite(state, cohort, work)
         else:
             work, timings = empty_round(phase, state), state.timings
-        memory = work.client_states
+        client_states = work.client_states
         if phase.server.idle_training is not None and state.round + 1 < phase.end:
-            memory = self._idle(phase, round_runner, work.jobs[0], memory)
+            client_states = self._idle(phase, round_runner, work.jobs[0], client_states)
         trained = time.perf_counter()
         models, steps = aggregate(phase, state, work, runner.context)
         ended = time.perf_counter()
@@ -291,13 +291,13 @@ class Simulation:
             state,
             round=state.round + 1,
             models=models,
-            memory=memory,
+            client_states=client_states,
             totals=state.totals + round_costs(phase, cohort, work, round_runner.executor),
             membership=work.membership,
             timings=timings,
         ), metrics
 
-    def _idle(self, phase: Phase, runner: RoundRunner, task: CohortJob, memory: ClientStates) -> ClientStates:
+    def _idle(self, phase: Phase, runner: RoundRunner, task: CohortJob, client_states: ClientStates) -> ClientStates:
         """The states after those clients have trained that are selected in the next round and were not in this one.
 
         The others' idle training has no effect: what they keep of it lasts for one round.
@@ -305,8 +305,8 @@ class Simulation:
         following = select(phase.seed, task.round + 1, len(phase.federation.train), phase.cohort_size)
         idle = following[~torch.isin(following, task.cohort)]
         if not len(idle):
-            return memory
-        return runner.cohort.idle(CohortJob(idle, task.round, task.received, memory))
+            return client_states
+        return runner.cohort.idle(CohortJob(idle, task.round, task.received, client_states))
 
     def test(self, state: State, target: float | None = None) -> Metrics:
         """``test/*`` (or ``validation/*``) on the pooled samples; where clients test on their own ``clients/*`` and

@@ -1,8 +1,8 @@
-"""Jobs in processes of their own, some at once, which stop together.
+"""Runs each job in a forked process, several at once; all of them stop together.
 
-A process is forked for each job, so that it begins with everything that its parent has loaded. Asked to stop (see
-:mod:`fedrun.system.signals`), the parent asks all of them and waits until they have written their checkpoints.
-It does the same when one of them alone was asked. A process that dies costs its own job only.
+A forked process starts with all modules that its parent has loaded. After a stop signal (see
+:mod:`fedrun.system.signals`) the parent terminates all processes and waits until they have written their checkpoints.
+It does the same if a stop signal reaches only one of the processes. A process that dies fails its own job only.
 """
 
 from __future__ import annotations
@@ -26,44 +26,44 @@ from fedrun.system.signals import TERMINATED, TERMINATING, Stop, TerminatedError
 T = TypeVar("T")
 
 FORK = get_context("fork")
-ASKING = (signal.SIGINT, *TERMINATING)
+STOP_SIGNALS = (signal.SIGINT, *TERMINATING)
 POLL = 0.2
-"""Seconds between two looks at whether the parent is still there."""
+"""Seconds between two checks of whether the parent still runs."""
 
 
 def carried_out(job: Callable[[int], T], count: int, at_once: int, lost: Callable[[int, str], T]) -> list[T]:
-    """What the jobs 0 to ``count`` - 1 return, each carried out in a process of its own.
+    """Run the jobs 0 to ``count`` - 1, each in its own process, and return their results in order.
 
     Args:
-        job: called with the job's number. If it is interrupted, it has to leave what the next one goes on from.
-        count: of the jobs.
-        at_once: how many processes there are at most.
-        lost: called here with the number of a job whose process has died, and how; what counts as returned.
+        job: called with the job's number. An interrupted job must leave a state from which it can be resumed.
+        count: number of jobs.
+        at_once: largest number of processes at the same time.
+        lost: called with the number of a job whose process died and the reason; returns the job's result.
 
     Raises:
         KeyboardInterrupt: this process was interrupted, and all jobs have stopped; or, interrupted again, killed them.
-        TerminatedError: this process, or that of a job, was asked to end by another signal, and all jobs have stopped.
+        TerminatedError: this process or a job's process received another stop signal, and all jobs have stopped.
     """
     jobs = _Jobs(job, count, lost)
-    with _signals_told() as signals:
+    with _signal_pipe() as signals:
         while jobs.started(at_once):
             for ready in wait([signals, *jobs.running]):
                 if isinstance(ready, Connection):
                     jobs.ended(ready)
                 else:
-                    jobs.asked(os.read(signals, 1)[0])
+                    jobs.stop_requested(os.read(signals, 1)[0])
     if jobs.stop is not None:
         raise jobs.stop
     return [jobs.returned[number] for number in range(count)]
 
 
 class _Jobs(Generic[T]):
-    """Jobs that wait, run, and have ended.
+    """Waiting, running and finished jobs.
 
     Attributes:
-        running: by the connections on which they tell what they return, their numbers and processes.
-        returned: what the ended ones returned.
-        stop: what all are to be stopped with, once somebody has asked for it.
+        running: the number and the process of each job, by the connection that receives its result.
+        returned: results of the finished jobs, by number.
+        stop: the exception that stops all jobs; None until a stop is requested.
     """
 
     def __init__(self, job: Callable[[int], T], count: int, lost: Callable[[int, str], T]) -> None:
@@ -75,28 +75,28 @@ class _Jobs(Generic[T]):
         self.stop: KeyboardInterrupt | None = None
 
     def started(self, at_once: int) -> bool:
-        """Start as many as may run; whether any are running."""
+        """Start as many jobs as may run; return whether any are running."""
         while self._waiting and self.stop is None and len(self.running) < at_once:
             number = self._waiting.popleft()
-            told, process = _forked(self._job, number)
-            self.running[told] = number, process
+            connection, process = _forked(self._job, number)
+            self.running[connection] = number, process
         return bool(self.running)
 
-    def ended(self, told: Connection) -> None:
-        """A job has returned something, or its process has ended."""
-        number, process = self.running.pop(told)
+    def ended(self, connection: Connection) -> None:
+        """Record a job's result, or the end of its process."""
+        number, process = self.running.pop(connection)
         try:
-            self.returned[number] = told.recv()
+            self.returned[number] = connection.recv()
             process.join()
-        except (EOFError, OSError):  # it had not told anything, or not all
+        except (EOFError, OSError):  # the process ended before it sent its result
             process.join()
             if process.exitcode == TERMINATED:
                 self._stop(TerminatedError())
             else:
                 self.returned[number] = self._lost(number, death(process.exitcode or 0))
 
-    def asked(self, number: int) -> None:
-        """A signal has asked this process to stop: the jobs are to stop first, but need not if it comes twice."""
+    def stop_requested(self, number: int) -> None:
+        """Stop all jobs after a signal to this process; kill them where SIGINT comes a second time."""
         if number == signal.SIGINT and self.stop is not None:
             for _, process in self.running.values():
                 process.kill()
@@ -114,23 +114,21 @@ class _Jobs(Generic[T]):
 def death(status: int) -> str:
     """How a process with this exit status (negative: the signal that killed it) ended without a result, in one line."""
     if status == -signal.SIGKILL:
-        return "its process was killed (SIGKILL), mostly for want of memory: then run fewer jobs at once"
+        return "its process was killed (SIGKILL), usually because memory ran out; run fewer jobs at once"
     how = f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
-    return f"its process ended before its time ({how})"
+    return f"its process ended early ({how})"
 
 
 @contextmanager
-def _signals_told() -> Iterator[int]:
-    """While the block runs, no signal interrupts anything; the numbers of those that ask to stop come, a byte each, out
-    of this file.
-    """
+def _signal_pipe() -> Iterator[int]:
+    """A pipe that receives the number of each stop signal as one byte. No signal interrupts the block itself."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
 
-    def tell(number: int, frame: FrameType | None) -> None:
+    def write_number(number: int, frame: FrameType | None) -> None:
         os.write(writing, bytes([number]))
 
-    before = {number: signal.signal(number, tell) for number in heeded(*ASKING)}
+    before = {number: signal.signal(number, write_number) for number in heeded(*STOP_SIGNALS)}
     try:
         yield reading
     finally:
@@ -141,18 +139,18 @@ def _signals_told() -> Iterator[int]:
 
 
 def _forked(job: Callable[[int], T], number: int) -> tuple[Connection, ForkProcess]:
-    """A job's process, and the connection by which it tells what the job returned."""
+    """Fork a job's process; return it and the connection that receives the job's result."""
     receiver, sender = FORK.Pipe(duplex=False)
-    process = FORK.Process(target=_carry_out, args=(job, number, sender, os.getpid()))
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ASKING)  # until it can heed them
+    process = FORK.Process(target=carry_out_job, args=(job, number, sender, os.getpid()))
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)  # until the process has its own handlers
     process.start()
     signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-    sender.close()  # the job's process alone holds it now, so that its end is the end of what can be received
+    sender.close()  # so that the connection closes when the job's process ends
     return receiver, process
 
 
-def _carry_out(job: Callable[[int], T], number: int, sender: Connection, parent: int) -> None:
-    """A job's process. SIGTERM, which the parent sends, interrupts the job, and so does the parent's death."""
+def carry_out_job(job: Callable[[int], T], number: int, sender: Connection, parent: int) -> None:
+    """Run a job in its own process. SIGTERM from the parent, and the parent's death, interrupt it."""
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -161,13 +159,13 @@ def _carry_out(job: Callable[[int], T], number: int, sender: Connection, parent:
 
     stop = Stop()
     try:
-        # first, and not after ignoring it: what is ignored while it waits to be unblocked is forgotten
+        # First of all: a blocked signal that is ignored in the meantime would be lost.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the parent may ignore it
         stop.handle(signal.SIGTERM)
-        for each in ASKING:
-            if each != signal.SIGTERM:
-                signal.signal(each, signal.SIG_IGN)  # a terminal's signals reach the parent as well
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, ASKING)
+        for stop_signal in STOP_SIGNALS:
+            if stop_signal != signal.SIGTERM:
+                signal.signal(stop_signal, signal.SIG_IGN)  # a terminal's signals reach the parent as well
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
         threading.Thread(target=watch, daemon=True).start()
         result = job(number)
         stop.end()

@@ -158,7 +158,7 @@ def dataset_cache(place: Path) -> list[Target]:
     dataset = Femnist(data_dir=str(place), cache_dir=None, min_samples=1, min_samples_after_split=1)
 
     def load() -> None:
-        cache._damaged_files.cache_clear()  # as in a new process
+        cache.damaged_cache_files.cache_clear()  # as in a new process
         dataset.load()
 
     load()

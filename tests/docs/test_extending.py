@@ -39,7 +39,7 @@ def test_it_runs_with_either_executor(package: Path) -> None:
         for _ in range(3):
             state, metrics = simulation.advance(state)
         assert metrics["server/direction_norm"] > 0
-        assert len(state.memory.held) > 6  # six of twelve clients in each round
+        assert len(state.client_states.held) > 6  # six of twelve clients in each round
         found.append(state)
     torch.testing.assert_close(found[0].server.model, found[1].server.model, rtol=1e-4, atol=1e-5)
 

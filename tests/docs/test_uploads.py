@@ -30,5 +30,5 @@ def test_a_compressor_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     after, metrics = simulation.advance(before)
     assert after.totals.bytes_up == 4 * 2 * 650
     assert 0 < metrics["compress/error"] < 1e-6
-    kept = [state["compression error of model"] for state in after.memory.held.values()]
+    kept = [state["compression error of model"] for state in after.client_states.held.values()]
     assert len(kept) == 4 and not torch.equal(kept[0], torch.zeros(650))

@@ -177,7 +177,7 @@ def personal(simulation, state):
     """Every client's own network."""
     for client in range(len(simulation.federation.train)):
         network = mlp(simulation.dataset.spec)
-        network.load_state_dict(simulation.network.layout.views(state.memory.held[client]["private"]))
+        network.load_state_dict(simulation.network.layout.views(state.client_states.held[client]["private"]))
         yield network
 
 

@@ -73,5 +73,5 @@ def test_every_strategy(there, make_experiment, chosen, executor):
         state, _ = made.advance(state)
     assert made.test(state)["test/loss"] > 0
     assert state.server.model.device == there
-    held = [vector for vectors in state.memory.held.values() for vector in vectors.values()]
+    held = [vector for vectors in state.client_states.held.values() for vector in vectors.values()]
     assert all(vector.device.type == "cpu" for vector in held)

@@ -354,7 +354,8 @@ def test_all_trainings_of_a_round_are_balanced_together(make_experiment: Any) ->
     simulation = Simulation(make_experiment())
     state = simulation.initial()
     tasks = [
-        CohortJob(torch.tensor(pair), 0, {MODEL: state.server.model}, state.memory) for pair in ([0, 1], [3, 2], [5, 4])
+        CohortJob(torch.tensor(pair), 0, {MODEL: state.server.model}, state.client_states)
+        for pair in ([0, 1], [3, 2], [5, 4])
     ]
     teams = [DistributedCohort(first_executor(simulation), Ranks(rank, 3), stateful=False) for rank in range(3)]
     shared = [[share.cohort.tolist() for share in team.local_jobs(tasks)] for team in teams]

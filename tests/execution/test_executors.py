@@ -86,7 +86,11 @@ def run(experiment: Experiment, executor: str, rounds: int) -> list[tuple[torch.
         kept = {name: value for name, value in metrics.items() if not name.startswith("time/")}
         kept["client_samples"] = state.totals.client_samples
         kept["params"] = state.totals.params_up + state.totals.params_down
-        memory = [vector for client in sorted(state.memory.held) for vector in state.memory.held[client].values()]
+        memory = [
+            vector
+            for client in sorted(state.client_states.held)
+            for vector in state.client_states.held[client].values()
+        ]
         trace.append((torch.cat([state.server.model, *memory]), kept))
     return trace
 
@@ -196,21 +200,21 @@ class RoundResult:
         self.layout = simulation.network.layout
         self.server, self.state = experiment.strategy.server, state.server
         self.received = self.server.broadcast(state.server)
-        self.memory = state.memory
+        self.client_states = state.client_states
 
     def __call__(self, cohort) -> CohortUpdate:
         return self.with_memory(cohort)[0]
 
     def with_memory(self, cohort) -> tuple[CohortUpdate, ClientStates]:
-        task = CohortJob(torch.tensor(list(cohort)), 0, self.received, self.memory)
+        task = CohortJob(torch.tensor(list(cohort)), 0, self.received, self.client_states)
         return train_cohort(self.executor, self.server, self.state, task)
 
     def visits(self, cohort) -> Iterator[ClientResult]:
-        return self.executor.visits(CohortJob(torch.tensor(list(cohort)), 0, self.received, self.memory))
+        return self.executor.visits(CohortJob(torch.tensor(list(cohort)), 0, self.received, self.client_states))
 
     def progress(self, cohort) -> list[int]:
         seen: list[int] = []
-        task = CohortJob(torch.tensor(list(cohort)), 0, self.received, self.memory)
+        task = CohortJob(torch.tensor(list(cohort)), 0, self.received, self.client_states)
         train_cohort(self.executor, self.server, self.state, task, seen.append)
         return seen
 
@@ -309,8 +313,8 @@ def test_both_executors_drop_the_same_units(make_experiment, name, caplog):
 def test_what_clients_are_given_is_left_alone(make_experiment, executor, name):
     """The broadcast, and what they remember of an earlier round."""
     first = work(make_experiment(network=mlp, strategy=strategy(name)), executor)
-    _, first.memory = first.with_memory([0, 1, 2])
-    given = [first.received, *first.memory.held.values()]
+    _, first.client_states = first.with_memory([0, 1, 2])
+    given = [first.received, *first.client_states.held.values()]
     before = [{key: vector.clone() for key, vector in vectors.items()} for vectors in given]
     first([2, 1, 3])
     for vectors, copies in zip(given, before, strict=True):
@@ -473,7 +477,7 @@ def test_scaffolds_server_counts_only_those_that_arrived(make_experiment, execut
     simulation = Simulation(experiment)
     state, metrics = simulation.advance(simulation.initial())
     assert metrics["clients/excluded"] == 1
-    controls = torch.stack([state.memory.held[client]["control"] for client in (0, 2, 3)])
+    controls = torch.stack([state.client_states.held[client]["control"] for client in (0, 2, 3)])
     torch.testing.assert_close(state.server.slots["control"], controls.sum(0) / 4, rtol=1e-5, atol=1e-6)
 
 

@@ -96,4 +96,4 @@ def test_groups_are_as_large_as_memory_allows(make_experiment, monkeypatch, room
 
     monkeypatch.setattr(vectorized, "CPU_BYTES", room)
     simulation = Simulation(make_experiment(network=logistic, hardware={"executor": "vectorized"}))
-    assert first_executor(simulation)._together() == together
+    assert first_executor(simulation).group_size() == together

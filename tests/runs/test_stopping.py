@@ -177,7 +177,7 @@ def test_a_worker_that_is_killed(tmp_path: Path) -> None:
         wait_for(lambda: command.runs_begun(2))
         os.kill(command.workers()[0], signal.SIGKILL)
         status, complaint = command.ended()
-    why = "its process was killed (SIGKILL), mostly for want of memory: then run fewer jobs at once"
+    why = "its process was killed (SIGKILL), usually because memory ran out; run fewer jobs at once"
     told = " ".join(["seed=0", *SETTING[:-1], "checkpoint_seconds=0", "rounds=200"])
     assert status == 1
     assert complaint.splitlines() == [

@@ -42,7 +42,11 @@ def strategy(name: str) -> Strategy:
 
 def tensors(state: State) -> list[torch.Tensor]:
     """Everything a state holds."""
-    memory = [state.memory.held[client][name] for client in sorted(state.memory.held) for name in state.memory.lengths]
+    memory = [
+        state.client_states.held[client][name]
+        for client in sorted(state.client_states.held)
+        for name in state.client_states.lengths
+    ]
     return [state.server.model, *(state.server.slots[name] for name in sorted(state.server.slots)), *memory]
 
 
@@ -96,7 +100,7 @@ def test_the_initial_state_is_untouched(make_experiment):
     simulation.test(first)
     assert torch.equal(first.server.model, model)
     assert same(simulation.initial(), first)
-    assert (first.round, first.totals, dict(first.memory.held)) == (0, Totals(), {})
+    assert (first.round, first.totals, dict(first.client_states.held)) == (0, Totals(), {})
     first.server.model.zero_()  # one initial state is not another's memory
     assert torch.equal(simulation.initial().server.model, model)
 

@@ -185,5 +185,5 @@ def test_scaffold_within_clusters_follows_each_clusters_clients(make_experiment)
     zero = torch.zeros(simulation.network.layout.trainable)
     for number, server in enumerate(state.models):
         members = (state.membership[:, number] > 0).nonzero().flatten().tolist()
-        own = [state.memory.held.get(client, {}).get("control", zero) for client in members]
+        own = [state.client_states.held.get(client, {}).get("control", zero) for client in members]
         torch.testing.assert_close(server.slots["control"], sum(own) / len(members), rtol=1e-5, atol=1e-6)

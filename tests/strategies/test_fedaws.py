@@ -85,7 +85,7 @@ def test_idle_clients_train_for_a_base_that_wants_them(make_experiment):
         state = simulation.initial()
         for _ in range(3):
             state, _ = simulation.advance(state)
-        found.append((state.totals, state.memory.held.keys()))
+        found.append((state.totals, state.client_states.held.keys()))
     assert found[0] == found[1]
 
 

@@ -105,7 +105,7 @@ def test_a_cluster_of_one_is_its_client_alone(make_experiment, clustering):
     clusters = state.membership.argmax(1).tolist()
     assert sorted(clusters) == list(range(6))
     for client, cluster in enumerate(clusters):
-        assert torch.equal(state.models[cluster].model, alone.memory.held[client]["private"])
+        assert torch.equal(state.models[cluster].model, alone.client_states.held[client]["private"])
 
 
 def test_everybody_takes_part_in_the_round_that_infers(make_experiment):
@@ -144,11 +144,13 @@ def test_what_clients_remember_of_the_round_that_infers(make_experiment):
     state = after(simulation := Simulation(experiment), 1)
     clusters = state.membership.argmax(1)
     for cluster in range(3):  # a cluster's control variate is the mean of its clients'
-        own = [state.memory.held[client]["control"] for client in (clusters == cluster).nonzero().flatten().tolist()]
+        own = [
+            state.client_states.held[client]["control"] for client in (clusters == cluster).nonzero().flatten().tolist()
+        ]
         expected = sum(own) / len(own)
         assert expected.abs().max() > 1e-3
         torch.testing.assert_close(state.models[cluster].slots["control"], expected, rtol=1e-5, atol=1e-6)
-    assert len(simulation.initial().memory.held) == 0
+    assert len(simulation.initial().client_states.held) == 0
 
 
 def test_clients_of_the_last_stage_remember_nothing(make_experiment):
@@ -156,7 +158,7 @@ def test_clients_of_the_last_stage_remember_nothing(make_experiment):
     strategy = replace(fedconcat("random_inputs", rounds=2, clusters=3), client=option("strategy/client", "moon"))
     experiment = make_experiment(network=mlp, strategy=strategy, clients_per_round=6, rounds=4)
     simulation = Simulation(experiment)
-    names = [tuple(after(simulation, rounds).memory.lengths) for rounds in (1, 4)]
+    names = [tuple(after(simulation, rounds).client_states.lengths) for rounds in (1, 4)]
     assert names == [("previous",), ()]
 
 

@@ -64,7 +64,7 @@ def test_without_drift_clients_run_plain_sgd(make_experiment):
     received = SERVER.broadcast(state.server)
     for client in range(6):
         cohort = torch.tensor([client])
-        tasks = [CohortJob(cohort, 0, received, simulation.initial().memory) for simulation in (plain, own)]
+        tasks = [CohortJob(cohort, 0, received, simulation.initial().client_states) for simulation in (plain, own)]
         ended = [
             next(first_executor(s).visits(task)).model.clone() for s, task in zip((plain, own), tasks, strict=True)
         ]

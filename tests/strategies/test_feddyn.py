@@ -67,7 +67,7 @@ def test_without_a_pull_the_server_adds_all_past_displacements(make_experiment):
     )
     state, other, linear_update = simulation.initial(), plain.initial(), 0.0
     for _ in range(3):
-        mean = average.advance(replace(state, memory=average.initial().memory))[0].server.model
+        mean = average.advance(replace(state, client_states=average.initial().client_states))[0].server.model
         linear_update = linear_update + COHORT / 6 * (mean - state.server.model)
         state, other = simulation.advance(state)[0], plain.advance(other)[0]
         torch.testing.assert_close(state.server.model, mean + linear_update, rtol=1e-5, atol=1e-6)
@@ -93,7 +93,7 @@ def test_the_means_of_what_clients_have_sent(make_experiment, name, monkeypatch)
     last = dict.fromkeys(range(6), state.server.model)
 
     def noting(self, visit, *arguments):
-        sent[int(self._cohort[visit.position])] = visit.uploads["model"].clone()
+        sent[int(self.cohort[visit.position])] = visit.uploads["model"].clone()
         added(self, visit, *arguments)
 
     added = Aggregator.add

@@ -140,7 +140,7 @@ def test_without_fusion_it_is_fedavgs_plain_mean(make_experiment, network):
 def test_without_fusion_the_idle_do_nothing(make_experiment):
     simulation = Simulation(make_experiment(network=mlp, strategy=fedumf(0.0), clients_per_round=3, rounds=3))
     state, _ = simulation.advance(simulation.initial())
-    assert not state.memory.held
+    assert not state.client_states.held
     assert state.totals.client_samples == simulation.federation.train.sizes[select(0, 0, 6, 3)].sum()
     assert state.totals.params_down == 3 * simulation.network.layout.size
 
@@ -176,7 +176,7 @@ def test_a_displacement_lasts_for_one_round(make_experiment):
     for round in range(6):
         now, following = (set(select(0, t, 6, 3).tolist()) for t in (round, round + 1))
         state, _ = simulation.advance(state)
-        assert set(state.memory.held) == (following - now if round < 5 else set())
+        assert set(state.client_states.held) == (following - now if round < 5 else set())
 
 
 def test_an_idle_client_that_diverges_is_forgotten(make_experiment):
@@ -184,7 +184,9 @@ def test_an_idle_client_that_diverges_is_forgotten(make_experiment):
     experiment = poisoned_experiment(make_experiment, 2, network=mlp, strategy=fedumf(1.0), local={"epochs": 2})
     simulation = Simulation(experiment)
     state = simulation.initial()
-    task = CohortJob(torch.tensor([3, 2, 0]), 0, experiment.strategy.server.broadcast(state.server), state.memory)
+    task = CohortJob(
+        torch.tensor([3, 2, 0]), 0, experiment.strategy.server.broadcast(state.server), state.client_states
+    )
     memory = first_executor(simulation).idle(task)
     assert set(memory.held) == {0, 3}
     assert all(vectors["idle"].isfinite().all() for vectors in memory.held.values())
@@ -194,15 +196,15 @@ def test_a_displacement_does_not_survive_an_upload_that_is_not_finite(make_exper
     """An endless displacement makes its client's upload endless: it is left out, and starts afresh the next time."""
     simulation = Simulation(make_experiment(network=mlp, strategy=fedumf(1.0), clients_per_round=3, rounds=9))
     state, _ = simulation.advance(simulation.initial())
-    (client, *_) = state.memory.held
+    (client, *_) = state.client_states.held
     endless = {"idle": torch.full((simulation.network.layout.trainable,), torch.inf)}
-    state = replace(state, memory=state.memory.updated({client: endless}))
+    state = replace(state, client_states=state.client_states.updated({client: endless}))
     with caplog.at_level(logging.WARNING):
         state, metrics = simulation.advance(state)
     assert f"round 2: left out, not finite: clients [{client}]" in caplog.text
     assert (metrics["clients/excluded"], state.totals.excluded) == (1, 1)
     assert state.server.model.isfinite().all()
-    assert client not in state.memory.held
+    assert client not in state.client_states.held
     for _ in range(4):
         state, metrics = simulation.advance(state)
         assert metrics["clients/excluded"] == 0

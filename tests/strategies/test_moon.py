@@ -70,7 +70,7 @@ def test_a_client_remembers_its_whole_model_across_a_checkpoint(make_experiment,
     simulation = Simulation(make_experiment(network=batch_norm, strategy=moon(), clients_per_round=COHORT))
     size = simulation.network.layout.size
     state, _ = simulation.advance(simulation.initial())
-    assert {len(vectors["previous"]) for vectors in state.memory.held.values()} == {size}
+    assert {len(vectors["previous"]) for vectors in state.client_states.held.values()} == {size}
     identity = Identity("c", 0, "d")
     save(tmp_path / "checkpoint.pt", Checkpoint(state, Written(), "", 0.0), identity, simulation.store)
     restored = load(tmp_path / "checkpoint.pt", identity, simulation.initial(), simulation.store).state

@@ -65,5 +65,5 @@ def test_it_remembers_nothing_and_looks_once_more_at_every_sample_but_in_the_fir
     local = {"epochs": epochs}
     simulation = Simulation(make_experiment(network=mlp, strategy=moon(), clients_per_round=6, local=local))
     state, _ = simulation.advance(simulation.initial())
-    assert not state.memory.held
+    assert not state.client_states.held
     assert (state.totals.client_samples, state.totals.forward_samples) == (60 * epochs, 60 * (epochs - 1))

@@ -67,7 +67,7 @@ def test_dittos_own_models(make_experiment, setting):
                 optimizer.step()
         common.load_state_dict(simulation.network.layout.views(state.server.model.clone()))
         for client, network in own.items():
-            for name, view in simulation.network.layout.views(state.memory.held[client]["own"]).items():
+            for name, view in simulation.network.layout.views(state.client_states.held[client]["own"]).items():
                 torch.testing.assert_close(view, network.state_dict()[name], rtol=1e-5, atol=1e-6)
     tested = accuracy(simulation, [own.get(client, common) for client in range(6)])
     assert simulation.test(state)["clients/accuracy_mean"] == pytest.approx(tested)

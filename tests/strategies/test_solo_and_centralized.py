@@ -79,7 +79,7 @@ def test_solo_is_a_run_of_sgd_for_every_client(make_experiment, executor):
     accuracies, inputs = [], simulation.dataset.inputs[60:].float() / 255
     for client, samples in enumerate(data_of(simulation)):
         trained = plain_sgd(simulation, mlp, samples, order_of(client), 3, 0.02, 0.9)
-        for name, own in simulation.network.layout.views(state.memory.held[client]["private"]).items():
+        for name, own in simulation.network.layout.views(state.client_states.held[client]["private"]).items():
             torch.testing.assert_close(own, trained.state_dict()[name], rtol=1e-5, atol=1e-6)
         right = trained.eval()(inputs).argmax(1) == simulation.dataset.targets[60:]
         accuracies.append(right.double().mean().item())
@@ -94,7 +94,7 @@ def test_solo_with_one_client_is_centralized(make_experiment, network, local):
     build = {"network": NETWORKS[network], "local": local, "sizes": (30,), "clients_per_round": 1}
     alone, own = advanced(make_experiment(strategy=SOLO, **build), 3)
     pooled, state = advanced(make_experiment(strategy=CENTRALIZED, population=POOLED, **build), 3)
-    assert torch.equal(own.memory.held[0]["private"], state.server.model)
+    assert torch.equal(own.client_states.held[0]["private"], state.server.model)
     assert alone.test(own) == pooled.test(state)
 
 
@@ -125,10 +125,10 @@ def test_a_client_that_diverges_alone_is_counted_and_keeps_its_last_model(make_e
         make_experiment, 2, network=mlp, strategy=SOLO, local={"epochs": 2}, hardware={"executor": executor}
     )
     _, state = advanced(experiment, 2)
-    assert set(state.memory.held) == {0, 1, 3}
+    assert set(state.client_states.held) == {0, 1, 3}
     assert state.totals.excluded == 2
     assert "round 2: left out, not finite: clients [2]" in caplog.text
-    assert all(vectors["private"].isfinite().all() for vectors in state.memory.held.values())
+    assert all(vectors["private"].isfinite().all() for vectors in state.client_states.held.values())
     everybody = poisoned_experiment(make_experiment, 0, 1, 2, 3, network=mlp, strategy=SOLO, local={"epochs": 2})
     with pytest.raises(RunError, match="round 1: no client's upload was finite"):
         advanced(everybody, 1)
@@ -136,10 +136,10 @@ def test_a_client_that_diverges_alone_is_counted_and_keeps_its_last_model(make_e
 
 def test_a_client_that_rests_keeps_its_own_model(make_experiment):
     simulation, first = advanced(make_experiment(network=mlp, strategy=SOLO, clients_per_round=3), 1)
-    cohort = set(first.memory.held)
+    cohort = set(first.client_states.held)
     second, _ = simulation.advance(first)
     for client in cohort - set(simulation.cohort(first)[0].tolist()):
-        assert torch.equal(second.memory.held[client]["private"], first.memory.held[client]["private"])
+        assert torch.equal(second.client_states.held[client]["private"], first.client_states.held[client]["private"])
     assert len(cohort) == 3
 
 
@@ -170,7 +170,7 @@ def test_the_pooled_accuracy_of_personal_models_counts_samples(make_experiment):
     own, right = simulation.federation.client_test, []
     for client in range(6):
         network = mlp(simulation.dataset.spec)
-        network.load_state_dict(simulation.network.layout.views(state.memory.held[client]["private"]))
+        network.load_state_dict(simulation.network.layout.views(state.client_states.held[client]["private"]))
         predicted = network(simulation.dataset.inputs[own[client]].float() / 255).argmax(1)
         right.append((predicted == simulation.dataset.targets[own[client]]).sum().item())
     metrics = simulation.test(state)

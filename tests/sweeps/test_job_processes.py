@@ -16,7 +16,7 @@ from fedrun.sweeps import job_processes
 
 def test_a_stop_that_comes_before_a_jobs_process_can_heed_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """It waits for the process and ends it, whatever the order of the two."""
-    begin = job_processes._carry_out
+    begin = job_processes.carry_out_job
 
     def begin_late(*args: Any) -> None:
         time.sleep(0.5)
@@ -25,7 +25,7 @@ def test_a_stop_that_comes_before_a_jobs_process_can_heed_it(monkeypatch: pytest
     def job(number: int) -> None:
         (tmp_path / str(number)).touch()
 
-    monkeypatch.setattr(job_processes, "_carry_out", begin_late)
+    monkeypatch.setattr(job_processes, "carry_out_job", begin_late)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     asking = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
     asking.start()

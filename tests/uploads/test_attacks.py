@@ -264,6 +264,6 @@ def test_what_is_not_sent_is_not_changed(make_experiment, executor):
     for experiment in (honest, replace(honest, attack=replace(GAUSSIAN, share=1.0))):
         simulation = Simulation(experiment)
         states.append(simulation.advance(simulation.initial())[0])
-    heads = [state.memory.held[0]["private"] for state in states]
+    heads = [state.client_states.held[0]["private"] for state in states]
     assert torch.equal(*heads)
     assert not torch.equal(states[0].server.model, states[1].server.model)

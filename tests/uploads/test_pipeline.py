@@ -159,7 +159,7 @@ def test_topk_with_error_feedback(make_experiment, executor):
     assert int((sent[0] != 0).sum()) == round(0.1 * len(x))
     torch.testing.assert_close(first.server.model, x + sent.mean(0), rtol=1e-4, atol=1e-6)
     for client in range(6):
-        kept = first.memory.held[client]["compression error of model"]
+        kept = first.client_states.held[client]["compression error of model"]
         torch.testing.assert_close(kept, (moved - sent)[client], rtol=1e-4, atol=1e-6)
     assert metrics["compress/memory_norm"] > 0
     assert first.totals.bytes_up == 6 * how.size(len(x)) < first.totals.bytes_down == 6 * 4 * len(x)
@@ -174,7 +174,7 @@ def test_control_variates_follow_what_has_arrived(make_experiment, name):
     )
     simulation, states, _ = rounds(experiment, 3)
     names = {"scaffold": ["control"], "feddyn": ["drift"], "feddc": ["drift"]}[name]
-    held, zero = states[-1].memory.held, torch.zeros(simulation.network.layout.trainable)
+    held, zero = states[-1].client_states.held, torch.zeros(simulation.network.layout.trainable)
     for kept in names:
         mean = torch.stack([held.get(client, {}).get(kept, zero) for client in range(6)]).mean(0)
         torch.testing.assert_close(states[-1].server.slots[kept], mean, rtol=1e-4, atol=1e-6)

@@ -251,7 +251,7 @@ def require_intact(folder: Path) -> None:
     """
     try:
         states = [(path.name, path.stat()) for path in sorted({*folder.iterdir(), folder / CHECKSUMS})]
-        damaged = _damaged_files(folder, tuple((name, state.st_size, state.st_mtime_ns) for name, state in states))
+        damaged = damaged_cache_files(folder, tuple((name, state.st_size, state.st_mtime_ns) for name, state in states))
     except OSError as error:
         raise _damaged(Path(error.filename or folder), "cannot be read") from error
     if damaged:
@@ -259,7 +259,7 @@ def require_intact(folder: Path) -> None:
 
 
 @cache
-def _damaged_files(folder: Path, states: tuple[tuple[str, int, int], ...]) -> list[Path]:
+def damaged_cache_files(folder: Path, states: tuple[tuple[str, int, int], ...]) -> list[Path]:
     """The damaged files of a cache whose files have these names, sizes (bytes) and times of change (ns)."""
     return damaged_files(folder)
 

@@ -157,6 +157,9 @@ class Broken:
     offline = True
     finished = 0
 
+    def __init__(self, folder):
+        self.dir = str(folder)
+
     def log(self, row, step):
         raise BrokenPipeError("the service\nis gone")
 
@@ -165,9 +168,12 @@ class Broken:
         raise ConnectionResetError
 
 
-def test_a_dead_service_costs_one_warning_for_the_rows_and_one_for_the_end(caplog):
-    observer, broken = WandbObserver("offline", "fedrun", None), Broken()
-    observer._run = broken
+def test_a_dead_service_costs_one_warning_for_the_rows_and_one_for_the_end(run_info, monkeypatch, tmp_path, caplog):
+    import wandb
+
+    observer, broken = WandbObserver("offline", "fedrun", None), Broken(tmp_path)
+    monkeypatch.setattr(wandb, "init", lambda **settings: broken)
+    observer.on_start(run_info())
     for round in (7, 8, 9):
         observer.on_row({"round": round})
     observer.on_end(SUMMARY)

@@ -221,7 +221,7 @@ def test_inferred_labels_on_digits(default_experiment, name):
     local = replace(default_experiment.local, lr=0.1, batch_size=16, epochs=5)
     simulation = Simulation(replace(default_experiment, local=local), federation=federation)
     state, half = simulation.initial(), option("strategy/clustering", name)
-    task = CohortJob(torch.arange(35), 0, {MODEL: state.server.model}, state.memory)
+    task = CohortJob(torch.arange(35), 0, {MODEL: state.server.model}, state.client_states)
     executor = first_executor(simulation)
     models = [visit.model.clone() for visit in executor.visits(task)]
     has = labels_told(half, executor.context, state.server.model, models)
