@@ -142,7 +142,7 @@ def test_networks(make_experiment, default_experiment, case, executor):
     for _ in range(4):
         state, _ = simulation.advance(state)
     layout = simulation.network.layout
-    for number, vectors in state.memory.held.items():
+    for number, vectors in state.client_states.held.items():
         own = layout.views(half.own_model(state.server.model, vectors, layout))
         for name, tensor in naive.tested(number).state_dict().items():
             torch.testing.assert_close(own[name], tensor, rtol=1e-4, atol=1e-5)
@@ -175,4 +175,4 @@ def test_pfedme_without_pull_leaves_the_global_model(make_experiment):
     before = state.server.model.clone()
     state, _ = simulation.advance(state)
     torch.testing.assert_close(state.server.model, before)
-    assert all((vectors["personal"] - before).norm() > 1e-2 for vectors in state.memory.held.values())
+    assert all((vectors["personal"] - before).norm() > 1e-2 for vectors in state.client_states.held.values())
