@@ -95,6 +95,7 @@ class Federation:
         evaluation_split: what ``test`` and ``client_test`` hold: ``validation`` if the samples were held out of
             training to choose settings; then there are no test samples.
         is_pooled: whether all data are in one place, so that nothing is sent.
+        triggered: copies of test samples by which an attack's success is measured, int64 ``[n]``; None: there are none.
     """
 
     dataset: Dataset
@@ -106,6 +107,7 @@ class Federation:
     attackers: frozenset[int] = frozenset()
     evaluation_split: Literal["test", "validation"] = "test"
     is_pooled: bool = False
+    triggered: torch.Tensor | None = None
 
     def pooled(self) -> Federation:
         """The same data with a single client, named ``all``, that has all clients' samples and is no attacker."""

@@ -63,6 +63,10 @@ class Evaluator:
         prefix = self._phase.federation.evaluation_split
         pooled = self._pooled_metrics(state) if target is None else self._screened_metrics(state, target)
         metrics = {f"{prefix}/{name}": value for name, value in pooled.items()}
+        triggered = self._phase.federation.triggered
+        if triggered is not None and target is None:
+            hit = self.results(state, triggered)
+            metrics[f"{prefix}/attack_success"] = (hit.predictions == hit.targets).double().mean().item()
         if self._experiment.evaluation.client_means:
             metrics |= {f"{prefix}/{name}": value for name, value in self._accuracy_of_means(state).items()}
         for population, by_tuning in self.clients(state).items():

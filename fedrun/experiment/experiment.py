@@ -173,7 +173,7 @@ class Experiment:
                 f"attack.share={self.attack.share}: attack=none attacks nobody; choose another, such as attack=gaussian"
             )
         pooled = self.population.pooled
-        if self.attack.share and not self.attack.flips_labels and (pooled or not client.sends):
+        if self.attack.share and not self.attack.changes_data and (pooled or not client.sends):
             sender = (
                 "with population.pooled=true nobody sends anything"
                 if pooled

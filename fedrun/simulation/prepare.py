@@ -38,6 +38,8 @@ def prepare_federation(experiment: Experiment) -> Federation:
         parts = [federation.train[client].numpy() for client in flipping]
         targets = flip(federation.dataset.targets, ClientIndices.of(parts), dataset.spec.classes)
         federation = replace(federation, dataset=replace(federation.dataset, targets=targets))
+    if federation.attackers:
+        federation = experiment.attack.poisoned(federation, experiment.seed)
     return federation.pooled() if experiment.population.pooled else federation
 
 

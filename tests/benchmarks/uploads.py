@@ -6,6 +6,7 @@ python -m tests.benchmarks.uploads [--pairs 5]
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 
 import torch
 
@@ -40,11 +41,13 @@ def femnist_sized() -> Dataset:
 
 def experiment(dataset: Dataset, **changes: object) -> Experiment:
     """FedAvg, one epoch, batches of 20."""
-    from dataclasses import replace
-
-    keys = ["model=leaf_femnist_cnn", "partition=iid", f"partition.clients={CLIENTS}", f"clients_per_round={CLIENTS}"]
-    base = build_experiment(compose([*keys, "local.batch_size=20", "tracking=none"]))
-    return replace(base, dataset=InMemory(dataset), **changes)
+    base = build_experiment(compose([f"clients_per_round={CLIENTS}", "local.batch_size=20", "tracking=none"]))
+    given = {
+        "dataset": InMemory(dataset),
+        "model": option("model", "leaf_femnist_cnn"),
+        "partition": option("partition", "iid", clients=CLIENTS),
+    }
+    return replace(base, **given, **changes)
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ from annotated_types import Ge, Le
 
 from fedrun.config.config_class import config_class
 from fedrun.config.identity import Neutral
+from fedrun.data.federation import Federation
 from fedrun.system.errors import InputError
 from fedrun.system.randomness import numpy_generator
 
@@ -45,6 +46,19 @@ class Attack:
     def flips_labels(self) -> bool:
         """Whether attackers train on false labels, y → C − 1 − y."""
         return False
+
+    @property
+    def changes_data(self) -> bool:
+        """Whether attackers train on other data than their own."""
+        return self.flips_labels
+
+    def poisoned(self, federation: Federation, seed: int) -> Federation:
+        """The federation with what the attackers train on, apart from flipped labels.
+
+        Raises:
+            InputError: the attack does not fit the data.
+        """
+        return federation
 
     @property
     def needs_rows(self) -> bool:

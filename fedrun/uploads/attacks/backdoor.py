@@ -1,0 +1,74 @@
+"""A backdoor with a pixel trigger (Gu et al., 2017, arXiv 1708.06733; Bagdasaryan et al., AISTATS 2020)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated
+
+import torch
+from annotated_types import Ge, Gt, Le
+
+from fedrun.config.config_class import config_class
+from fedrun.data.datasets.base import Dataset, Scaled
+from fedrun.data.federation import Federation
+from fedrun.system.errors import InputError
+from fedrun.system.randomness import generator
+from fedrun.uploads.attacks.base import Attack
+
+
+@config_class
+class Backdoor(Attack):
+    """Attackers train on images with a bright square in the corner and the label that these are to get.
+
+    The metric ``test/attack_success`` is the share of test images of other classes that get the label with the square.
+
+    Attributes:
+        label: that images with the trigger are to get.
+        size: of the square at the bottom right, in pixels a side.
+        poisoned_share: of each attacker's samples, in (0, 1], at least one.
+    """
+
+    label: Annotated[int, Ge(0)]
+    size: Annotated[int, Ge(1)]
+    poisoned_share: Annotated[float, Gt(0), Le(1)]
+
+    @property
+    def changes_data(self) -> bool:
+        return True
+
+    def poisoned(self, federation: Federation, seed: int) -> Federation:
+        dataset = federation.dataset
+        self._check(dataset)
+        inputs, targets = dataset.inputs.clone(), dataset.targets.clone()
+        for client in sorted(federation.attackers):
+            samples = federation.train[client]
+            count = max(1, round(self.poisoned_share * len(samples)))
+            drawn = samples[torch.randperm(len(samples), generator=generator(seed, "backdoor", client))[:count]]
+            inputs[drawn] = self._triggered(dataset, inputs[drawn])
+            targets[drawn] = self.label
+        # Test images with the trigger are further samples, after all others.
+        test = federation.test.samples
+        others = test[dataset.targets[test] != self.label]
+        triggered = torch.arange(len(targets), len(targets) + len(others))
+        inputs = torch.cat([inputs, self._triggered(dataset, inputs[others])])
+        targets = torch.cat([targets, targets.new_full((len(others),), self.label)])
+        return replace(federation, dataset=replace(dataset, inputs=inputs, targets=targets), triggered=triggered)
+
+    def _triggered(self, dataset: Dataset, images: torch.Tensor) -> torch.Tensor:
+        """Copies of images ``[n, channels, height, width]`` with the square."""
+        assert isinstance(dataset.encoding, Scaled)
+        changed = images.clone()
+        changed[..., -self.size :, -self.size :] = int(dataset.encoding.divisor)
+        return changed
+
+    def _check(self, dataset: Dataset) -> None:
+        """Reject data that have no place for the trigger."""
+        shape = dataset.spec.input_shape
+        if len(shape) != 3 or not isinstance(dataset.encoding, Scaled) or dataset.inputs.dtype != torch.uint8:
+            raise InputError("attack=backdoor marks images; allowed: datasets of images, such as mnist or digits")
+        if self.size > min(shape[1:]):
+            raise InputError(
+                f"attack.size={self.size}: the images are {shape[1]} x {shape[2]}; allowed: at most the smaller"
+            )
+        if self.label >= dataset.spec.classes:
+            raise InputError(f"attack.label={self.label}: allowed: 0 to {dataset.spec.classes - 1}")

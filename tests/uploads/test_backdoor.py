@@ -1,0 +1,59 @@
+"""The backdoor: which samples have the trigger, and its success in a test."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from fedrun.config.build import option
+from fedrun.simulation.simulation import Simulation
+from fedrun.system.errors import InputError
+
+from ..strategies.test_averaging import mlp
+
+BACKDOOR = option("attack", "backdoor", share=0.34, label=2, size=2, poisoned_share=0.5)
+
+
+def test_which_samples_have_the_trigger(make_experiment):
+    honest = Simulation(make_experiment(network=mlp))
+    attacked = Simulation(make_experiment(network=mlp, attack=BACKDOOR))
+    before, after, federation = honest.dataset, attacked.dataset, attacked.federation
+    changed = (after.targets[: len(before.targets)] != before.targets) | (
+        after.inputs[: len(before.inputs)] != before.inputs
+    ).flatten(1).any(1)
+    assert len(federation.attackers) == 2
+    for client in range(6):
+        own = federation.train[client]
+        poisoned = [sample for sample in own.tolist() if (after.inputs[sample, 0, 2:, 2:] == 255).all()]
+        assert len(poisoned) == (round(0.5 * len(own)) if client in federation.attackers else 0)
+        assert set(own[changed[own]].tolist()) <= set(poisoned)
+        assert (after.targets[poisoned] == 2).all()
+    test = federation.test.samples
+    assert not changed[test].any()
+    others = test[before.targets[test] != 2]
+    assert torch.equal(after.inputs[federation.triggered][:, :, :2], before.inputs[others][:, :, :2])
+    assert (after.inputs[federation.triggered][:, :, 2:, 2:] == 255).all()
+
+
+def test_its_success_is_measured(make_experiment):
+    """All clients attack with all samples: every image gets the label; without an attack few do."""
+    everyone = replace(BACKDOOR, share=1.0, poisoned_share=1.0)
+    experiment = make_experiment(network=mlp, attack=everyone, clients_per_round=6, local={"lr": 0.5})
+    simulation = Simulation(experiment)
+    state = simulation.initial()
+    for _ in range(5):
+        state, _ = simulation.advance(state)
+    assert simulation.test(state)["test/attack_success"] == 1.0
+    honest = Simulation(replace(experiment, attack=option("attack", "none")))
+    assert "test/attack_success" not in honest.test(honest.initial())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [({"size": 5}, r"^attack\.size=5: the images are 4 x 4"), ({"label": 3}, r"allowed: 0 to 2$")],
+)
+def test_what_does_not_fit(make_experiment, changes, message):
+    with pytest.raises(InputError, match=message):
+        Simulation(make_experiment(network=mlp, attack=replace(BACKDOOR, **changes)))
