@@ -54,7 +54,7 @@ class Aggregator:
         """
         trained, position, uploads = result.trained, result.position, result.uploads
         if counts:
-            self._client_samples += trained.processed
+            self._client_samples += trained.processed + trained.measured
             self._forward_samples += trained.compared
         # A sum is finite exactly if every entry is, short of an overflow, which would be no less of a failure.
         if not all(bool(vector.sum().isfinite()) for vector in (*uploads.values(), *result.client_state.values())):

@@ -131,7 +131,8 @@ class Executor(ABC):
         """How many of its samples a client processes for its measurements: forward and backward, forward only."""
         client = self.context.client
         adapting = processed(samples, self._before_loss) if client.steps_before_loss else 0
-        return adapting + samples * ("initial_gradient" in client.wants), samples * ("initial_loss" in client.wants)
+        backward = adapting + samples * ("initial_gradient" in client.wants)
+        return backward, samples * len(client.wants & {"initial_loss", "class_means"})
 
     @cached_property
     def usual_samples(self) -> torch.Tensor:
@@ -166,9 +167,10 @@ class Executor(ABC):
         model[..., private] = torch.where(is_new, shared[private], client_state[PRIVATE])
         return {**received, MODEL: model}
 
-    def start(self, received: Vectors, client_state: Vectors, client: ClientInfo) -> torch.Tensor:
+    def start(self, received: Vectors, client_state: Vectors, constants: Vectors, client: ClientInfo) -> torch.Tensor:
         """The model ``[..., P]`` at which local training starts."""
-        start = self.context.client.start(received, client_state, client).expand(*client.is_new.shape[:-1], -1)
+        start = self.context.client.start(received, client_state, constants, client)
+        start = start.expand(*client.is_new.shape[:-1], -1)
         idle_training = self.context.idle_training
         return start if idle_training is None else idle_training.start(start, client_state, client)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from fedrun.execution.client_measurements import BatchGradient, class_means
 from fedrun.execution.client_training import train_client
 from fedrun.execution.context import ClientResult, CohortJob, Progress
 from fedrun.execution.executor import Executor
@@ -27,15 +28,21 @@ class InProcess(Executor):
         network = context.network
         state = task.client_states.of(client, network.vector.device)
         received = self.with_private(task.received, state, info.is_new)
+        measure = BatchGradient(context, client) if "batch_gradient" in context.client.wants else None
+        info = replace(info, batch_gradient=measure)
         constants = context.client.constants(received, state, info)
-        start = self.start(received, state, info)
+        start = self.start(received, state, constants, info)
         momentum = state[MOMENTUM].clone() if MOMENTUM in state else None
         local = self.local(steps, client)
         trained = train_client(
             context, context.client, local, client, task.round, context.seed, start, constants, momentum
         )
-        model = self.tampered(network.vector, task, client)
+        if measure is not None:
+            trained = replace(trained, measured=measure.processed)
         info = replace(info, start=start)
+        if "class_means" in context.client.wants:
+            info = replace(info, class_means=class_means(context, client))
+        model = self.tampered(network.vector, task, client)
         uploads, next_state = self.finished(model, task, received, state, constants, momentum, info)
         result = ClientResult(position, start, network.vector, uploads, next_state, trained)
         return self.uploaded(result, task, info)

@@ -52,6 +52,8 @@ class Vectorized(Executor):
         strategy = context.client
         if strategy.reference_models or not strategy.wants.isdisjoint(("embeddings", "earlier_embeddings")):
             return f"strategy.client={type(strategy).__name__}, which uses embeddings or reference models"
+        if not strategy.wants.isdisjoint(("batch_gradient", "class_means")):
+            return f"strategy.client={type(strategy).__name__}, which measures one client at a time"
         network = context.network
         stacked = context.local.precision == "float32" and StackedPerceptron.of(network.network) is not None
         if stacked and network.vector.device.type == "cpu":
@@ -92,7 +94,7 @@ class Vectorized(Executor):
         }
         received = self.with_private(task.received, state, info.is_new)
         constants = strategy.constants(received, state, info)
-        start = self.start(received, state, info)
+        start = self.start(received, state, constants, info)
         model = start.clone()
         weights = model[:, : context.network.layout.trainable]
         momentum = torch.zeros_like(weights) if context.local.momentum else None

@@ -25,10 +25,17 @@ Gradient = Callable[["torch.Tensor", int], "torch.Tensor"]
 """The gradient ``[..., T]`` of a step's i-th batch at any parameters ``[..., T]``; a fresh tensor."""
 
 Measurement = Literal[
-    "label_counts", "initial_loss", "initial_gradient", "threshold", "embeddings", "earlier_embeddings"
+    "label_counts",
+    "initial_loss",
+    "initial_gradient",
+    "threshold",
+    "batch_gradient",
+    "class_means",
+    "embeddings",
+    "earlier_embeddings",
 ]
 """What a client strategy can ask for in :attr:`ClientStrategy.wants`: the attribute of :class:`ClientInfo` (the first
-four) or of :class:`Outputs` (the last two) that has this name."""
+six) or of :class:`Outputs` (the last two) that has this name."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +164,7 @@ class ClientStrategy:
         """
         return None
 
-    def start(self, received: Vectors, client_state: Vectors, client: ClientInfo) -> torch.Tensor:
+    def start(self, received: Vectors, client_state: Vectors, constants: Vectors, client: ClientInfo) -> torch.Tensor:
         """The model ``[..., P]`` at which local training starts: the broadcast one."""
         return received[MODEL]
 

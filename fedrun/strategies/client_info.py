@@ -36,6 +36,11 @@ class ClientInfo:
             float64 ``[..., 1]``, as the client reports it. It costs a forward pass over the samples.
         initial_gradient: the gradient of that loss, float32 ``[..., T]``. It costs a forward and a backward pass.
         threshold: ρ_k, the training loss below which the global model appeals to the client, float64 ``[..., 1]``.
+        batch_gradient: from a model ``[P]`` and positions among the client's training samples (int64 ``[b]``) to their
+            mean loss and its gradient ``[T]``, in evaluation mode; for strategies that want it, one client at a time.
+        class_means: the mean embedding of each class over the client's training samples, under the trained model and
+            in evaluation mode, float32 ``[classes, d]``; zeros for classes that it does not hold. For strategies that
+            want it, in :meth:`ClientStrategy.finish`. It costs a forward pass over the samples.
         mixture: the weight of each of several models for the client, float32 ``[..., M]``; None where there is one.
         start: where local training started, ``[..., P]``; None before :meth:`ClientStrategy.finish`.
     """
@@ -54,6 +59,8 @@ class ClientInfo:
     initial_loss: torch.Tensor | None = None
     initial_gradient: torch.Tensor | None = None
     threshold: torch.Tensor | None = None
+    batch_gradient: Callable[[torch.Tensor, torch.Tensor], tuple[float, torch.Tensor]] | None = None
+    class_means: torch.Tensor | None = None
     mixture: torch.Tensor | None = None
     start: torch.Tensor | None = None
 

@@ -24,6 +24,7 @@ class Trained:
         loss_sum: sum over processed samples of :meth:`ClientStrategy.loss`, float32 scalar on the device.
         correct: number of processed samples that were predicted correctly, int64 scalar on the device.
         compared: samples processed by forward passes under reference models.
+        measured: samples processed forward and backward beside the steps.
     """
 
     steps: int
@@ -31,6 +32,7 @@ class Trained:
     loss_sum: torch.Tensor
     correct: torch.Tensor
     compared: int = 0
+    measured: int = 0
 
 
 class Objective:

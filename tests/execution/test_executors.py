@@ -109,8 +109,8 @@ def test_both_executors_agree(make_experiment, name, network):
     assert_same(run(experiment, "in_process", 3), run(experiment, "vectorized", 3))
 
 
-REFUSED = ("fedntd", "moon", "moon_turbosvm")
-"""Strategies whose clients compare embeddings or logits; the vectorised executor leaves them to the other one."""
+REFUSED = ("fedala", "fedntd", "fedproto", "moon", "moon_turbosvm")
+"""Strategies whose clients need more than gradients of a loss of logits: the other executor trains them."""
 
 HONEST, NOISY, REVERSED = (
     option("attack", name, **({"share": 0.4} if name != "none" else {})) for name in ("none", "gaussian", "sign_flip")
@@ -134,7 +134,7 @@ def test_both_executors_agree_on_every_strategy(make_experiment, name, caplog):
     one, other = run(experiment, "in_process", 3), run(experiment, "vectorized", 3)
     warned = "hardware.executor=vectorized does not support strategy.client=" in caplog.text
     assert warned == (name in REFUSED)
-    if name == "solo":  # no global model moves
+    if name in ("fedproto", "solo"):  # no global model moves
         one, other = one[1:], other[1:]
     assert_same(one, other)
 

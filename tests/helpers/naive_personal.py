@@ -147,3 +147,92 @@ class NaiveAPFL(NaiveOwnModels):
         self.shares[client] = share
         if self.variant == "pfllib":
             self.models[client] = self.mixture(client, share, 1 - share, sent)
+
+
+@dataclass
+class NaiveFedALA(NaiveOwnModels):
+    """The last parameter tensors, by name, start from a learned mixture."""
+
+    top: tuple[str, ...] = ("head.weight", "head.bias")
+    share: float = 0.8
+    rate: float = 1.0
+    index: int = -1
+    weights: dict[int, Tensors] = field(default_factory=dict)
+    passes: dict[int, list[int]] = field(default_factory=dict)
+
+    def round(self, index: int, cohort: list[int]) -> None:
+        self.index = index
+        super().round(index, cohort)
+
+    def mixture(self, client: int) -> torch.nn.Module:
+        mixed, own = copy.deepcopy(self.network), dict(self.models[client].named_parameters())
+        for name, p in mixed.named_parameters():
+            if name in self.top:
+                p.data = own[name].data + (p.data - own[name].data) * self.weights[client][name]
+        return mixed
+
+    def tested(self, client: int) -> torch.nn.Module:
+        return self.mixture(client) if client in self.models else self.network
+
+    def adapt(self, client: int) -> None:
+        x, y = self.data[client]
+        first = client not in self.weights
+        if first:
+            self.weights[client] = {n: torch.ones_like(p) for n, p in self.network.named_parameters() if n in self.top}
+        order = torch.randperm(len(y), generator=generator(self.seed, "adaptation", self.index, client))
+        chosen, losses = order[: max(1, int(self.share * len(y)))], []
+        common, own = dict(self.network.named_parameters()), dict(self.models[client].named_parameters())
+        while True:
+            for batch in chosen.split(self.clients.batch_size):
+                mixed = self.mixture(client)
+                loss = torch.nn.functional.cross_entropy(mixed(x[batch]), y[batch])
+                loss.backward()
+                for name, p in mixed.named_parameters():
+                    if name in self.top:
+                        change = self.rate * p.grad * (common[name] - own[name]).detach()
+                        self.weights[client][name] = (self.weights[client][name] - change).clamp(0, 1)
+            losses.append(float(loss.detach()))
+            settled = len(losses) > 10 and torch.tensor(losses[-10:]).std(correction=0) < 0.1
+            if not first or settled or len(losses) == 100:
+                break
+        self.passes.setdefault(client, []).append(len(losses) * len(chosen))
+
+    def train(self, client: int, sent: torch.nn.Module, batches: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
+        if client in self.models:
+            self.adapt(client)
+            sent.load_state_dict(self.mixture(client).state_dict())
+        for x, y in batches:
+            for p, g in zip(sent.parameters(), gradients(sent, x, y), strict=True):
+                p.data = p.data - self.clients.lr * g
+        self.models[client] = copy.deepcopy(sent)
+
+
+@dataclass
+class NaiveFedProto(NaiveOwnModels):
+    strength: float = 1.0
+    by_samples: bool = False
+    prototypes: dict[int, torch.Tensor] = field(default_factory=dict)
+    sent: list[tuple[int, int, torch.Tensor]] = field(default_factory=list)
+
+    def round(self, index: int, cohort: list[int]) -> None:
+        self.sent = []
+        before = copy.deepcopy(self.network.state_dict())
+        super().round(index, cohort)
+        self.network.load_state_dict(before)
+        for label in {label for label, _, _ in self.sent}:
+            held = [(count if self.by_samples else 1, mean) for other, count, mean in self.sent if other == label]
+            self.prototypes[label] = sum(w * mean for w, mean in held) / sum(w for w, _ in held)
+
+    def train(self, client: int, sent: torch.nn.Module, batches: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
+        own = self.models.setdefault(client, sent)
+        for x, y in batches:
+            z = own.encoder(x)
+            loss = torch.nn.functional.cross_entropy(own.head(z), y)
+            for row, label in zip(z, y.tolist(), strict=True):
+                if label in self.prototypes:
+                    loss = loss + self.strength * (row - self.prototypes[label]).square().mean() / len(y)
+            for p, g in zip(own.parameters(), torch.autograd.grad(loss, list(own.parameters())), strict=True):
+                p.data = p.data - self.clients.lr * g
+        x, y = self.data[client]
+        z = own.encoder(x).detach()
+        self.sent += [(label, int((y == label).sum()), z[y == label].mean(0)) for label in set(y.tolist())]

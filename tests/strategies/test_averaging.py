@@ -55,7 +55,7 @@ class Quadratics:
             state = self.states.get(number, {name: torch.zeros(1) for name in self.client.client_state(ONE)})
             info = info_of(self.samples, number, self.steps, self.lr)
             constants = self.client.constants(received, state, info)
-            y = self.client.start(received, state, info).clone()
+            y = self.client.start(received, state, constants, info).clone()
             for _ in range(self.steps):
                 gradient = self.client.direction(lambda at, _, a=a, b=b: a * (at - b), y, constants)
                 if (linear_correction := self.client.linear_correction(constants)) is not None:

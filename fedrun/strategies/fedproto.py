@@ -1,0 +1,98 @@
+"""FedProto: clients share class means of embeddings in place of models (Tan et al., AAAI 2022, arXiv 2105.00243)."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+import torch
+from annotated_types import Ge
+
+from fedrun.config.config_class import config_class
+from fedrun.models.flat_network import Layout
+from fedrun.strategies.client import ClientStrategy, Measurement, Outputs
+from fedrun.strategies.client_info import ClientInfo
+from fedrun.strategies.server import CohortUpdate, Round, Senders, ServerState, ServerStrategy, uniform
+from fedrun.strategies.vectors import Vectors
+
+PROTOTYPES = "prototypes"
+"""c_j for every class: broadcast, and sent up times its weight, ``[classes · d]``."""
+
+KNOWN = "known"
+"""Whether there is a prototype of each class: 0 or 1, broadcast, ``[classes]``."""
+
+CLASS_WEIGHTS = "class_weights"
+"""The weight of each of a client's prototypes, 0 for classes that it does not hold: sent up, ``[classes]``."""
+
+
+@config_class
+class FedProtoClient(ClientStrategy):
+    """SGD of the client's own model, whose embeddings z are pulled to the global prototypes: CE + λ mean_d (z − c_y)².
+
+    The model begins as the common initial one and is never sent. A client sends the mean embedding of each of its
+    classes under the model that it has trained; the published code averages those met in the last local epoch.
+
+    Attributes:
+        strength: λ ≥ 0 of the pull; 0: every client for itself.
+        weighting: of a client's prototypes in the mean over clients: ``clients``: alike, as in the published code;
+            ``samples``: by its samples of the class.
+    """
+
+    strength: Annotated[float, Ge(0)]
+    weighting: Literal["clients", "samples"]
+
+    needs: ClassVar[frozenset[str]] = frozenset({PROTOTYPES, KNOWN})
+    sends: ClassVar[frozenset[str]] = frozenset({PROTOTYPES, CLASS_WEIGHTS})
+    wants: ClassVar[frozenset[Measurement]] = frozenset({"embeddings", "label_counts", "class_means"})
+
+    def private(self, layout: Layout) -> torch.Tensor:
+        return torch.ones(layout.size, dtype=torch.bool)
+
+    def constants(self, received: Vectors, client_state: Vectors, client: ClientInfo) -> Vectors:
+        return {PROTOTYPES: received[PROTOTYPES], KNOWN: received[KNOWN]}
+
+    def loss(self, outputs: Outputs, targets: torch.Tensor, constants: Vectors) -> torch.Tensor:
+        assert outputs.embeddings is not None
+        known = constants[KNOWN]
+        prototypes = constants[PROTOTYPES].view(len(known), -1)[targets]
+        # λ mean_d (z − c_y)², 0 for classes without a prototype
+        distance = known[targets] * (outputs.embeddings - prototypes).square().mean(-1)
+        return super().loss(outputs, targets, constants) + self.strength * distance
+
+    def finish(
+        self, model: torch.Tensor, received: Vectors, client_state: Vectors, constants: Vectors, client: ClientInfo
+    ) -> tuple[Vectors, Vectors]:
+        assert client.label_counts is not None
+        assert client.class_means is not None
+        weights = client.label_counts if self.weighting == "samples" else (client.label_counts > 0).float()
+        return {PROTOTYPES: (weights[:, None] * client.class_means).flatten(), CLASS_WEIGHTS: weights}, {}
+
+
+@config_class
+class FedProtoServer(ServerStrategy):
+    """The weighted mean of the clients' prototypes, class by class. The initial model stays the initial model.
+
+    A class that no participant holds keeps its prototype.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({PROTOTYPES, CLASS_WEIGHTS})
+    broadcasts: ClassVar[frozenset[str]] = frozenset({PROTOTYPES, KNOWN})
+
+    def init(self, model: torch.Tensor, layout: Layout, clients: int) -> ServerState:
+        prototypes = model.new_zeros(layout.classes * layout.embedding)
+        return ServerState(model, {PROTOTYPES: prototypes, KNOWN: model.new_zeros(layout.classes)})
+
+    def weights(self, state: ServerState, senders: Senders) -> torch.Tensor:
+        return uniform(senders)
+
+    def broadcast(self, state: ServerState) -> Vectors:
+        return {**super().broadcast(state), PROTOTYPES: state.slots[PROTOTYPES], KNOWN: state.slots[KNOWN]}
+
+    def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
+        weights = update.mean[CLASS_WEIGHTS]
+        held = weights[:, None] > 0
+        shape = (round.layout.classes, round.layout.embedding)
+        # c_j ← Σ_k w_kj c_kj / Σ_k w_kj
+        means = update.mean[PROTOTYPES].view(shape) / weights[:, None].where(held, 1.0)
+        prototypes = means.where(held, state.slots[PROTOTYPES].view(shape)).flatten()
+        known = state.slots[KNOWN].maximum((weights > 0).to(weights.dtype))
+        return ServerState(state.model, {PROTOTYPES: prototypes, KNOWN: known}), {"prototypes": float(known.sum())}

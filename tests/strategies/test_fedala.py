@@ -1,0 +1,91 @@
+"""FedALA: worked numbers, and networks against naive rounds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from fedrun.config.build import option
+from fedrun.experiment.strategy import Strategy
+from fedrun.simulation.selection import select
+from fedrun.simulation.simulation import Simulation
+from fedrun.strategies.vectors import MODEL
+
+from ..helpers.naive_averaging import NaiveClients
+from ..helpers.naive_personal import NaiveFedALA
+from .test_averaging import COHORT, FEDAVG, ONE, assert_equal_after, data_of, info_of, mlp, network_of
+
+
+def adapted(weight_lr: float, samples: int, adapted: float, losses=lambda count: 0.0, is_new: bool = False):
+    """The constants of a client with v = 2 and the loss (y - 1.6)^2 / 2 that receives x = 1; batches of 1 sample."""
+    half = option("strategy/client", "fedala", tensors=1, sample_share=1.0, weight_lr=weight_lr)
+    calls = []
+
+    def gradient(model: torch.Tensor, positions: torch.Tensor) -> tuple[float, torch.Tensor]:
+        calls.append(positions.tolist())
+        return losses(len(calls)), model - 1.6
+
+    info = info_of((samples,), 0, 1, 0.1, batch_size=1)
+    info = replace(info, batch_gradient=gradient, is_new=torch.tensor([is_new]))
+    state = {"local": torch.tensor([2.0]), "weights": torch.ones(1), "adapted": torch.tensor([adapted])}
+    return half, half.constants({MODEL: torch.tensor([1.0])}, state, info), calls
+
+
+@pytest.mark.parametrize(
+    ("weight_lr", "batches", "weight", "start"),
+    [(1.0, 1, 0.4, 1.6), (1.0, 3, 0.4, 1.6), (0.5, 1, 0.7, 1.3), (0.5, 2, 0.55, 1.45), (0.5, 3, 0.475, 1.525)],
+)
+def test_learned_weights(weight_lr, batches, weight, start):
+    half, constants, calls = adapted(weight_lr, batches, 1.0)
+    assert constants["weights"].item() == pytest.approx(weight)
+    assert constants["start"].item() == pytest.approx(start)
+    assert sorted(calls) == [[position] for position in range(batches)]
+    assert half.own_model(torch.tensor([1.0]), {"local": torch.tensor([2.0]), **constants}, ONE).item() == (
+        pytest.approx(start)
+    )
+
+
+def test_the_first_adaptation_repeats_its_passes():
+    """Until the last ten losses agree to 0.1, and at least eleven."""
+    assert len(adapted(0.5, 1, 0.0)[2]) == 11
+    # the losses 1, 2, .., 20, then 20: of the last ten, one is 19 (a standard deviation of 0.3) in pass 29
+    assert len(adapted(0.5, 1, 0.0, lambda count: float(min(count, 20)))[2]) == 29
+    assert len(adapted(0.5, 1, 0.0, lambda count: float(count % 2))[2]) == 100
+
+
+def test_a_new_client_starts_at_the_global_model():
+    _, constants, calls = adapted(0.5, 1, 0.0, is_new=True)
+    assert (constants["start"].item(), constants["weights"].item(), constants["adapted"].item()) == (1.0, 1.0, 0.0)
+    assert calls == []
+
+
+@pytest.mark.parametrize("tensors", [2, 3])
+def test_networks(make_experiment, default_experiment, tensors):
+    half = option("strategy/client", "fedala", tensors=tensors, sample_share=0.7, weight_lr=5.0)
+    experiment = make_experiment(
+        network=mlp,
+        local={"epochs": 3},
+        strategy=Strategy(client=half, server=FEDAVG),
+        clients_per_round=COHORT,
+        population=replace(default_experiment.population, test_share=0.4),
+    )
+    simulation = Simulation(experiment)
+    top = ("encoder.1.bias", "head.weight", "head.bias")[-tensors:]
+    clients = NaiveClients(epochs=3)
+    naive = NaiveFedALA(network_of(simulation, mlp), data_of(simulation), clients, 0, top=top, share=0.7, rate=5.0)
+    assert_equal_after(simulation, naive, 5)
+    state, layout = simulation.initial(), simulation.network.layout
+    for _ in range(5):
+        state, _ = simulation.advance(state)
+    moved = 0
+    for number, vectors in state.memory.held.items():
+        own = layout.views(half.own_model(state.server.model, vectors, layout))
+        for name, tensor in naive.tested(number).state_dict().items():
+            torch.testing.assert_close(own[name], tensor, rtol=1e-4, atol=1e-5)
+        moved += int((vectors["weights"] < 0.99).sum())
+    assert moved > 10
+    trained = [client for index in range(5) for client in select(0, index, len(naive.data), COHORT).tolist()]
+    samples = 3 * sum(len(naive.data[client][1]) for client in trained)
+    assert state.totals.client_samples == samples + sum(map(sum, naive.passes.values()))

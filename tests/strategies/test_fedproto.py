@@ -1,0 +1,95 @@
+"""FedProto: worked numbers, and networks against naive rounds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from fedrun.config.build import option
+from fedrun.experiment.strategy import Strategy
+from fedrun.models.flat_network import Layout, Slot
+from fedrun.simulation.selection import select
+from fedrun.simulation.simulation import Simulation
+from fedrun.strategies.client import Outputs
+
+from ..helpers.naive_averaging import NaiveClients
+from ..helpers.naive_personal import NaiveFedProto
+from .test_averaging import COHORT, data_of, info_of, mlp, network_of, round_of, update_of
+
+TWO = Layout(slots=(Slot("head.weight", (3, 2), 0, 6),), trainable=6, size=6, head=slice(0, 6), classes=3, embedding=2)
+SERVER = option("strategy/server", "fedproto")
+
+
+def half(**settings: object):
+    return option("strategy/client", "fedproto", **settings)
+
+
+def test_the_pull():
+    """z = (1, 0), c = (0, 1): a mean square of 1 with the gradient strength (1, -1), and nothing where c is unknown."""
+    z = torch.tensor([[1.0, 0.0], [1.0, 0.0]], requires_grad=True)
+    constants = {"prototypes": torch.tensor([0.0, 1.0, 7.0, 7.0, 0.0, 0.0]), "known": torch.tensor([1.0, 0.0, 0.0])}
+    losses = half(strength=0.5).loss(Outputs(torch.zeros(2, 3), z), torch.tensor([0, 1]), constants)
+    entropy = torch.tensor(3.0).log().item()
+    assert losses.tolist() == pytest.approx([entropy + 0.5, entropy])
+    losses.sum().backward()
+    assert z.grad.tolist() == [pytest.approx([0.5, -0.5]), [0.0, 0.0]]
+
+
+@pytest.mark.parametrize(("weighting", "expected"), [("clients", [0.5, 0.5]), ("samples", [0.25, 0.75])])
+def test_mean_prototypes(weighting, expected):
+    """Two clients hold class 0, by 1 and 3 samples; one holds class 1; nobody holds class 2, which has a prototype."""
+    sent = []
+    for means, counts in (([[1.0, 0.0], [2.0, 4.0], [0.0, 0.0]], [1.0, 5.0, 0.0]), ([[0.0, 1.0]] * 3, [3.0, 0.0, 0.0])):
+        info = replace(info_of((1,), 0, 1, 0.1), label_counts=torch.tensor(counts), class_means=torch.tensor(means))
+        sent.append(half(weighting=weighting).finish(torch.zeros(6), {}, {}, {}, info)[0])
+    mean = {name: (sent[0][name] + sent[1][name]) / 2 for name in sent[0]}
+    state = SERVER.init(torch.zeros(6), TWO, 2)
+    state.slots["prototypes"][4:] = torch.tensor([8.0, 9.0])
+    state.slots["known"][2] = 1
+    state, metrics = SERVER.aggregate(state, update_of(mean, (1, 1)), replace(round_of(0, 2), layout=TWO))
+    assert state.slots["prototypes"].tolist() == pytest.approx([*expected, 2.0, 4.0, 8.0, 9.0])
+    assert (state.slots["known"].tolist(), metrics) == ([1.0, 1.0, 1.0], {"prototypes": 3.0})
+
+
+@pytest.mark.parametrize("weighting", ["clients", "samples"])
+def test_networks(make_experiment, default_experiment, weighting):
+    experiment = make_experiment(
+        network=mlp,
+        local={"epochs": 2},
+        strategy=Strategy(client=half(strength=3.0, weighting=weighting), server=SERVER),
+        clients_per_round=COHORT,
+        population=replace(default_experiment.population, test_share=0.4),
+    )
+    simulation = Simulation(experiment)
+    clients, settings = NaiveClients(epochs=2), {"strength": 3.0, "by_samples": weighting == "samples"}
+    naive = NaiveFedProto(network_of(simulation, mlp), data_of(simulation), clients, 0, **settings)
+    state, layout = simulation.initial(), simulation.network.layout
+    for index in range(4):
+        state, _ = simulation.advance(state)
+        naive.round(index, select(0, index, len(naive.data), COHORT).tolist())
+        prototypes = state.server.slots["prototypes"]
+        for label, prototype in naive.prototypes.items():
+            torch.testing.assert_close(prototypes.view(layout.classes, -1)[label], prototype, rtol=1e-4, atol=1e-5)
+    for number, network in naive.models.items():
+        own = layout.views(state.memory.held[number]["private"])
+        for name, tensor in network.state_dict().items():
+            torch.testing.assert_close(own[name], tensor, rtol=1e-4, atol=1e-5)
+    assert state.totals.params_up == state.totals.params_down == 4 * COHORT * layout.classes * (layout.embedding + 1)
+    samples = sum(len(naive.data[k][1]) for index in range(4) for k in select(0, index, 6, COHORT).tolist())
+    assert (state.totals.client_samples, state.totals.forward_samples) == (2 * samples, samples)
+
+
+def test_without_pull_every_client_is_for_itself(make_experiment):
+    models = []
+    for pair in (
+        Strategy(client=half(strength=0.0), server=SERVER),
+        Strategy(client=option("strategy/client", "solo"), server=option("strategy/server", "solo")),
+    ):
+        simulation = Simulation(make_experiment(network=mlp, strategy=pair, clients_per_round=COHORT))
+        state = simulation.initial()
+        for _ in range(3):
+            state, _ = simulation.advance(state)
+        models.append(torch.stack([state.memory.held[client]["private"] for client in sorted(state.memory.held)]))
+    torch.testing.assert_close(*models, rtol=1e-5, atol=1e-6)
