@@ -1,0 +1,134 @@
+"""README and docs: links, anchors and paths exist, commands are accepted, and tables of options are complete."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+
+from fedrun.cli import report as report_command
+from fedrun.config.composed import compose
+from fedrun.config.key_reference import explain_key
+from fedrun.config.options import conf_dir, groups, options
+from fedrun.experiment.experiment import Experiment, build_experiment
+from fedrun.system.errors import InputError
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+GENERATED = {"RESULTS.md"}
+"""Pages that a command writes from runs."""
+OWN_OPTIONS = "--config-dir"
+"""Commands with options of the reader's own, which tests of their pages run."""
+PLACEHOLDERS = re.compile(r"\b(PAPER|TABLE|FIGURE|NAME|GROUP|OPTION|KEY|VALUE|HOST|FOLDER|DATASET|STRATEGY|SETTING)\b")
+PATHS = re.compile(r"`((?:conf|fedrun|tests|docs|outputs)/[\w./-]*\w)[` ]")
+
+
+def written(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def anchors(page: str) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    without_code = re.sub(r"^```.*?^```", "", page, flags=re.DOTALL | re.MULTILINE)
+    headings = re.findall(r"^#+ (.*)$", without_code, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def snippets(page: str) -> Iterator[str]:
+    """Lines of indented blocks, in which a backslash continues a line, and code within a line."""
+    indented = re.sub(r" *\\\n *", " ", page)
+    yield from (line[4:] for line in indented.splitlines() if line.startswith("    "))
+    yield from (" ".join(code.split()) for code in re.findall(r"`([^`]+)`", page))
+
+
+def commands(program: str) -> list[str]:
+    """The command lines of a program in all pages, without what is a comment or a placeholder."""
+    pages = [page for page in PAGES if page.name not in GENERATED]
+    lines = {line.split("  #")[0].strip().removeprefix("$ ") for page in pages for line in snippets(written(page))}
+    started = re.compile(rf"(?:torchrun .*-m )?{program} (?!\.\.\.|-).*|{program} -m .*|{program} --[we].*")
+    return sorted(line for line in lines if started.fullmatch(line) and not PLACEHOLDERS.search(line))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    broken = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", written(page)):
+        if link.startswith("https://") or link.startswith("http://"):
+            continue
+        name, _, anchor = link.partition("#")
+        target = page.parent / name if name else page
+        if not target.exists() or (anchor and anchor not in anchors(written(target))):
+            broken.append(link)
+    assert not broken
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name not in GENERATED], ids=lambda page: page.name)
+def test_named_files_exist(page: Path) -> None:
+    named = {path for path in PATHS.findall(written(page)) if not PLACEHOLDERS.search(path)}
+    of_the_reader = {"extending.md": "conf/", "uploads.md": "conf/compression/halves", "outputs.md": "outputs/"}
+    own = of_the_reader.get(page.name)
+    missing = {path for path in named if not (ROOT / path).exists() and not path.startswith("outputs/")}
+    assert {path for path in missing if own is None or not path.startswith(own)} == set()
+
+
+def settings(command: str) -> set[tuple[str, ...]]:
+    """The overrides of a command; of a sweep those of a few jobs in which every option of its groups occurs."""
+    line = command.rpartition("fedrun ")[2].partition(" --cfg ")[0].partition(" --why ")[0]
+    given = [word for word in shlex.split(line) if word != "-m" and not word.startswith("data_dir=")]
+    chosen = groups([conf_dir()])
+    values = []
+    for override in OverridesParser.create().parse_overrides(given):
+        key, _, value = str(override.input_line).partition("=")
+        choices = list(override.sweep_string_iterator()) if override.is_choice_sweep() else [value]
+        values.append([f"{key}={choice}" for choice in (choices if key in chosen else choices[:1])])
+    most = max((len(choices) for choices in values), default=1)
+    return {tuple(choices[job % len(choices)] for choices in values) for job in range(most)}
+
+
+def test_commands_compose() -> None:
+    lines = [command for command in commands("fedrun") if OWN_OPTIONS not in command]
+    assert len(lines) > 30
+    jobs = {}
+    for command in lines:
+        if command.startswith("fedrun --explain "):
+            assert explain_key(command.split()[2], Experiment)
+        elif "hydra/sweeper=optuna" not in command:  # needs an extra
+            jobs |= dict.fromkeys(settings(command), command)
+    for overrides, command in jobs.items():
+        try:
+            composed = compose(overrides)
+            if not any(override.startswith("experiment=") for override in overrides):
+                build_experiment(composed)
+        except InputError as error:
+            if f"fedrun: {error}" not in written(ROOT / "docs" / "compose.md"):  # the example of a mistake
+                pytest.fail(f"{command}: {error}")
+
+
+def test_reports_parse() -> None:
+    lines = commands("fedrun-report")
+    assert len(lines) > 5
+    for command in lines:
+        report_command.check(report_command.parser().parse_args(shlex.split(command)[1:]))
+
+
+def test_table_of_groups() -> None:
+    section = written(ROOT / "docs" / "compose.md").partition("## Groups\n")[2].partition("\n## ")[0]
+    rows = dict(re.findall(r"^\| `([\w/]+)` \| ([^|]*) \|", section, re.MULTILINE))
+    for group in groups([conf_dir()]):
+        if group in {"experiment", "hparams"}:
+            continue
+        assert group in rows, f"docs/compose.md has no row for {group}"
+        if not rows[group].startswith("["):
+            assert rows[group].split(", ") == options(group), group
+    assert set(rows) <= set(groups([conf_dir()]))
+
+
+def test_every_strategy_and_partition_is_described() -> None:
+    for group, page in (("strategy", "strategies.md"), ("partition", "partitions.md"), ("dataset", "data.md")):
+        rows = re.findall(r"^\| (.*?) \|", written(ROOT / "docs" / page), re.MULTILINE)
+        named = {name for row in rows for name in re.findall(r"\w+", row)}
+        assert set(options(group)) <= named, f"docs/{page} lacks {sorted(set(options(group)) - named)}"
