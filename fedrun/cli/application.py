@@ -268,7 +268,7 @@ def _sweep_job(config: DictConfig) -> float:
     """
     from hydra.core.hydra_config import HydraConfig
 
-    from fedrun.experiment.observer import part_tested, tested
+    from fedrun.data.evaluation_split import pooled_metric, recorded_split
     from fedrun.runs.display import wording
     from fedrun.runs.folder import finished
     from fedrun.runs.run import run
@@ -289,9 +289,9 @@ def _sweep_job(config: DictConfig) -> float:
         say(f"{begin}{' '.join(overrides)}{': finished earlier' if earlier else ''}", sys.stdout)
         kind = "none" if experiment.display == "auto" and together > 1 else experiment.display
         summary = run(experiment, _observers(experiment, kind), together)
-        reached = wording.percent(tested(summary["final"], "accuracy"))
+        reached = wording.percent(pooled_metric(summary["final"], "accuracy"))
         made = wording.counted(summary["rounds"], "round")
-        say(f"{begin}{part_tested(summary['final'])} accuracy {reached} after {made}", sys.stdout)
+        say(f"{begin}{recorded_split(summary['final'])} accuracy {reached} after {made}", sys.stdout)
     except (InputError, RunError) as error:
         failure = str(error)
     except Exception as error:  # a defect in one job, shown in full, must not cost the others
@@ -303,7 +303,7 @@ def _sweep_job(config: DictConfig) -> float:
         failed(hydra.job.num, hydra.runtime.output_dir, overrides, str(failure))
         return math.nan
     Outcome(overrides, summary, None).save(hydra.runtime.output_dir)
-    last = tested(summary["final"], "accuracy")
+    last = pooled_metric(summary["final"], "accuracy")
     return math.nan if last is None else float(last)
 
 

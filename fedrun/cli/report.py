@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedrun.cli.entrypoint import OneLineParser, carry_out
-from fedrun.runs.metrics_file import TARGETED
+from fedrun.data.evaluation_split import TARGETED
 from fedrun.system.atomic_file import atomic_write
 from fedrun.system.errors import BAD_INPUT, InputError, one_line
 

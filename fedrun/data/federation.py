@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
 import torch
 
 from fedrun.data.datasets.base import Dataset
+from fedrun.data.evaluation_split import EvaluationSplit
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class Federation:
     unseen: Clients | None = None
     flipped: torch.Tensor | None = None
     attackers: frozenset[int] = frozenset()
-    evaluation_split: Literal["test", "validation"] = "test"
+    evaluation_split: EvaluationSplit = "test"
     is_pooled: bool = False
     triggered: torch.Tensor | None = None
 

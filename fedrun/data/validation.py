@@ -10,6 +10,7 @@ import torch
 from annotated_types import Ge, Lt
 
 from fedrun.config.config_class import config_class
+from fedrun.data.evaluation_split import EvaluationSplit, chosen_split
 from fedrun.data.federation import ClientIndices, Federation
 from fedrun.data.split_samples import HeldOut, split_samples
 from fedrun.system.errors import InputError
@@ -32,6 +33,11 @@ class Validation:
     share: Annotated[float, Ge(0), Lt(1)]
     of: Literal["samples", "clients"]
     samples: HeldOut
+
+    @property
+    def evaluation_split(self) -> EvaluationSplit:
+        """The samples that models are evaluated on."""
+        return chosen_split(self.share)
 
     def hold_out(self, federation: Federation, seed: int) -> Federation:
         """The federation with validation samples in place of test samples; unchanged if ``share`` is 0.
@@ -59,7 +65,12 @@ class Validation:
         pooled = ClientIndices(held_out.samples, torch.tensor([0, count]), ("validation",))
         client_test = None if federation.client_test is None else held_out
         return replace(
-            federation, train=train, test=pooled, client_test=client_test, unseen=None, evaluation_split="validation"
+            federation,
+            train=train,
+            test=pooled,
+            client_test=client_test,
+            unseen=None,
+            evaluation_split=self.evaluation_split,
         )
 
     def _clients(self, federation: Federation, draw: np.random.Generator) -> Federation:
@@ -79,5 +90,5 @@ class Validation:
             test=federation.train.select(held_out),
             flipped=None if federation.flipped is None else federation.flipped[torch.from_numpy(~held_out)],
             unseen=None,
-            evaluation_split="validation",
+            evaluation_split=self.evaluation_split,
         )

@@ -1,18 +1,18 @@
-"""Whether a model may have reached a target accuracy, judged on no more test samples than that takes.
+"""Early rejection: stops testing a model as soon as it is clear that it has not reached a target accuracy.
 
-The samples are drawn without replacement, in a fresh random order, in growing batches. After each it is asked how
-probable it is that a model which has reached the target, and so has at least K of all n samples right, shows so few
-right ones among the m drawn so far: the lower tail of the hypergeometric distribution, exactly, not an approximation.
-It falls as K grows, so that K itself is the case to judge by. If the probability is at most δ, divided by the number of
-times that may be asked, the target is given up for this model, which is wrong with a probability of at most δ.
+The samples are drawn without replacement, in a new random order, in growing batches. A model that has reached the
+target classifies at least K of all n samples correctly. After each batch a test computes the probability that such a
+model classifies so few of the m drawn samples correctly: the exact lower tail of the hypergeometric distribution. The
+tail falls as K grows, so the least K is the one to test. If the probability is at most δ, divided by the number of
+tests, the model is rejected. The probability of rejecting a model that has reached the target is at most δ.
 
-Over a run these probabilities do not add up: its rounds to a target are wrong only if that one round's model is given
-up which is the first to reach it. Those before have not reached it, and are tested fully if not given up. So δ bounds
-the probability that a run's rounds to a target are wrong, however many rounds it evaluates; with δ = 10⁻⁶, that any of
-a thousand runs has a wrong one is at most 10⁻³ likely.
+Over a run these probabilities do not add up. The rounds to a target are wrong only if the model of the first round that
+reaches it is rejected. Models of earlier rounds have not reached it, and are tested on all samples unless rejected. So
+δ bounds the probability that a run's rounds to a target are wrong, however many rounds are evaluated. With δ = 10⁻⁶,
+the probability that any of a thousand runs is wrong is at most 10⁻³.
 
-The tail is zero only where even a model that is right on all the rest would miss the target. With δ = 0, a model is
-given up in no other case, which never errs. A model that is not given up has been tested on all samples in the end.
+The tail is zero only if even a model that classifies all remaining samples correctly would miss the target. With δ = 0
+a model is rejected only in this case, which is never wrong. A model that is not rejected is tested on all samples.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ import torch
 from fedrun.models.inference import SampleResults, joined
 
 GROWTH = 1.25
-"""By which factor the number of samples grows from one judgement to the next, at least."""
+"""Least factor by which the number of samples grows from one test to the next."""
 
 
 @dataclass(frozen=True)
-class Screening:
-    """What came of a model.
+class EarlyRejection:
+    """The outcome of testing a model against a target.
 
     Attributes:
-        results: on all samples, in their order; None where the model was given up before.
-        correct: right ones among the samples that were drawn.
-        drawn: m.
+        results: on all samples, in their order; None if the model was rejected.
+        correct: number of drawn samples that were classified correctly.
+        drawn: m, the number of drawn samples.
     """
 
     results: SampleResults | None
@@ -45,45 +45,45 @@ class Screening:
     drawn: int
 
 
-def screened(
+def evaluate_until_rejected(
     evaluate: Callable[[torch.Tensor], SampleResults],
     indices: torch.Tensor,
     target: float,
     batch_size: int,
     miss_probability: float,
     draw: torch.Generator,
-) -> Screening:
-    """Test a model until it is clear that it has not reached a target, or to the end.
+) -> EarlyRejection:
+    """Test a model until it is clear that it has not reached a target, or on all samples.
 
     Args:
-        evaluate: gives its results on sample numbers.
+        evaluate: returns the model's results on samples (int64 ``[n]``, their indices).
         indices: of all n samples, int64 ``[n]``.
-        target: accuracy; one above 1 is out of reach, so that the first batch is the last, and its share of right
-            samples an estimate.
-        batch_size: the numbers of samples drawn are multiples of it, but for the last.
-        miss_probability: δ, of giving up a model that has reached the target.
+        target: accuracy. Above 1 it cannot be reached: the model is rejected after the first batch, whose accuracy is
+            an estimate.
+        batch_size: the numbers of drawn samples are multiples of it, except for the last.
+        miss_probability: δ, the probability of rejecting a model that has reached the target.
         draw: draws the order of the samples.
     """
-    total, least = len(indices), needed(target, len(indices))
+    total, required = len(indices), needed(target, len(indices))
     order = torch.randperm(total, generator=draw)
-    ends = list(judgements(total, batch_size))
+    ends = list(rejection_points(total, batch_size))
     parts: list[SampleResults] = []
     correct = begun = 0
     for end in ends:
-        found = evaluate(indices[order[begun:end]])
-        parts.append(found)
-        correct += int((found.predictions == found.targets).sum())
+        results = evaluate(indices[order[begun:end]])
+        parts.append(results)
+        correct += int((results.predictions == results.targets).sum())
         begun = end
-        if end < total and lower_tail(correct, end, least, total) <= miss_probability / len(ends):
-            return Screening(None, correct, end)
-    results, places = joined(parts), order.argsort()
-    return Screening(
-        SampleResults(results.losses[places], results.predictions[places], results.targets[places]), correct, total
+        if end < total and lower_tail(correct, end, required, total) <= miss_probability / len(ends):
+            return EarlyRejection(None, correct, end)
+    merged, places = joined(parts), order.argsort()
+    return EarlyRejection(
+        SampleResults(merged.losses[places], merged.predictions[places], merged.targets[places]), correct, total
     )
 
 
-def judgements(total: int, batch_size: int) -> Iterator[int]:
-    """After how many samples a model is judged: ascending, the last time after all of them."""
+def rejection_points(total: int, batch_size: int) -> Iterator[int]:
+    """The numbers of samples after which a model is tested: ascending, up to ``total``."""
     end = 0
     while end < total:
         end = min(total, max(end + batch_size, math.ceil(end * GROWTH / batch_size) * batch_size))
@@ -91,7 +91,7 @@ def judgements(total: int, batch_size: int) -> Iterator[int]:
 
 
 def needed(target: float, total: int) -> int:
-    """The least number of right samples out of so many whose share, a float, is at least the target."""
+    """The least number of correct samples out of ``total`` whose share, as a float, is at least the target."""
     least = max(0, math.ceil(target * total) - 1) if target <= 1 else total + 1
     while least <= total and least / total < target:
         least += 1
@@ -99,10 +99,16 @@ def needed(target: float, total: int) -> int:
 
 
 def lower_tail(correct: int, drawn: int, right: int, total: int) -> float:
-    """The probability that at most so many of the samples drawn are right, out of a total of which some number is.
+    """The hypergeometric lower tail: the probability that at most ``correct`` of the drawn samples are correct.
 
-    Zero exactly where that cannot be, as for ``right`` > ``total``. One where as many are right as one would expect, or
-    more: there the tail, about a half or more, is of no interest. Otherwise up to rounding.
+    It is exactly 0 where this is impossible, as for ``right`` > ``total``. It is 1 where ``correct`` is the expected
+    number or more: the tail is then about 0.5 or more and not needed. Otherwise it is exact up to rounding.
+
+    Args:
+        correct: number of correct samples among the drawn ones.
+        drawn: number of drawn samples.
+        right: number of correct samples among all of them.
+        total: number of samples.
     """
     wrong = total - right
     if right > total or drawn - correct > wrong:
@@ -119,4 +125,4 @@ def lower_tail(correct: int, drawn: int, right: int, total: int) -> float:
         term *= successes * (wrong - drawn + successes) / ((right - successes + 1) * (drawn - successes + 1))
         tail += term
         successes -= 1
-    return max(tail, sys.float_info.min)  # below that it is still not zero
+    return max(tail, sys.float_info.min)  # a smaller tail is still not zero

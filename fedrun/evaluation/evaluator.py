@@ -9,10 +9,11 @@ from typing import TypeVar
 
 import torch
 
+from fedrun.data.evaluation_split import pooled_name
 from fedrun.data.federation import ClientIndices
 from fedrun.evaluation.client_groups import SEEN, ClientGroup, client_groups
 from fedrun.evaluation.client_results import ClientResults, Metrics
-from fedrun.evaluation.early_rejection import screened
+from fedrun.evaluation.early_rejection import evaluate_until_rejected
 from fedrun.evaluation.metrics.classification import pooled_metrics
 from fedrun.evaluation.own_models import own_results
 from fedrun.execution.ranks import SINGLE_PROCESS, Ranks
@@ -60,15 +61,15 @@ class Evaluator:
             state: whose models are evaluated.
             target: evaluate only until it is clear that this accuracy was not reached; None: on all samples.
         """
-        prefix = self._phase.federation.evaluation_split
-        pooled = self._pooled_metrics(state) if target is None else self._screened_metrics(state, target)
-        metrics = {f"{prefix}/{name}": value for name, value in pooled.items()}
+        split = self._phase.federation.evaluation_split
+        pooled = self._pooled_metrics(state) if target is None else self._metrics_until_rejected(state, target)
+        metrics = {pooled_name(split, name): value for name, value in pooled.items()}
         triggered = self._phase.federation.triggered
         if triggered is not None and target is None:
             hit = self.results(state, triggered)
-            metrics[f"{prefix}/attack_success"] = (hit.predictions == hit.targets).double().mean().item()
+            metrics[pooled_name(split, "attack_success")] = (hit.predictions == hit.targets).double().mean().item()
         if self._experiment.evaluation.client_means:
-            metrics |= {f"{prefix}/{name}": value for name, value in self._accuracy_of_means(state).items()}
+            metrics |= {pooled_name(split, name): value for name, value in self._accuracy_of_means(state).items()}
         for population, by_tuning in self.clients(state).items():
             for tuning, results in by_tuning.items():
                 metrics |= {f"{population}/{tuning}{name}": value for name, value in results.metrics().items()}
@@ -120,10 +121,10 @@ class Evaluator:
         by_client = self._by_client(state, lambda _, models: pooled_metrics(self._evaluate(models, test), classes))
         return {name: sum(metrics[name] for metrics in by_client) / len(by_client) for name in by_client[0]}
 
-    def _screened_metrics(self, state: State, target: float) -> Metrics:
+    def _metrics_until_rejected(self, state: State, target: float) -> Metrics:
         """The number of test samples that were needed, and the accuracy on them; all metrics if all were needed."""
         how, test = self._experiment.evaluation, self._phase.federation.test.samples
-        screening = screened(
+        rejection = evaluate_until_rejected(
             partial(self._evaluate_on_all_ranks, [server.model for server in state.models]),
             test,
             target,
@@ -131,11 +132,11 @@ class Evaluator:
             how.miss_probability,
             generator(self._phase.seed, "screening", state.round),
         )
-        evaluated = {"evaluated": float(screening.drawn)}
-        if screening.results is None:
-            return {"accuracy_estimate": screening.correct / screening.drawn, **evaluated}
-        self._newest = (state.models, {id(test): screening.results})
-        return pooled_metrics(screening.results, self._phase.federation.dataset.spec.classes) | evaluated
+        evaluated = {"evaluated": float(rejection.drawn)}
+        if rejection.results is None:
+            return {"accuracy_estimate": rejection.correct / rejection.drawn, **evaluated}
+        self._newest = (state.models, {id(test): rejection.results})
+        return pooled_metrics(rejection.results, self._phase.federation.dataset.spec.classes) | evaluated
 
     def _accuracy_of_means(self, state: State) -> Metrics:
         """The accuracy of two mean models: of the last participants (if the server strategy has it), of all clients."""

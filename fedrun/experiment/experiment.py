@@ -19,6 +19,7 @@ from fedrun.config.config_class import config_class
 from fedrun.config.grids import Scale
 from fedrun.config.identity import Neutral, identity_hash
 from fedrun.data.datasets.base import DatasetConfig
+from fedrun.data.evaluation_split import targets_of
 from fedrun.data.partitions.base import Partition
 from fedrun.data.population import Population
 from fedrun.data.validation import Validation
@@ -159,10 +160,10 @@ class Experiment:
             raise InputError("hardware=distributed is for runs, and a study is computed by one process; choose another")
         if self.stop_at_targets and not self.targets:
             raise InputError("stop_at_targets=true needs at least one target, such as targets=[0.9]")
-        if self.stop_at_targets and self.validation.share:
+        if self.stop_at_targets and not targets_of(self.validation.evaluation_split, self.targets):
             raise InputError(
                 f"stop_at_targets=true: targets are test accuracies, and with validation.share={self.validation.share} "
-                "no test sample is looked at; allowed: false"
+                "no test sample is used; allowed: false"
             )
 
     def _check_uploads(self) -> None:

@@ -11,16 +11,6 @@ Row = Mapping[str, float | int | None]
 """One evaluated round: ``{"round": 3, "test/accuracy": 0.71, ...}``; ``round`` counts server updates made so far."""
 
 
-def part_tested(row: Row) -> str:
-    """The prefix of the metrics of the pooled samples: ``test``, or ``validation`` where no test data are used."""
-    return "validation" if any(name.startswith("validation/") for name in row) else "test"
-
-
-def tested(row: Row, metric: str) -> float | int | None:
-    """A metric of the pooled samples, None where it was not recorded."""
-    return row.get(f"{part_tested(row)}/{metric}")
-
-
 @dataclass(frozen=True)
 class RunInfo:
     """The description of a run that observers receive when it begins.

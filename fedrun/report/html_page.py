@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from fedrun.data.evaluation_split import TARGETED
 from fedrun.report import quantities
 from fedrun.report.settings import Setting, identity
 from fedrun.report.table import Table, html
 from fedrun.runs.display import wording
 from fedrun.runs.display.curves import AXES, curve, positions
-from fedrun.runs.metrics_file import TARGETED
 
 FOLDER = Path(__file__).parent / "page"
 WHO_HOLDS = ("dataset.", "partition.", "population.", "validation.")

@@ -8,11 +8,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from fedrun.data.evaluation_split import TARGETED
 from fedrun.evaluation.metrics.rounds_to_target import describe, first_hit
 from fedrun.report.runs import Run
 from fedrun.report.settings import Setting
 from fedrun.runs.display import wording
-from fedrun.runs.metrics_file import TARGETED, evaluated_rounds, series
+from fedrun.runs.metrics_file import evaluated_rounds, series
 
 SECONDS = "seconds"
 """The time that a run took in all, in the place of a cost's key."""

@@ -12,8 +12,8 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from fedrun.config.identity import IRRELEVANT
+from fedrun.data.evaluation_split import pooled_metric, recorded_split
 from fedrun.evaluation.metrics.rounds_to_target import describe
-from fedrun.experiment.observer import part_tested, tested
 from fedrun.report.quantities import spread
 from fedrun.report.table import Table
 from fedrun.runs.display import wording
@@ -61,7 +61,7 @@ def tabulate(summaries: Sequence[Summary]) -> Table:
         (
             names[group],
             str(len(runs)),
-            *(mean_and_std(metric, [tested(run["final"], metric) for run in runs]) for metric in METRICS),
+            *(mean_and_std(metric, [pooled_metric(run["final"], metric) for run in runs]) for metric in METRICS),
             *(rounds_cell(runs, target) for target in targets),
         )
         for group, runs in groups.items()
@@ -72,7 +72,7 @@ def tabulate(summaries: Sequence[Summary]) -> Table:
         *(wording.name(metric) for metric in METRICS),
         *(f"to {wording.target(float(target))}" for target in targets),
     )
-    parts = " and ".join(dict.fromkeys(part_tested(run["final"]) for run in summaries))
+    parts = " and ".join(dict.fromkeys(recorded_split(run["final"]) for run in summaries))
     return Table("", header, rows, notes=(NOTE.format(parts.capitalize()),))
 
 

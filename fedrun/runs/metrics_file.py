@@ -20,9 +20,6 @@ from fedrun.system.errors import InputError
 LARGEST = int(sys.float_info.max)
 """Whole number that a float can still hold."""
 
-TARGETED = "test/accuracy"
-"""The metric that targets are about."""
-
 
 @dataclass(frozen=True)
 class Written:

@@ -12,6 +12,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from fedrun.data.evaluation_split import targets_of
 from fedrun.evaluation.client_results import Metrics
 from fedrun.execution.distributed_client_state import DistributedClientStates
 from fedrun.execution.ranks import StoppedError
@@ -184,7 +185,7 @@ class Session:
     @property
     def targets(self) -> tuple[float, ...]:
         """The test accuracies whose first round is reported; none without test samples."""
-        return self.experiment.targets if self.simulation.federation.evaluation_split == "test" else ()
+        return targets_of(self.experiment.validation.evaluation_split, self.experiment.targets)
 
     def row(self, state: State, round_metrics: Metrics, earlier: Sequence[Row]) -> Row:
         """The metrics and costs of an evaluated round."""

@@ -10,16 +10,17 @@ from typing import Any
 
 import torch
 
+from fedrun.data.evaluation_split import TARGETED, pooled_names
 from fedrun.evaluation.metrics.rounds_to_target import first_hit
 from fedrun.execution.choice import least_seconds
 from fedrun.experiment.experiment import Experiment
 from fedrun.experiment.observer import Row
 from fedrun.runs.checkpoint import Checkpoint, Identity
-from fedrun.runs.metrics_file import TARGETED, evaluated_rounds, series
+from fedrun.runs.metrics_file import evaluated_rounds, series
 from fedrun.system.source_commit import loaded_commit
 
-HIGHER_IS_BETTER = tuple(f"{part}/{name}" for part in ("test", "validation") for name in ("accuracy", "f1", "mcc"))
-LOWER_IS_BETTER = ("test/loss", "validation/loss")
+HIGHER_IS_BETTER = (*pooled_names("accuracy"), *pooled_names("f1"), *pooled_names("mcc"))
+LOWER_IS_BETTER = pooled_names("loss")
 PACKAGES = ("fedrun", "numpy", "scikit-learn", "hydra-core")
 
 

@@ -138,7 +138,7 @@ def first_refusal(config: DictConfig) -> str | None:
             composed = loader.load_configuration(config.hydra.job.config_name, list(job), RunMode.RUN)
             own = OmegaConf.masked_copy(composed, [str(key) for key in composed if key != "hydra"])
             experiment = build_experiment(Composed.of(own, composed.hydra))
-            if searched and not experiment.validation.share:
+            if searched and experiment.validation.evaluation_split == "test":
                 raise InputError(
                     "validation.share=0: a search needs samples to judge by; set it above 0, such as to 0.1"
                 )

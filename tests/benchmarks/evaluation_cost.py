@@ -31,7 +31,7 @@ from random_images import plain_sgd, random_images
 from fedrun.config.build import option
 from fedrun.config.composed import compose
 from fedrun.data.samples import Samples
-from fedrun.evaluation.early_rejection import screened
+from fedrun.evaluation.early_rejection import evaluate_until_rejected
 from fedrun.experiment.evaluation import Evaluation
 from fedrun.experiment.experiment import build_experiment
 from fedrun.models.flat_network import FlatNetwork
@@ -75,7 +75,9 @@ def evaluated(how: Evaluation, accuracies: list[float], seed: int) -> int:
 
             target = math.inf if reached or round == 0 else TARGET
             draw = torch.Generator().manual_seed(1000 * seed + round)
-            total += screened(evaluation, everything, target, how.batch_size, how.miss_probability, draw).drawn
+            total += evaluate_until_rejected(
+                evaluation, everything, target, how.batch_size, how.miss_probability, draw
+            ).drawn
         reached = reached or (round > 0 and accuracies[round] >= TARGET)
     return total
 

@@ -9,8 +9,8 @@ from math import comb
 import pytest
 import torch
 
-from fedrun.evaluation import early_rejection as screening
-from fedrun.evaluation.early_rejection import judgements, lower_tail, needed, screened
+from fedrun.evaluation import early_rejection as rejection
+from fedrun.evaluation.early_rejection import evaluate_until_rejected, lower_tail, needed, rejection_points
 from fedrun.models.inference import SampleResults
 
 
@@ -43,9 +43,9 @@ def test_what_a_target_needs(total):
     assert needed(float("inf"), total) == total + 1
 
 
-def test_judgements_grow_in_whole_batches():
-    assert list(judgements(100, 10)) == [10, 20, 30, 40, 50, 70, 90, 100]
-    assert list(judgements(7, 10)) == [7]
+def test_rejection_points_grow_in_whole_batches():
+    assert list(rejection_points(100, 10)) == [10, 20, 30, 40, 50, 70, 90, 100]
+    assert list(rejection_points(7, 10)) == [7]
 
 
 class Model:
@@ -61,7 +61,7 @@ class Model:
 
 
 def screen(model: Model, total: int, target: float, miss: float, seed: int = 0):
-    return screened(model, torch.arange(total), target, 10, miss, torch.Generator().manual_seed(seed))
+    return evaluate_until_rejected(model, torch.arange(total), target, 10, miss, torch.Generator().manual_seed(seed))
 
 
 def test_a_model_is_given_up_as_soon_as_it_cannot_reach_the_target():
@@ -105,8 +105,8 @@ def test_nothing_left_to_reach_takes_one_batch():
     assert screen(Model(100), 100, float("inf"), miss=1e-9).drawn == 10
 
 
-def test_judgements_share_the_probability_of_an_error(monkeypatch):
-    # 8 judgements of 100 samples in batches of 10, so that each may err with 0.08 / 8 = 0.01
+def test_rejection_points_share_the_probability_of_an_error(monkeypatch):
+    # 8 tests of 100 samples in batches of 10, so that each may err with 0.08 / 8 = 0.01
     for tail, drawn in ((0.0101, 100), (0.0099, 10)):
-        monkeypatch.setattr(screening, "lower_tail", lambda *_, tail=tail: tail)
+        monkeypatch.setattr(rejection, "lower_tail", lambda *_, tail=tail: tail)
         assert screen(Model(0), 100, 0.7, miss=0.08).drawn == drawn

@@ -80,7 +80,7 @@ def test_networks(make_experiment, default_experiment, tensors):
     for _ in range(5):
         state, _ = simulation.advance(state)
     moved = 0
-    for number, vectors in state.memory.held.items():
+    for number, vectors in state.client_states.held.items():
         own = layout.views(half.own_model(state.server.model, vectors, layout))
         for name, tensor in naive.tested(number).state_dict().items():
             torch.testing.assert_close(own[name], tensor, rtol=1e-4, atol=1e-5)

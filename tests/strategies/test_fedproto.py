@@ -73,7 +73,7 @@ def test_networks(make_experiment, default_experiment, weighting):
         for label, prototype in naive.prototypes.items():
             torch.testing.assert_close(prototypes.view(layout.classes, -1)[label], prototype, rtol=1e-4, atol=1e-5)
     for number, network in naive.models.items():
-        own = layout.views(state.memory.held[number]["private"])
+        own = layout.views(state.client_states.held[number]["private"])
         for name, tensor in network.state_dict().items():
             torch.testing.assert_close(own[name], tensor, rtol=1e-4, atol=1e-5)
     assert state.totals.params_up == state.totals.params_down == 4 * COHORT * layout.classes * (layout.embedding + 1)
@@ -91,5 +91,7 @@ def test_without_pull_every_client_is_for_itself(make_experiment):
         state = simulation.initial()
         for _ in range(3):
             state, _ = simulation.advance(state)
-        models.append(torch.stack([state.memory.held[client]["private"] for client in sorted(state.memory.held)]))
+        models.append(
+            torch.stack([state.client_states.held[client]["private"] for client in sorted(state.client_states.held)])
+        )
     torch.testing.assert_close(*models, rtol=1e-5, atol=1e-6)

@@ -7,13 +7,14 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from fedrun.data.evaluation_split import TARGETED
 from fedrun.evaluation.metrics.rounds_to_target import describe, first_hit, interpolated
 from fedrun.report.papers.paper import Cell
 from fedrun.report.papers.table_reading import RoundsTo, SpeedUp, TableReading, ValueAt
 from fedrun.report.quantities import finite
 from fedrun.report.runs import Run
 from fedrun.runs.display import wording
-from fedrun.runs.metrics_file import TARGETED, evaluated_rounds, series
+from fedrun.runs.metrics_file import evaluated_rounds, series
 
 NOT_RUN = "not run"
 

@@ -16,7 +16,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from fedrun.experiment.observer import Observer, Row, RunInfo, part_tested, tested
+from fedrun.data.evaluation_split import pooled_metric, recorded_split
+from fedrun.experiment.observer import Observer, Row, RunInfo
 from fedrun.runs.display import wording
 from fedrun.runs.display.progress import Progress, round_of
 
@@ -167,8 +168,8 @@ def line(progress: Progress, row: Row) -> str:
     for heading, _, key in COLUMNS:
         if key is not None:
             part, _, metric = key.partition("/")
-            cells[heading] = wording.value(key, tested(row, metric) if part == "test" else row.get(key))
-    if (estimate := tested(row, ESTIMATE)) is not None:
+            cells[heading] = wording.value(key, pooled_metric(row, metric) if part == "test" else row.get(key))
+    if (estimate := pooled_metric(row, ESTIMATE)) is not None:
         cells["accuracy"] = f"~ {wording.value(f'test/{ESTIMATE}', estimate)}"
     return "".join(f"{cells[heading]:>{width}}" for heading, width, _ in COLUMNS)
 
@@ -223,7 +224,7 @@ def facts(progress: Progress) -> Table:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column()
-    part = part_tested(row)
+    part = recorded_split(row)
     grid.add_row(
         part, measured(row, tuple(f"{part}/{metric}" for metric in ("accuracy", ESTIMATE, "f1", "mcc", "loss")))
     )

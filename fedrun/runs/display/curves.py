@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from fedrun.data.evaluation_split import pooled_names
 from fedrun.experiment.observer import Row
 from fedrun.runs.display import wording
 from fedrun.runs.display.picture_file import save_figure
@@ -132,10 +133,10 @@ MARKERS = ("o", "s", "^", "D", "v", "X")  # one fewer than the colours: 42 label
 INK, GRID = "#333333", "#DDDDDD"
 
 PANELS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("accuracy (%)", ("test/accuracy", "validation/accuracy")),
-    ("F1 (%)", ("test/f1", "validation/f1")),
-    ("MCC (%)", ("test/mcc", "validation/mcc")),
-    ("loss", ("test/loss", "validation/loss", "train/loss")),
+    ("accuracy (%)", pooled_names("accuracy")),
+    ("F1 (%)", pooled_names("f1")),
+    ("MCC (%)", pooled_names("mcc")),
+    ("loss", (*pooled_names("loss"), "train/loss")),
     ("GM-Appeal (%)", ("clients/gm_appeal",)),
 )
 """Title of each panel and the metrics in it; a panel none of whose metrics was recorded is left out."""

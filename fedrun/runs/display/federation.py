@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fedrun.data.evaluation_split import EvaluationSplit
 from fedrun.data.federation import Federation
 from fedrun.runs.display.picture_file import save_figure
 
@@ -48,7 +49,7 @@ class FederationSummary:
         client_classes: different classes per client.
         test_holders: who holds the test samples: held-out users, or 1 for a pooled test set.
         test_samples: samples that the global model is tested on.
-        tested: what they are called: ``test`` or ``validation``.
+        evaluation_split: whether these are test or validation samples.
         missing: names of the classes that no client holds.
     """
 
@@ -59,7 +60,7 @@ class FederationSummary:
     client_classes: Spread
     test_holders: int
     test_samples: int
-    tested: str
+    evaluation_split: EvaluationSplit
     missing: tuple[str, ...]
 
     def lines(self) -> list[str]:
@@ -68,7 +69,7 @@ class FederationSummary:
         lines = [
             f"clients   {self.clients:,} with {self.samples} training samples each, {self.total:,} in all",
             f"classes   {self.client_classes} per client, {self.classes:,} in the dataset",
-            f"{self.tested:<9} {self.test_samples:,} samples {test}",
+            f"{self.evaluation_split:<9} {self.test_samples:,} samples {test}",
         ]
         if self.missing:
             shown = ", ".join(self.missing[:10]) + (", ..." if len(self.missing) > 10 else "")
@@ -91,7 +92,7 @@ def summarise(federation: Federation) -> FederationSummary:
         client_classes=Spread.of((counts > 0).sum(1)),
         test_holders=len(federation.test),
         test_samples=len(federation.test.samples),
-        tested=federation.evaluation_split,
+        evaluation_split=federation.evaluation_split,
         missing=tuple(printable(dataset.class_names[label]) for label in np.flatnonzero(counts.sum(0) == 0)),
     )
 

@@ -8,7 +8,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fedrun.experiment.observer import Row, RunInfo, tested
+from fedrun.data.evaluation_split import pooled_metric
+from fedrun.experiment.observer import Row, RunInfo
 
 WINDOW = 32
 """Speeds are means over this many evaluated rounds: steady to read, and quick to follow a machine that slows down."""
@@ -90,7 +91,7 @@ class Progress:
 
     def _take(self, row: Row) -> tuple[float, ...]:
         self.row = row
-        accuracy = tested(row, "accuracy")
+        accuracy = pooled_metric(row, "accuracy")
         if accuracy is None or math.isnan(accuracy):
             return ()
         if self.best is None or accuracy > self.best[0]:

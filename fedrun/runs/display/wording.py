@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from fedrun.data.evaluation_split import EVALUATION_SPLITS
+
 NAMES = {
     "accuracy": "accuracy",
     "accuracy_estimate": "estimated accuracy",
@@ -100,7 +102,7 @@ def rate(per_second: float) -> str:
 def in_order(keys: Iterable[str]) -> list[str]:
     """Known metrics, test, validation and train first, then the rest; unknown ones (counts, times) are left out."""
     known = [key for key in keys if key.rpartition("/")[2].removeprefix(TUNED) in NAMES]
-    parts = ["test", "validation", "train"]
+    parts = [*EVALUATION_SPLITS, "train"]
     metrics = list(NAMES)
 
     def place(key: str) -> tuple[int, str, bool, int]:

@@ -1,0 +1,43 @@
+"""Whether models are evaluated on test samples or on validation samples, and the metrics' names that follow from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, get_args
+
+EvaluationSplit = Literal["test", "validation"]
+EVALUATION_SPLITS: tuple[EvaluationSplit, ...] = get_args(EvaluationSplit)
+
+
+def chosen_split(validation_share: float) -> EvaluationSplit:
+    """The split that a run is evaluated on: ``validation`` if a share of the training data is held out for it."""
+    return "validation" if validation_share else "test"
+
+
+def pooled_name(split: EvaluationSplit, metric: str) -> str:
+    """The name of a metric of the pooled samples, such as ``validation/accuracy``."""
+    return f"{split}/{metric}"
+
+
+def pooled_names(metric: str) -> tuple[str, ...]:
+    """The names of a metric on every split."""
+    return tuple(pooled_name(split, metric) for split in EVALUATION_SPLITS)
+
+
+def recorded_split(row: Mapping[str, object]) -> EvaluationSplit:
+    """The split that a row of metrics was recorded on."""
+    return "validation" if any(name.startswith(pooled_name("validation", "")) for name in row) else "test"
+
+
+def pooled_metric(row: Mapping[str, float | int | None], metric: str) -> float | int | None:
+    """A metric of the pooled samples of a row; None if it was not recorded."""
+    return row.get(pooled_name(recorded_split(row), metric))
+
+
+TARGETED = pooled_name("test", "accuracy")
+"""The metric that targets are about."""
+
+
+def targets_of(split: EvaluationSplit, targets: tuple[float, ...]) -> tuple[float, ...]:
+    """The targets that a run on this split can reach: none on validation samples, as targets are test accuracies."""
+    return targets if split == "test" else ()
