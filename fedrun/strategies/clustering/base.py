@@ -1,4 +1,4 @@
-"""What a clustering is: it says which of several global models each client trains and is served by."""
+"""The base of clusterings: they assign clients to several global models."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from fedrun.strategies.client_state import ClientStates
 from fedrun.strategies.clustering.context import TrainingContext
 
 Measure = Callable[[int], "torch.Tensor"]
-"""Computes a small tensor on the CPU from a client's number, of the same shape for all clients."""
+"""Maps a client's number to a small CPU tensor, which has the same shape for all clients."""
 
 
 @dataclass(frozen=True)
 class ClusteringRound:
-    """A round that is about to begin.
+    """The inputs of an assignment at the beginning of a round.
 
     Attributes:
         index: t, 0 in the first round.
-        cohort: its participants, int64 ``[C]``.
-        models: ``[P]`` each.
-        membership: ``[N, M]``, so far; zeros for clients that have not been assigned.
-        client_states: before the round.
-        query: measures clients (int64 ``[n]``, n ≥ 1), each on the rank that holds its state; the results are stacked.
+        cohort: the participants, int64 ``[C]``.
+        models: the M global models, ``[P]`` each.
+        membership: the current membership, ``[N, M]``; zeros for clients that have not been assigned yet.
+        client_states: the client states before the round.
+        query: computes a measure for clients (int64 ``[n]``, n ≥ 1) on the rank that holds their states, and stacks the
+            results.
     """
 
     index: int
@@ -40,11 +41,11 @@ class ClusteringRound:
 
 @dataclass(frozen=True)
 class Assignment:
-    """Who belongs where.
+    """The membership in a round, and what it cost.
 
     Attributes:
         membership: float64 ``[N, M]``, as in :attr:`fedrun.experiment.state.State.membership`.
-        forward_samples: what clients have processed by forward passes to find out.
+        forward_samples: samples that clients processed in forward passes for it.
     """
 
     membership: torch.Tensor
@@ -53,12 +54,12 @@ class Assignment:
 
 @dataclass(frozen=True)
 class FirstUpdate:
-    """What a client's first training tells of it.
+    """A client's upload after its first local training.
 
     Attributes:
-        model: ``[P]``, as it was sent.
-        steps: SGD steps made.
-        rate: η of that round.
+        model: the uploaded model, ``[P]``.
+        steps: number of SGD steps.
+        rate: η, the learning rate of that round.
     """
 
     model: torch.Tensor
@@ -68,14 +69,14 @@ class FirstUpdate:
 
 @config_class
 class Clustering:
-    """One model for everybody; the options that have several extend this class.
+    """A single model for all clients; the options with several models extend this class.
 
     Attributes:
-        offers: names that clients are sent beside what the server half broadcasts.
-        downloads_all: whether a participant receives all models, to choose among them.
-        keeps_last: whether clients remember the model that they have last sent.
-        infers: whether clients are clustered by what all of them send after a first round of one common model.
-        reassigns: whether a client may belong to another model in a later round.
+        offers: names of vectors that clients receive in addition to the server strategy's broadcast.
+        downloads_all: whether a participant receives all models and chooses one of them.
+        stores_last_upload: whether the client state contains the model that the client sent last.
+        infers: whether clients are clustered by the models that all of them send after a first round with one model.
+        reassigns: whether a client may be assigned to another model in a later round.
     """
 
     offers: ClassVar[frozenset[str]] = frozenset()
@@ -91,53 +92,53 @@ class Clustering:
 
     @property
     def initial_models(self) -> int:
-        """M before the first round, where :meth:`before` assigns nobody."""
+        """M before the first round, if :meth:`before` returns None."""
         return 1
 
     @property
     def same_initialisation(self) -> bool:
-        """Whether all models start alike."""
+        """Whether all models have the same initial parameters."""
         return True
 
     def reports(self, classes: int) -> int:
-        """How many numbers every client sends once, for :meth:`before`."""
+        """The number of values that each client sends once, for :meth:`before`."""
         return 0
 
     def before(self, context: TrainingContext) -> torch.Tensor | None:
-        """The membership ``[N, M]`` of all clients before the first round; None: nobody is assigned yet.
+        """The membership ``[N, M]`` of all clients before the first round; None: no client is assigned yet.
 
         Raises:
-            InputError: the clients cannot be clustered this way.
+            InputError: these clients cannot be clustered by this method.
         """
         return None
 
     def estimate(self, context: TrainingContext, initial: torch.Tensor, sent: FirstUpdate) -> torch.Tensor:
-        """What a client's first model tells of its labels, float64 ``[classes]``, where :attr:`infers`.
+        """The estimate of a client's labels from its first model, float64 ``[classes]``, if :attr:`infers`.
 
         Args:
-            context: where the clients train.
-            initial: ``[P]``, the common model that all have trained.
-            sent: what the client has sent.
+            context: the clients and their samples.
+            initial: the common model that all clients trained, ``[P]``.
+            sent: the client's upload.
         """
         raise NotImplementedError
 
     def infer(self, context: TrainingContext, estimates: torch.Tensor) -> torch.Tensor:
-        """The membership ``[N, M]`` of all clients after the first round, where :attr:`infers`.
+        """The membership ``[N, M]`` of all clients after the first round, if :attr:`infers`.
 
         Args:
-            context: where the clients train.
+            context: the clients and their samples.
             estimates: :meth:`estimate` of all clients, float64 ``[N, classes]``.
         """
         raise NotImplementedError
 
     def assign(self, context: TrainingContext, round: ClusteringRound) -> Assignment:
-        """The membership in a round, of whose participants each must be assigned."""
+        """The membership in a round; all of its participants must be assigned."""
         return Assignment(round.membership)
 
 
 @config_class
 class SeveralModels(Clustering):
-    """K models from the first round on; in every round its participants are assigned anew.
+    """K models from the first round on; the participants of each round are assigned again.
 
     Attributes:
         clusters: K ≥ 1 models.
@@ -157,7 +158,7 @@ class SeveralModels(Clustering):
 
 
 def reassigned(round: ClusteringRound, clusters: torch.Tensor) -> torch.Tensor:
-    """The membership ``[N, M]`` in which a round's participants belong to these clusters, int64 ``[C]``."""
+    """The membership ``[N, M]`` after a round's participants were assigned to clusters (int64 ``[C]``)."""
     membership = round.membership.clone()
     membership[round.cohort] = one_hot(clusters, len(round.models))
     return membership

@@ -1,4 +1,4 @@
-"""What a clustering may look at."""
+"""The data that a clustering can use."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ FORWARD_BATCH = 1024
 
 @dataclass(frozen=True)
 class TrainingContext:
-    """The clients, their samples and how they train: what does not change from round to round.
+    """The clients, their samples and the settings of local training; constant over all rounds.
 
     Attributes:
-        network: the network; its vector is scratch space.
+        network: the network; clusterings may overwrite its parameters.
         samples: the dataset on its device.
         clients: the training samples of each client.
         local: the settings of local training.

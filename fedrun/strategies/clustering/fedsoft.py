@@ -16,14 +16,14 @@ from fedrun.system.randomness import generator
 
 @config_class
 class FedSoft(SeveralModels):
-    """u_ks, what model s counts for client k, is the share of k's samples that have their least loss under s.
+    """u_ks, the weight of model s for client k, is the share of k's samples for which s has the least loss.
 
-    Centre s becomes the mean of the participants' models with weights u_ks times the server half's. Each starts from
-    weights of its own.
+    Centre s becomes the mean of the participants' models, with weights u_ks times the server strategy's weights. The
+    models have different initial parameters.
 
     Attributes:
-        period: u is renewed in every round whose number is a multiple of this, and whenever a client has none yet.
-        floor: least u_ks, in (0, 1); the others are not reduced for it.
+        period: u is computed again in every round whose number is a multiple of this, and for a client without u.
+        floor: least u_ks, in (0, 1); the other weights are not reduced to compensate for it.
         vote: ``same_samples``: models are compared sample by sample; ``reshuffled``: the losses of different samples
             are compared, as in FedConcat's script, whose loader reshuffles between models.
     """
@@ -49,7 +49,7 @@ class FedSoft(SeveralModels):
             losses = [context.results(model, client).losses for model in round.models]
             if self.vote == "reshuffled":
                 draw = generator(context.seed, "clusters/vote", round.index, client)
-                losses = [each[torch.randperm(len(each), generator=draw)] for each in losses]
+                losses = [model_losses[torch.randperm(len(model_losses), generator=draw)] for model_losses in losses]
             return importance(torch.stack(losses, dim=1), self.floor)
 
         membership[voters] = round.query(voters, votes)
@@ -59,7 +59,7 @@ class FedSoft(SeveralModels):
 def importance(losses: torch.Tensor, floor: float) -> torch.Tensor:
     """u, float64 ``[M]``: the share of samples with the least loss under each model, of losses ``[n, M]``.
 
-    A model that has diverged (NaN) gets no votes where another has not.
+    A model that has diverged (NaN) gets no votes unless all have.
     """
     votes = torch.bincount(losses.nan_to_num(nan=torch.inf).argmin(1), minlength=losses.shape[1]).double()
     return (votes / len(losses)).clamp_min(floor)

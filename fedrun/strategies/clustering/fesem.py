@@ -13,15 +13,15 @@ from fedrun.strategies.clustering.context import TrainingContext
 from fedrun.system.randomness import generator
 
 UNKNOWN = -1.0
-"""In the place of the distances from a client's last model, where it has sent none yet."""
+"""The distance of clients that have not sent a model yet."""
 
 
 @config_class
 class FeSEM(SeveralModels):
-    """A participant trains the model that is nearest to its own last one, by Euclidean distance over all of θ.
+    """A participant trains the model that is nearest to the model it sent last, by Euclidean distance over all of θ.
 
-    All models start alike; clients that take part for the first time are dealt out to them at random, as evenly as
-    possible.
+    All models have the same initial parameters. Clients that take part for the first time are assigned at random, as
+    evenly as possible.
     """
 
     stores_last_upload: ClassVar[bool] = True
@@ -36,9 +36,9 @@ class FeSEM(SeveralModels):
             last = held[LAST].to(models[0])
             return torch.stack([(model - last).square().sum() for model in models]).cpu()
 
-        found = round.query(round.cohort, distances)
-        clusters = found.argmin(1)
-        new = (found == UNKNOWN).all(1).nonzero().flatten()
+        measured = round.query(round.cohort, distances)
+        clusters = measured.argmin(1)
+        new = (measured == UNKNOWN).all(1).nonzero().flatten()
         order = torch.randperm(len(new), generator=generator(context.seed, "clusters/first", round.index))
         clusters[new[order]] = torch.arange(len(new)) % len(models)
         return Assignment(reassigned(round, clusters))

@@ -1,4 +1,4 @@
-"""IFCA: clients choose the model that fits them best (Ghosh et al., NeurIPS 2020, arXiv 2006.04088)."""
+"""IFCA: clients choose the model with the least loss (Ghosh et al., NeurIPS 2020, arXiv 2006.04088)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class IFCA(SeveralModels):
     """In every round a participant trains the model with the least mean loss on its training samples.
 
     Attributes:
-        same_init: whether all models start alike, as in FedConcat's script, which measures each model's loss on other
-            random batches: then chance makes the choice of the first round. False, as IFCA requires: each starts from
-            weights of its own.
+        same_init: whether all models have the same initial parameters, as in FedConcat's script. It measures each
+            model's loss on other random batches, so the choice in the first round is random. False, as IFCA requires:
+            the models have different initial parameters.
     """
 
     downloads_all: ClassVar[bool] = True
@@ -34,10 +34,10 @@ class IFCA(SeveralModels):
         def losses(client: int) -> torch.Tensor:
             return torch.stack([context.results(model, client).losses.double().mean() for model in round.models])
 
-        looked = len(round.models) * int(context.clients.sizes[round.cohort].sum())
+        forward_samples = len(round.models) * int(context.clients.sizes[round.cohort].sum())
         if self.same_init and round.index == 0:
-            chance = generator(context.seed, "clusters/first", round.index)
-            clusters = torch.randint(len(round.models), round.cohort.shape, generator=chance)
+            draw = generator(context.seed, "clusters/first", round.index)
+            clusters = torch.randint(len(round.models), round.cohort.shape, generator=draw)
         else:
             clusters = round.query(round.cohort, losses).nan_to_num(nan=torch.inf).argmin(1)
-        return Assignment(reassigned(round, clusters), looked)
+        return Assignment(reassigned(round, clusters), forward_samples)

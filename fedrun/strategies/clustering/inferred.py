@@ -1,4 +1,4 @@
-"""Label distributions that the server infers from the clients' first models, without any report of theirs."""
+"""Label distributions that the server infers from the clients' first models, without reports from the clients."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ NOISE_BATCH = 500
 
 @config_class
 class Inferred(LabelClusters):
-    """In the first round all clients train the common model; K-means on what their models tell of their labels.
+    """In the first round all clients train the common model; K-means on estimates of their labels.
 
-    The same local models are then averaged within their clusters, so that the round counts.
+    The same local models are then averaged within their clusters, so no training is wasted.
 
-    By labels, a client has those whose logits the training of its head has raised. For a sample with embedding h, a
-    step of SGD adds a multiple of ([y = c] − p_c) h to row c of the head. Where no coordinate of an embedding is
-    negative, as after ReLU, that lowers the logit of a label that the client lacks in every step and whatever the
-    input, and raises that of one it has until p_c is the label's share. So those labels count that are more frequent
-    than the common model expects (about 1/C), however different their shares; of a client with equal shares of all
-    labels some rise by chance.
+    With ``by=labels``, a client has the labels whose logits increased when its head was trained. For a sample with
+    embedding h, an SGD step adds a multiple of ([y = c] − p_c) h to row c of the head. If no coordinate of an embedding
+    is negative, as after ReLU, every step decreases the logit of a label that the client lacks, for any input, and
+    increases the logit of a label it has until p_c equals the label's share. The result is the set of labels that are
+    more frequent than the common model predicts (about 1/C). For a client with equal shares of all labels, some
+    logits increase by chance.
     """
 
     infers: ClassVar[bool] = True
 
     @abstractmethod
     def distribution(self, context: TrainingContext, initial: torch.Tensor, sent: FirstUpdate) -> torch.Tensor:
-        """v_k, what a client's model tells of the shares of its labels, float64 ``[C]``."""
+        """v_k, the estimate of a client's label distribution from its model, float64 ``[C]``."""
 
     @abstractmethod
     def moved(self, context: TrainingContext, initial: torch.Tensor, sent: FirstUpdate) -> torch.Tensor:
-        """By how much the training of its head has moved a client's logits, float64 ``[C]``."""
+        """The change of a client's logits by the training of its head, float64 ``[C]``."""
 
     def before(self, context: TrainingContext) -> torch.Tensor | None:
         check_number(self.clusters, len(context.clients))
@@ -56,13 +56,13 @@ class Inferred(LabelClusters):
     def infer(self, context: TrainingContext, estimates: torch.Tensor) -> torch.Tensor:
         if self.by == "labels":
             return self.membership(evenly(self.labels(estimates)), context.seed)
-        # Of a client whose training diverged nothing is known.
+        # A client whose training diverged has no estimate: it gets the uniform distribution.
         known = estimates.isfinite().all(1, keepdim=True)
         return self.membership(torch.where(known, estimates, 1 / estimates.shape[1]), context.seed)
 
     def labels(self, moved: torch.Tensor) -> torch.Tensor:
-        """Which labels each client has, bool ``[N, C]``, by how its training has moved the logits ``[N, C]``; none for
-        one whose training diverged.
+        """The labels of each client, bool ``[N, C]``, from the changes of its logits ``[N, C]``; none if its training
+        diverged.
         """
         return moved > 0
 
@@ -72,10 +72,10 @@ class RandomInputs(Inferred):
     """FedConcat-ID: v_k is the mean softmax output of the client's model on random inputs.
 
     The inputs are uniform on [0, 1] in the space that the network reads (random symbols for texts), the same for all
-    clients (the authors draw anew for each), and the network is in evaluation mode (theirs is in training mode).
+    clients (the authors draw new ones for each), and the network is in evaluation mode (theirs is in training mode).
 
     Attributes:
-        inputs: how many random inputs; 10 000 in the paper.
+        inputs: number of random inputs; 10 000 in the paper.
     """
 
     inputs: Annotated[int, Ge(1)]
@@ -96,7 +96,7 @@ class RandomInputs(Inferred):
     def _mean(
         self, context: TrainingContext, model: torch.Tensor, outputs: Callable[[torch.Tensor], torch.Tensor]
     ) -> torch.Tensor:
-        """The mean of what a network makes ``[n, m]`` of the random inputs, once it is this model, float64 ``[m]``."""
+        """The mean of a model's outputs ``[n, m]`` on the random inputs, float64 ``[m]``."""
         network, samples = context.network, context.samples
         network.load(model)
         network.network.eval()
@@ -116,7 +116,7 @@ class RandomInputs(Inferred):
 
 @config_class
 class BiasMovement(Inferred):
-    """FedConcat-IB: v_k from how the head's bias has moved (Ramakrishna, Dan, AISec 2022).
+    """FedConcat-IB: v_k from the change of the head's bias (Ramakrishna, Dan, AISec 2022).
 
     Attributes:
         formula: ``published``: v = (b − b_0) (1 − ρ) / (η steps) + softmax(b_0) with ρ the momentum, because
@@ -127,7 +127,7 @@ class BiasMovement(Inferred):
     formula: Literal["published", "softmax_bias"]
 
     def before(self, context: TrainingContext) -> torch.Tensor | None:
-        bias_of(context.network.vector, context.network.layout)  # refused before a round has been wasted
+        bias_of(context.network.vector, context.network.layout)  # rejected before the first round
         return super().before(context)
 
     def distribution(self, context: TrainingContext, initial: torch.Tensor, sent: FirstUpdate) -> torch.Tensor:
@@ -146,7 +146,7 @@ def bias_of(model: torch.Tensor, layout: Layout) -> torch.Tensor:
     """The head's bias in a model's vector, float64 ``[C]``.
 
     Raises:
-        InputError: it has none.
+        InputError: the head has no bias.
     """
     bias = model[layout.head][layout.classes * layout.embedding :]
     if not len(bias):

@@ -1,4 +1,4 @@
-"""K-means over clients: how many clusters, and clusters of limited size."""
+"""K-means over clients, with a choice of the number of clusters and a limit on their sizes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ITERATIONS = 100
 """Of the size-limited K-means, as in FedConcat's code."""
 
 SLACK = 1.2
-"""How much larger than the mean a cluster may be there."""
+"""Largest ratio of a cluster's size to the mean size there."""
 
 
 def clustered(
@@ -29,9 +29,9 @@ def clustered(
     Args:
         vectors: v_k, float64 ``[N, C]``.
         clusters: K; None: by :func:`elbow`, at most ``max_clusters``.
-        max_clusters: see there.
+        max_clusters: largest K considered by :func:`elbow`.
         balanced: limit the clusters' sizes, see :func:`limited`.
-        seed: of K-means++ and of points that empty clusters jump to.
+        seed: of K-means++ and of the points to which centres of empty clusters move.
 
     Returns:
         The membership, float64 ``[N, M]`` with M ≤ K non-empty clusters.
@@ -47,7 +47,9 @@ def clustered(
         clusters = elbow(inertias + [0.0] * (max_clusters - different))
         log.info("the elbow is at %d clusters", clusters)
     if clusters > different:
-        log.warning("%d clusters are asked for, but only %d clients differ: there are as many", clusters, different)
+        log.warning(
+            "%d clusters were requested, but only %d clients differ: using as many clusters", clusters, different
+        )
     labels, centres, _ = _kmeans(points, min(clusters, different), seed)
     if balanced:
         labels = limited(points, centres, numpy_generator(seed, "clusters/jump"))
@@ -57,7 +59,7 @@ def clustered(
 
 
 def check_number(clusters: int | None, clients: int) -> None:
-    """Refuse more clusters than clients.
+    """Reject more clusters than clients.
 
     Raises:
         InputError: naming the key and what is allowed.
@@ -75,8 +77,8 @@ def _kmeans(points: np.ndarray, clusters: int, seed: int) -> tuple[np.ndarray, n
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = KMeans(clusters, n_init=10, random_state=address(seed, "clusters") % 2**32).fit(points)
-    return found.labels_, found.cluster_centers_, float(found.inertia_)
+        fitted = KMeans(clusters, n_init=10, random_state=address(seed, "clusters") % 2**32).fit(points)
+    return fitted.labels_, fitted.cluster_centers_, float(fitted.inertia_)
 
 
 def elbow(inertias: list[float]) -> int:

@@ -1,4 +1,4 @@
-"""Clusters of clients by their labels: K-means on the labels' shares, or on which labels there are."""
+"""Clusters of clients by their labels: K-means on label distributions, or on sets of labels."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from fedrun.strategies.clustering.kmeans import clustered
 
 @config_class
 class LabelClusters(Clustering):
-    """K-means on one vector v_k ``[C]`` per client, which says of its labels what is known.
+    """K-means on one vector v_k ``[C]`` per client, which describes its labels.
 
     Where clients have few labels drawn at random, as in #C = 2, K-means has many solutions of nearly the same inertia:
-    small errors of the shares, or other starts, lead to other clusters. Which labels a client has can be inferred
-    exactly, and what is exact has the same clusters as the truth; a single mistake can lead to others here, too.
+    small errors of the shares, or other initial centres, lead to other clusters. The set of a client's labels can be
+    inferred exactly, and then the clusters equal those of the true sets; a single error can lead to other clusters.
 
     Attributes:
         clusters: K ≥ 1; None: where the curve of K-means inertias bends most.
-        max_clusters: the largest K that is considered for that.
+        max_clusters: the largest K considered for ``clusters=null``.
         balanced: limit the clusters' sizes to 1.2 of the mean.
         by: ``shares``: v_k is the client's label distribution (the paper); ``labels``: v_kc is 1/m for each of the m
             labels that the client has, otherwise 0.
@@ -43,7 +43,7 @@ class LabelClusters(Clustering):
 
 
 def evenly(has: torch.Tensor) -> torch.Tensor:
-    """v_k, float64 ``[N, C]``, of clients that have these labels, bool ``[N, C]``; 1/C where none is known."""
+    """v_k, float64 ``[N, C]``, of clients with these labels, bool ``[N, C]``; 1/C if no label is known."""
     known = has.double()
     known[~has.any(1)] = 1
     return known / known.sum(1, keepdim=True)

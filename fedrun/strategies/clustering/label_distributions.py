@@ -1,4 +1,4 @@
-"""FedConcat's first stage: cluster clients by their label distributions (Diao, Li, He, AAAI 2024, arXiv 2312.06290)."""
+"""FedConcat's first phase: cluster clients by their label distributions (Diao, Li, He, AAAI 2024, arXiv 2312.06290)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from fedrun.system.randomness import numpy_generator
 class LabelDistributions(LabelClusters):
     """K-means on v_k = (n_k1, .., n_kC) / n_k, which every client reports once, before the first round.
 
-    By labels, a client has those that make up 1/(2C) of what it reports or more: half of what each of the C would if
-    all were equally frequent.
+    With ``by=labels``, a client has the labels whose reported share is at least 1/(2C), half of a label's share if all
+    C were equally frequent.
 
     Attributes:
-        epsilon: ε > 0: what clients report is made ε-differentially private by Laplace noise of scale 1/ε in every
+        epsilon: ε > 0: the reports are made ε-differentially private by Laplace noise of scale 1/ε in every
             coordinate (DP-FedConcat); None: no noise. One more sample moves v_k by at most 1 in L1.
     """
 
