@@ -23,6 +23,7 @@ from fedrun.execution.in_process import InProcess
 from fedrun.models.flat_network import FlatNetwork
 from fedrun.strategies.client_state import ClientStates
 from fedrun.strategies.vectors import MODEL
+from fedrun.uploads.pipeline import UploadPipeline
 
 BATCH = 64
 BOUNDS = {"fedprox": 1.15, "scaffold": 1.15, "feddyn": 1.15, "feddc": 1.15, "fedrs": 1.05, "fedlc": 1.05, "moon": 1.9}
@@ -48,7 +49,15 @@ def main() -> None:
         half, layout = option("strategy/client", name), network.layout
         local = plain_sgd(0.1, BATCH)
         executor = InProcess(
-            ExecutionContext(network=network, samples=samples, clients=shares, client=half, local=local, seed=0)
+            ExecutionContext(
+                network=network,
+                samples=samples,
+                clients=shares,
+                client=half,
+                local=local,
+                seed=0,
+                pipeline=UploadPipeline((), layout, 0),
+            )
         )
         received = {MODEL: start} | {
             sent: torch.zeros(layout.trainable)

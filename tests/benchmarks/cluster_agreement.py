@@ -31,6 +31,7 @@ from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.client_state import NO_STATE
 from fedrun.strategies.clustering.base import FirstUpdate
 from fedrun.strategies.vectors import MODEL
+from fedrun.uploads.pipeline import UploadPipeline
 
 BY = ("shares", "labels")
 NOISE, DRAWS = 0.001, 10
@@ -43,7 +44,15 @@ def first_round(chosen: list[str]) -> tuple[ExecutionContext, torch.Tensor, list
     network, samples, clients = simulation.network, simulation.samples, simulation.federation.train
     local, seed = experiment.local, experiment.seed
     state = simulation.initial()
-    work = ExecutionContext(network, samples, clients, experiment.strategy.client, local, seed)
+    work = ExecutionContext(
+        network=network,
+        samples=samples,
+        clients=clients,
+        local=local,
+        seed=seed,
+        client=experiment.strategy.client,
+        pipeline=UploadPipeline((), network.layout, seed),
+    )
     task = CohortJob(torch.arange(len(clients)), 0, {MODEL: state.server.model}, NO_STATE)
     sent = [
         FirstUpdate(visit.model.clone(), visit.trained.steps, local.rate(0)) for visit in InProcess(work).visits(task)

@@ -35,6 +35,7 @@ from fedrun.models.flat_network import FlatNetwork
 from fedrun.strategies.client_state import NO_STATE
 from fedrun.strategies.server import ServerState
 from fedrun.strategies.vectors import MODEL
+from fedrun.uploads.pipeline import UploadPipeline
 
 LR = 0.01
 
@@ -65,6 +66,7 @@ def work(number: int, ranks: int, clients: int, batch: int, pairs: int, port: in
             client=option("strategy/client", "sgd"),
             local=plain_sgd(LR, batch),
             seed=0,
+            pipeline=UploadPipeline((), network.layout, 0),
         )
     )
     team = DistributedCohort(executor, everyone, stateful=False)

@@ -37,6 +37,7 @@ from fedrun.strategies.client_state import NO_STATE
 from fedrun.strategies.server import ServerState
 from fedrun.strategies.vectors import MODEL
 from fedrun.system.randomness import generator
+from fedrun.uploads.pipeline import UploadPipeline
 
 LR = 0.01  # small: rounding differences grow with the steps
 
@@ -128,6 +129,7 @@ def rounds(load: Workload, executor: str, precision: Precision) -> tuple[Callabl
             client=client,
             local=replace(plain_sgd(LR, load.batch_size), precision=precision),
             seed=0,
+            pipeline=UploadPipeline((), flat.layout, 0),
         )
     )
     task = CohortJob(torch.arange(cohort), 0, {MODEL: start}, NO_STATE)

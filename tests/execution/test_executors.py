@@ -32,6 +32,7 @@ from fedrun.strategies.server import CohortUpdate
 from fedrun.strategies.vectors import MODEL
 from fedrun.system.errors import InputError, RunError
 from fedrun.system.randomness import generator
+from fedrun.uploads.pipeline import UploadPipeline
 
 from ..benchmarks.train_cohort import train_cohort
 from ..conftest import first_executor
@@ -194,6 +195,7 @@ class RoundResult:
                 client=experiment.strategy.client,
                 local=experiment.local,
                 seed=experiment.seed,
+                pipeline=UploadPipeline((), simulation.network.layout, experiment.seed),
             )
         )
         state = simulation.initial()
