@@ -217,13 +217,15 @@ def unbatched(context: ExecutionContext) -> str | None:
     It has to be tried: a user's model may count or draw random numbers in its forward pass.
     """
     network, samples = context.network, context.samples
-    views, module = network.layout.views, network.network.train()
+    views, module = client_views(context), network.network.train()
     if len(list(module.named_modules(remove_duplicate=False))) > len(list(module.modules())):
         return "a model with a layer in two places"  # functional_call does not put its own weights back
     inputs, targets = samples.gather(context.clients.samples[[0, 0]].expand(2, 2))
 
     def loss(parameters: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        return torch.nn.functional.cross_entropy(torch.func.functional_call(module, views(parameters), (x,)), y)
+        with computing(context.local.precision, network.vector.device):
+            logits = torch.func.functional_call(module, views(parameters), (x,))
+        return torch.nn.functional.cross_entropy(logits.float(), y)
 
     models = network.vector[: network.layout.trainable].expand(2, -1)
     try:
@@ -231,6 +233,19 @@ def unbatched(context: ExecutionContext) -> str | None:
     except RuntimeError as error:
         return f"a model that torch.vmap cannot compute for many clients at once ({str(error).splitlines()[0]})"
     return None
+
+
+def client_views(context: ExecutionContext) -> Callable[[torch.Tensor], dict[str, torch.Tensor]]:
+    """The function from one client's vector ``[P]`` or ``[T]`` to its named tensors, for use inside ``torch.vmap``.
+
+    GroupNorm copies its inputs in their own memory format. In bfloat16 that is channels-last if the kernels are, and
+    vmap can copy in C order only; then the kernels are brought to C order.
+    """
+    network = context.network
+    normalises = any(isinstance(module, torch.nn.GroupNorm) for module in network.network.modules())
+    if context.local.precision == "float32" or not normalises:
+        return network.layout.views
+    return lambda vector: {name: view.contiguous() for name, view in network.layout.views(vector).items()}
 
 
 class Objectives:
@@ -273,6 +288,7 @@ class Objectives:
         self.losses = torch.zeros(len(batches), device=device)
         self.correct, self.processed = (torch.zeros(len(batches), dtype=torch.int64, device=device) for _ in range(2))
         module, strategy, self._views = context.network.network.train(), context.client, context.network.layout.views
+        views = client_views(context)
         dims = {name: 0 if vector.ndim > 1 else None for name, vector in constants.items()}
         precision = context.local.precision
         self._perceptron = StackedPerceptron.of(module) if precision == "float32" else None
@@ -288,7 +304,7 @@ class Objectives:
             parameters: torch.Tensor, fixed: Vectors, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor
         ) -> tuple[torch.Tensor, torch.Tensor]:
             with computing(precision, device):
-                logits = torch.func.functional_call(module, self._views(parameters), (x,))
+                logits = torch.func.functional_call(module, views(parameters), (x,))
             logits = logits.float()
             return (loss(logits, y, fixed) * weight).sum(), logits
 

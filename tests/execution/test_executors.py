@@ -110,6 +110,23 @@ def test_both_executors_agree(make_experiment, name, network):
     assert_same(run(experiment, "in_process", 3), run(experiment, "vectorized", 3))
 
 
+def normalised(spec):
+    encoder = nn.Sequential(
+        nn.Conv2d(1, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1), nn.GroupNorm(2, 8), nn.ReLU(), nn.Flatten()
+    )
+    return nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(128, spec.classes)))
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("float32", 1e-5), ("bfloat16", 0.1)])
+def test_both_executors_agree_on_group_norm(make_experiment, precision, tolerance, caplog):
+    """With eight channels and bfloat16, convolutions give channels-last outputs, which vmap cannot copy."""
+    experiment = make_experiment(network=normalised, clients_per_round=5, local={"precision": precision, "lr": 0.01})
+    initial = Simulation(experiment).initial().server.model
+    expected, model = (run(experiment, executor, 1)[0][0] for executor in ("in_process", "vectorized"))
+    assert (model - expected).norm() < tolerance * (expected - initial).norm()
+    assert "does not support" not in caplog.text
+
+
 REFUSED = ("fedala", "fedntd", "fedproto", "moon", "moon_turbosvm")
 """Strategies whose clients need more than gradients of a loss of logits: the other executor trains them."""
 
