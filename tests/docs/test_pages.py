@@ -75,29 +75,29 @@ def test_named_files_exist(page: Path) -> None:
     assert {path for path in missing if own is None or not path.startswith(own)} == set()
 
 
-def settings(command: str) -> set[tuple[str, ...]]:
-    """The overrides of a command; of a sweep those of a few jobs in which every option of its groups occurs."""
+def first_job(command: str) -> tuple[str, ...]:
+    """The overrides of a command, of a sweep those of its first job; every option that it sweeps over must exist."""
     line = command.rpartition("fedrun ")[2].partition(" --cfg ")[0].partition(" --why ")[0]
     given = [word for word in shlex.split(line) if word != "-m" and not word.startswith("data_dir=")]
-    chosen = groups([conf_dir()])
-    values = []
+    job = []
     for override in OverridesParser.create().parse_overrides(given):
         key, _, value = str(override.input_line).partition("=")
         choices = list(override.sweep_string_iterator()) if override.is_choice_sweep() else [value]
-        values.append([f"{key}={choice}" for choice in (choices if key in chosen else choices[:1])])
-    most = max((len(choices) for choices in values), default=1)
-    return {tuple(choices[job % len(choices)] for choices in values) for job in range(most)}
+        if len(choices) > 1 and key in groups([conf_dir()]):
+            assert set(choices) <= set(options(key)), command
+        job.append(f"{key}={choices[0]}")
+    return tuple(job)
 
 
 def test_commands_compose() -> None:
     lines = [command for command in commands("fedrun") if OWN_OPTIONS not in command]
     assert len(lines) > 30
-    jobs = {}
+    jobs: dict[tuple[str, ...], str] = {}
     for command in lines:
         if command.startswith("fedrun --explain "):
             assert explain_key(command.split()[2], Experiment)
         elif "hydra/sweeper=optuna" not in command:  # needs an extra
-            jobs |= dict.fromkeys(settings(command), command)
+            jobs[first_job(command)] = command
     for overrides, command in jobs.items():
         try:
             composed = compose(overrides)
