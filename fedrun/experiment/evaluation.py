@@ -17,7 +17,8 @@ class Evaluation:
     Attributes:
         every: evaluate after every this many rounds (and before the first, and after the last).
         batch_size: samples per forward pass; it changes speed and memory, not results beyond rounding. With
-            ``adaptive`` it is also the step in which samples are drawn, and so changes how many a model is judged by.
+            ``adaptive`` it is also the number of samples drawn at once, and so changes how many samples a
+            test needs.
         precision: of the global models' evaluation. ``bfloat16``: products of numbers with 8 significant bits, faster
             where the machine has instructions for it; losses then differ from the third digit on, and a few predictions
             with them. Models that clients have trained for themselves are always evaluated in float32.
@@ -34,10 +35,10 @@ class Evaluation:
             training samples; 0: do not.
         tuning_lr: learning rate of those steps; None: ``local.lr``.
         client_means: also test the mean of the models that the last round's participants have sent, weighted as the
-            server half weighs them, and the plain mean of those that all clients have last sent (the initial model, for
-            those that have not taken part). Servers such as FedDyn's move the global model beyond them. Only FedAvg's,
-            FedDyn's, FedDC's and FedUmf's can tell the former. Every client that has taken part is remembered by a
-            model.
+            server strategy weights them, and the plain mean of the models that all clients sent last (the initial model
+            for those that have not taken part). Server strategies such as FedDyn move the global model beyond them.
+            Only FedAvg, FedDyn, FedDC and FedUmf provide the former. One model is stored per client that has taken
+            part.
     """
 
     every: Annotated[int, Ge(1)]

@@ -49,33 +49,33 @@ class Experiment:
 
     Attributes:
         dataset: what is learned from.
-        partition: how its samples are shared out over clients.
+        partition: how its samples are distributed over clients.
         model: the network.
-        strategy: the two halves.
-        study: what is computed instead of a run of a federation; None: nothing.
+        strategy: the client strategy and the server strategy.
+        study: a study to compute instead of a run; None: a run.
         local: how clients train.
         population: which of the clients are unseen, test on their own samples, have flipped labels.
-        validation: what is held out of training, in the place of all test data, to choose settings by.
-        attack: what some of the clients do to the others.
-        privacy: what the server may learn of a client.
-        compression: how uploads travel.
+        validation: the training data held out to choose settings; they replace all test data.
+        attack: how some of the clients manipulate the training.
+        privacy: the differential privacy of the clients.
+        compression: how uploads are compressed.
         secure_sum: whether the server learns their sum only.
         appeal: every client's threshold for the loss of the global model.
         participation: which clients are willing to take part.
         evaluation: when and how the global model is tested.
-        hardware: where it is computed.
-        tracking: where the run is mirrored.
+        hardware: the device and the executor.
+        tracking: the service that records a copy of the metrics.
         seed: of every random choice; 0 is a seed.
         rounds: T, the number of server updates.
         clients_per_round: an int is the number M of clients per round, a float up to 1.0 their share of all clients.
         targets: test accuracies whose first round is reported.
         stop_at_targets: end the run as soon as every target has been reached.
-        scale: of an experiment: how much of it its sweep makes.
+        scale: the scale of an experiment's sweep.
         name: first part of the run's folder; experiments set it to their own name.
         data_dir: folder in which datasets lie.
-        cache_dir: folder for what datasets are turned into once; None: beside the source.
-        output_dir: folder in which runs land.
-        overwrite: compute again even if the run is finished.
+        cache_dir: folder for the converted datasets; None: next to the source files.
+        output_dir: folder of all runs.
+        overwrite: run again even if the run is finished.
         checkpoint_seconds: least time between two checkpoints; 0: after every round.
         display: how progress is shown: ``auto`` (live in a terminal, otherwise plain lines), ``live``, ``plain``,
             ``none``.
@@ -120,21 +120,21 @@ class Experiment:
 
     @cached_property
     def record(self) -> RunRecord:
-        """What names the run.
+        """The names and the configuration of the run.
 
         Raises:
-            InputError: an object of the experiment is identified by nothing, so that the run can have no folder.
+            InputError: an object of the experiment cannot be identified, so that the run has no folder.
         """
         settings = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "origin"}
         return RunRecord.of(settings, identity_hash(type(self), settings), self.origin)
 
     @property
     def folder(self) -> Path:
-        """The run's folder: another one for every value that can change a result."""
+        """The run's folder; it differs if a value that can change a result differs."""
         return self.record.folder
 
     def check(self) -> None:
-        """Refuse combinations that cannot work, without loading anything.
+        """Reject combinations that cannot work, without loading anything.
 
         Raises:
             InputError: one line that names the keys and what is allowed.
@@ -167,8 +167,8 @@ class Experiment:
             )
 
     def _check_uploads(self) -> None:
-        """Refuse what is done to uploads, or to the global model, where there are none."""
-        client, half = self.strategy.client, type(self.strategy.client).__name__
+        """Reject attacks and evaluations that need uploads or a global model where there are none."""
+        client, client_name = self.strategy.client, type(self.strategy.client).__name__
         if self.attack.share and type(self.attack) is Attack:
             raise InputError(
                 f"attack.share={self.attack.share}: attack=none attacks nobody; choose another, such as attack=gaussian"
@@ -178,7 +178,7 @@ class Experiment:
             sender = (
                 "with population.pooled=true nobody sends anything"
                 if pooled
-                else f"strategy.client={half} sends nothing"
+                else f"strategy.client={client_name} sends nothing"
             )
             raise InputError(
                 f"attack.share={self.attack.share}: {sender} that attackers could change; choose attack=none or "
@@ -187,13 +187,13 @@ class Experiment:
         several = self.strategy.clusters().several or bool(self.strategy.afterwards().last_rounds(self.rounds))
         if self.evaluation.client_means and (MODEL not in client.sends or client.is_personal or several):
             raise InputError(
-                f"evaluation.client_means=true: allowed where clients send models (strategy.client={half}) for one "
-                "global model (no clusters, no models of their own)"
+                f"evaluation.client_means=true: allowed where clients send models (strategy.client={client_name}) for "
+                "one global model (no clusters, no models of their own)"
             )
         if self.evaluation.tuning_steps and client.is_personal and not client.sends:
             raise InputError(
-                f"evaluation.tuning_steps={self.evaluation.tuning_steps}: strategy.client={half} has no global model "
-                "that clients could tune; allowed: 0"
+                f"evaluation.tuning_steps={self.evaluation.tuning_steps}: strategy.client={client_name} has no global "
+                "model that clients could tune; allowed: 0"
             )
 
     @property

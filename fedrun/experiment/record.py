@@ -1,4 +1,4 @@
-"""What names a run, and what is written down about its configuration."""
+"""The names of a run and its recorded configuration."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from fedrun.config.composed import Composed
 
 @dataclass(frozen=True)
 class RunRecord:
-    """The names of a run. All of them follow from the experiment's own values, also where it was changed since it was
-    built from a configuration.
+    """The names of a run. They follow from the experiment's values, also if these were changed after it was built.
 
     Attributes:
         config: the configuration as plain values.
-        overrides: what makes it differ from the default one, such as ``("dataset=femnist", "seed=1")``.
+        overrides: the differences from the default configuration, such as ``("dataset=femnist", "seed=1")``.
         hparams: the published values that fill the configuration in, in words; None: there are none.
         dataset: the chosen option; the class name in lower case where the dataset was changed.
         strategy: the chosen option; the server side's class name in lower case where a side was changed.
@@ -38,11 +37,11 @@ class RunRecord:
 
         Args:
             settings: the objects of its top-level keys.
-            hash: of them.
+            hash: their hash.
             origin: the configuration that it was built from.
 
         Raises:
-            InputError: nothing identifies one of the objects.
+            InputError: one of the objects cannot be identified.
         """
         config = {key: as_config(value, key) for key, value in settings.items()}
         changes = differences(origin.config, config)

@@ -25,11 +25,11 @@ class Strategy:
     server: ServerStrategy
 
     def clusters(self) -> Clustering:
-        """Who trains which model: everybody the one there is."""
+        """The assignment of clients to models: one model for all."""
         return Clustering()
 
     def afterwards(self) -> PostTraining:
-        """The phase after the rounds of the strategy: none."""
+        """The phase after this strategy's rounds: none."""
         return PostTraining()
 
     def check(self) -> None:
@@ -54,7 +54,7 @@ class Strategy:
             client, server = type(self.client).__name__, type(self.server).__name__
             raise InputError(
                 f"strategy.client={client} keeps the head on the clients, and strategy.server={server} changes the "
-                "global one, which nobody would use; choose another server strategy, such as fedavg"
+                "global one, which no client would use; choose another server strategy, such as fedavg"
             )
 
 
@@ -63,8 +63,8 @@ class ClusteredStrategy(Strategy):
     """A strategy for several global models, and a phase that may follow.
 
     Attributes:
-        clustering: who trains which model.
-        post_training: what is trained in the last rounds, on top of the models.
+        clustering: the assignment of clients to models.
+        post_training: the phase of the last rounds.
     """
 
     clustering: Clustering
@@ -82,20 +82,20 @@ class ClusteredStrategy(Strategy):
         client, server = type(self.client).__name__, type(self.server).__name__
         if self.client.needs & self.server.maintains - self.server.broadcasts:
             raise InputError(
-                f"strategy.client={client} relies on a server that follows all clients, and does not go with "
-                "clusters; choose another client strategy, such as sgd"
+                f"strategy.client={client} needs a server that maintains the states of all clients, and is "
+                "incompatible with clusters; choose another client strategy, such as sgd"
             )
         if self.client.is_personal or not self.client.sends:
             raise InputError(
-                f"strategy.client={client} is not served by a global model, and does not go with clusters; choose "
+                f"strategy.client={client} does not use a global model, and is incompatible with clusters; choose "
                 "another client strategy, such as sgd"
             )
         if self.server.idle_training is not None:
-            raise InputError(f"strategy.server={server} does not go with clusters; choose another, such as fedavg")
+            raise InputError(f"strategy.server={server} is incompatible with clusters; choose another, such as fedavg")
         if self.server.maintains and self.clustering.reassigns:
             raise InputError(
-                f"strategy.server={server} follows what a model's clients remember, and with "
-                f"strategy.clustering={type(self.clustering).__name__} these change; choose another, such as fedavg"
+                f"strategy.server={server} maintains the states of a model's clients, which change with "
+                f"strategy.clustering={type(self.clustering).__name__}; choose another, such as fedavg"
             )
         if (self.clustering.infers or self.clustering.stores_last_upload) and MODEL not in self.client.sends:
             raise InputError(

@@ -1,4 +1,4 @@
-"""Where a run is mirrored."""
+"""Where a run's metrics are recorded besides its files."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from fedrun.experiment.observer import Observer
 
 @config_class
 class Tracking:
-    """Whether and where a run is mirrored; it never changes a result. Each option of the group extends this class."""
+    """No tracking service. It never changes a result. Each option of the group extends this class."""
 
     def observer(self) -> Observer:
-        """What mirrors the run."""
+        """The observer that records the run."""
         return Observer()

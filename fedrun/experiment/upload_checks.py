@@ -70,7 +70,7 @@ ALLOWED = "allowed: strategies whose server needs only a sum of vectors, such as
 
 
 def single_uploads(client: ClientStrategy, server: ServerStrategy, rows: bool) -> str | None:
-    """What a strategy's server sees beside the sum of bounded vectors, in words; None: nothing.
+    """The single uploads that a strategy's server sees besides the sum of bounded vectors, in words; None: none.
 
     The length of a vector is known, also for an empty cohort, if the server broadcasts a vector of the same name; other
     uploads are single numbers or depend on them.
@@ -90,8 +90,8 @@ def _check_privacy(privacy: Privacy, compression: Compression, key: str) -> None
     """Reject compressors that do not go with clipping."""
     if isinstance(compression, Compressor) and compression.memory == "client":
         raise InputError(
-            f"{key} with compression.memory=client: what clipping cuts off would stay in the memory for ever; allowed: "
-            "compression.memory=none"
+            f"{key} with compression.memory=client: what clipping cuts off would stay in the client state forever; "
+            "allowed: compression.memory=none"
         )
     if isinstance(compression, Sign) and compression.votes:
         raise InputError(f"{key} with compression.rule=vote: noise would be voted away; allowed: scaled")

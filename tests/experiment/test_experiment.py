@@ -33,9 +33,9 @@ REFUSED = {
     "attack.share=0.5": "attack.share=0.5: attack=none attacks nobody; choose another, such as attack=gaussian",
     "partition.seed=-4": "partition.seed=-4: allowed: an integer, at least 0; or null",
     "strategy=ifca population.pooled=true": "population.pooled=true leaves one client, and a strategy with clusters",
-    "strategy=ifca strategy/client=scaffold strategy/server=scaffold": "strategy.server=ScaffoldServer follows what a "
-    "model's clients remember, and with strategy.clustering=IFCA these change; choose another, such as fedavg",
-    "strategy=fedsoft strategy/server=feddyn": "strategy.server=FedDynServer follows what a model's clients remember",
+    "strategy=ifca strategy/client=scaffold strategy/server=scaffold": "strategy.server=ScaffoldServer "
+    "maintains the states of a model's clients, which change with strategy.clustering=IFCA; choose another",
+    "strategy=fedsoft strategy/server=feddyn": "strategy.server=FedDynServer ",
     "strategy=fedconcat_ib strategy/client=qffl strategy/server=qffl": "strategy.client=QFFLClient does not send "
     "models, by which strategy.clustering=BiasMovement tells clients apart",
     "strategy=fedconcat_id strategy/client=fednova strategy/server=fednova": "strategy.client=FedNovaClient does not",

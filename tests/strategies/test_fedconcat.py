@@ -481,9 +481,9 @@ def test_refused_before_the_first_round(make_experiment):
     ("overrides", "message"),
     [
         (("strategy=fedconcat", "rounds=20", "strategy.post_training.rounds=20"), "allowed: 1 to 19, or a share"),
-        (("strategy=fedconcat", "strategy/client=feddyn", "strategy/server=feddyn"), "does not go with clusters"),
-        (("strategy=ifca", "strategy/client=solo", "strategy/server=solo"), "does not go with clusters"),
-        (("strategy=ifca", "strategy/server=fedumf"), "does not go with clusters"),
+        (("strategy=fedconcat", "strategy/client=feddyn", "strategy/server=feddyn"), "is incompatible with clusters"),
+        (("strategy=ifca", "strategy/client=solo", "strategy/server=solo"), "is incompatible with clusters"),
+        (("strategy=ifca", "strategy/server=fedumf"), "is incompatible with clusters"),
         (("strategy=ifca", "strategy/client=fedsoft"), "needs 'centres' from the server"),
         (("strategy=fedconcat", "appeal=warmup"), "choose appeal=none"),
         (

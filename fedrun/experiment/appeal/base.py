@@ -23,7 +23,7 @@ test samples of their own, otherwise ``train``."""
 
 @dataclass(frozen=True)
 class OwnResults:
-    """How each client's own model does on its own samples: float64 ``[clients]``, NaN for a client without samples.
+    """Results of each client's own model on its own samples: float64 ``[clients]``, NaN for a client without samples.
 
     Attributes:
         train_loss: F_k, mean loss over its training samples.
@@ -53,16 +53,16 @@ class Thresholds:
 
 
 Solo = Callable[[LocalTraining], OwnResults]
-"""Trains every client alone from the initial model in this way, and measures."""
+"""Trains a model for every client alone, from the initial model, and evaluates it."""
 
 
 @config_class
 class Appeal:
-    """No thresholds, and hence no appeal; the options that have some extend this class.
+    """No thresholds, and hence no appeal; the options with thresholds extend this class.
 
     Attributes:
         known: whether there are thresholds.
-        trained: whether clients train for their thresholds, so that it is worth keeping them for other runs.
+        trained: whether clients train for their thresholds, so that they are cached for other runs.
     """
 
     known: ClassVar[bool] = False
@@ -74,10 +74,10 @@ class Appeal:
         return "auto"
 
     def fingerprint(self) -> str:
-        """Changes with the content of what thresholds are read from; empty where they follow from the configuration.
+        """A hash of the file that thresholds are read from; empty if they follow from the configuration.
 
         Raises:
-            InputError: it cannot be read.
+            InputError: the file cannot be read.
         """
         return ""
 
@@ -85,11 +85,11 @@ class Appeal:
         """The thresholds of some clients.
 
         Args:
-            clients: who they are, with their training samples.
+            clients: the clients and their training samples.
             local: how clients train in the federation.
-            solo: trains and measures models of their own, where thresholds are made from such.
+            solo: trains a model for each client and evaluates it, where thresholds follow from such models.
 
         Raises:
-            InputError: they cannot be had.
+            InputError: the thresholds cannot be read or computed.
         """
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""One threshold for everybody."""
+"""One threshold for all clients."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedrun.strategies.local_training import LocalTraining
 
 @config_class
 class Constant(Appeal):
-    """ρ_k is the same number for every client; nobody has a model of its own to prefer.
+    """ρ_k is the same number for every client; clients have no models of their own.
 
     Attributes:
         loss: ρ, the mean cross-entropy below which the global model appeals, in nats.

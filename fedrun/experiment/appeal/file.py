@@ -1,4 +1,4 @@
-"""Thresholds that the user knows."""
+"""Thresholds from the user's file."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def read(path: Path) -> dict[str, float]:
             rows = csv.DictReader(file)
             if not {"client", "threshold"} <= set(rows.fieldnames or ()):
                 raise InputError(f"appeal.path={path}: its first line must name the columns client and threshold")
-            found: dict[str, float] = {}
+            thresholds: dict[str, float] = {}
             for row in rows:
                 client, text = row["client"], row["threshold"]
                 try:
@@ -76,9 +76,9 @@ def read(path: Path) -> dict[str, float]:
                     threshold = math.nan
                 if not math.isfinite(threshold):
                     raise InputError(f"{path}, line {rows.line_num}: threshold {text!r}: allowed: a finite number")
-                if client in found:
+                if client in thresholds:
                     raise InputError(f"{path}, line {rows.line_num}: client {client!r} has a threshold already")
-                found[client] = threshold
-            return found
+                thresholds[client] = threshold
+            return thresholds
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"appeal.path={path}: cannot be read ({error}); a CSV file in UTF-8 is expected") from None

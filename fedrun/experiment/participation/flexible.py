@@ -1,4 +1,4 @@
-"""Clients that come only while they like the global model (MaxFL: Cho et al., TMLR 2024, arXiv 2205.14840)."""
+"""Clients that take part only if the global model appeals to them (MaxFL: Cho et al., TMLR 2024, arXiv 2205.14840)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from fedrun.experiment.participation.base import Participation, Rule
 
 @config_class
 class Flexible(Participation):
-    """After the first rounds, only clients whose training loss F_k(w) is below ρ_k are there to be selected.
+    """After the first rounds, only clients whose training loss F_k(w) is below ρ_k are available for selection.
 
-    Where fewer are there than a round asks for, all of them take part; where nobody is, the model stays as it is and
-    the round counts. ``clients/willing`` and ``clients/participants`` record how many they were.
+    If fewer clients are available than a round needs, all of them take part. If none is available, the model does not
+    change and the round counts. ``clients/willing`` and ``clients/participants`` record the numbers.
 
     Attributes:
         mandatory_share: share of the rounds, from the first on, in which every client takes part when selected.

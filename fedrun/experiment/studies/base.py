@@ -1,4 +1,4 @@
-"""What a paper computes without a federation: its toy problems."""
+"""Studies: problems that a paper computes without a federation."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 
 
 class Study(ABC):
-    """An option of the configuration that takes the place of a run."""
+    """A computation that replaces a run."""
 
     @abstractmethod
     def carry_out(self, folder: Path, seed: int) -> str:
         """Compute, write the numbers and the figure into the folder, and return what to print.
 
         Args:
-            folder: which exists.
+            folder: an existing folder.
             seed: of every random choice.
         """

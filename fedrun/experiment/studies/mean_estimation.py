@@ -22,9 +22,9 @@ class MeanEstimation(Study):
 
     Client k has the true mean θ_k and knows its empirical one, θ̂_k ~ N(θ_k, ν²). Its training loss is F_k(w) =
     (w − θ̂_k)², its true loss f_k(w) = (w − θ_k)²; alone it would use θ̂_k, so that F_k is compared with F_k(θ̂_k) = 0 in
-    training, and a global estimate w appeals to it if f_k(w) < f_k(θ̂_k). Half of the clients, one more where their
-    number is odd, have θ_k = −γ, the others γ (for two clients the paper's setting; for three it is not known).
-    FedAvg's estimate is the mean of the θ̂_k; MaxFL's is found by its own server steps from the initial estimate 0.
+    training, and a global estimate w appeals to it if f_k(w) < f_k(θ̂_k). Half of the clients, rounded up,
+    have θ_k = −γ, the others γ (for two clients the paper's setting; for three it is not known).
+    FedAvg's estimate is the mean of the θ̂_k; MaxFL's follows from its server steps from the initial estimate 0.
 
     Attributes:
         clients: numbers of clients, at least 2 each; 2 and 3 in the paper.
@@ -61,21 +61,21 @@ class MeanEstimation(Study):
         noise = torch.randn(self.draws, clients, generator=draw, dtype=torch.float64)
         known = true + self.deviation * noise  # θ̂, [draws, clients]
         average = known.mean(1, keepdim=True)
-        found = torch.zeros_like(average)  # at FedAvg's estimate the pulls of two clients cancel exactly
+        estimate = torch.zeros_like(average)  # at FedAvg's estimate the gradients of two clients cancel exactly
         for _ in range(self.steps):
-            found = self.server_step(found, known)
+            estimate = self.server_step(estimate, known)
 
         def appeals(estimate: torch.Tensor) -> float:
             # f_k(w) < f_k(θ̂_k)
             return ((estimate - true) ** 2 < (known - true) ** 2).double().mean().item()
 
-        return appeals(average), appeals(found)
+        return appeals(average), appeals(estimate)
 
     def server_step(self, estimate: torch.Tensor, known: torch.Tensor) -> torch.Tensor:
         """One round of MaxFL with a single local step: estimates ``[draws, 1]``, clients' own ``[draws, clients]``."""
         moved = -self.lr * 2 * (estimate - known)
         # w ← w + Σ q_k Δ_k / Σ q_k, with q_k = σ(x)(1 − σ(x)) at x = F_k(w) − ρ_k = (w − θ̂_k)²; of its logarithm, as
-        # far from everybody each q_k is too small to be told from 0
+        # far from all clients every q_k underflows to 0
         gap = (estimate - known) ** 2
         shares = torch.softmax(-softplus(gap) - softplus(-gap), 1)
         return estimate + (shares * moved).sum(1, keepdim=True)
@@ -90,9 +90,9 @@ def plot(rows: list[tuple[int, float, float, float]], path: Path) -> None:
     figure = Figure(figsize=(4.2 * len(counts), 3.4), layout="constrained")
     FigureCanvasAgg(figure)
     for axes, count in zip(figure.subplots(1, len(counts), squeeze=False, sharey=True)[0], counts, strict=True):
-        own = [row for row in rows if row[0] == count]
+        selected = [row for row in rows if row[0] == count]
         for column, (name, style) in enumerate([("FedAvg", "o--"), ("MaxFL", "s-")], start=2):
-            axes.plot([row[1] for row in own], [row[column] for row in own], style, label=name, markersize=4)
+            axes.plot([row[1] for row in selected], [row[column] for row in selected], style, label=name, markersize=4)
         axes.set_title(f"{count} clients")
         axes.set_xlabel("heterogeneity γ/ν")
         axes.set_ylim(bottom=0)
