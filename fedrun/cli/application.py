@@ -136,11 +136,13 @@ def _guarded() -> int:
             return 0
         import hydra
 
+        from fedrun.config.listed_options import register_listed_options
         from fedrun.config.options import conf_dir, further_folder
         from fedrun.sweeps.plugins import register_plugins
 
         options = _parse(sys.argv[1:])
         register_plugins()
+        register_listed_options()
         config_dir = None if options.config_dir is None else further_folder(options.config_dir)
         hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(job)()
         return 0

@@ -13,7 +13,7 @@ from typing import Any, get_type_hints
 from pydantic import ValidationError
 
 from fedrun.config.allowed_values import describe, in_message, shown
-from fedrun.config.options import option_files, options
+from fedrun.config.options import content, option_files, options
 from fedrun.config.suggestions import did_you_mean
 from fedrun.system.errors import InputError
 
@@ -35,16 +35,13 @@ def option(group: str, name: str, **changes: Any) -> Any:
     Raises:
         InputError: there is no such option, or the changes do not fit it.
     """
-    from omegaconf import OmegaConf
-
     files = option_files(group)
     if name not in files:
         raise InputError(
             f"{group}={name}: no such option; allowed: {', '.join(sorted(files)) or 'no such group'}"
             f"{did_you_mean(name, files)}"
         )
-    node = OmegaConf.to_container(OmegaConf.load(files[name]), resolve=True)
-    assert isinstance(node, dict)
+    node = content(group, name, files[name])
     return build({**node, **changes}, group.replace("/", "."))
 
 

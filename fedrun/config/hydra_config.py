@@ -32,6 +32,9 @@ def hydra_config(overrides: Sequence[str], folder: Path | None) -> DictConfig:
     """
     from hydra import compose, initialize_config_dir
 
+    from fedrun.config.listed_options import register_listed_options
+
+    register_listed_options()
     search_path = [] if folder is None else [f"hydra.searchpath=['file://{folder}']"]
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         return compose("config", [*search_path, *completed(overrides)], return_hydra_config=True)

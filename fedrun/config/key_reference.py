@@ -12,7 +12,7 @@ from typing import Any, get_type_hints
 
 from fedrun.config.allowed_values import describe, in_message
 from fedrun.config.build import locate
-from fedrun.config.options import conf_dir, files_in, groups
+from fedrun.config.options import conf_dir, files_in, groups, listed, listed_file
 from fedrun.config.suggestions import did_you_mean
 from fedrun.system.errors import InputError
 
@@ -55,9 +55,10 @@ def explain_key(key: str, experiment: type, config_dir: Path | None = None) -> s
     folders = [folder for folder in (config_dir, conf_dir()) if folder]
     known_groups = groups(folders)
     if (group := key.replace(".", "/")) in known_groups:
-        files = files_in(group, folders)
+        files, listing, comments = files_in(group, folders), listed_file(group), listed(group)
         width = max(map(len, files), default=0)
-        return "\n".join([f"{group}=OPTION", *(f"  {name:<{width}}  {_head(files[name])}" for name in sorted(files))])
+        heads = {name: comments[name] if path == listing else _head(path) for name, path in sorted(files.items())}
+        return "\n".join([f"{group}=OPTION", *(f"  {name:<{width}}  {head}" for name, head in heads.items())])
     entries, aliases = key_entries(folders)
     wanted = key
     for alias, package in aliases.items():
@@ -80,8 +81,9 @@ def key_entries(folders: Sequence[Path]) -> tuple[list[KeyEntry], dict[str, str]
     for group in groups(folders):
         if group not in SETTINGS:
             for name, path in files_in(group, folders).items():
-                entries += _entries(path, group, f"{group}={name}")
-                aliases |= _aliases(path, group)
+                if path != listed_file(group):  # listed options only choose
+                    entries += _entries(path, group, f"{group}={name}")
+                    aliases |= _aliases(path, group)
     return entries, aliases
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from copy import deepcopy
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from fedrun.system.errors import InputError
 
@@ -18,9 +21,60 @@ def conf_dir() -> Path:
     return inside if inside.is_dir() else package.parent / "conf"
 
 
+def listed_file(group: str) -> Path:
+    """The file that lists those of a group's options that have no file of their own, such as ``conf/strategy.yaml``.
+
+    Each of its keys is an option.
+    """
+    return conf_dir() / f"{group}.yaml"
+
+
+def listed(group: str) -> dict[str, str]:
+    """The options of a group that :func:`listed_file` lists, each with the first line of the comment above it."""
+    file = listed_file(group)
+    if not (group and file.with_suffix("").is_dir() and file.is_file()):
+        return {}
+    comments: dict[str, str] = {}
+    above: list[str] = []
+    for line in file.read_text(encoding="utf-8").splitlines():
+        if line.startswith("#"):
+            above.append(line[1:].strip())
+            continue
+        if line and not line[0].isspace():
+            comments[line.partition(":")[0]] = above[0] if above else ""
+        above = []
+    return comments
+
+
+@cache
+def _contents(file: Path) -> dict[str, Any]:
+    """What a file lists: the content of each option."""
+    from omegaconf import OmegaConf
+
+    contents = OmegaConf.to_container(OmegaConf.load(file))
+    assert isinstance(contents, dict)
+    return {str(name): content for name, content in contents.items()}
+
+
+def content(group: str, name: str, file: Path) -> dict[str, Any]:
+    """What an option contains, as plain containers and scalars; interpolations as they are written.
+
+    Args:
+        group: such as ``strategy``.
+        name: the option.
+        file: the option's own, or the one that lists it.
+    """
+    from omegaconf import OmegaConf
+
+    if file == listed_file(group):
+        return deepcopy(_contents(file)[name])
+    plain = OmegaConf.to_container(OmegaConf.load(file))
+    return {str(key): value for key, value in plain.items()} if isinstance(plain, dict) else {}
+
+
 def option_names(group: str, folders: Iterable[Path]) -> set[str]:
     """The options of a group in some folders of options."""
-    return {path.stem for folder in folders for path in (folder / group).glob("*.yaml")}
+    return set(files_in(group, folders))
 
 
 def config_dir_option() -> Path | None:
@@ -59,19 +113,22 @@ def options(group: str, config_dir: Path | None = None) -> list[str]:
 
 
 def option_files(group: str, config_dir: Path | None = None) -> dict[str, Path]:
-    """The file of each of a group's options."""
+    """The file of each of a group's options: its own, or the one that lists it."""
     return files_in(group, [folder for folder in (config_dir or config_dir_option(), conf_dir()) if folder])
 
 
 def files_in(group: str, folders: Iterable[Path]) -> dict[str, Path]:
-    """The file of each of a group's options in some folders of options."""
+    """The file of each of a group's options in some folders of options: its own, or the one that lists it."""
     if not group:
         return {}
     pattern = "**/*.yaml" if group == "experiment" else "*.yaml"  # a paper's experiments have a folder of their own
-    above = [folder / group for folder in folders]
-    return {
-        path.relative_to(folder).with_suffix("").as_posix(): path for folder in above for path in folder.glob(pattern)
-    }
+    files: dict[str, Path] = {}
+    for folder in folders:
+        if folder == conf_dir():
+            files |= dict.fromkeys(listed(group), listed_file(group))
+        above = folder / group
+        files |= {path.relative_to(above).with_suffix("").as_posix(): path for path in above.glob(pattern)}
+    return files
 
 
 def groups(folders: Iterable[Path]) -> list[str]:
@@ -90,8 +147,5 @@ def _groups(folder: Path, above: str) -> Iterator[str]:
 
 def parts(group: str, name: str, config_dir: Path | None = None) -> frozenset[str]:
     """The groups below an option of a group in which its defaults list chooses, such as ``client`` and ``server``."""
-    from omegaconf import OmegaConf
-
-    content = OmegaConf.to_container(OmegaConf.load(option_files(group, config_dir)[name]))
-    defaults = content.get("defaults", []) if isinstance(content, dict) else []
+    defaults = content(group, name, option_files(group, config_dir)[name]).get("defaults", [])
     return frozenset(str(key) for entry in defaults if isinstance(entry, Mapping) for key in entry)

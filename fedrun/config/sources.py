@@ -11,7 +11,7 @@ from fedrun.config.allowed_values import in_message
 from fedrun.config.as_config import Plain
 from fedrun.config.composed import compose
 from fedrun.config.composition_errors import dotted
-from fedrun.config.options import conf_dir, groups
+from fedrun.config.options import conf_dir, content, files_in, groups
 from fedrun.config.suggestions import did_you_mean
 from fedrun.system.errors import InputError
 
@@ -36,26 +36,19 @@ class Source:
 
 @dataclass(frozen=True)
 class ConfigFile:
-    """One file of a composed configuration.
+    """One file of a composed configuration, or one option of a file that lists several.
 
     Attributes:
-        path: where it lies.
+        place: its name from the folder of options on, such as ``conf/model/mlp.yaml``.
         group: the config group of the option that it is; empty of ``config.yaml``.
         package: the dotted key below which its content is placed; empty: at the top.
         content: as written.
     """
 
-    path: Path
+    place: str
     group: str
     package: str
     content: Plain
-
-    @property
-    def place(self) -> str:
-        """The file's name from the folder of options on, such as ``conf/model/mlp.yaml``."""
-        above = len(self.group.split("/")) if self.group else 0
-        names = self.path.parts[-above - 2 :]
-        return "/".join(names)
 
     def choices(self) -> Iterator[tuple[str, Any]]:
         """The groups from which the file chooses an option, and the options."""
@@ -141,6 +134,9 @@ def _composition(overrides: Sequence[str], folders: Sequence[Path]) -> tuple[lis
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.types import RunMode
 
+    from fedrun.config.listed_options import register_listed_options
+
+    register_listed_options()
     search_path = [f"hydra.searchpath=['file://{folder}']" for folder in folders[:-1]]
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
@@ -153,13 +149,10 @@ def _composition(overrides: Sequence[str], folders: Sequence[Path]) -> tuple[lis
 
 def _file(default: ResultDefault, folders: Sequence[Path]) -> ConfigFile | None:
     """A file of the configuration; None of one that is Hydra's own."""
-    from omegaconf import OmegaConf
-
-    name = default.config_path or ""
-    paths = [folder / f"{name}.yaml" for folder in folders if (folder / f"{name}.yaml").is_file()]
-    if name.startswith("hydra/") or not paths:
+    group, _, name = (default.config_path or "").rpartition("/")
+    files = files_in(group, folders) if group else {"config": conf_dir() / "config.yaml"}
+    if name not in files or group.partition("/")[0] == "hydra":
         return None
-    content = OmegaConf.to_container(OmegaConf.load(paths[0]))
-    assert isinstance(content, dict)
-    plain = {str(key): value for key, value in content.items()}
-    return ConfigFile(paths[0], name.rpartition("/")[0], default.package or "", plain)
+    path = files[name]
+    place = next(path.relative_to(folder.parent).as_posix() for folder in folders if path.is_relative_to(folder))
+    return ConfigFile(place, group, default.package or "", content(group, name, path))
