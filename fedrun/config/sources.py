@@ -11,7 +11,7 @@ from fedrun.config.allowed_values import in_message
 from fedrun.config.as_config import Plain
 from fedrun.config.composed import compose
 from fedrun.config.composition_errors import dotted
-from fedrun.config.options import conf_dir, content, files_in, groups
+from fedrun.config.options import conf_dir, content, files_in, groups, listed_file
 from fedrun.config.suggestions import did_you_mean
 from fedrun.system.errors import InputError
 
@@ -39,7 +39,7 @@ class ConfigFile:
     """One file of a composed configuration, or one option of a file that lists several.
 
     Attributes:
-        place: its name from the folder of options on, such as ``conf/model/mlp.yaml``.
+        place: its name from the folder of options on, such as ``conf/model/mlp.yaml``; and which option of a list.
         group: the config group of the option that it is; empty of ``config.yaml``.
         package: the dotted key below which its content is placed; empty: at the top.
         content: as written.
@@ -155,4 +155,6 @@ def _file(default: ResultDefault, folders: Sequence[Path]) -> ConfigFile | None:
         return None
     path = files[name]
     place = next(path.relative_to(folder.parent).as_posix() for folder in folders if path.is_relative_to(folder))
+    if path == listed_file(group):
+        place = f"{place} ({name})"
     return ConfigFile(place, group, default.package or "", content(group, name, path))

@@ -11,6 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+import yaml
 
 from fedrun.cli.application import options_first
 from fedrun.config.composed import compose
@@ -37,7 +38,9 @@ SMALL = ("rounds=2", "model=logistic", "partition.clients=4", "hardware.threads=
 
 
 def names(group: str) -> list[str]:
-    return sorted(path.stem for path in (conf_dir() / group).glob("*.yaml"))
+    listing = conf_dir() / f"{group}.yaml"
+    listed = yaml.safe_load(listing.read_text()) if listing.is_file() else {}
+    return sorted({path.stem for path in (conf_dir() / group).glob("*.yaml")} | set(listed))
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from fedrun.config.build import option
 from fedrun.config.composed import Composed, compose
 from fedrun.config.config_class import config_class
 from fedrun.config.identity import Neutral, identity, identity_hash
-from fedrun.config.options import conf_dir, options
+from fedrun.config.options import conf_dir, content, option_files, options
 from fedrun.experiment.experiment import Experiment, build_experiment
 from fedrun.models.base import ModelConfig
 from fedrun.strategies.fedprox import FedProx
@@ -34,7 +34,7 @@ CONF = conf_dir()
 OPTION_FILES = [
     path
     for path in sorted(CONF.rglob("*.yaml"))
-    if path.relative_to(CONF).parts[0] not in ("hydra", "hparams", "experiment")
+    if path.relative_to(CONF).with_suffix("").parts[0] not in ("hydra", "hparams", "experiment")
 ]
 """The files in which keys get their first value; hparams and experiments change values."""
 
@@ -149,9 +149,9 @@ def test_every_published_setting(hparams: str) -> None:
 
 @pytest.mark.parametrize("hparams", options("hparams"))
 def test_no_published_setting_is_only_another_ones_name(hparams: str) -> None:
-    content = OmegaConf.load(CONF / "hparams" / f"{hparams}.yaml")
-    chosen = [entry for entry in content.get("defaults", []) if OmegaConf.is_config(entry)]
-    assert chosen or set(content) - {"defaults"}
+    values = content("hparams", hparams, option_files("hparams")[hparams])
+    chosen = [entry for entry in values.get("defaults", []) if isinstance(entry, dict)]
+    assert chosen or set(values) - {"defaults"}
 
 
 def test_a_strategy_inherits_the_datasets_setting() -> None:
@@ -220,7 +220,7 @@ def keys_of(text: str) -> Iterator[tuple[str, bool, bool]]:
             and value.strip()
             and section not in ("defaults", "hydra")
             and key.isidentifier()
-            and key != "_target_"
+            and key not in ("_target_", "defaults")
         ):
             yield key, bool(comment.strip()), before.lstrip().startswith("#")
         before = line

@@ -1,0 +1,73 @@
+"""Options that stand together in one file, such as ``conf/strategy.yaml``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
+
+from fedrun.config.build import option
+from fedrun.config.composed import compose
+from fedrun.config.key_reference import explain_key
+from fedrun.config.options import conf_dir, listed, option_files, options
+from fedrun.config.sources import why
+from fedrun.experiment.experiment import Experiment
+from fedrun.system.errors import InputError
+
+
+def test_they_are_options_of_the_group() -> None:
+    assert {"fedprox", "fedconcat"} <= set(options("strategy"))
+    assert option_files("strategy")["fedprox"] == conf_dir() / "strategy.yaml"
+    assert option_files("strategy")["solo"] == conf_dir() / "strategy" / "solo.yaml"
+    assert not listed("config") and not listed("no_such_group")
+
+
+def test_the_comment_above_explains_one() -> None:
+    assert "  fedprox            FedProx: FedAvg with a proximal term (Li et al., 2020).\n" in explain_key(
+        "strategy", Experiment
+    )
+    assert all(comment for group in ("strategy", "hparams") for comment in listed(group).values())
+
+
+def test_no_option_stands_twice() -> None:
+    for group in ("strategy", "hparams"):
+        assert {path.stem for path in (conf_dir() / group).glob("*.yaml")}.isdisjoint(listed(group))
+
+
+def test_why_names_the_file_and_the_option() -> None:
+    assert why("strategy/client", ["strategy=fedprox"]).splitlines() == [
+        "strategy/client=fedprox",
+        "  fedprox  conf/strategy.yaml (fedprox)",
+    ]
+    assert why("strategy.client.mu", ["strategy=fedprox", "dataset=femnist"]).splitlines() == [
+        "strategy.client.mu=0.02",
+        "  0.01  conf/strategy/client/fedprox.yaml",
+        "  0.02  conf/hparams.yaml (femnist-fedprox)",
+    ]
+
+
+def test_a_file_of_ones_own_does_not_replace_one(tmp_path: Path) -> None:
+    own = tmp_path / "own" / "strategy"
+    own.mkdir(parents=True)
+    for name in ("fedprox", "solo", "mine"):
+        (own / f"{name}.yaml").write_text("defaults: [client: moon, server: fedavgm]\n")
+    for name in ("fedprox", "solo"):
+        chosen = [f"strategy={name}"]
+        assert compose(chosen, own.parent).config == compose(chosen).config
+        assert "own/" not in why("strategy/client", chosen, own.parent)
+    assert compose(["strategy=mine"], own.parent).choices["strategy/server"] == "fedavgm"
+
+
+def test_other_applications_of_hydra_do_not_have_them(tmp_path: Path) -> None:
+    compose()
+    (tmp_path / "strategy").mkdir()
+    (tmp_path / "config.yaml").write_text("defaults: [_self_, optional strategy: fedprox]\nx: 1\n")
+    with initialize_config_dir(str(tmp_path), version_base="1.3"):
+        assert hydra_compose("config") == {"x": 1}
+
+
+def test_one_that_chooses_is_built_with_the_rest_only() -> None:
+    with pytest.raises(InputError, match=r"^strategy: has no _target_"):
+        option("strategy", "fedprox")
