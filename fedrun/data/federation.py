@@ -109,6 +109,13 @@ class Federation:
     is_pooled: bool = False
     triggered: torch.Tensor | None = None
 
+    @cached_property
+    def used_samples(self) -> torch.Tensor:
+        """The samples that some client has or that are used in a test, ascending and each once, int64 ``[m]``."""
+        unseen = () if self.unseen is None else (self.unseen.train, self.unseen.test)
+        parts = [part.samples for part in (self.train, self.test, self.client_test, *unseen) if part is not None]
+        return torch.cat(parts).unique()
+
     def pooled(self) -> Federation:
         """The same data with a single client, named ``all``, that has all clients' samples and is no attacker."""
         samples = self.train.samples

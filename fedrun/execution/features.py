@@ -1,4 +1,4 @@
-"""The features of all samples under frozen encoders, computed once."""
+"""The features of samples under frozen encoders, computed once."""
 
 from __future__ import annotations
 
@@ -10,21 +10,27 @@ from fedrun.execution.ranks import SINGLE_PROCESS, Ranks
 
 
 def compute_features(
-    samples: Samples, encoding: Encoding, width: int, batch_size: int, ranks: Ranks = SINGLE_PROCESS
+    samples: Samples,
+    indices: torch.Tensor,
+    encoding: Encoding,
+    width: int,
+    batch_size: int,
+    ranks: Ranks = SINGLE_PROCESS,
 ) -> torch.Tensor:
-    """The features of all samples of a dataset, float32 ``[n, width]`` on the CPU.
+    """The features of some samples of a dataset, float32 ``[n, width]`` on the CPU; zero for the other samples.
 
-    Each rank computes the features of its part of the batches; all ranks return the features of all samples.
+    Each rank computes the features of its part of the batches; all ranks return the same features.
 
     Args:
-        samples: the n samples.
+        samples: the n samples of the dataset.
+        indices: of the samples to compute, int64 ``[m]``. The other samples are not read.
         encoding: stored samples to features.
         width: of the features.
         batch_size: samples per forward pass.
         ranks: the processes that compute together.
     """
     features = torch.zeros(len(samples.targets), width)
-    batches = torch.split(torch.arange(len(features)), batch_size)
+    batches = torch.split(indices, batch_size)
     for batch in batches[ranks.part(len(batches))]:
         features[batch] = encoding(samples.gather(batch)[0]).cpu()
     ranks.all_reduce(features)

@@ -39,8 +39,9 @@ class Classifier(PostTraining):
         steps: SGD steps of a participant, each on a batch of one fresh shuffle; fewer if it has fewer batches.
         initial: ``random``: torch's initialisation; ``clusters``: the clusters' classifiers side by side and the sum of
             their biases, so that the logits are the sums of theirs.
-        features: ``cached``: every sample's features are computed once; ``recomputed``: in every batch, from samples
-            augmented anew; ``auto``: recomputed where the dataset augments, or where ``encoder_mode`` asks for it.
+        features: ``cached``: the features of all samples in use are computed once; ``recomputed``: in every batch, from
+            samples augmented anew; ``auto``: recomputed where the dataset augments, or where ``encoder_mode`` asks for
+            it.
         encoder_mode: ``eval``: the frozen encoders are in evaluation mode. ``train``: while the classifier is trained
             they are in training mode, as in FedConcat's code: BatchNorm uses a batch's statistics and dropout is
             active; tests are made in evaluation mode. The running statistics, which in that code move on in the shared
@@ -83,7 +84,7 @@ class Classifier(PostTraining):
         encoding = ConcatenatedFeatures(phase.samples.encoding, dataset.inputs.ndim - 1, encoders)
         cached, embed, samples = self._caches_features(dataset), None, phase.samples
         if cached:
-            inputs = compute_features(samples, encoding, width)
+            inputs = compute_features(samples, phase.federation.used_samples, encoding, width)
             spec = Spec((width,), dataset.spec.classes)
             dataset = replace(dataset, spec=spec, encoding=Scaled(1.0), inputs=inputs, augmentation=None)
             samples = Samples.of(dataset, samples.device)

@@ -11,8 +11,8 @@ from fedrun.data.datasets.base import Encoding
 from fedrun.data.samples import Samples
 from fedrun.strategies.phase import Phase
 
-ComputeFeatures = Callable[["Samples", "Encoding", int], "torch.Tensor"]
-"""Computes the features float32 ``[n, width]`` of all samples under an encoding of this width."""
+ComputeFeatures = Callable[["Samples", "torch.Tensor", "Encoding", int], "torch.Tensor"]
+"""Computes the features float32 ``[n, width]`` of the samples with these indices under an encoding of this width."""
 
 
 @config_class
@@ -43,6 +43,6 @@ class PostTraining:
         Args:
             phase: the first.
             models: with which it ended, ``[P]`` each.
-            compute_features: evaluates frozen encoders on all samples, on all ranks together.
+            compute_features: evaluates frozen encoders on samples, on all ranks together.
         """
         raise NotImplementedError

@@ -551,3 +551,30 @@ def test_cached_features_are_not_augmented(make_experiment, features, augmented)
     )
     state = after(simulation, 2)
     assert (simulation.phase(state).federation.dataset.augmentation is not None) == augmented
+
+
+@dataclass(frozen=True)
+class RefusesWhite:
+    """The encoding of small images; a sample that is all white must not be read."""
+
+    def __call__(self, stored: torch.Tensor) -> torch.Tensor:
+        assert not (stored == 255).flatten(-3).all(-1).any()
+        return stored.float() / 255
+
+
+@pytest.mark.parametrize(("of", "share"), [("samples", 0.25), ("clients", 0.2)])
+def test_cached_features_leave_test_samples_unread(make_experiment, of, share):
+    """With validation samples, the test split's 30 samples (all white here) are never read, and the others are."""
+    dataset = small_images(60, 30)
+    inputs = dataset.inputs.clone()
+    inputs[60:] = 255
+    dataset = replace(dataset, inputs=inputs, encoding=RefusesWhite())
+    experiment = make_experiment(
+        network=mlp, dataset=dataset, strategy=fedconcat(rounds=1, clusters=2), rounds=2, clients_per_round=2
+    )
+    held_out = replace(experiment.validation, share=share, of=of)
+    simulation = Simulation(replace(experiment, validation=held_out))
+    state = after(simulation, 2)
+    features = simulation.phase(state).federation.dataset.inputs
+    assert features[60:].count_nonzero() == 0 and features[:60].any(1).all()
+    assert "validation/accuracy" in simulation.test(state)
