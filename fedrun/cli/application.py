@@ -274,7 +274,7 @@ def _sweep_job(config: DictConfig) -> float:
     from fedrun.runs.display import wording
     from fedrun.runs.folder import finished
     from fedrun.runs.run import run
-    from fedrun.sweeps.callback import failed, parallel_jobs, say
+    from fedrun.sweeps.callback import WITHOUT_VALIDATION, failed, parallel_jobs, say, searches
     from fedrun.sweeps.outcome import Outcome
 
     hydra = HydraConfig.get()
@@ -287,6 +287,8 @@ def _sweep_job(config: DictConfig) -> float:
         _check_start(experiment)
         if experiment.study is not None:
             raise InputError("a study does not go into a sweep; start it by itself")
+        if searches(hydra.sweeper) and experiment.validation.evaluation_split == "test":
+            raise InputError(WITHOUT_VALIDATION)
         earlier = not experiment.overwrite and finished(experiment.folder) is not None
         say(f"{begin}{' '.join(overrides)}{': finished earlier' if earlier else ''}", sys.stdout)
         kind = "none" if experiment.display == "auto" and together > 1 else experiment.display

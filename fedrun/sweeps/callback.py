@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from multiprocessing import get_all_start_methods
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
@@ -22,7 +22,13 @@ from fedrun.sweeps.outcome import OUTCOME, Outcome, outcomes
 from fedrun.system.closed_stdout import ignore_closed_stdout
 from fedrun.system.errors import InputError, one_line
 
+if TYPE_CHECKING:
+    from hydra.core.config_loader import ConfigLoader
+
 CURVES = "curves.png"
+
+WITHOUT_VALIDATION = "validation.share=0: a search needs samples to judge by; set it above 0, such as to 0.1"
+"""Why a search is refused that would choose settings by the test set."""
 
 BY_NUMBER = "${hydra.job.num}"
 """Where, below the sweep's folder, a job leaves its outcome."""
@@ -104,8 +110,9 @@ class Sweep(Callback):
 
 
 def first_refusal(config: DictConfig) -> str | None:
-    """Why the first job of a sweep that cannot work is refused, in one line; None if all can, or if the jobs are not
-    known beforehand (a sweeper that searches).
+    """Why the first job of a sweep that cannot work is refused, in one line; None if all can.
+
+    Of a sweeper that makes up its jobs while it searches, the settings that all jobs have in common are checked.
 
     Args:
         config: Hydra's configuration of the sweep.
@@ -120,10 +127,10 @@ def first_refusal(config: DictConfig) -> str | None:
     from fedrun.experiment.experiment import build_experiment
     from fedrun.sweeps.search import untuned
 
-    if "grids" not in config.hydra.sweeper:
-        return None
     loader = GlobalHydra.instance().config_loader()
     arguments = list(config.hydra.overrides.task)
+    if "grids" not in config.hydra.sweeper:
+        return search_refusal(config, arguments, loader)
     try:
         sweeper = sweeper_settings(config.hydra)
         searched = stages(sweeper, config.scale)
@@ -139,12 +146,46 @@ def first_refusal(config: DictConfig) -> str | None:
             own = OmegaConf.masked_copy(composed, [str(key) for key in composed if key != "hydra"])
             experiment = build_experiment(Composed.of(own, composed.hydra))
             if searched and experiment.validation.evaluation_split == "test":
-                raise InputError(
-                    "validation.share=0: a search needs samples to judge by; set it above 0, such as to 0.1"
-                )
+                raise InputError(WITHOUT_VALIDATION)
         except Exception as error:  # of many kinds, all about this job's configuration
             return f"{explain(error, job)} (job {number} of the sweep: {' '.join(job)})"
     return None
+
+
+def search_refusal(config: DictConfig, arguments: Sequence[str], loader: ConfigLoader) -> str | None:
+    """Why a sweeper other than fedrun's is refused, in one line; None if it is not: it searches without test samples,
+    or it does not search.
+
+    Args:
+        config: Hydra's configuration of the sweep.
+        arguments: of the command line.
+        loader: Hydra's.
+    """
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.types import RunMode
+
+    from fedrun.config.composition_errors import explain
+
+    if not searches(config.hydra.sweeper):
+        return None
+    try:
+        overrides = OverridesParser.create(config_loader=loader).parse_overrides(list(arguments))
+        common = [str(override.input_line) for override in overrides if not override.is_sweep_override()]
+        composed = loader.load_configuration(config.hydra.job.config_name, common, RunMode.RUN)
+    except Exception as error:  # of many kinds, all about how an argument is written
+        return explain(error, arguments)
+    return None if composed.validation.share else WITHOUT_VALIDATION
+
+
+def searches(sweeper: Mapping[str, Any]) -> bool:
+    """Whether a sweeper, given by its settings, chooses further jobs by the accuracy that a job returns.
+
+    fedrun's own search reads metrics from the jobs' outcomes instead. Hydra's basic sweeper runs given jobs.
+    """
+    return sweeper["_target_"] not in (
+        "hydra_plugins.fedrun.Grids",
+        "hydra._internal.core_plugins.basic_sweeper.BasicSweeper",
+    )
 
 
 def show(ended: Sequence[Outcome], folder: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 import signal
 import subprocess
 import sys
@@ -150,6 +152,64 @@ def test_a_search_by_what_no_run_measures(fedrun: Fedrun, tmp_path: Path) -> Non
     ended = fedrun("-m", stages, metric, "validation.share=0.2", *SETTING, folder=tmp_path)
     assert (ended.status, list(tmp_path.glob("outputs/sweeps/*/hparams/*"))) == (2, [])
     assert ended.err.startswith("fedrun: hydra.sweeper.metric=validation/acuracy: a run has no such metric; allowed: ")
+
+
+SEARCHER = '''
+from hydra.core.plugins import Plugins
+from hydra.plugins.sweeper import Sweeper
+
+
+class Searcher(Sweeper):
+    """Runs one job after the other and prints what they return, as a sweeper that searches learns of it."""
+
+    def __init__(self, tried):
+        self.tried = tried
+
+    def setup(self, *, hydra_context, task_function, config):
+        self.launcher = Plugins.instance().instantiate_launcher(
+            hydra_context=hydra_context, task_function=task_function, config=config
+        )
+
+    def sweep(self, arguments):
+        given = [argument for argument in arguments if "," not in argument]
+        for number, tried in enumerate(self.tried):
+            (job,) = self.launcher.launch([[*given, tried]], initial_job_idx=number)
+            print("returned", job.return_value)
+'''
+
+
+OPTION = "_target_: hydra_plugins.searcher.Searcher\ntried: [local.lr=0.1, validation.share=0]\n"
+
+
+def test_another_sweeper_searches_on_validation_samples_alone(tmp_path: Path) -> None:
+    package, options = tmp_path / "site" / "hydra_plugins", tmp_path / "own" / "hydra" / "sweeper"
+    package.mkdir(parents=True)
+    options.mkdir(parents=True)
+    (package / "searcher.py").write_text(SEARCHER)
+    (options / "searcher.yaml").write_text(OPTION)
+    path = os.pathsep.join([str(tmp_path / "site"), os.environ.get("PYTHONPATH", "")])
+
+    def search(*overrides: str) -> subprocess.CompletedProcess[str]:
+        command = ("--config-dir", "own", "-m", "hydra/sweeper=searcher", *SETTING, *overrides)
+        return subprocess.run(
+            [sys.executable, "-m", "fedrun", *command],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": path},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    ended = search()
+    assert (ended.returncode, list(tmp_path.glob("outputs/**/metrics.jsonl"))) == (2, [])
+    assert ended.stderr == (
+        "fedrun: validation.share=0: a search needs samples to judge by; set it above 0, such as to 0.1\n"
+    )
+    # Where a job sets the share to 0, that job fails, and no accuracy on test samples is returned.
+    ended = search("validation.share=0.2")
+    returned = [float(line.split()[1]) for line in ended.stdout.splitlines() if line.startswith("returned")]
+    (rows,) = results(tmp_path).values()
+    assert returned[0] == rows[-1]["validation/accuracy"] and math.isnan(returned[1])
 
 
 def test_ctrl_c_ends_a_sweep(fedrun: Fedrun, tmp_path: Path) -> None:
