@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import torch
 from annotated_types import Gt
 
 from fedrun.config.config_class import config_class
+from fedrun.config.identity import Neutral
 from fedrun.models.flat_network import Layout
 from fedrun.strategies.client import ClientStrategy, LinearCorrection, Measurement
 from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.server import CohortUpdate, Round, Senders, ServerState, ServerStrategy, uniform
 from fedrun.strategies.vectors import MODEL, Vectors
+from fedrun.system.errors import InputError
+
+if TYPE_CHECKING:
+    from fedrun.strategies.local_training import LocalTraining
 
 CONTROL = "control"
 """The control variate's name: c in the broadcast, c_k⁺ − c_k in an upload, c_k in a client's state."""
@@ -25,9 +30,14 @@ class ScaffoldClient(ClientStrategy):
     Attributes:
         option: how the client renews its control variate: ``I``: the gradient of F_k at the broadcast model, an extra
             pass over its data; ``II``: from the move it has made, for free.
+        variant: ``paper``, or ``feddc``: as in the code of FedDC (utils_methods.py), whose tables contain SCAFFOLD. It
+            needs option II. The move is divided by K̄ η_0 in place of K_k η_t, so by the same number for all clients and
+            rounds. The server's control variate is divided by ω_k = n_k N / Σ n_j in a client's step, and the client's
+            change is multiplied by ω_k in the upload. In that code all clients make K̄ steps: set ``local.steps``.
     """
 
     option: Literal["I", "II"]
+    variant: Annotated[Literal["paper", "feddc"], Neutral("paper")]
 
     needs: ClassVar[frozenset[str]] = frozenset({CONTROL})
     sends: ClassVar[frozenset[str]] = frozenset({MODEL, CONTROL})
@@ -36,10 +46,16 @@ class ScaffoldClient(ClientStrategy):
     def wants(self) -> frozenset[Measurement]:
         return frozenset({"initial_gradient"} if self.option == "I" else set())
 
+    def check(self, local: LocalTraining) -> None:
+        if self.variant == "feddc" and self.option == "I":
+            raise InputError("strategy.client.variant=feddc: with strategy.client.option=I; allowed: option II")
+
     def client_state(self, layout: Layout) -> dict[str, int]:
         return {CONTROL: layout.trainable}
 
     def constants(self, received: Vectors, client_state: Vectors, client: ClientInfo) -> Vectors:
+        if self.variant == "feddc":
+            return {"correction": received[CONTROL] / client.share - client_state[CONTROL]}
         return {"correction": received[CONTROL] - client_state[CONTROL]}
 
     def linear_correction(self, constants: Vectors) -> LinearCorrection | None:
@@ -55,12 +71,18 @@ class ScaffoldClient(ClientStrategy):
             return {MODEL: model, CONTROL: change}, {CONTROL: client.initial_gradient}
         # c_k⁺ = c_k − c + (x − y_k) / (K η), with the client's own K and the rate in use
         moved = received[MODEL][..., : client.trainable] - model[..., : client.trainable]
+        if self.variant == "feddc":
+            # c_k⁺ = c_k − c + (x − y_k) / (K̄ η_0);  Δc_k = ω_k (c_k⁺ − c_k)
+            change = moved / (client.mean_steps * client.local.lr) - received[CONTROL]
+            return {MODEL: model, CONTROL: client.share * change}, {CONTROL: client_state[CONTROL] + change}
         change = moved / (client.steps * client.lr) - received[CONTROL]
         return {MODEL: model, CONTROL: change}, {CONTROL: client_state[CONTROL] + change}
 
     def acknowledge(self, client_state: Vectors, sent: Vectors, arrived: Vectors, client: ClientInfo) -> Vectors:
-        # c_k ← c_k + C(c_k⁺ − c_k)
-        return {**client_state, CONTROL: client_state[CONTROL] + (arrived[CONTROL] - sent[CONTROL])}
+        # c_k ← c_k + C(c_k⁺ − c_k); in the variant feddc c_k + C(Δc_k) / ω_k
+        lost = arrived[CONTROL] - sent[CONTROL]
+        lost = lost / client.share if self.variant == "feddc" else lost
+        return {**client_state, CONTROL: client_state[CONTROL] + lost}
 
 
 @config_class
