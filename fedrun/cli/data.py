@@ -1,4 +1,4 @@
-"""The ``fedrun-data`` command: fetch datasets, list them, look at a federation.
+"""The ``fedrun-data`` command: fetch datasets, list them, show a federation.
 
 Exit status: 0 done; 2 the input cannot be used (one line says why);
 130 interrupted, 143 terminated (what was fetched is kept).
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from fedrun.data.download.install import Reporter
 
 EPILOG = """examples:
-  fedrun-data list                                     what is there, what is missing
+  fedrun-data list                                     available and missing datasets
   fedrun-data femnist                                  fetch it into data/
-  fedrun-data cifar10 --from ~/Downloads               take it from files that are here already
-  fedrun-data show dataset=digits partition=dirichlet  who holds what: numbers and two pictures
+  fedrun-data cifar10 --from ~/Downloads               use files that were downloaded before
+  fedrun-data show dataset=digits partition=dirichlet  the clients' samples and labels: numbers and two pictures
 """
 
 
@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Carry out a command line; the exit status."""
+    """Execute a command line and return the exit status."""
     parser = OneLineParser(
         prog="fedrun-data",
         description="Fetches datasets and shows federations.",
@@ -70,7 +70,7 @@ def run(arguments: Sequence[str]) -> int:
             case "list":
                 list_datasets(data_dir)
             case name:
-                bring(name, data_dir, options.url, options.source)
+                fetch(name, data_dir, options.url, options.source)
     except InputError as error:
         print(f"fedrun-data: {error}", file=sys.stderr)
         return BAD_INPUT
@@ -81,18 +81,18 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def bring(name: str, data_dir: Path, url: str | None, source: Path | None) -> None:
-    """Fetch a dataset, or take it from files that the user has.
+def fetch(name: str, data_dir: Path, url: str | None, source: Path | None) -> None:
+    """Fetch a dataset, or import it from the user's files.
 
     Raises:
-        InputError: there is no such dataset, or it cannot be had.
+        InputError: the dataset does not exist, or it cannot be fetched.
     """
     from fedrun.data.download.catalogue import catalogue
     from fedrun.data.download.install import download_dataset, import_dataset, interrupted
 
     entries = catalogue()
     if name in ("digits", "synthetic", "synthetic_feddyn"):
-        raise InputError(f"{name}: needs no files; dataset={name} makes or has them")
+        raise InputError(f"{name}: needs no files; use dataset={name}")
     if name not in entries:
         raise InputError(f"{name}: no such dataset; allowed: {', '.join(entries)}, or list, or show")
     if not entries[name].missing(data_dir) and not interrupted(name, data_dir):
@@ -107,13 +107,15 @@ def bring(name: str, data_dir: Path, url: str | None, source: Path | None) -> No
 
 
 def list_datasets(data_dir: Path) -> None:
-    """Print every dataset that can be fetched, whether it is there, and otherwise what it lacks."""
+    """Print every dataset that can be fetched, and the files that are missing."""
     from fedrun.data.download.catalogue import catalogue
 
     for name, entry in catalogue().items():
         missing = entry.missing(data_dir)
         size = "" if entry.megabytes is None else f"{entry.megabytes} MB, "
-        print(f"{name:<13}{'missing' if missing else 'there':<9}{entry.description}; {size}licence: {entry.licence}")
+        print(
+            f"{name:<13}{'missing' if missing else 'available':<11}{entry.description}; {size}licence: {entry.licence}"
+        )
         if missing:
             print(f"{'':<13}lacks {', '.join(str(data_dir / pattern) for pattern in missing)}")
 
@@ -123,7 +125,7 @@ def show(settings: Sequence[str], folder: Path, config_dir: Path | None = None) 
 
     Args:
         settings: as for fedrun, such as ``dataset=mnist``.
-        folder: where ``labels.png`` and ``samples.png`` go.
+        folder: of ``labels.png`` and ``samples.png``.
         config_dir: folder of further options.
 
     Raises:
@@ -147,7 +149,7 @@ def show(settings: Sequence[str], folder: Path, config_dir: Path | None = None) 
 
 @contextmanager
 def _progress() -> Iterator[Reporter]:
-    """A bar for each file, in a terminal; otherwise nothing but the messages."""
+    """A progress bar for each file in a terminal; otherwise messages only."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
     from fedrun.data.download.http_file import Progress as ProgressCallback

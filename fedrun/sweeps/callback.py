@@ -1,4 +1,4 @@
-"""Sweeps: the jobs are checked before the first one starts, every job leaves its outcome in the sweep's folder, and the
+"""Sweeps: the jobs are checked before the first one starts, every job writes its outcome in the sweep's folder, and the
 end of the sweep shows them in one table and one plot.
 """
 
@@ -31,11 +31,11 @@ WITHOUT_VALIDATION = "validation.share=0: a search needs samples to judge by; se
 """Why a search is refused that would choose settings by the test set."""
 
 BY_NUMBER = "${hydra.job.num}"
-"""Where, below the sweep's folder, a job leaves its outcome."""
+"""The folder of a job's outcome, below the sweep's folder."""
 
 
 def parallel_jobs(launcher: Mapping[str, Any]) -> int:
-    """How many jobs of a sweep run at once, from the launcher's settings as a job finds them."""
+    """The number of jobs of a sweep that run at once, from the launcher's settings."""
     return int(launcher.get("jobs", 1))
 
 
@@ -52,24 +52,24 @@ def unlaunchable(launcher: Mapping[str, Any]) -> str | None:
 
 
 def unplaceable(config: DictConfig) -> str | None:
-    """Why the jobs' outcomes would not be found again, in one line; None if they will be."""
+    """Why the jobs' outcomes could not be read back, in one line; None if they can."""
     from omegaconf import OmegaConf
 
-    asked = OmegaConf.to_container(config.hydra.sweep, resolve=False)
-    assert isinstance(asked, dict)
-    if asked["subdir"] == BY_NUMBER:
+    sweep_settings = OmegaConf.to_container(config.hydra.sweep, resolve=False)
+    assert isinstance(sweep_settings, dict)
+    if sweep_settings["subdir"] == BY_NUMBER:
         return None
-    return f"hydra.sweep.subdir={asked['subdir']}: allowed: {BY_NUMBER}, a folder for each job; leave it out"
+    return f"hydra.sweep.subdir={sweep_settings['subdir']}: allowed: {BY_NUMBER}, a folder for each job; leave it out"
 
 
 def say(line: str, file: TextIO) -> None:
-    """Print a line in one piece, as jobs beside may print, too: ``print`` writes the end of a line by itself."""
+    """Write a line at once, as parallel jobs also print; ``print`` writes the line break separately."""
     file.write(f"{line}\n")
     file.flush()
 
 
 def failed(number: int, folder: str | Path, overrides: Sequence[str], why: str) -> None:
-    """Say that a job of a sweep has failed, and leave that as its outcome."""
+    """Report that a job of a sweep has failed, and write this as its outcome."""
     say(f"== {number}: failed: {why}", sys.stderr)
     Path(folder).mkdir(parents=True, exist_ok=True)
     Outcome(tuple(overrides), None, why).save(folder)
@@ -79,9 +79,7 @@ class Sweep(Callback):
     """Hydra's callback around a sweep. Hydra turns what a callback raises into a warning; this one ends the process."""
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """Refuse the sweep, with exit status 2 and nothing written, if one of its jobs can be refused by its
-        configuration alone: better now than in the middle of the night.
-        """
+        """Reject the sweep, with exit status 2 and nothing written, if the configuration of a job is invalid."""
         ignore_closed_stdout()
         refusal = unlaunchable(config.hydra.launcher) or unplaceable(config) or first_refusal(config)
         if launched():
@@ -143,8 +141,8 @@ def first_refusal(config: DictConfig) -> str | None:
     for number, job in enumerate(known):
         try:
             composed = loader.load_configuration(config.hydra.job.config_name, list(job), RunMode.RUN)
-            own = OmegaConf.masked_copy(composed, [str(key) for key in composed if key != "hydra"])
-            experiment = build_experiment(Composed.of(own, composed.hydra))
+            settings = OmegaConf.masked_copy(composed, [str(key) for key in composed if key != "hydra"])
+            experiment = build_experiment(Composed.of(settings, composed.hydra))
             if searched and experiment.validation.evaluation_split == "test":
                 raise InputError(WITHOUT_VALIDATION)
         except Exception as error:  # of many kinds, all about this job's configuration
@@ -196,7 +194,7 @@ def show(ended: Sequence[Outcome], folder: Path) -> None:
     from fedrun.sweeps.search import suggestions
 
     runs = {outcome.summary["folder"]: outcome.summary for outcome in ended if outcome.summary is not None}
-    completed = list(runs.values())  # the stages of a search may ask for the same run
+    completed = list(runs.values())  # the stages of a search may contain the same run
     failed = [outcome for outcome in ended if outcome.error is not None]
     for outcome in failed:
         print(f"failed: {' '.join(outcome.overrides)}: {outcome.error}", file=sys.stderr)

@@ -59,8 +59,8 @@ class Grids(Sweeper):
         self.folder = Path(config.hydra.sweep.dir)
 
     def sweep(self, arguments: list[str]) -> Any:
-        """Launch all jobs; what the user asked for on the command line comes in ``arguments``."""
-        # Hydra loads this module whenever it starts; what sweeps need is loaded when one is asked for.
+        """Launch all jobs; ``arguments`` are the user's on the command line."""
+        # Hydra loads this module whenever it starts; the rest is loaded when a sweep starts.
         from fedrun.config.grids import jobs, stages, sweeper_settings
         from fedrun.sweeps import search
         from fedrun.sweeps.outcome import outcomes
@@ -76,7 +76,7 @@ class Grids(Sweeper):
             return
         arms, launched = search.arms(sweep_jobs), 0
         for stage in searched:
-            trials = search.trials(arms, search.asked(stage, arguments), self.knows)
+            trials = search.trials(arms, search.with_arguments(stage, arguments), self.knows)
             stage_jobs = [job for trial in trials for job in trial.jobs]
             self.launch(stage_jobs, launched)
             search.settle(trials, outcomes(self.folder)[launched:], self.metric)
@@ -90,14 +90,14 @@ class Grids(Sweeper):
 
     def command(self, arguments: Sequence[str]) -> str:
         """The command line of this sweep, for a shell."""
-        asked = [*arguments, *self.config.hydra.overrides.hydra]
-        return shlex.join(["fedrun", "-m", *(argument for argument in asked if argument != "hydra.mode=MULTIRUN")])
+        words = [*arguments, *self.config.hydra.overrides.hydra]
+        return shlex.join(["fedrun", "-m", *(argument for argument in words if argument != "hydra.mode=MULTIRUN")])
 
     def launch(self, jobs: Sequence[Job], first: int) -> None:
         """Run some jobs, which are numbered from ``first`` on."""
         if jobs:
             for one in self.launcher.launch(jobs, initial_job_idx=first):
-                _ = one.return_value  # raises what the job raised
+                _ = one.return_value  # raises the exception of the job
 
     def knows(self, job: Job, key: str) -> bool:
         """Whether a job's configuration has a key."""

@@ -30,14 +30,14 @@ Knows = Callable[[Job, str], bool]
 
 @dataclass
 class Arm:
-    """What is tuned for itself: the jobs of a sweep that differ in their seed only.
+    """Jobs of a sweep that differ in their seed only, and are tuned together.
 
     Attributes:
         overrides: of all its jobs.
         seeds: the overrides that differ.
-        chosen: what the stages so far have chosen.
+        chosen: the values chosen by the stages so far.
         scores: for all values tried, in all stages, the mean metric over the seeds; NaN where a run failed or has none.
-        edges: chosen values that stand at an end of their grid, so that better ones may lie beyond.
+        edges: chosen values at an end of their grid; better ones may lie beyond it.
         run: dataset and strategy of its runs, once there are any.
     """
 
@@ -59,41 +59,41 @@ class Trial:
 
 
 def arms(jobs: Iterable[Job]) -> list[Arm]:
-    """The jobs of a sweep by everything but their seed."""
-    found: dict[Values, Arm] = {}
+    """Group the jobs of a sweep by all overrides except the seed."""
+    by_overrides: dict[Values, Arm] = {}
     for job in jobs:
-        own = tuple(override for override in job if not override.startswith("seed="))
+        overrides = tuple(override for override in job if not override.startswith("seed="))
         seed = tuple(override for override in job if override.startswith("seed="))
-        found.setdefault(own, Arm(own, [])).seeds.append(seed)
-    return list(found.values())
+        by_overrides.setdefault(overrides, Arm(overrides, [])).seeds.append(seed)
+    return list(by_overrides.values())
 
 
 def untuned(arguments: Iterable[str], stages: Sequence[Grid]) -> list[str]:
-    """What was asked for on the command line, but for values of keys that are tuned."""
+    """The command line's arguments without values of tuned keys."""
     tuned = {key for stage in stages for key in stage}
     return [argument for argument in arguments if argument.partition("=")[0] not in tuned]
 
 
-def asked(stage: Grid, arguments: Iterable[str]) -> Grid:
-    """A stage with the values that were asked for on the command line in the place of its own."""
+def with_arguments(stage: Grid, arguments: Iterable[str]) -> Grid:
+    """A stage in which values from the command line replace its own."""
     given = {key: value for key, _, value in (argument.partition("=") for argument in arguments)}
     return {key: given.get(key, value) for key, value in stage.items()}
 
 
 def trials(arms: Sequence[Arm], stage: Grid, knows: Knows) -> list[Trial]:
-    """What a stage tries: for every arm all combinations of the values of those keys that its configuration has."""
+    """The trials of a stage: for every arm all combinations of values of the keys that its configuration has."""
     grid = values([f"{key}={value}" for key, value in stage.items()], None)
-    found = []
+    planned = []
     for arm in arms:
-        own = [choices for key, choices in grid.items() if knows([*arm.overrides, *arm.chosen], key)]
-        for tried in product(*own) if own else ():
+        grids = [choices for key, choices in grid.items() if knows([*arm.overrides, *arm.chosen], key)]
+        for tried in product(*grids) if grids else ():
             jobs = tuple([*arm.overrides, *arm.chosen, *tried, *seed] for seed in arm.seeds)
-            found.append(Trial(arm, tried, jobs))
-    return found
+            planned.append(Trial(arm, tried, jobs))
+    return planned
 
 
 def settle(tried: Sequence[Trial], outcomes: Sequence[Outcome], metric: str) -> None:
-    """Let every arm choose the best of what was tried for it.
+    """Choose the best trial of every arm.
 
     Args:
         tried: by a stage.
@@ -106,9 +106,9 @@ def settle(tried: Sequence[Trial], outcomes: Sequence[Outcome], metric: str) -> 
     rest = iter(outcomes)
     by_arm: dict[int, list[tuple[Trial, float]]] = {}
     for trial in tried:
-        own = [next(rest) for _ in trial.jobs]
-        by_arm.setdefault(id(trial.arm), []).append((trial, score(own, metric)))
-        for outcome in own:
+        trial_outcomes = [next(rest) for _ in trial.jobs]
+        by_arm.setdefault(id(trial.arm), []).append((trial, score(trial_outcomes, metric)))
+        for outcome in trial_outcomes:
             if outcome.summary is not None:
                 trial.arm.run = (outcome.summary["dataset"], outcome.summary["strategy"])
                 if metric not in outcome.summary["final"]:
@@ -130,9 +130,9 @@ def settle(tried: Sequence[Trial], outcomes: Sequence[Outcome], metric: str) -> 
 
 def score(outcomes: Sequence[Outcome], metric: str) -> float:
     """The mean of a metric over the seeds; NaN where a run failed, or did not measure it."""
-    found = [None if outcome.summary is None else outcome.summary["final"].get(metric) for outcome in outcomes]
-    known = [value for value in found if value is not None]
-    return statistics.fmean(known) if len(known) == len(found) else math.nan
+    scores = [None if outcome.summary is None else outcome.summary["final"].get(metric) for outcome in outcomes]
+    known = [value for value in scores if value is not None]
+    return statistics.fmean(known) if len(known) == len(scores) else math.nan
 
 
 def at_edge(best: Values, tried: Sequence[Values]) -> list[str]:
@@ -142,7 +142,7 @@ def at_edge(best: Values, tried: Sequence[Values]) -> list[str]:
 
 
 def suggestion(arm: Arm, metric: str, command: str) -> str:
-    """The chosen values as an ``hparams`` option's YAML, with all that was tried above it."""
+    """The chosen values as an ``hparams`` option's YAML, with all trials as comments above it."""
     from omegaconf import OmegaConf
 
     seeds = ", ".join(override.partition("=")[2] for seed in arm.seeds for override in seed) or "the default"

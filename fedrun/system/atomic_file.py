@@ -1,4 +1,4 @@
-"""A file that is there as a whole or not at all."""
+"""Files that are written completely or not at all."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import BinaryIO
 
 @contextmanager
 def atomic_write(path: Path, writer: str = "") -> Iterator[BinaryIO]:
-    """A file to write to; at the end, once it is on the disk, it takes the place of what is there.
+    """Open a temporary file for writing; at the end, once it is on the disk, it replaces ``path``.
 
-    After an error nothing is left of it, and what was there before is untouched; a process that is killed leaves its
-    ``.partial`` behind, which the next one writes over.
+    After an error the temporary file is removed and ``path`` is unchanged. A killed process leaves its
+    ``.partial`` file, which the next writer overwrites.
 
     Args:
-        path: the file.
-        writer: tells processes apart that may write the same file at the same time; empty: there is one at a time.
+        path: the file to write.
+        writer: distinguishes processes that may write the same file at the same time; empty: one process.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     partial = path.with_name(f"{path.name}{'.' * bool(writer)}{writer}.partial")
     try:

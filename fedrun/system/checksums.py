@@ -5,7 +5,7 @@ at about the speed of memory (4 GB/s on one core of a server of 2023; xxHash wou
 1.4 GB/s).
 
 There are two forms. The checksum of a single file is its last line, ``crc32 1a2b3c4d`` (:func:`write_sealed`,
-:func:`read_sealed`). The checksums of several files stand in a file beside them (:func:`write_checksums`,
+:func:`read_sealed`). The checksums of several files are in a separate file in their folder (:func:`write_checksums`,
 :func:`damaged_files`), which is sealed itself.
 """
 
@@ -32,7 +32,7 @@ LISTED = re.compile(r"([0-9a-f]{8}) (\d+) (.+)")
 
 
 class DamagedFileError(Exception):
-    """A file is not as fedrun wrote it. The message says in what; it does not name the file."""
+    """A file differs from what fedrun wrote. The message says how, without the name of the file."""
 
 
 class SealedFile:
@@ -103,7 +103,7 @@ def read_sealed(path: Path) -> bytes:
 
 
 def crc32_of(file: BinaryIO, length: int | None = None) -> int:
-    """The CRC-32 of the next ``length`` bytes of a file, or of all that follow."""
+    """The CRC-32 of the next ``length`` bytes of a file, or of the rest of the file."""
     crc32, left = 0, length
     while block := file.read(BLOCK_BYTES if left is None else min(BLOCK_BYTES, left)):
         crc32 = zlib.crc32(block, crc32)
@@ -139,7 +139,7 @@ def write_checksums(folder: Path, names: Iterable[str], more: Iterable[str] = ()
 def damaged_files(folder: Path) -> list[Path]:
     """The files that differ from ``checksums.txt``, or that file itself if it is damaged.
 
-    Files that do not exist are not reported. Without ``checksums.txt`` nothing is.
+    Files that do not exist are not reported. Without ``checksums.txt`` no file is.
 
     Raises:
         OSError: a file cannot be read.

@@ -1,5 +1,6 @@
-"""Runs whose output goes nowhere any more, as in ``fedrun -m seed=0,1 | head`` or into a file on a full disk: they go
-on, as their own files are what is read.
+"""Lets runs continue if their standard output is closed, as in ``fedrun -m seed=0,1 | head`` or on a full disk.
+
+The results are in the run's files.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Any, TextIO, cast
 
 
 class ClosedStdout:
-    """A stream whose writers never hear that nobody takes what they write; from then on it is lost."""
+    """A stream that discards all output after the first failed write, without an error."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -22,22 +23,22 @@ class ClosedStdout:
         try:
             return self._stream.write(text)
         except OSError:
-            self._forget()
+            self._discard()
             return len(text)
 
     def flush(self) -> None:
         try:
             self._stream.flush()
         except OSError:
-            self._forget()
+            self._discard()
 
-    def _forget(self) -> None:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, self._stream.fileno())
-        os.close(nowhere)
+    def _discard(self) -> None:
+        null_device = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null_device, self._stream.fileno())
+        os.close(null_device)
 
 
 def ignore_closed_stdout() -> None:
-    """From now on, whoever stops reading the standard output ends nothing."""
+    """Continue without an error if the reader of the standard output closes it."""
     if not isinstance(sys.stdout, ClosedStdout):
         sys.stdout = cast(TextIO, ClosedStdout(sys.stdout))

@@ -1,4 +1,4 @@
-"""The errors a user is expected to meet."""
+"""Errors that are reported to the user in one line."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import os
 import re
 
 BAD_INPUT = 2
-"""Exit status of a command that an :class:`InputError` ends."""
+"""Exit status of a command that ends with an :class:`InputError`."""
 
 
 LONGEST_LINE = 4000
-"""Characters of a message; of a longer one the middle is left out."""
+"""Largest number of characters of a message; the middle of a longer one is omitted."""
 
 
 def one_line(text: str, longest: int = LONGEST_LINE) -> str:
-    """A text in one line that a terminal shows as it is: line breaks and control characters as in Python's strings.
+    """Escape line breaks and control characters as in Python's strings, so that the text is one line.
 
     Args:
         text: from anywhere, such as a user's value or another library's message.
-        longest: characters; the middle of a longer text becomes " ... ".
+        longest: largest number of characters; the middle of a longer text is replaced by " ... ".
     """
     if not text.isprintable():
         text = "".join(
@@ -32,7 +32,7 @@ def one_line(text: str, longest: int = LONGEST_LINE) -> str:
 
 
 class InputError(Exception):
-    """Something the user gave cannot be used.
+    """A value, file or argument from the user cannot be used.
 
     ``str(error)`` is one line that names what is wrong, where, and what is allowed. The command line prints that
     line and exits with status 2; no traceback is shown.
@@ -43,17 +43,14 @@ class InputError(Exception):
 
 
 class RunError(Exception):
-    """A run that began well cannot go on (a diverged model, say). Printed as one line, exit status 1."""
+    """A run cannot continue, for example because its model diverged. Printed as one line, exit status 1."""
 
     def __str__(self) -> str:
         return one_line(super().__str__())
 
 
 def foreseen(error: Exception) -> InputError | RunError | None:
-    """What is to be said of an error that may come from anywhere: files that cannot be reached, too little memory.
-
-    None of any other error.
-    """
+    """The message for an expected error: an inaccessible file or too little memory. None for other errors."""
     if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP):
         name = os.fspath(error.filename) if isinstance(error.filename, (str, os.PathLike)) else "a file"
         return InputError(f"{name}: {error.strerror}; allowed: files and folders that can be read")
@@ -63,6 +60,4 @@ def foreseen(error: Exception) -> InputError | RunError | None:
         return None
     wanted = re.search(r"(?:allocate|of) (\d+ bytes|[\d.]+ [KMGT]iB)", text)
     amount = f" for {wanted[1].replace('. ', ' ')} at once" if wanted else ""
-    return RunError(
-        f"not enough memory{amount}: the data, the model, the batch or the group of clients is too large here"
-    )
+    return RunError(f"not enough memory{amount}: the data, the model, the batch or the group of clients is too large")

@@ -1,7 +1,7 @@
-"""Deferred imports: ``import torch`` for free until something in torch is used.
+"""Lazy imports: ``import torch`` takes no time until an attribute of torch is used.
 
-Importing torch takes longer than everything else that ``fedrun --help`` or a refused configuration needs. The standard
-library's ``LazyLoader`` does not serve: a second ``import`` statement already makes it load the module.
+Importing torch takes longer than everything else that ``fedrun --help`` or a rejected configuration needs. The standard
+library's ``LazyLoader`` is not sufficient: a second ``import`` statement already makes it load the module.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 
 class LazyModule(ModuleType):
-    """A module that executes itself when an attribute it does not have yet is asked for."""
+    """A module that is executed at the first access to an attribute that it lacks."""
 
     def __getattr__(self, name: str) -> Any:
         spec = self.__spec__

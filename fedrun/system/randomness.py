@@ -1,8 +1,8 @@
 """Addressed randomness.
 
 Every random choice has its own generator, derived from an address such as ``(seed, "batches", round, client)``. Nothing
-is drawn from a shared stream, so a result does not depend on the order of execution, on the number of workers, or on
-whether the run was interrupted.
+is drawn from a shared stream, so results do not depend on the order of execution, on the number of workers, or on
+interruptions.
 """
 
 from __future__ import annotations

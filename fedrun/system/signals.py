@@ -1,11 +1,10 @@
-"""How a command ends when it is asked to: by Ctrl-C (SIGINT), by SIGTERM, as schedulers do it, or by SIGHUP, when its
-terminal is closed.
+"""Stop signals: Ctrl-C (SIGINT), SIGTERM from a scheduler, and SIGHUP when the terminal is closed.
 
-The stop is an exception, :class:`KeyboardInterrupt` or :class:`TerminatedError`, so that whatever the process does
-ends and its run writes a checkpoint. Python calls a signal's handler between any two instructions of the main thread.
-At some of them an exception would be lost, or would leave a package half loaded:
+The stop is an exception, :class:`KeyboardInterrupt` or :class:`TerminatedError`, so that the
+run writes a checkpoint and ends. Python calls a signal's handler between any two instructions of the main thread.
+At some of them an exception would be lost, or would leave a package partly loaded:
 
-* while a module is loaded, packages catch everything, or fail in ways of their own;
+* while a module is loaded, packages may catch all exceptions, or fail with another one;
 * in a finalizer (``__del__``), or a callback of a library in C, Python prints the exception and goes on.
 
 So the handler only notes the stop and raises it at a safe point. It looks at the stack. Where the point is not safe it
@@ -23,17 +22,17 @@ INTERRUPTED = 128 + signal.SIGINT
 TERMINATED = 128 + signal.SIGTERM
 
 TERMINATING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-"""The signals by which anybody but the user ends a process; not every system has both."""
+"""The stop signals that do not come from the keyboard; not every system has both."""
 
 LATER = 0.02
-"""Seconds until the stack is looked at again after a point that is not safe."""
+"""Seconds until the stack is checked again after an unsafe point."""
 
 LOST = 1.0
-"""Seconds after which a stop that was raised, and that nobody handles, counts as lost."""
+"""Seconds after which a raised stop that is not handled counts as lost."""
 
 
 class TerminatedError(KeyboardInterrupt):
-    """A scheduler wants the process to end, or its terminal is gone: as if the user had interrupted it."""
+    """The process received SIGTERM or SIGHUP; handled like an interruption by the user."""
 
 
 def heeded(*numbers: int) -> list[int]:
@@ -42,15 +41,15 @@ def heeded(*numbers: int) -> list[int]:
 
 
 def describe_stop(error: KeyboardInterrupt) -> tuple[str, int]:
-    """How a stopped process ended, in a word, and its exit status."""
+    """``terminated`` or ``interrupted``, and the exit status of the process."""
     return ("terminated", TERMINATED) if isinstance(error, TerminatedError) else ("interrupted", INTERRUPTED)
 
 
 class Stop:
-    """The stop that a process was asked for.
+    """The stop of a process.
 
     Attributes:
-        error: what is raised; None while nobody has asked.
+        error: the exception to raise; None before a stop signal.
     """
 
     def __init__(self) -> None:
@@ -59,7 +58,7 @@ class Stop:
     def handle(self, *numbers: int) -> None:
         """From now on, these signals stop this process, but for those that it was started to ignore."""
         for number in heeded(*numbers):
-            signal.signal(number, self._asked)
+            signal.signal(number, self._on_signal)
         sys.unraisablehook = self._not_raised
 
     def end(self) -> None:
@@ -69,7 +68,7 @@ class Stop:
         if self.error is not None:
             signal.setitimer(signal.ITIMER_REAL, 0)
 
-    def _asked(self, number: int, frame: FrameType | None) -> None:
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
         """Handle a signal. SIGTERM counts once, as it may come from several sides; Ctrl-C may be pressed again."""
         if self.error is not None and number != signal.SIGINT:
             return

@@ -1,4 +1,4 @@
-"""Which commit of fedrun's own source computed a result."""
+"""The commit of fedrun's source code that computed a result."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ CHECKOUT = Path(__file__).parents[2]
 
 @cache
 def loaded_commit() -> str | None:
-    """The commit of the code that this process runs: the one that was checked out when it, or the process that it was
-    forked from, first asked, which is before its first run. Whatever is checked out later is not what computes.
+    """The commit of the code that this process runs: the one checked out at the first call in this process or in the
+    process it was forked from, which is before the first run. Later checkouts do not change the running code.
     """
     return commit()
 
 
 def commit(checkout: Path = CHECKOUT) -> str | None:
-    """The commit that is checked out, with ``+changes`` where ``fedrun/`` or ``conf/`` differ from it.
+    """The checked-out commit, with ``+changes`` where ``fedrun/`` or ``conf/`` differ from it.
 
-    None where fedrun was installed from elsewhere than a git checkout, or there is no git.
+    None if fedrun was not installed from a git checkout, or git is missing.
     """
     if not (checkout / ".git").exists():  # an installed package may lie in somebody else's repository
         return None

@@ -15,7 +15,7 @@ from fedrun.config.options import options
 from fedrun.experiment.experiment import build_experiment
 from fedrun.report.papers.table_reading import tables
 from fedrun.sweeps.outcome import Outcome
-from fedrun.sweeps.search import arms, asked, known_keys, settle, suggest, suggestions, trials, untuned
+from fedrun.sweeps.search import arms, known_keys, settle, suggest, suggestions, trials, untuned, with_arguments
 
 from ..helpers.job_configs import job_config
 
@@ -89,7 +89,7 @@ def test_where_everything_failed_nothing_is_chosen():
 def test_values_asked_for_on_the_command_line():
     arguments = ["local.lr=0.5,0.7", "rounds=3"]
     assert untuned(arguments, STAGES) == ["rounds=3"]
-    assert [asked(stage, arguments) for stage in STAGES] == [{"local.lr": "0.5,0.7"}, STAGES[1]]
+    assert [with_arguments(stage, arguments) for stage in STAGES] == [{"local.lr": "0.5,0.7"}, STAGES[1]]
 
 
 def test_a_suggestion_is_an_option_of_hparams(tmp_path):
