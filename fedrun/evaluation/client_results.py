@@ -23,6 +23,7 @@ class ClientResults:
         appeal: whether the loss is below the threshold, bool; None without thresholds.
         preferred_accuracy: test accuracy of the model that the client prefers, float64; None where clients have no
             model but the global one.
+        tests: the number of the client's test samples, int64; None where it does not matter.
     """
 
     accuracy: torch.Tensor
@@ -30,13 +31,20 @@ class ClientResults:
     threshold: torch.Tensor | None
     appeal: torch.Tensor | None
     preferred_accuracy: torch.Tensor | None
+    tests: torch.Tensor | None = None
 
     @classmethod
-    def of(cls, results: OwnResults, thresholds: Thresholds | None, convention: Convention) -> ClientResults:
+    def of(
+        cls,
+        results: OwnResults,
+        thresholds: Thresholds | None,
+        convention: Convention,
+        tests: torch.Tensor | None = None,
+    ) -> ClientResults:
         """Judge results by thresholds, if there are any; the convention is not ``auto`` here."""
         accuracy = results.test_accuracy
         if thresholds is None:
-            return cls(accuracy, results.test_loss, None, None, None)
+            return cls(accuracy, results.test_loss, None, None, None, tests)
         loss = results.train_loss if convention == "train" else results.test_loss
         counted = torch.ones_like(loss, dtype=torch.bool) if convention == "train" else ~accuracy.isnan()
         loss = torch.where(loss.isnan() & counted, torch.inf, loss)  # a model that has diverged appeals to nobody
@@ -44,14 +52,15 @@ class ClientResults:
         appeal, solo = loss < threshold, thresholds.solo_accuracy
         # not the better of the two: the client chooses by the loss
         preferred = None if solo is None else torch.where(appeal, accuracy, solo)
-        return cls(accuracy, loss, threshold, appeal, preferred)
+        return cls(accuracy, loss, threshold, appeal, preferred, tests)
 
     def metrics(self) -> Metrics:
         """``loss_mean``; with test samples ``accuracy_mean``, ``accuracy_std`` over clients (ddof 0),
         ``accuracy_worst_tenth`` (the mean over the tenth of them, rounded up, with the lowest) and ``untested``; with
         thresholds ``gm_appeal``; with both, and where clients have a model to prefer, ``preferred_accuracy``.
 
-        They are plain means over clients. Clients without test samples are left out of them, and counted as untested.
+        They are plain means over clients, but for ``accuracy_weighted`` (where ``tests`` are known): by test samples.
+        Clients without test samples are left out of them, and counted as untested.
         """
         tested = ~self.accuracy.isnan()
         found = {"loss_mean": self.loss.nanmean().item()}
@@ -64,6 +73,10 @@ class ClientResults:
                 "accuracy_worst_tenth": worst.mean().item(),
                 "untested": float((~tested).sum()),
             }
+        if tested.any() and self.tests is not None:
+            # Σ_k n_k a_k / Σ_k n_k
+            sizes = self.tests[tested].double()
+            found["accuracy_weighted"] = ((sizes @ self.accuracy[tested]) / sizes.sum()).item()
         if self.appeal is not None:
             # GM-Appeal(w) = (1/N) Σ_k 1{f_k(w) < ρ_k}
             found["gm_appeal"] = self.appeal[~self.loss.isnan()].double().mean().item()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
-from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -25,6 +24,8 @@ from fedrun.strategies.client import state_names
 from fedrun.strategies.client_state import LAST
 from fedrun.strategies.phase import Phase
 from fedrun.strategies.server import ServerState
+from fedrun.strategies.sgd import SGD, HeadSGD
+from fedrun.strategies.vectors import MODEL
 from fedrun.system.randomness import generator
 
 T = TypeVar("T")
@@ -91,13 +92,19 @@ class Evaluator:
     def clients(self, state: State) -> dict[str, dict[str, ClientResults]]:
         """The results of each client, by population; empty where clients have neither test samples nor thresholds.
 
-        Each population has the results of the model as it is (under ``""``) and, if requested, those of the model that
-        the client has tuned (under ``"tuned_"``).
+        Each population has the results of the model as it is (under ``""``) and, if requested, those of the global
+        model that the client has tuned (under ``"tuned_"``). Where clients have models of their own, there are also
+        those of the global one (under ``"global_"``).
         """
         thresholds = self._thresholds()
         return {
             population.name: {
-                tuning: ClientResults.of(results, thresholds.get(population.name), self._convention)
+                tuning: ClientResults.of(
+                    results,
+                    thresholds.get(population.name),
+                    self._convention,
+                    None if population.test is None else population.test.sizes,
+                )
                 for tuning, results in self._own_results(state, population).items()
             }
             for population in client_groups(self._phase.federation)
@@ -186,16 +193,19 @@ class Evaluator:
         if appeal.known and of_train:
             train_loss, _ = self._by_holder(state, population.name, population.train)
         results = {"": OwnResults(train_loss, test_loss, accuracy)}
-        if how.tuning_steps:
-            local = self._phase.local
-            lr = local.rate(state.round) if how.tuning_lr is None else how.tuning_lr
+        client, local = self._phase.client, self._phase.local
+        if client.is_personal and MODEL in client.sends and population.name == SEEN and population.test is not None:
+            by_holder = per_holder(self.results(state, population.test.samples), population.test)
+            results["global_"] = OwnResults(unknown, *by_holder)
+        if (tuning := how.tuning(local, local.rate(state.round))) is not None:
             results["tuned_"] = own_results(
                 self._experiment,
                 self._phase,
                 population,
                 state.server.model,
-                replace(local, lr=lr, lr_decay=1.0, epochs=None, steps=how.tuning_steps),
+                tuning,
                 self._ranks,
+                client=SGD() if how.tuning_part == "model" else HeadSGD(),
                 round=state.round,
                 of_train=of_train,
                 timings=state.timings,

@@ -13,6 +13,7 @@ from fedrun.execution.stacked import StackedPerceptron
 from fedrun.experiment.appeal.base import OwnResults
 from fedrun.experiment.experiment import Experiment
 from fedrun.models.inference import evaluate
+from fedrun.strategies.client import ClientStrategy
 from fedrun.strategies.client_state import NO_STATE
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.phase import Phase
@@ -20,6 +21,8 @@ from fedrun.strategies.sgd import SGD
 from fedrun.strategies.vectors import MODEL
 from fedrun.system.randomness import address
 from fedrun.uploads.pipeline import UploadPipeline
+
+PLAIN = SGD()
 
 
 def own_results(
@@ -30,6 +33,7 @@ def own_results(
     local: LocalTraining,
     ranks: Ranks,
     *,
+    client: ClientStrategy = PLAIN,
     round: int = -1,
     of_train: bool = True,
     timings: ExecutorTimings = (),
@@ -43,6 +47,7 @@ def own_results(
         model: where every client starts, ``[P]``.
         local: how each client trains.
         ranks: share the clients; each rank returns all results.
+        client: what differs from plain SGD.
         round: from which, with the population's name, the order of the samples is drawn; -1: before the first.
         of_train: whether to evaluate on the training samples, too.
         timings: of the executors so far.
@@ -51,7 +56,9 @@ def own_results(
     batch_size = experiment.evaluation.batch_size
     seed = address(phase.seed, f"alone/{population.name}", round)
     pipeline = UploadPipeline((), network.layout, seed)
-    context = ExecutionContext(network, samples, clients=train, client=SGD(), local=local, seed=seed, pipeline=pipeline)
+    context = ExecutionContext(
+        network, samples, clients=train, client=client, local=local, seed=seed, pipeline=pipeline
+    )
     clients = torch.arange(len(train))
     if ranks.count > 1:
         clients = clients[balanced(train.sizes.tolist(), ranks.count) == ranks.number]
@@ -62,14 +69,14 @@ def own_results(
     name = "vectorized" if perceptron else next_executor(experiment.hardware.executor, timings)
     executor = create_executor(name, context, warns=False)  # the federated training meets the same limit, and warns
     for visit in executor.visits(CohortJob(clients, 0, {MODEL: model}, NO_STATE)) if len(clients) else ():
-        client = int(clients[visit.position])
+        number = int(clients[visit.position])
         network.load(visit.model)
         if of_train:
-            train_loss[client] = evaluate(network, samples, train[client], batch_size).losses.double().mean()
-        if population.test is not None and len(test := population.test[client]):
+            train_loss[number] = evaluate(network, samples, train[number], batch_size).losses.double().mean()
+        if population.test is not None and len(test := population.test[number]):
             tested = evaluate(network, samples, test, batch_size)
-            test_loss[client] = tested.losses.double().mean()
-            accuracy[client] = (tested.predictions == tested.targets).double().mean()
+            test_loss[number] = tested.losses.double().mean()
+            accuracy[number] = (tested.predictions == tested.targets).double().mean()
     for part, values in ranks.all_gather((clients, results[:, clients])):
         results[:, part] = values
     return OwnResults(train_loss, test_loss, accuracy)

@@ -52,9 +52,13 @@ def check_appeal(
             "such as 0.4, or appeal.convention=train",
         ),
         (
-            evaluation.tuning_steps and not has_tests,
-            f"evaluation.tuning_steps={evaluation.tuning_steps} needs test samples of every client's own; set "
-            "population.test_share, such as 0.4",
+            evaluation.tuning_steps and evaluation.tuning_epochs,
+            f"evaluation.tuning_steps={evaluation.tuning_steps} and "
+            f"evaluation.tuning_epochs={evaluation.tuning_epochs}: at most one of the two may be other than 0",
+        ),
+        (
+            evaluation.tuned_by and not has_tests,
+            f"{evaluation.tuned_by} needs test samples of every client's own; set population.test_share, such as 0.4",
         ),
         (
             appeal.known and population.pooled,
@@ -107,8 +111,7 @@ def check_phases(
             "clusters have no one model that could appeal to all clients; choose appeal=none",
         ),
         (
-            several and evaluation.tuning_steps,
-            f"evaluation.tuning_steps={evaluation.tuning_steps} needs one global model, and a strategy with clusters "
-            "has several; set it to 0",
+            several and evaluation.tuned_by,
+            f"{evaluation.tuned_by} needs one global model, and a strategy with clusters has several; set it to 0",
         ),
     )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le
 
 from fedrun.config.config_class import config_class
 from fedrun.models.precision import Precision
+from fedrun.strategies.local_training import LocalTraining
 
 
 @config_class
@@ -33,7 +35,9 @@ class Evaluation:
             run; 0: never, at many times the cost.
         tuning_steps: also evaluate every client after it has adapted the model by this many SGD steps on its own
             training samples; 0: do not.
-        tuning_lr: learning rate of those steps; None: ``local.lr``.
+        tuning_epochs: the same with this many epochs in place of steps; 0: do not.
+        tuning_part: what adapts: the whole ``model`` or its ``head``.
+        tuning_lr: learning rate of adapting; None: ``local.lr``.
         client_means: also test the mean of the models that the last round's participants have sent, weighted as the
             server strategy weights them, and the plain mean of the models that all clients sent last (the initial model
             for those that have not taken part). Server strategies such as FedDyn move the global model beyond them.
@@ -49,5 +53,27 @@ class Evaluation:
     full_every: Annotated[int, Ge(1)] | None
     miss_probability: Annotated[float, Ge(0), Le(0.01)]
     tuning_steps: Annotated[int, Ge(0)]
+    tuning_epochs: Annotated[int, Ge(0)]
+    tuning_part: Literal["model", "head"]
     tuning_lr: Annotated[float, Gt(0)] | None
     client_means: bool
+
+    @property
+    def tuned_by(self) -> str:
+        """The setting by which clients adapt the model before they are evaluated; empty where they do not."""
+        if self.tuning_epochs:
+            return f"evaluation.tuning_epochs={self.tuning_epochs}"
+        return f"evaluation.tuning_steps={self.tuning_steps}" if self.tuning_steps else ""
+
+    def tuning(self, local: LocalTraining, rate: float) -> LocalTraining | None:
+        """How a client adapts the model before it is evaluated; None: it does not.
+
+        Args:
+            local: how clients train.
+            rate: the learning rate of the round.
+        """
+        if not self.tuned_by:
+            return None
+        lr = rate if self.tuning_lr is None else self.tuning_lr
+        epochs, steps = self.tuning_epochs or None, self.tuning_steps or None
+        return replace(local, lr=lr, lr_decay=1.0, epochs=epochs, steps=steps)

@@ -190,9 +190,9 @@ class Experiment:
                 f"evaluation.client_means=true: allowed where clients send models (strategy.client={client_name}) for "
                 "one global model (no clusters, no models of their own)"
             )
-        if self.evaluation.tuning_steps and client.is_personal and not client.sends:
+        if self.evaluation.tuned_by and client.is_personal and MODEL not in client.sends:
             raise InputError(
-                f"evaluation.tuning_steps={self.evaluation.tuning_steps}: strategy.client={client_name} has no global "
+                f"{self.evaluation.tuned_by}: strategy.client={client_name} has no global "
                 "model that clients could tune; allowed: 0"
             )
 

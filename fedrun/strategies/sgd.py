@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from fedrun.config.config_class import config_class
 from fedrun.models.flat_network import Layout
 from fedrun.strategies.client import ClientStrategy
@@ -11,6 +13,16 @@ from fedrun.strategies.client_state import MOMENTUM
 @config_class
 class SGD(ClientStrategy):
     """Minimise the local loss F_k by SGD from the broadcast model, and send the result."""
+
+
+@config_class
+class HeadSGD(SGD):
+    """The same for the head alone; float buffers of the encoder move, too."""
+
+    def frozen(self, layout: Layout, epoch: int) -> torch.Tensor:
+        encoder = torch.ones(layout.trainable, dtype=torch.bool)
+        encoder[layout.head] = False
+        return encoder
 
 
 @config_class

@@ -8,12 +8,14 @@ import pyarrow.parquet
 import pytest
 import torch
 
+from fedrun.config.build import option
 from fedrun.config.composed import compose
 from fedrun.data.population import Population
 from fedrun.evaluation import evaluator
 from fedrun.evaluation.client_results import ClientResults
 from fedrun.experiment.appeal.base import OwnResults, Thresholds
 from fedrun.experiment.experiment import build_experiment
+from fedrun.experiment.strategy import Strategy
 from fedrun.models.inference import evaluate
 from fedrun.runs.client_table import save_clients
 from fedrun.simulation.simulation import Simulation
@@ -115,6 +117,51 @@ def test_local_tuning(make_experiment, network, lr):
         assert metrics[f"{name}/tuned_accuracy_mean"] == pytest.approx(sum(accuracies) / len(train))
         assert metrics[f"{name}/tuned_gm_appeal"] == pytest.approx(sum(appeals) / len(train))
     assert metrics["clients/tuned_loss_mean"] != metrics["clients/loss_mean"]
+
+
+@pytest.mark.parametrize("part", ["model", "head"])
+def test_local_tuning_by_epochs(make_experiment, part):
+    """Two epochs at another rate, of the whole network or of its head; weighted by test samples, too."""
+    made = make_experiment(network=mlp, population=TESTED, clients_per_round=2)
+    how = replace(made.evaluation, tuning_epochs=2, tuning_part=part, tuning_lr=0.3)
+    simulation = Simulation(replace(made, evaluation=how))
+    state, _ = simulation.advance(simulation.initial())
+    before, metrics = state.server.model.clone(), simulation.test(state)
+    accuracies, sizes, train = [], [], simulation.federation.train
+    for client in range(len(train)):
+        network = mlp(simulation.dataset.spec)
+        network.load_state_dict(simulation.network.layout.views(before.clone()))
+        x, y = simulation.dataset.inputs[train[client]].float() / 255, simulation.dataset.targets[train[client]]
+        order = generator(address(0, "alone/clients", 1), "batches", 0, client)
+        optimizer = torch.optim.SGD((network if part == "model" else network.head).parameters(), 0.3)
+        for _ in range(2):
+            for batch in torch.randperm(len(y), generator=order).split(4):
+                network.zero_grad()
+                torch.nn.functional.cross_entropy(network(x[batch]), y[batch]).backward()
+                optimizer.step()
+        accuracies.append(measured(network, simulation, simulation.federation.client_test[client])[1])
+        sizes.append(len(simulation.federation.client_test[client]))
+    weighted = sum(size * accuracy for size, accuracy in zip(sizes, accuracies, strict=True)) / sum(sizes)
+    assert metrics["clients/tuned_accuracy_mean"] == pytest.approx(sum(accuracies) / len(train))
+    assert metrics["clients/tuned_accuracy_weighted"] == pytest.approx(weighted)
+    common = network_of(simulation, mlp)
+    common.load_state_dict(simulation.network.layout.views(before.clone()))
+    hits = [n * measured(common, simulation, simulation.federation.client_test[k])[1] for k, n in enumerate(sizes)]
+    assert metrics["clients/accuracy_weighted"] == pytest.approx(sum(hits) / sum(sizes))
+    assert torch.equal(state.server.model, before)
+
+
+def test_the_global_model_beside_own_ones(make_experiment):
+    ditto = Strategy(client=option("strategy/client", "ditto"), server=option("strategy/server", "fedavg"))
+    simulations = [
+        Simulation(make_experiment(network=mlp, population=TESTED, **changes)) for changes in ({"strategy": ditto}, {})
+    ]
+    personal, common = (simulation.test(simulation.advance(simulation.initial())[0]) for simulation in simulations)
+    names = [name.removeprefix("clients/global_") for name in personal if name.startswith("clients/global_")]
+    assert {"accuracy_mean", "accuracy_std", "accuracy_worst_tenth", "accuracy_weighted"} <= set(names)
+    for name in names:  # Ditto's global model is FedAvg's
+        assert personal[f"clients/global_{name}"] == pytest.approx(common[f"clients/{name}"], rel=1e-5)
+    assert personal["clients/loss_mean"] != pytest.approx(common["clients/loss_mean"], rel=1e-5)
 
 
 def rows_of(simulation, state, tmp_path):

@@ -18,14 +18,15 @@ NAMES = {
     "accuracy_mean": "mean accuracy",
     "accuracy_std": "std of accuracy",
     "accuracy_worst_tenth": "accuracy of the worst tenth",
+    "accuracy_weighted": "accuracy by samples",
     "loss_mean": "mean loss",
     "accuracy_of_participants": "accuracy of participants",
     "accuracy_of_all": "accuracy of all",
 }
 """The part of a metric's key after the slash, as people write it."""
 
-TUNED = "tuned_"
-"""Begins the same part where clients have tuned the model first."""
+MODELS = {"tuned_": "tuned", "global_": "global"}
+"""How the same part begins where clients have tuned the model first, or use the global one beside their own."""
 
 ABSENT = "-"
 
@@ -33,9 +34,16 @@ ABSENT = "-"
 def name(key: str) -> str:
     """``test/f1`` → ``test F1``."""
     part, _, metric = key.rpartition("/")
-    plain = metric.removeprefix(TUNED)
-    words = NAMES.get(plain, plain.replace("_", " "))
-    return " ".join(filter(None, (part, words if plain == metric else f"tuned {words}")))
+    plain, model = _plain(metric)
+    return " ".join(filter(None, (part, model, NAMES.get(plain, plain.replace("_", " ")))))
+
+
+def _plain(metric: str) -> tuple[str, str]:
+    """A metric without the model that it is of, and that model."""
+    for begin, model in MODELS.items():
+        if metric.startswith(begin):
+            return metric.removeprefix(begin), model
+    return metric, ""
 
 
 def is_loss(key: str) -> bool:
@@ -45,7 +53,7 @@ def is_loss(key: str) -> bool:
 
 def is_share(key: str) -> bool:
     """Whether a metric is written in percent: all known ones but losses are."""
-    return key.rpartition("/")[2].removeprefix(TUNED) in NAMES and not is_loss(key)
+    return _plain(key.rpartition("/")[2])[0] in NAMES and not is_loss(key)
 
 
 def value(key: str, number: float | None) -> str:
@@ -101,13 +109,13 @@ def rate(per_second: float) -> str:
 
 def in_order(keys: Iterable[str]) -> list[str]:
     """Known metrics, test, validation and train first, then the rest; unknown ones (counts, times) are left out."""
-    known = [key for key in keys if key.rpartition("/")[2].removeprefix(TUNED) in NAMES]
+    known = [key for key in keys if _plain(key.rpartition("/")[2])[0] in NAMES]
     parts = [*EVALUATION_SPLITS, "train"]
     metrics = list(NAMES)
 
-    def place(key: str) -> tuple[int, str, bool, int]:
+    def place(key: str) -> tuple[int, str, str, int]:
         part, _, metric = key.rpartition("/")
-        plain = metric.removeprefix(TUNED)
-        return (parts.index(part) if part in parts else len(parts), part, plain != metric, metrics.index(plain))
+        plain, model = _plain(metric)
+        return (parts.index(part) if part in parts else len(parts), part, model, metrics.index(plain))
 
     return sorted(known, key=place)
