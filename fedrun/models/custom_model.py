@@ -1,0 +1,54 @@
+"""A network that a function of the user's own builds."""
+
+from __future__ import annotations
+
+import importlib
+
+import torch
+
+from fedrun.config.config_class import config_class
+from fedrun.data.datasets.base import Spec
+from fedrun.models.adapted import Norm, adapted
+from fedrun.models.base import ModelConfig
+from fedrun.system.errors import InputError
+
+
+@config_class
+class CustomModel(ModelConfig):
+    """The network that ``target(spec)`` returns; it maps samples ``[batch, *spec.input_shape]`` to logits.
+
+    A run is recognised by the function's name, not by its code: rename it when you change it.
+
+    Attributes:
+        target: dotted path of a function from a :class:`fedrun.data.datasets.base.Spec` to a ``torch.nn.Module``.
+        head: the linear layer that computes the logits; None: the last linear layer.
+        norm: ``batch``: the network's own layers. ``group``: GroupNorm with two groups in the place of each BatchNorm.
+    """
+
+    target: str
+    head: str | None
+    norm: Norm
+
+    def check(self, spec: Spec) -> None:
+        module, _, name = self.target.rpartition(".")
+        try:
+            function = getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise InputError(
+                f"model.target={self.target}: {error}; allowed: the dotted path of a function; its module must be "
+                "installed, or its folder in PYTHONPATH"
+            ) from None
+        if not callable(function):
+            raise InputError(
+                f"model.target={self.target}: not a function; allowed: one from a Spec to a torch.nn.Module"
+            )
+
+    def build(self, spec: Spec) -> torch.nn.Sequential:
+        self.check(spec)
+        module, _, name = self.target.rpartition(".")
+        network = getattr(importlib.import_module(module), name)(spec)
+        if not isinstance(network, torch.nn.Module):
+            raise InputError(
+                f"model.target={self.target}: returns a {type(network).__name__}; allowed: a torch.nn.Module"
+            )
+        return adapted(network, spec, f"model=custom model.target={self.target}", self.head, self.norm)
