@@ -7,7 +7,7 @@ import pytest
 from matplotlib.image import imread
 
 from fedrun.cli.report import run
-from fedrun.config.composed import compose
+from fedrun.report.papers.cell_jobs import cell_configs
 
 from ..helpers.run_folders import rows
 
@@ -52,7 +52,7 @@ def test_a_curve(runs, tmp_path, capsys, against):
 
 
 def test_a_papers_table_and_all_of_them(folders, tmp_path, capsys):
-    config = compose(["experiment=turbosvm/table2", "scale=smoke", "dataset=digits", "strategy=fedavg"]).config
+    config = next(iter(cell_configs("turbosvm/table2", "smoke").values()))
     folders.write(0, rows(0.1, 0.8), config=config)
     assert run([str(folders.top), "--table", "turbosvm/table2", "--scale", "smoke"]) == 0
     table = capsys.readouterr().out
