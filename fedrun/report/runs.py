@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from fedrun.data.evaluation_split import TARGETED, recorded_split
+from fedrun.data.evaluation_split import TARGETED, chosen_split
 from fedrun.experiment.observer import Row
 from fedrun.runs.folder import CONFIG, METRICS, SUMMARY, DamagedRunError, finished
 from fedrun.runs.metrics_file import evaluated_rounds, read_rows
@@ -88,7 +88,7 @@ class Run:
     @property
     def searches(self) -> bool:
         """Whether it served to choose settings on validation samples, and is no result."""
-        return recorded_split(self.rows[-1]) == "validation"
+        return chosen_split((self.config.get("validation") or {}).get("share") or 0.0) == "validation"
 
     def tells(self, target: float) -> bool:
         """Whether its evaluations show when it reached a target (a test accuracy)."""

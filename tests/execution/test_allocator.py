@@ -10,7 +10,7 @@ import pytest
 
 FAULTS = """
 import resource, sys, torch
-from fedrun.allocator import keep_freed_memory
+from fedrun.execution.allocator import keep_freed_memory
 if sys.argv[1] == "kept":
     assert keep_freed_memory()
 def use():

@@ -604,7 +604,7 @@ def test_a_folder_that_cannot_be_made(ran: Folder, tmp_path: Path, monkeypatch: 
 
 def test_a_full_disk(fedrun: Fedrun, ran: Folder, tmp_path: Path) -> None:
     chosen = ("rounds=40", "checkpoint_seconds=0")
-    for largest_file, blamed in ((2_000, "checkpoint.pt"), (9_000, "metrics.jsonl")):
+    for largest_file, blamed in ((4_000, "checkpoint.pt"), (9_000, "metrics.jsonl")):
         ended = fedrun(*SETTING, *chosen, folder=tmp_path, largest_file=largest_file)
         (folder,) = tmp_path.glob("outputs/runs/digits/fedavg/*/seed=0")
         assert ended.status == 2

@@ -268,7 +268,7 @@ def test_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "femnist/train/a.json").write_text("{}")
     assert command("list", "--data-dir", tmp_path) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert "there" in next(line for line in lines if line.startswith("femnist"))
+    assert "available" in next(line for line in lines if line.startswith("femnist"))
     assert "missing" in next(line for line in lines if line.startswith("celeba"))
     assert f"lacks {tmp_path}/celeba/train/*" in "\n".join(lines)
 
@@ -293,7 +293,7 @@ def test_other_forms_that_the_loader_reads_are_there(
         path = tmp_path / name / file
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-    assert listed() == "there"
+    assert listed() == "available"
 
 
 @pytest.fixture(autouse=True)
