@@ -14,8 +14,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
-from scipy.optimize import brentq
-
 from fedrun.system.errors import InputError
 
 Sampling = Literal["poisson", "fixed", "assume_poisson"]
@@ -137,6 +135,8 @@ def _root(excess: Callable[[float], float], low: float, high: float) -> float:
     if excess(low) <= 0:
         return low
     # in the logarithm, in which the two are almost proportional
+    from scipy.optimize import brentq  # takes as long to import as a small run
+
     root = float(brentq(lambda x: excess(math.exp(x)), math.log(low), math.log(high), xtol=TOLERANCE / (2 * high)))
     return math.exp(root) + TOLERANCE
 
