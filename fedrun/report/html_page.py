@@ -11,21 +11,22 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-import numpy as np
-
 from fedrun.data.evaluation_split import TARGETED
 from fedrun.report import quantities
-from fedrun.report.settings import Setting, identity
+from fedrun.report.quantities import Quantity
+from fedrun.report.runs import Run
+from fedrun.report.settings import Setting, differing, identity, written
 from fedrun.report.table import Table, html
 from fedrun.runs.display import wording
-from fedrun.runs.display.curves import AXES, curve, positions
+from fedrun.runs.display.curves import AXES, Against, recorded, spent
+from fedrun.runs.metrics_file import evaluated_rounds
 
 FOLDER = Path(__file__).parent / "page"
 WHO_HOLDS = ("dataset.", "partition.", "population.", "validation.")
 """Sections of the configuration that say who holds which training samples."""
 
 POINTS = 400
-"""Most points of a curve on the page."""
+"""Of a curve with more points than this, evenly spaced ones are on the page."""
 
 
 def page(title: str, tables: Sequence[Table], settings: Sequence[Setting], targets: Sequence[float] = ()) -> str:
@@ -33,23 +34,27 @@ def page(title: str, tables: Sequence[Table], settings: Sequence[Setting], targe
 
     Args:
         title: its heading.
-        tables: shown as they are.
+        tables: shown as they are; the page sorts and filters their rows.
         settings: whose curves and federations are shown, unfinished runs included where no seed is complete.
         targets: accuracies to be marked besides the runs' own.
     """
     metrics = quantities.metrics(run for setting in settings for run in setting.runs)
-    note = "Mean over seeds, and a band of ± one standard deviation (ddof 0). A gap: not every seed has a finite value."
+    note = (
+        "A curve is the mean over its runs, with a band of ± one standard deviation (ddof 0), in the rounds that all "
+        "of them evaluated. A gap: not every run has a finite value."
+    )
     if any(run.adaptive for setting in settings for run in setting.runs):
         note += " Where an adaptive evaluation stopped early, accuracies are estimates."
     if any(len(run.rows) > POINTS for setting in settings for run in setting.runs):
-        note += f" Of longer runs {POINTS} evenly spaced rounds are drawn."
+        note += f" Of longer runs at most {POINTS} evenly spaced rounds are drawn."
+    note += " Drag: zoom or pan; double click: whole range; Ctrl and wheel: zoom."
     template = Template((FOLDER / "page.html").read_text(encoding="utf-8"))
     return template.substitute(
         title=escape(title),
         style=(FOLDER / "page.css").read_text(encoding="utf-8"),
+        plot=(FOLDER / "plot.js").read_text(encoding="utf-8"),
         script=(FOLDER / "page.js").read_text(encoding="utf-8"),
-        before="\n".join(map(html, tables[:1])),
-        after="\n".join([*map(html, tables[1:]), federations(settings)]),
+        tables="\n".join([*map(html, tables), federations(settings)]),
         curves_note=escape(note),
         data=embedded(curve_data(settings, metrics, targets)),
     )
@@ -61,56 +66,99 @@ def embedded(content: Any) -> str:
 
 
 def curve_data(settings: Sequence[Setting], metrics: Sequence[str], targets: Sequence[float] = ()) -> dict[str, Any]:
-    """What the page's script draws."""
-    runs = [run for setting in settings for run in setting.runs]
-    marked = [float(target.key) for target in quantities.targets(runs, targets)]
+    """What the page's script draws: a record per run, so that the reader can choose which runs make a curve."""
+    runs = [(setting, run) for setting in settings for run in setting.drawn]
+    marked = [float(target.key) for target in quantities.targets([run for _, run in runs], targets)]
+    keys = grouping_keys(settings)
+    last = max((int(run.rows[-1]["round"] or 0) for _, run in runs), default=0)
+    axes = [against for against in AXES if any(finite_positions(run, against) for _, run in runs)]
     return {
-        "axes": AXES,
+        "axes": {against: AXES[against] for against in axes},
+        "keys": {key: key.removesuffix("._target_") for key in keys},
         "metrics": [
             {
                 "key": key,
                 "name": wording.name(key),
                 "share": wording.is_share(key),
                 "loss": wording.is_loss(key),
-                "targets": marked if key == TARGETED else [],
+                "targets": [{"share": share, "name": wording.target(share)} for share in marked if key == TARGETED],
             }
             for key in metrics
         ],
-        "settings": [setting_data(setting, metrics) for setting in settings],
+        "runs": [
+            {
+                "values": {key: value_of(key, setting, run) for key in keys},
+                **run_data(run, metrics, axes, -(-(last + 1) // POINTS)),
+            }
+            for setting, run in runs
+        ],
     }
 
 
-def setting_data(setting: Setting, metrics: Sequence[str]) -> dict[str, Any]:
-    """The curves of one setting: rounds, their place on every axis, and every metric's mean and std at some of them."""
-    seeds = [run.rows for run in setting.drawn]
-    curves = {key: line for key in metrics if (line := curve(seeds, key)) is not None}
-    points = {key: thinned(len(line.rounds)) for key, line in curves.items()}
-    rounds = sorted({round for key, line in curves.items() for round in line.rounds[points[key]].tolist()})
+def grouping_keys(settings: Sequence[Setting]) -> list[str]:
+    """By what the page groups runs: the setting, dataset and strategy, keys that differ, and the seed, if any do."""
+    chosen = [key for key in ("dataset", "strategy") if len({getattr(setting, key) for setting in settings}) > 1]
+    seeds = {run.seed for setting in settings for run in setting.drawn}
+    return ["setting", *chosen, *differing(settings), *(["seed"] if len(seeds) > 1 else [])]
+
+
+def value_of(key: str, setting: Setting, run: Run) -> str:
+    """A run's value of one of the keys that it is grouped by."""
+    own = {"setting": setting.name, "dataset": run.dataset, "strategy": run.strategy, "seed": str(run.seed)}
+    return own[key] if key in own else written(setting.leaves, key)
+
+
+def finite_positions(run: Run, against: Against) -> bool:
+    """Whether a run recorded this cost at all."""
+    return any(math.isfinite(place) for place in spent(run.rows, against))
+
+
+def run_data(run: Run, metrics: Sequence[str], axes: Sequence[Against], step: int) -> dict[str, Any]:
+    """The curves of one run: rounds, their place on every axis, and every metric at some of them.
+
+    Args:
+        run: of which all rows are read.
+        metrics: to be shown; those that the run did not record are left out.
+        axes: other axes than the rounds.
+        step: where a metric has more than :data:`POINTS` rounds, multiples of this are shown, and the last one.
+    """
+    lines = {key: line for key in metrics if any(map(math.isfinite, (line := recorded(run.rows, key)).values()))}
+    kept = {key: thinned(list(line), step) for key, line in lines.items()}
+    rounds = sorted({round for points in kept.values() for round in points})
     place = {round: index for index, round in enumerate(rounds)}
+    places = dict(zip(evaluated_rounds(run.rows), range(len(run.rows)), strict=True))
+    x = {axis: spent(run.rows, axis) for axis in axes if axis != "rounds"}
     return {
-        "name": setting.name,
-        "seeds": [run.seed for run in setting.drawn],
         "rounds": rounds,
-        "x": {against: list(map(short, positions(seeds, rounds, against))) for against in AXES},
+        "x": {axis: [short(costs[places[round]]) for round in rounds] for axis, costs in x.items()},
         "metrics": {
             key: {
-                "at": [place[round] for round in line.rounds[points[key]].tolist()],
-                "mean": list(map(short, line.mean[points[key]].tolist())),
-                "std": list(map(short, line.std[points[key]].tolist())),
+                **({} if kept[key] == rounds else {"at": [place[round] for round in kept[key]]}),
+                "y": [short(line[round]) for round in kept[key]],
+                "last": short(Quantity("final", key).of(run)),
+                "best": short(Quantity("best", key).of(run)) if quantities.has_best(key) else None,
             }
-            for key, line in curves.items()
+            for key, line in lines.items()
         },
     }
 
 
-def thinned(points: int) -> np.ndarray:
-    """The numbers of so many points of a curve, or of ``POINTS`` evenly spaced ones among them: int64."""
-    return np.unique(np.linspace(0, points - 1, min(POINTS, points)).round().astype(int))
+def thinned(rounds: Sequence[int], step: int) -> list[int]:
+    """These rounds; where they are more than ``POINTS``, the multiples of ``step`` among them, the first and the last.
+
+    The same step for all runs: those of several runs that are averaged have these rounds in common.
+    """
+    if len(rounds) <= POINTS:
+        return list(rounds)
+    return [round for round in rounds if round % step == 0 or round in (rounds[0], rounds[-1])]
 
 
-def short(number: float) -> float | None:
-    """Seven significant digits; None for what JSON does not know."""
-    return float(f"{number:.7g}") if math.isfinite(number) else None
+def short(number: float | None) -> float | int | None:
+    """Six significant digits; None for what JSON does not know."""
+    if number is None or not math.isfinite(number):
+        return None
+    rounded = float(f"{number:.6g}")
+    return int(rounded) if rounded.is_integer() else rounded
 
 
 def federations(settings: Sequence[Setting]) -> str:

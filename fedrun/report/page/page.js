@@ -1,217 +1,360 @@
 "use strict";
-// Curves with bands, drawn as SVG from the page's own data. The functions up to `draw` know nothing of the page.
+// The page: controls, curves, legend and sortable tables. What is chosen stands in the address, so that it can be linked to.
 
-const WIDTH = 860, HEIGHT = 420, LEFT = 64, RIGHT = 12, TOP = 14, BOTTOM = 46;
-const COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#888888"];
-const DASHES = ["", "7 3", "2 3", "9 3 2 3"];  // tell neighbours apart without colours; 28 settings until both come round
+const LISTED = 8;  // curves whose values are shown at the pointer
 
-/** Round numbers that divide [low, high] into about `count` parts. */
-function ticks(low, high, count) {
-  if (!(high - low > 1e-9 * Math.max(Math.abs(high), Math.abs(low)))) return [low];  // all one value, but for rounding
-  const rough = (high - low) / count, power = 10 ** Math.floor(Math.log10(rough));
-  const step = power * [1, 2, 5, 10].find((factor) => factor * power >= rough);
-  const found = [];
-  for (let n = Math.ceil(low / step - 1e-9); n * step <= high + 1e-9 * step; n++) found.push(Number((n * step).toPrecision(12)));
-  return found;
-}
-
-/** A number as a reader wants it: 1.2M, 0.034, 71.3. */
-function short(number) {
-  const rounded = Number(number.toPrecision(Math.abs(number) < 1e4 ? 4 : 3)), size = Math.abs(rounded);
-  for (const [unit, letter] of [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e4, "k"]]) {
-    const scaled = unit === 1e4 ? 1e3 : unit;
-    if (size >= unit) return Number((rounded / scaled).toPrecision(3)) + letter;
-  }
-  return String(rounded);
-}
-
-/** The points of one curve: [{x, mean, std, round}], gaps left out as null. */
-function points(setting, metric, against, factor) {
-  const values = setting.metrics[metric];
-  if (!values) return [];
-  return values.at.map((place, n) => {
-    const x = setting.x[against][place], mean = values.mean[n], round = setting.rounds[place];
-    return x === null || mean === null ? null : {x, mean: factor * mean, std: factor * values.std[n], round};
-  });
-}
-
-/** The curve cut at its gaps. */
-function pieces(curve) {
-  const found = [[]];
-  for (const point of curve) {
-    if (point !== null) found[found.length - 1].push(point);
-    else if (found[found.length - 1].length) found.push([]);
-  }
-  return found.filter((piece) => piece.length);
-}
-
-/** Where a logarithmic axis is marked: at powers of ten, and at 2 and 5 times those where there are few. */
-function logTicks(low, high) {
-  const found = [];
-  const digits = high / low > 1e3 ? [1] : [1, 2, 5];
-  for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power++) {
-    found.push(...digits.map((digit) => Number((digit * 10 ** power).toPrecision(12))));
-  }
-  return found.filter((tick) => tick >= low && tick <= high);
-}
-
-/** A map from values to pixels. */
-function scale(low, high, from, to, logarithmic) {
-  const place = logarithmic ? Math.log10 : (value) => value;
-  const span = place(high) - place(low) || 1;
-  return (value) => from + (to - from) * (place(value) - place(low)) / span;
-}
-
-/** The smallest and the largest of some numbers. */
-function range(numbers) {
-  return numbers.reduce(([low, high], n) => [Math.min(low, n), Math.max(high, n)], [Infinity, -Infinity]);
-}
-
-/** The content of the SVG for curves [{name, colour, dash, curve}], and the scale of its x axis. */
-function draw(curves, xLabel, yLabel, targets, isLoss) {
-  const all = curves.flatMap(({curve}) => curve.filter((point) => point !== null));
-  if (!all.length) return {svg: `<text x="${WIDTH / 2}" y="${HEIGHT / 2}" text-anchor="middle">nothing to draw</text>`, x: null};
-  const [left, right] = range(all.map((point) => point.x));
-  const means = range(all.map((point) => point.mean));
-  const logarithmic = isLoss && means[0] > 0 && means[1] > 100 * means[0];
-  const spread = range(all.flatMap(({mean, std}) => [mean - std, mean + std]));
-  const [bottom, top] = logarithmic ? means : range([...spread, ...targets]);
-  const x = scale(left, right, LEFT, WIDTH - RIGHT, false);
-  const y = scale(bottom, top, HEIGHT - BOTTOM, TOP, logarithmic);
-  const inside = (value) => Math.min(Math.max(y(logarithmic ? Math.max(value, bottom) : value), TOP), HEIGHT - BOTTOM);
-  const at = (px, py) => `${px.toFixed(1)},${py.toFixed(1)}`;
-  const parts = [];
-  const levels = logarithmic
-    ? logTicks(bottom, top)
-    : ticks(bottom, top, 6);
-  for (const level of levels) {
-    parts.push(`<line class="grid" x1="${LEFT}" x2="${WIDTH - RIGHT}" y1="${y(level)}" y2="${y(level)}"/>`);
-    parts.push(`<text x="${LEFT - 8}" y="${y(level) + 4}" text-anchor="end">${short(level)}</text>`);
-  }
-  for (const tick of ticks(left, right, 8)) {
-    parts.push(`<text x="${x(tick)}" y="${HEIGHT - BOTTOM + 18}" text-anchor="middle">${short(tick)}</text>`);
-  }
-  for (const target of targets) {
-    parts.push(`<line class="target" x1="${LEFT}" x2="${WIDTH - RIGHT}" y1="${y(target)}" y2="${y(target)}"/>`);
-  }
-  for (const {colour, dash, curve} of curves) {
-    for (const piece of pieces(curve)) {
-      if (piece.some((point) => point.std > 0)) {
-        const above = piece.map((point) => at(x(point.x), inside(point.mean + point.std)));
-        const below = piece.map((point) => at(x(point.x), inside(point.mean - point.std))).reverse();
-        parts.push(`<polygon class="band" fill="${colour}" points="${above.concat(below).join(" ")}"/>`);
-      }
-      const line = piece.map((point) => at(x(point.x), y(point.mean))).join(" ");
-      parts.push(piece.length > 1
-        ? `<polyline class="line" stroke="${colour}" stroke-dasharray="${dash}" points="${line}"/>`
-        : `<circle r="3" fill="${colour}" cx="${x(piece[0].x)}" cy="${y(piece[0].mean)}"/>`);
-    }
-  }
-  const middle = (TOP + HEIGHT - BOTTOM) / 2;
-  parts.push(`<text x="${(LEFT + WIDTH - RIGHT) / 2}" y="${HEIGHT - 8}" text-anchor="middle">${escaped(xLabel)}</text>`);
-  parts.push(`<text transform="translate(14 ${middle}) rotate(-90)" text-anchor="middle">${escaped(yLabel)}</text>`);
-  return {svg: parts.join(""), x};
-}
-
-function escaped(text) {
-  return text.replace(/[&<>"]/g, (character) => `&#${character.charCodeAt(0)};`);
-}
-
-/** The point of a curve whose place on the x axis is nearest to a pixel. */
-function nearest(curve, pixel, x) {
-  const known = curve.filter((point) => point !== null);
-  return known.reduce((best, point) => Math.abs(x(point.x) - pixel) < Math.abs(x(best.x) - pixel) ? point : best, known[0]);
-}
-
-/** How the n-th setting is drawn. */
-function look(n) {
-  return {colour: COLOURS[n % COLOURS.length], dash: DASHES[n % DASHES.length]};
-}
-
-/** The page: selectors, legend and cursor. What is chosen stands in the address, so that it can be linked to. */
 function start(data) {
   const find = (id) => document.getElementById(id);
-  const metric = find("metric"), against = find("against"), plot = find("plot"), legend = find("legend"), values = find("values");
-  const hidden = new Set();
-  let drawn = {curves: [], x: null};
+  const [plot, tip, filter, legend] = ["plot", "tip", "filter", "legend"].map(find);
+  const wanted = new URLSearchParams(location.hash.slice(1));
+  const metricKeys = data.metrics.map(({key}) => key);
+  const chosen = (name, allowed) => allowed.includes(wanted.get(name)) ? wanted.get(name) : allowed[0];
+  const state = {
+    metric: chosen("metric", metricKeys),
+    against: chosen("against", Object.keys(data.axes)),
+    logX: wanted.get("logX") === "1",
+    logY: wanted.has("logY") ? wanted.get("logY") === "1" : null,  // null: by itself, for losses
+    smooth: Math.min(Math.max(Number(wanted.get("smooth")) || 0, 0), 0.99),
+    keys: wanted.has("keys") ? wanted.get("keys").split(",").filter((key) => key in data.keys) : ["setting"],
+    filter: wanted.get("filter") ?? "",
+    hidden: new Set(),  // names of curves
+    sort: {by: null, down: false},
+    zoom: null,  // {x: [low, high], y: [low, high]}
+  };
+  let shown = {curves: [], groups: [], view: null, x: null, y: null};
 
-  const offer = (select, options) => select.append(...options.map(([value, text]) => new Option(text, value)));
-  offer(metric, data.metrics.map(({key, name}) => [key, name]));
-  offer(against, Object.entries(data.axes));
-  data.settings.forEach((setting, n) => {
-    const label = document.createElement("label"), box = document.createElement("input");
-    const swatch = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-    box.type = "checkbox";
-    box.checked = true;
-    box.addEventListener("change", () => { box.checked ? hidden.delete(n) : hidden.add(n); show(); });
-    const {colour, dash} = look(n);
-    swatch.setAttribute("viewBox", "0 0 28 8");
-    swatch.setAttribute("aria-hidden", "true");
-    swatch.innerHTML = `<line class="line" x1="0" x2="28" y1="4" y2="4" stroke="${colour}" stroke-dasharray="${dash}"/>`;
-    label.append(box, swatch, setting.name);
-    legend.append(label);
+  const metric = () => data.metrics.find(({key}) => key === state.metric);
+  const factor = () => metric().share ? 100 : 1;
+  const written = (value) => metric().share ? (100 * value).toFixed(2) : Math.abs(value) < 1e4 ? value.toFixed(4) : short(value);
+
+  /** Name, place and curve of every group of runs that the filter leaves. */
+  function groups() {
+    return grouped(data.runs.filter((run) => matches(run, state.filter)), state.keys)
+      .map((group, n) => ({...group, ...look(n), points: curve(group.runs, state.metric, state.against, factor())}))
+      .filter(({points}) => points.some((point) => point !== null));
+  }
+
+  function calculate() {
+    shown.groups = data.metrics.length ? groups() : [];
+    fillLegend();
+    fillTables();
+    redraw();
+  }
+
+  /** Draw the curves that are not hidden. */
+  function redraw() {
+    tip.hidden = true;
+    if (!data.metrics.length) return;
+    const {name, share, loss, targets} = metric();
+    const visible = shown.groups.filter((group) => !state.hidden.has(group.name));
+    const logY = state.logY ?? (loss && wantsLog(visible));
+    find("logY").checked = logY;
+    const behind = state.smooth > 0 && visible.length <= FAINT;
+    const curves = visible.map((group) => {
+      const points = positive(group.points, state.logX, logY);
+      return {...group, points: smoothed(points, state.smooth), behind: behind ? points : null};
+    });
+    const marked = targets.map(({share, name}) => ({value: factor() * share, name}));
+    const bounds = behind ? curves.concat(curves.map(({behind}) => ({points: behind}))) : curves;
+    const whole = extent(bounds, marked.map(({value}) => value), logY);
+    const width = plot.clientWidth, height = plot.clientHeight;
+    plot.setAttribute("viewBox", `0 0 ${width} ${height}`);
+    if (whole === null) {
+      plot.innerHTML = `<text x="${width / 2}" y="${height / 2}" text-anchor="middle">nothing to draw</text>`;
+      shown = {...shown, curves: [], view: null};
+      return;
+    }
+    const view = {
+      width, height, logX: state.logX, logY, ...whole, ...state.zoom, targets: marked,
+      xLabel: data.axes[state.against],
+      yLabel: `${name}${share ? " (%)" : ""}${state.smooth ? ", smoothed" : ""}`,
+    };
+    const {svg, x, y} = draw(curves, view);
+    plot.innerHTML = svg;
+    shown = {...shown, curves, view, x, y};
+    plot.setAttribute("aria-label", `${view.yLabel} against ${view.xLabel}, ${curves.length} curves; arrow keys read values`);
+  }
+
+  /** Put the choice into the address. */
+  function remember() {
+    const {metric, against, logX, logY, smooth, keys, filter} = state;
+    const words = new URLSearchParams({metric: metric ?? "", against});
+    if (logX) words.set("logX", "1");
+    if (logY !== null) words.set("logY", logY ? "1" : "0");
+    if (smooth) words.set("smooth", smooth);
+    if (keys.join() !== "setting") words.set("keys", keys.join());
+    if (filter) words.set("filter", filter);
+    history.replaceState(null, "", `#${words}`);
+  }
+
+  function change(changes) {
+    const again = ["metric", "against", "keys", "filter"].some((key) => key in changes);
+    Object.assign(state, changes, again ? {zoom: null} : {});
+    remember();
+    again ? calculate() : redraw();
+  }
+
+  // The legend: a row per curve, sorted by any column.
+
+  function summary(runs, key) {
+    return spread(runs.map((run) => run.metrics[state.metric]?.[key] ?? null));
+  }
+
+  function fillLegend() {
+    const {by, down} = state.sort;
+    const rows = shown.groups.map((group) => ({group, last: summary(group.runs, "last"), best: summary(group.runs, "best")}));
+    const value = {
+      name: ({group}) => group.name, runs: ({group}) => String(group.runs.length),
+      last: ({last}) => last === null ? "-" : String(last.mean), best: ({best}) => best === null ? "-" : String(best.mean),
+    }[by];
+    if (by) rows.sort((one, other) => (down ? -1 : 1) * compared(value(one), value(other)));
+    legend.tBodies[0].replaceChildren(...rows.map(({group, last, best}) => {
+      const row = document.createElement("tr"), label = document.createElement("label"), box = document.createElement("input");
+      const swatch = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+      box.type = "checkbox";
+      box.checked = !state.hidden.has(group.name);
+      box.addEventListener("change", () => {
+        box.checked ? state.hidden.delete(group.name) : state.hidden.add(group.name);
+        checkEvery();
+        redraw();
+      });
+      swatch.setAttribute("viewBox", "0 0 28 8");
+      swatch.setAttribute("aria-hidden", "true");
+      swatch.innerHTML = `<line class="line" x1="0" x2="28" y1="4" y2="4" stroke="${group.colour}" stroke-dasharray="${group.dash}"/>`;
+      label.append(box, swatch, group.name);
+      label.title = group.name;
+      const name = document.createElement("th");
+      name.scope = "row";
+      name.append(label);
+      row.dataset.name = group.name;
+      row.append(name, ...[String(group.runs.length), withStd(last), withStd(best)].map((text) => {
+        const cell = document.createElement("td");
+        cell.textContent = text;
+        return cell;
+      }));
+      row.addEventListener("pointerenter", () => emphasise(group.name));
+      row.addEventListener("pointerleave", () => emphasise(null));
+      return row;
+    }));
+    checkEvery();
+  }
+
+  function withStd(numbers) {
+    if (numbers === null) return "-";
+    return numbers.std > 0 ? `${written(numbers.mean)} ± ${written(numbers.std)}` : written(numbers.mean);
+  }
+
+  function checkEvery() {
+    const box = find("every"), count = shown.groups.filter(({name}) => state.hidden.has(name)).length;
+    box.checked = count === 0;
+    box.indeterminate = count > 0 && count < shown.groups.length;
+  }
+
+  /** Thicken one curve and mark its row. */
+  function emphasise(name) {
+    plot.querySelectorAll(".near").forEach((line) => line.classList.remove("near"));
+    legend.querySelectorAll("tr.near").forEach((row) => row.classList.remove("near"));
+    const number = shown.curves.findIndex((one) => one.name === name);
+    if (number < 0) return;
+    plot.querySelectorAll(`[data-curve="${number}"]`).forEach((line) => line.classList.add("near"));
+    [...legend.tBodies[0].rows].find((row) => row.dataset.name === name)?.classList.add("near");
+  }
+
+  // The other tables: sorted by a column, filtered as the curves are.
+
+  const tables = [...document.querySelectorAll("section:not(#curves) table")];
+  for (const table of tables) {
+    [...table.tHead.rows[0].cells].forEach((head, column) => {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.textContent = head.textContent;
+      head.replaceChildren(button);
+      button.addEventListener("click", () => {
+        const down = turned(head);
+        const rows = [...table.tBodies[0].rows];
+        rows.sort((one, other) => (down ? -1 : 1) * compared(one.cells[column].textContent, other.cells[column].textContent));
+        table.tBodies[0].append(...rows);
+      });
+    });
+  }
+
+  /** Mark a heading as the one that sorts its table; whether it now sorts downwards. */
+  function turned(head) {
+    const down = head.getAttribute("aria-sort") === "ascending";
+    head.parentElement.querySelectorAll("[aria-sort]").forEach((one) => one.removeAttribute("aria-sort"));
+    head.setAttribute("aria-sort", down ? "descending" : "ascending");
+    return down;
+  }
+
+  function fillTables() {
+    const all = new Set(data.runs.map((run) => run.values.setting));
+    const left = new Set(data.runs.filter((run) => matches(run, state.filter)).map((run) => run.values.setting));
+    for (const table of tables) {
+      for (const row of table.tBodies[0].rows) {
+        const name = row.cells[0].textContent;
+        row.hidden = all.has(name) && !left.has(name);
+      }
+    }
+  }
+
+  // The pointer: values beside it; dragging zooms or pans.
+
+  let begun = null;  // where a drag began: {x, y, view}
+
+  const pixel = (event) => {
+    const box = plot.getBoundingClientRect();
+    return {x: event.clientX - box.left, y: event.clientY - box.top};
+  };
+
+  function addShape(name, attributes) {
+    plot.querySelector(`.${attributes.class}`)?.remove();
+    const shape = document.createElementNS("http://www.w3.org/2000/svg", name);
+    for (const [key, value] of Object.entries(attributes)) shape.setAttribute(key, value);
+    plot.append(shape);
+  }
+
+  /** A line at a pixel of the x axis, and beside it the values of the curves nearest to the pointer. */
+  function cursor(at) {
+    if (shown.view === null) return;
+    const {width, height} = shown.view;
+    const px = Math.min(Math.max(at.x, LEFT), width - RIGHT);
+    addShape("line", {class: "cursor", x1: px, x2: px, y1: TOP, y2: height - BOTTOM});
+    const values = shown.curves
+      .map((one) => ({...one, point: nearest(one.points, px, shown.x)}))
+      .filter(({point}) => point && Math.abs(shown.x(point.x) - px) < 40)
+      .map((one) => ({...one, away: Math.abs(shown.y(one.point.mean) - at.y)}))
+      .sort((one, other) => one.away - other.away);
+    const closest = values[0];
+    const listed = values.slice(0, LISTED).sort((one, other) => other.point.mean - one.point.mean);
+    emphasise(shown.curves.length > 1 ? closest?.name : null);
+    tip.replaceChildren(...listed.map((one) => {
+      const line = document.createElement("div"), dot = document.createElement("i");
+      dot.style.background = one.colour;
+      const spread = one.point.std > 0 ? ` ± ${short(one.point.std)}` : "";
+      line.append(dot, `${short(one.point.mean)}${spread}  ${one.name}, round ${one.point.round}`);
+      line.className = one === closest ? "closest" : "";
+      return line;
+    }));
+    if (values.length > LISTED) tip.append(`and ${values.length - LISTED} more`);
+    tip.hidden = !values.length;
+    tip.style.left = px < width / 2 ? `${px + 14}px` : "auto";
+    tip.style.right = px < width / 2 ? "auto" : `${width - px + 14}px`;
+    tip.style.top = `${Math.max(0, Math.min(at.y + 8, height - BOTTOM - tip.offsetHeight))}px`;
+  }
+
+  plot.addEventListener("pointerdown", (event) => {
+    if (shown.view === null || event.button !== 0) return;
+    begun = {...pixel(event), view: shown.view, pan: find("drag").value === "pan" || event.shiftKey};
+    if (event.isTrusted) plot.setPointerCapture(event.pointerId);
+  });
+  plot.addEventListener("pointermove", (event) => {
+    const at = pixel(event);
+    if (begun === null) return cursor(at);
+    tip.hidden = true;
+    if (begun.pan) {
+      const {x, y, logX, logY, width, height} = begun.view;
+      const right = (begun.x - at.x) / (width - LEFT - RIGHT), up = (at.y - begun.y) / (height - TOP - BOTTOM);
+      state.zoom = {x: moved(x, right, 1, logX), y: moved(y, up, 1, logY)};
+      return redraw();
+    }
+    const [left, right] = range([begun.x, at.x]), [top, bottom] = range([begun.y, at.y]);
+    addShape("rect", {class: "box", x: left, y: top, width: right - left, height: bottom - top});
+  });
+  plot.addEventListener("pointerup", (event) => {
+    const from = begun, at = pixel(event);
+    begun = null;
+    plot.querySelector(".box")?.remove();
+    if (from === null || from.pan) return;
+    const far = {x: Math.abs(at.x - from.x) > 8, y: Math.abs(at.y - from.y) > 8};
+    if (!far.x && !far.y) return;
+    const {view, x, y} = shown;  // a drag along one axis leaves the other one as it is
+    state.zoom = {
+      x: far.x ? range([from.x, at.x]).map(x.value) : view.x,
+      y: far.y ? range([from.y, at.y]).map(y.value).reverse() : view.y,
+    };
+    redraw();
+  });
+  plot.addEventListener("pointercancel", () => { begun = null; plot.querySelector(".box")?.remove(); });
+  plot.addEventListener("pointerleave", () => {
+    tip.hidden = true;
+    emphasise(null);
+    plot.querySelector(".cursor")?.remove();
+  });
+  plot.addEventListener("dblclick", () => { state.zoom = null; redraw(); });
+  plot.addEventListener("wheel", (event) => {
+    if (!event.ctrlKey) return;  // without it the wheel scrolls the page
+    event.preventDefault();
+    zoomBy(event.deltaY > 0 ? 1.25 : 0.8, pixel(event));
+  }, {passive: false});
+  plot.addEventListener("keydown", (event) => {
+    const way = {ArrowLeft: -1, ArrowRight: 1}[event.key];
+    if (!way || shown.view === null) return;
+    event.preventDefault();
+    const {width, height} = shown.view;
+    const before = Number(plot.querySelector(".cursor")?.getAttribute("x1") ?? (way > 0 ? LEFT : width - RIGHT));
+    cursor({x: before + 8 * way, y: height / 2});
   });
 
-  function show() {
-    if (!data.metrics.length) return;
-    const {key, name, share, loss, targets} = data.metrics.find((entry) => entry.key === metric.value);
-    const factor = share ? 100 : 1;
-    const curves = data.settings
-      .map((setting, n) => ({
-        name: setting.name,
-        ...look(n),
-        curve: points(setting, key, against.value, factor),
-        n,
-      }))
-      .filter(({n, curve}) => !hidden.has(n) && curve.some((point) => point !== null));
-    const label = share ? `${name} (%)` : name;
-    const {svg, x} = draw(curves, data.axes[against.value], label, targets.map((target) => factor * target), loss);
-    plot.innerHTML = svg;
-    drawn = {curves, x};
-    plot.setAttribute("aria-label", `${label} against ${data.axes[against.value]}, ${curves.length} curves; arrow keys read values`);
-    values.textContent = "";
+  /** Widen what is shown by a factor, around a pixel or the middle. */
+  function zoomBy(factor, at) {
+    if (shown.view === null) return;
+    const {x, y, logX, logY, width, height} = shown.view;
+    const right = at ? (at.x - LEFT) / (width - LEFT - RIGHT) : 0.5, up = at ? (height - BOTTOM - at.y) / (height - TOP - BOTTOM) : 0.5;
+    state.zoom = {x: moved(x, 0, factor, logX, right), y: moved(y, 0, factor, logY, up)};
+    redraw();
   }
 
-  function point(event) {
-    const box = plot.getBoundingClientRect();
-    cursor((event.clientX - box.left) * WIDTH / box.width);
-  }
+  // The controls.
 
-  function step(event) {
-    const way = {ArrowLeft: -1, ArrowRight: 1}[event.key];
-    if (!way) return;
-    event.preventDefault();
-    const before = Number(plot.querySelector(".cursor")?.getAttribute("x1") ?? (way > 0 ? LEFT : WIDTH - RIGHT));
-    cursor(Math.min(Math.max(before + 8 * way, LEFT), WIDTH - RIGHT));
+  const offer = (select, options, value) => {
+    select.append(...options.map(([key, text]) => new Option(text, key)));
+    if (value) select.value = value;
+  };
+  offer(find("metric"), data.metrics.map(({key, name}) => [key, name]), state.metric);
+  offer(find("against"), Object.entries(data.axes), state.against);
+  filter.value = state.filter;
+  find("logX").checked = state.logX;
+  find("smooth").value = state.smooth;
+  find("metric").addEventListener("change", (event) => change({metric: event.target.value, logY: null}));
+  find("against").addEventListener("change", (event) => change({against: event.target.value}));
+  find("logX").addEventListener("change", (event) => change({logX: event.target.checked, zoom: null}));
+  find("logY").addEventListener("change", (event) => change({logY: event.target.checked, zoom: null}));
+  find("smooth").addEventListener("input", (event) => change({smooth: Number(event.target.value)}));
+  filter.addEventListener("input", () => change({filter: filter.value}));
+  find("in").addEventListener("click", () => zoomBy(0.7));
+  find("out").addEventListener("click", () => zoomBy(1 / 0.7));
+  find("reset").addEventListener("click", () => { state.zoom = null; redraw(); });
+  find("drag").addEventListener("change", (event) => plot.classList.toggle("pan", event.target.value === "pan"));
+  find("every").addEventListener("change", (event) => {
+    shown.groups.forEach(({name}) => event.target.checked ? state.hidden.delete(name) : state.hidden.add(name));
+    fillLegend();
+    redraw();
+  });
+  legend.tHead.addEventListener("click", (event) => {
+    const by = event.target.dataset.sort;
+    if (!by) return;
+    state.sort = {by, down: turned(event.target.closest("th"))};
+    fillLegend();
+  });
+  const boxes = Object.entries(data.keys).map(([key, name]) => {
+    const label = document.createElement("label"), box = document.createElement("input");
+    box.type = "checkbox";
+    box.value = key;
+    box.checked = state.keys.includes(key);
+    box.addEventListener("change", () => {
+      change({keys: boxes.filter(({checked}) => checked).map(({value}) => value), hidden: new Set()});
+      nameGrouping();
+    });
+    label.append(box, ` ${name}`);
+    find("keys").append(label);
+    return box;
+  });
+  function nameGrouping() {
+    find("grouped").textContent = state.keys.map((key) => data.keys[key]).join(", ") || "all runs together";
   }
-
-  /** A line at a pixel of the x axis, and all curves' values there. */
-  function cursor(pixel) {
-    if (drawn.x === null) return;
-    plot.querySelector(".cursor")?.remove();
-    const line = document.createElementNS("http://www.w3.org/2000/svg", "line");
-    for (const [key, value] of Object.entries({class: "cursor", x1: pixel, x2: pixel, y1: TOP, y2: HEIGHT - BOTTOM})) line.setAttribute(key, value);
-    plot.append(line);
-    values.textContent = drawn.curves
-      .map(({name, curve}) => ({name, point: nearest(curve, pixel, drawn.x)}))
-      .map(({name, point}) => `${name}: ${short(point.mean)} ± ${short(point.std)} in round ${point.round}`)
-      .join("\n");
-  }
-
-  function remember() {
-    history.replaceState(null, "", `#${new URLSearchParams({metric: metric.value, against: against.value})}`);
-    show();
-  }
-
-  const wanted = new URLSearchParams(location.hash.slice(1));
-  for (const [select, name] of [[metric, "metric"], [against, "against"]]) {
-    if ([...select.options].some((option) => option.value === wanted.get(name))) select.value = wanted.get(name);
-    select.addEventListener("change", remember);
-  }
-  plot.addEventListener("pointermove", point);
-  plot.addEventListener("keydown", step);
-  show();
+  nameGrouping();
+  calculate();
+  new ResizeObserver(() => { if (plot.clientWidth !== shown.view?.width) redraw(); }).observe(find("frame"));
 }
 
-if (typeof document !== "undefined") start(JSON.parse(document.getElementById("data").textContent));
-if (typeof module !== "undefined") module.exports = {ticks, logTicks, short, points, pieces, scale, draw, nearest};
+start(JSON.parse(document.getElementById("data").textContent));

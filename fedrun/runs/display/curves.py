@@ -29,13 +29,15 @@ ESTIMATE = "{}_estimate"
 """The key of what an adaptive evaluation that stopped early has in a metric's place."""
 
 
-Against = Literal["rounds", "params", "samples", "seconds"]
+Against = Literal["rounds", "params", "bytes", "samples", "seconds", "virtual"]
 
 AXES: Mapping[Against, str] = {
     "rounds": "round",
     "params": "parameters sent, up and down",
+    "bytes": "bytes sent, up and down",
     "samples": "client samples trained on",
     "seconds": "seconds of training",
+    "virtual": "seconds of virtual time",
 }
 """The possible x-axes of a curve, and their labels."""
 
@@ -49,8 +51,12 @@ def spent(rows: Sequence[Row], against: Against) -> list[float]:
     match against:
         case "params":
             return list(map(operator.add, series(rows, "cost/params_up"), series(rows, "cost/params_down")))
+        case "bytes":
+            return list(map(operator.add, series(rows, "cost/bytes_up"), series(rows, "cost/bytes_down")))
         case "samples":
             return series(rows, "cost/client_samples")
+        case "virtual":
+            return series(rows, "time/virtual_s")
         case "seconds":
             times = series(rows, "time/round_s")
             made = map(operator.sub, evaluated, [0, *evaluated])
@@ -326,7 +332,7 @@ def finish(axes: Axes, title: str, label: str, logarithmic: bool) -> None:
     axes.set_title(title, fontsize=10, color=INK, loc="left")
     axes.set_xlabel(label, fontsize=9, color=INK)
     axes.xaxis.set_major_locator(MaxNLocator(integer=label == AXES["rounds"], nbins=6))
-    if label in (AXES["params"], AXES["samples"]):
+    if label in (AXES["params"], AXES["bytes"], AXES["samples"]):
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.xaxis.set_tick_params(labelbottom=True)
     axes.tick_params(labelsize=8, colors=INK, length=3)
