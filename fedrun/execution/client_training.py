@@ -22,7 +22,7 @@ def train_client(
     seed: int,
     start: torch.Tensor,
     constants: Vectors,
-    momentum: torch.Tensor | None = None,
+    optimizer: torch.Tensor | None = None,
 ) -> Trained:
     """Train one client; the network then holds its model.
 
@@ -35,7 +35,7 @@ def train_client(
         seed: of the random choices.
         start: the model ``[P]`` to start from.
         constants: from :meth:`ClientStrategy.constants`.
-        momentum: ``[T]`` to begin with, updated in place; None: zero.
+        optimizer: its state to begin with, updated in place; None: it begins anew.
     """
     network, samples = context.network, context.samples
     network.load(start)
@@ -43,7 +43,7 @@ def train_client(
     order = generator(seed, "batches", round, client)
     augment = None if samples.augmentation is None else samples.augmentation.drawn(seed, round, client)
     rate = local.rate(round)
-    return train(network, strategy, local, samples, context.clients[client], rate, constants, order, momentum, augment)
+    return train(network, strategy, local, samples, context.clients[client], rate, constants, order, optimizer, augment)
 
 
 def seed_forward(seed: int, device: torch.device) -> None:

@@ -9,7 +9,7 @@ from functools import cached_property
 import torch
 
 from fedrun.strategies.client import ClientStrategy
-from fedrun.strategies.client_state import LAST, MOMENTUM, PRIVATE, ClientStates
+from fedrun.strategies.client_state import LAST, OPTIMIZER, PRIVATE, ClientStates
 from fedrun.strategies.clustering.context import TrainingContext
 from fedrun.strategies.server import IdleTraining
 from fedrun.strategies.vectors import Vectors
@@ -51,8 +51,10 @@ class ExecutionContext(TrainingContext):
         """The lengths of all vectors that a client keeps, by name, ascending."""
         layout = self.network.layout
         lengths = self.client.client_state(layout)
-        if not self.local.momentum:
-            lengths = {name: length for name, length in lengths.items() if name != MOMENTUM}
+        if OPTIMIZER in lengths:
+            kept = self.local.optimizer_state(layout.trainable)
+            lengths = {name: kept if name == OPTIMIZER else length for name, length in lengths.items()}
+            lengths = {name: length for name, length in lengths.items() if length}
         if self.private is not None:
             lengths = {**lengths, PRIVATE: len(self.private)}
         if self.idle_training is not None:

@@ -15,7 +15,7 @@ from fedrun.execution.context import ClientResult, CohortJob, ExecutionContext, 
 from fedrun.models.inference import evaluate, per_holder
 from fedrun.strategies.client import state_names
 from fedrun.strategies.client_info import ClientInfo
-from fedrun.strategies.client_state import MOMENTUM, PRIVATE, ClientStates
+from fedrun.strategies.client_state import OPTIMIZER, PRIVATE, ClientStates
 from fedrun.strategies.clustering.context import FORWARD_BATCH
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.server import CohortUpdate
@@ -181,7 +181,7 @@ class Executor(ABC):
         received: Vectors,
         client_state: Vectors,
         constants: Vectors,
-        momentum: torch.Tensor | None,
+        optimizer: torch.Tensor | None,
         client: ClientInfo,
     ) -> tuple[Vectors, Vectors]:
         """What clients send, and their next states (see :meth:`ClientStrategy.finish`).
@@ -192,7 +192,7 @@ class Executor(ABC):
             received: the broadcast as :meth:`with_private` returns it.
             client_state: before the round.
             constants: from :meth:`ClientStrategy.constants`.
-            momentum: after local training, ``[..., T]``.
+            optimizer: its state after local training, ``[..., S]``.
             client: with the start.
 
         Raises:
@@ -201,15 +201,15 @@ class Executor(ABC):
         """
         context, strategy = self.context, self.context.client
         uploads, state = strategy.finish(model, received, client_state, constants, client)
-        keeps = frozenset(strategy.client_state(context.network.layout)) - {MOMENTUM}
+        keeps = frozenset(strategy.client_state(context.network.layout)) - {OPTIMIZER}
         for does, returned, declared in (("sends", uploads, strategy.sends), ("keeps", state, keeps)):
             if set(returned) != declared:
                 raise ValueError(
                     f"{type(strategy).__name__} {does} {sorted(declared)}, but its finish returns {sorted(returned)} "
                     "for that"
                 )
-        if momentum is not None and MOMENTUM in context.state_lengths:
-            state = {**state, MOMENTUM: momentum}
+        if optimizer is not None and OPTIMIZER in context.state_lengths:
+            state = {**state, OPTIMIZER: optimizer}
         if context.private is not None:
             state = {**state, PRIVATE: model[..., context.private]}
             if MODEL in uploads:

@@ -10,7 +10,7 @@ from fedrun.execution.client_training import train_client
 from fedrun.execution.context import ClientResult, CohortJob, Progress
 from fedrun.execution.executor import Executor
 from fedrun.strategies.client_info import ClientInfo
-from fedrun.strategies.client_state import MOMENTUM
+from fedrun.strategies.client_state import OPTIMIZER
 
 
 class InProcess(Executor):
@@ -32,10 +32,10 @@ class InProcess(Executor):
         info = replace(info, batch_gradient=measure)
         constants = context.client.constants(received, state, info)
         start = self.start(received, state, constants, info)
-        momentum = state[MOMENTUM].clone() if MOMENTUM in state else None
+        optimizer = state[OPTIMIZER].clone() if OPTIMIZER in state else None
         local = self.local(steps, client)
         trained = train_client(
-            context, context.client, local, client, task.round, context.seed, start, constants, momentum
+            context, context.client, local, client, task.round, context.seed, start, constants, optimizer
         )
         if measure is not None:
             trained = replace(trained, measured=measure.processed)
@@ -43,6 +43,6 @@ class InProcess(Executor):
         if "class_means" in context.client.wants:
             info = replace(info, class_means=class_means(context, client))
         model = self.tampered(network.vector, task, client)
-        uploads, next_state = self.finished(model, task, received, state, constants, momentum, info)
+        uploads, next_state = self.finished(model, task, received, state, constants, optimizer, info)
         result = ClientResult(position, start, network.vector, uploads, next_state, trained)
         return self.uploaded(result, task, info)

@@ -20,12 +20,12 @@ from fedrun.models.parallel_encoders import OutsideEncoder
 from fedrun.models.precision import computing
 from fedrun.strategies.client import Outputs, overrides
 from fedrun.strategies.client_info import ClientInfo
-from fedrun.strategies.client_state import MOMENTUM
+from fedrun.strategies.client_state import OPTIMIZER
 from fedrun.strategies.vectors import MODEL, Vectors
 from fedrun.system.randomness import generator
 from fedrun.training.batches import epochs
 from fedrun.training.objective import Trained
-from fedrun.training.sgd import linear_update, repair, sgd_step
+from fedrun.training.optimizer_step import fresh_state, linear_update, optimizer_step, repair
 
 GROUP = 128
 """Most clients trained side by side; more would cost memory and gain little."""
@@ -97,19 +97,17 @@ class Vectorized(Executor):
         start = self.start(received, state, constants, info)
         model = start.clone()
         weights = model[:, : context.network.layout.trainable]
-        momentum = torch.zeros_like(weights) if context.local.momentum else None
-        if MOMENTUM in state:
-            momentum = state[MOMENTUM]
+        optimizer = state[OPTIMIZER] if OPTIMIZER in state else fresh_state(weights, context.local)
         forward = [generator(context.seed, "forward", task.round, client) for client in clients]
         objective = Objectives(context, constants, *self._batches(clients, task.round, steps), forward)
         rate, together = context.local.rate(task.round), len(strategy.passes)
         for working, begin, end in objective.stretches():
-            carried = None if momentum is None else momentum[-working:]
+            carried = None if optimizer is None else optimizer[-working:]
             sizes, firsts = context.clients.sizes[clients[-working:]].tolist(), range(begin, end, together)
             self._descend(weights[-working:], carried, objective, of_last(constants, working), rate, sizes, firsts)
         sent = torch.stack([self.tampered(model[k], task, client) for k, client in enumerate(clients)])
         info = replace(info, start=start)
-        uploads, next_state = self.finished(sent, task, received, state, constants, momentum, info)
+        uploads, next_state = self.finished(sent, task, received, state, constants, optimizer, info)
         for k, position in enumerate(positions):
             result = ClientResult(
                 position,
@@ -124,21 +122,22 @@ class Vectorized(Executor):
     def _descend(
         self,
         weights: torch.Tensor,
-        momentum: torch.Tensor | None,
+        optimizer: torch.Tensor | None,
         objective: Objectives,
         constants: Vectors,
         rate: float,
         sizes: Sequence[int],
         firsts: range,
     ) -> None:
-        """Steps that the last c clients of a group all make, in place on parameters and momenta ``[c, T]``.
+        """Steps that the last c clients of a group all make, in place on parameters ``[c, T]`` and the
+        optimizer's state ``[c, S]``.
 
         ``sizes`` are the clients' numbers of samples, ``firsts`` the numbers of each step's first batch.
         """
         strategy, local = self.context.client, self.context.local
         linear_correction, directs = strategy.linear_correction(constants), overrides(strategy, "direction")
         plain = not directs and not overrides(strategy, "frozen")
-        fused = plain and momentum is None and local.max_gradient_norm is None and objective.descends
+        fused = plain and optimizer is None and local.max_gradient_norm is None and objective.descends
         drift = linear_update(linear_correction, local, rate) if fused else None
         decay = None if linear_correction is None else linear_correction.decay
         for first in firsts:
@@ -152,7 +151,7 @@ class Vectorized(Executor):
                 step = strategy.direction(gradient, weights, constants) if directs else gradient(weights, 0)
                 if linear_correction is not None:
                     linear_correction.add_to(step, weights)
-                sgd_step(weights, step, momentum, rate, local, decay, self._frozen(sizes, first))
+                optimizer_step(weights, step, optimizer, rate, local, decay, self._frozen(sizes, first))
             if local.repair_nonfinite:
                 repair(weights)
 

@@ -76,4 +76,4 @@ class Evaluation:
             return None
         lr = rate if self.tuning_lr is None else self.tuning_lr
         epochs, steps = self.tuning_epochs or None, self.tuning_steps or None
-        return replace(local, lr=lr, lr_decay=1.0, epochs=epochs, steps=steps)
+        return replace(local.at_rate(lr), epochs=epochs, steps=steps)

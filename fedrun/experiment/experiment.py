@@ -141,8 +141,9 @@ class Experiment:
         """
         self.strategy.check()
         self.strategy.server.check(self.first_rounds)
-        self.local.check()
+        self.local.check(self.rounds)
         self.strategy.client.check(self.local)
+        self.strategy.check_optimizer(self.local)
         self.model.check(self.dataset.spec)
         if not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)*", self.name):
             raise InputError(f"name={shown(self.name)}: allowed: words of letters, digits, -, _ and ., joined by /")

@@ -6,6 +6,7 @@ from fedrun.config.config_class import config_class
 from fedrun.models.flat_network import Layout
 from fedrun.strategies.client import ClientStrategy
 from fedrun.strategies.clustering.base import Clustering
+from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.post_training import PostTraining
 from fedrun.strategies.server import ServerStrategy
 from fedrun.strategies.vectors import MODEL
@@ -46,6 +47,16 @@ class Strategy:
                 f"strategy.server={server} needs {missing!r} from the clients, which strategy.client={client} does not "
                 "send; choose the client strategy made for it"
             )
+
+    def check_optimizer(self, local: LocalTraining) -> None:
+        """Reject an optimizer whose steps are not those that the algorithm counts on."""
+        parts: dict[str, ClientStrategy | Clustering] = {"client": self.client, "clustering": self.clusters()}
+        for key, part in parts.items():
+            if part.assumes_sgd and local.optimizer != "sgd":
+                raise InputError(
+                    f"local.optimizer={local.optimizer}: strategy.{key}={type(part).__name__} is defined by SGD steps "
+                    "alone; allowed: sgd"
+                )
 
     def check_private(self, layout: Layout) -> None:
         """Reject a server strategy that changes the head, where clients keep heads of their own."""

@@ -15,7 +15,7 @@ from fedrun.strategies.phase import Phase
 from fedrun.strategies.server import CohortUpdate, Round, Senders, ServerState
 from fedrun.strategies.vectors import MODEL
 from fedrun.system.errors import InputError
-from fedrun.training.sgd import repair
+from fedrun.training.optimizer_step import repair
 from fedrun.uploads.attacks.colluding import Colluding
 from fedrun.uploads.pipeline import UploadPipeline
 from fedrun.uploads.privacy.base import Cohorts, Mechanism, Privacy

@@ -41,6 +41,7 @@ class APFL(ClientStrategy):
     variant: Literal["paper", "fedrep", "pfllib"]
 
     passes: ClassVar[tuple[int, ...]] = (2,)
+    assumes_sgd: ClassVar[bool] = True
 
     def client_state(self, layout: Layout) -> dict[str, int]:
         return {OWN: layout.trainable, SHARE: 1}

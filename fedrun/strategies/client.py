@@ -43,7 +43,7 @@ class LinearCorrection:
     """What is added to the gradient at a model y, where that is linear in y: strength · y + shift.
 
     The trainer applies such a correction without an extra pass over the gradient: see
-    :func:`fedrun.training.sgd.linear_update`.
+    :func:`fedrun.training.optimizer_step.linear_update`.
 
     Attributes:
         shift: float32 ``[..., T]``.
@@ -100,6 +100,8 @@ class ClientStrategy:
         passes: how often each batch of a step is processed, forward and backward. Other than one batch, once, it must
             agree with :meth:`direction`.
         shuffles: whether samples are reshuffled for every epoch.
+        assumes_sgd: whether the algorithm reads gradients off a client's displacement, or makes SGD steps of its own
+            beside the optimizer's; then ``local.optimizer`` must be ``sgd``.
         steps_before_loss: SGD steps by which the client adapts the broadcast model before it measures its
             ``initial_loss``. Local training begins at the broadcast model all the same.
     """
@@ -128,6 +130,10 @@ class ClientStrategy:
         return 0
 
     @property
+    def assumes_sgd(self) -> bool:
+        return False
+
+    @property
     def is_personal(self) -> bool:
         """Whether clients are evaluated by models of their own: :meth:`private` or :meth:`own_model` is overridden."""
         kind = type(self)
@@ -144,8 +150,8 @@ class ClientStrategy:
         """The lengths of the vectors that a client keeps between its rounds, by name; zero until :meth:`finish` has
         returned them once.
 
-        :data:`fedrun.strategies.client_state.MOMENTUM`, of length T, is the optimizer's momentum: the executor keeps
-        it, and it begins anew in every round for strategies that do not name it.
+        :data:`fedrun.strategies.client_state.OPTIMIZER` is the optimizer's state. The executor keeps it, with the
+        length that the optimizer needs, and it begins anew in every round for strategies that do not name it.
         """
         return {}
 
@@ -233,7 +239,7 @@ class ClientStrategy:
 
         Returns:
             The uploads, exactly what is sent (a vector ``[..., m]`` for each name in :attr:`sends`), and the next
-            state (a vector for each name in :meth:`client_state` but the momentum).
+            state (a vector for each name in :meth:`client_state` but the optimizer's).
         """
         return {MODEL: model}, {}
 

@@ -12,8 +12,9 @@ from fedrun.strategies.vectors import Vectors
 PRIVATE = "private"
 """In a client's state: the entries of its model that never leave it (:meth:`ClientStrategy.private`)."""
 
-MOMENTUM = "momentum"
-"""In a client's state: the optimizer's momentum ``[T]``, for strategies that keep it."""
+OPTIMIZER = "momentum"
+"""In a client's state: the optimizer's state, for strategies that keep it: SGD's momentum ``[T]``, or Adam's
+``[2 T + 1]`` (:meth:`fedrun.strategies.local_training.LocalTraining.optimizer_state`)."""
 
 LAST = "last"
 """In a client's state: the model that it has last sent, ``[P]``, where it is compared or averaged later."""

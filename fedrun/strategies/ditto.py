@@ -33,6 +33,7 @@ class Ditto(ClientStrategy):
     strength: Annotated[float, Ge(0)]
 
     passes: ClassVar[tuple[int, ...]] = (2,)
+    assumes_sgd: ClassVar[bool] = True
 
     def client_state(self, layout: Layout) -> dict[str, int]:
         return {OWN: layout.size}

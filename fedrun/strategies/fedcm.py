@@ -31,6 +31,7 @@ class FedCMClient(ClientStrategy):
     alpha: Annotated[float, Gt(0), Le(1)]
 
     needs: ClassVar[frozenset[str]] = frozenset({GLOBAL_GRADIENT})
+    assumes_sgd: ClassVar[bool] = True
 
     def constants(self, received: Vectors, client_state: Vectors, client: ClientInfo) -> Vectors:
         constants = super().constants(received, client_state, client)

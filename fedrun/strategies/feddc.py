@@ -40,6 +40,7 @@ class FedDCClient(ClientStrategy):
     drift_from: Annotated[Literal["broadcast", "start"], Neutral("broadcast")]
 
     needs: ClassVar[frozenset[str]] = frozenset({GRADIENT, CORRECTIONS})
+    assumes_sgd: ClassVar[bool] = True
 
     @property
     def sends(self) -> frozenset[str]:

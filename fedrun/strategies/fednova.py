@@ -35,6 +35,7 @@ class FedNovaClient(ClientStrategy):
     mu: Annotated[float, Ge(0)]
 
     sends: ClassVar[frozenset[str]] = frozenset({DIRECTION, NORMALIZER})
+    assumes_sgd: ClassVar[bool] = True
 
     def check(self, local: LocalTraining) -> None:
         if self.mu and local.momentum:

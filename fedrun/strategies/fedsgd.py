@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from fedrun.config.allowed_values import shown
 from fedrun.config.config_class import config_class
@@ -19,6 +19,8 @@ class FedSGD(ClientStrategy):
 
     With y_k = x − η g_k the weighted mean of the models is x − η Σ p_k g_k, the step along the mean gradient.
     """
+
+    assumes_sgd: ClassVar[bool] = True
 
     def check(self, local: LocalTraining) -> None:
         if local.batch_size is not None or (local.epochs, local.steps) not in ((1, None), (None, 1)):

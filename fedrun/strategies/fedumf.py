@@ -40,8 +40,9 @@ class FusedStart(IdleTraining):
         if client.round == 0:
             return start
         fused = start.clone()
-        # θ + α (η_t / η_{t−1}) g_k; the quotient of the rates is the decay in every round
-        fused[..., : client.trainable].add_(client_state[IDLE], alpha=self.alpha * client.local.lr_decay)
+        # θ + α (η_t / η_{t−1}) g_k
+        ratio = client.lr / client.local.rate(client.round - 1)
+        fused[..., : client.trainable].add_(client_state[IDLE], alpha=self.alpha * ratio)
         return fused
 
 

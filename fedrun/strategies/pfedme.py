@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from annotated_types import Ge, Gt
@@ -43,6 +43,8 @@ class PFedMe(ClientStrategy):
     personal_decay: Annotated[float, Ge(0)]
     inner_start: Literal["warm", "local"]
     evaluate: Literal["personal", "local"]
+
+    assumes_sgd: ClassVar[bool] = True
 
     @property
     def passes(self) -> tuple[int, ...]:

@@ -41,6 +41,7 @@ class QFFLClient(ClientStrategy):
 
     sends: ClassVar[frozenset[str]] = frozenset({STEP, CURVATURE, POWER})
     wants: ClassVar[frozenset[Measurement]] = frozenset({"initial_loss"})
+    assumes_sgd: ClassVar[bool] = True
 
     def finish(
         self, model: torch.Tensor, received: Vectors, client_state: Vectors, constants: Vectors, client: ClientInfo

@@ -46,6 +46,10 @@ class ScaffoldClient(ClientStrategy):
     def wants(self) -> frozenset[Measurement]:
         return frozenset({"initial_gradient"} if self.option == "I" else set())
 
+    @property
+    def assumes_sgd(self) -> bool:
+        return self.option == "II"
+
     def check(self, local: LocalTraining) -> None:
         if self.variant == "feddc" and self.option == "I":
             raise InputError("strategy.client.variant=feddc: with strategy.client.option=I; allowed: option II")

@@ -7,7 +7,7 @@ import torch
 from fedrun.config.config_class import config_class
 from fedrun.models.flat_network import Layout
 from fedrun.strategies.client import ClientStrategy
-from fedrun.strategies.client_state import MOMENTUM
+from fedrun.strategies.client_state import OPTIMIZER
 
 
 @config_class
@@ -27,7 +27,7 @@ class HeadSGD(SGD):
 
 @config_class
 class LastingMomentumSGD(ClientStrategy):
-    """Plain SGD whose momentum survives the rounds, as in training on pooled data (strategy=centralized)."""
+    """Plain SGD whose optimizer's state survives the rounds, as in training on pooled data (strategy=centralized)."""
 
     def client_state(self, layout: Layout) -> dict[str, int]:
-        return {MOMENTUM: layout.trainable}
+        return {OPTIMIZER: layout.trainable}

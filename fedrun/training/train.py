@@ -1,8 +1,8 @@
 """Local training of one client: the hot path.
 
 A client's data are gathered once per epoch in their compact type and encoded batch by batch; the model, its gradient
-and its momentum are flat vectors. Nothing here knows which strategy runs: the hooks of its client side say what differs
-from SGD.
+and the optimizer's state are flat vectors. Nothing here knows which strategy runs: the hooks of its client side say
+what differs from SGD.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fedrun.strategies.vectors import Vectors
 from fedrun.training.batches import batches, epochs
 from fedrun.training.fused_sgd import FusedSGDStep
 from fedrun.training.objective import Objective, Trained
-from fedrun.training.sgd import linear_update, repair, sgd_step
+from fedrun.training.optimizer_step import fresh_state, linear_update, optimizer_step, repair
 
 
 def train(
@@ -33,7 +33,7 @@ def train(
     rate: float,
     constants: Vectors,
     generator: torch.Generator,
-    momentum: torch.Tensor | None = None,
+    optimizer: torch.Tensor | None = None,
     augment: Callable[[torch.Tensor], torch.Tensor] | None = None,
 ) -> Trained:
     """Train the loaded network on one client's samples, in place.
@@ -47,15 +47,14 @@ def train(
         rate: η_t.
         constants: from :meth:`ClientStrategy.constants`.
         generator: draws the order of the samples.
-        momentum: ``[T]`` to begin with, updated in place; None: zero.
+        optimizer: its state ``[S]`` to begin with, updated in place; None: it begins anew.
         augment: changes the compact inputs ``[n, ...]`` of one epoch after another; None: they stay as they are.
     """
     weights = network.vector[: network.layout.trainable]
-    if momentum is None and local.momentum:
-        momentum = torch.zeros_like(weights)
+    state = fresh_state(weights, local) if optimizer is None else optimizer
     linear_correction = strategy.linear_correction(constants)
     directs, freezes = overrides(strategy, "direction"), overrides(strategy, "frozen")
-    fused = momentum is None and local.max_gradient_norm is None and not (directs or freezes)
+    fused = state is None and local.max_gradient_norm is None and not (directs or freezes)
     drift = linear_update(linear_correction, local, rate) if fused else None
     objective = Objective(network, strategy, constants, local.precision)
     batch = len(indices) if local.batch_size is None else local.batch_size
@@ -84,7 +83,7 @@ def train(
         if linear_correction is not None:
             linear_correction.add_to(gradient, weights)
             decay = linear_correction.decay
-        sgd_step(weights, gradient, momentum, rate, local, decay, frozen)
+        optimizer_step(weights, gradient, state, rate, local, decay, frozen)
         return True
 
     with FusedSGDStep(network.network) if fused else nullcontext() as fused_step:

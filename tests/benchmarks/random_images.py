@@ -24,6 +24,13 @@ def plain_sgd(lr: float, batch_size: int, epochs: int = 1) -> LocalTraining:
     return LocalTraining(
         lr=lr,
         lr_decay=1.0,
+        lr_decay_rounds=1,
+        lr_warmup_rounds=0,
+        lr_cosine_rounds=None,
+        optimizer="sgd",
+        beta1=0.9,
+        beta2=0.999,
+        eps=1e-8,
         momentum=0.0,
         weight_decay=0.0,
         batch_size=batch_size,

@@ -81,7 +81,7 @@ REFUSED = [
     ("pace=1 speed=2", "pace: unknown key; allowed: seed, rounds, clients_per_round,"),
     (
         "+local.pace=1",
-        "local.pace: unknown key; allowed below local: lr, lr_decay, momentum, weight_decay, batch_size,",
+        "local.pace: unknown key; allowed below local: lr, lr_decay, lr_decay_rounds, lr_warmup_rounds,",
     ),
     ("strategy=none", "strategy=none: no such option; allowed: " + ", ".join(names("strategy"))),
     (

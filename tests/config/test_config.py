@@ -441,8 +441,9 @@ def test_datasets_look_where_the_user_says() -> None:
 # Mistakes. The command line prints the same lines (tests/test_cli.py).
 WHOLE, NUMBER = "an integer", "a finite number"
 LOCAL = (
-    "local.KEY=VALUE with a KEY of lr, lr_decay, momentum, weight_decay, batch_size, epochs, steps, max_gradient_norm, "
-    "precision, repair_nonfinite"
+    "local.KEY=VALUE with a KEY of lr, lr_decay, lr_decay_rounds, lr_warmup_rounds, lr_cosine_rounds, optimizer, "
+    "beta1, beta2, eps, momentum, weight_decay, batch_size, epochs, steps, max_gradient_norm, precision, "
+    "repair_nonfinite"
 )
 VALUES = [
     ("local.batch_size", 0, f"local.batch_size=0: allowed: {WHOLE}, at least 1; or null"),
@@ -488,7 +489,7 @@ VALUES = [
     (
         "local.pace",
         1,
-        "local.pace: unknown key; allowed below local: lr, lr_decay, momentum, weight_decay, batch_size, ",
+        "local.pace: unknown key; allowed below local: lr, lr_decay, lr_decay_rounds, lr_warmup_rounds, ",
     ),
     ("pace", 1, "pace: unknown key; allowed: dataset, partition, model, "),
     ("strategy.client.mu", 1, "strategy.client.mu: unknown key; allowed below strategy.client: nothing"),
@@ -554,11 +555,11 @@ REFUSED = [
     ("strategy=turbosvm strategy.server.coef0=nan", "strategy.server.coef0=nan: allowed: a finite number"),
     (
         "local.pace=1",
-        "local.pace: unknown key; allowed below local: lr, lr_decay, momentum, weight_decay, batch_size, ",
+        "local.pace: unknown key; allowed below local: lr, lr_decay, lr_decay_rounds, lr_warmup_rounds, ",
     ),
     (
         "+local.pace=1",
-        "local.pace: unknown key; allowed below local: lr, lr_decay, momentum, weight_decay, batch_size, ",
+        "local.pace: unknown key; allowed below local: lr, lr_decay, lr_decay_rounds, lr_warmup_rounds, ",
     ),
     ("pace=1 speed=2", "pace: unknown key; allowed: seed, rounds, clients_per_round, "),
     ("pace=1 strategy=none", "strategy=none: no such option; allowed: "),

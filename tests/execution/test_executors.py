@@ -174,6 +174,22 @@ LOCAL = {
     "falling rate": {"lr": 0.3, "lr_decay": 0.5},
 }
 
+ADAM = {"lr": 0.01, "eps": 1e-3}  # a smaller one magnifies the rounding of gradients near zero
+OPTIMIZERS = {
+    "nesterov": {"optimizer": "nesterov", "momentum": 0.9, "weight_decay": 0.01},
+    "adam": {**ADAM, "optimizer": "adam", "weight_decay": 0.01, "max_gradient_norm": 0.5},
+    "adamw": {**ADAM, "optimizer": "adamw", "weight_decay": 0.1, "lr_warmup_rounds": 2, "lr_cosine_rounds": 30},
+}
+
+
+@pytest.mark.parametrize("name", ["fedprox", "fedrep", "solo"])
+@pytest.mark.parametrize("local", OPTIMIZERS.values(), ids=OPTIMIZERS)
+def test_both_executors_agree_on_every_optimizer(make_experiment, name, local):
+    """Solo's clients keep the optimizer's state, FedRep's steps freeze parameters, FedProx pulls."""
+    experiment = make_experiment(network=mlp, strategy=strategy(name), local={"epochs": 2, **local})
+    one, other = run(experiment, "in_process", 3), run(experiment, "vectorized", 3)
+    assert_same(*((states[1:] if name == "solo" else states) for states in (one, other)))
+
 
 @pytest.mark.parametrize("name", ["fedprox", "scaffold"])
 @pytest.mark.parametrize("local", LOCAL.values(), ids=LOCAL)

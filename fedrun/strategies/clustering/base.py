@@ -77,6 +77,8 @@ class Clustering:
         stores_last_upload: whether the client state contains the model that the client sent last.
         infers: whether clients are clustered by the models that all of them send after a first round with one model.
         reassigns: whether a client may be assigned to another model in a later round.
+        assumes_sgd: whether clients are told apart by what SGD's steps have moved; then ``local.optimizer`` must be
+            ``sgd``.
     """
 
     offers: ClassVar[frozenset[str]] = frozenset()
@@ -84,6 +86,10 @@ class Clustering:
     stores_last_upload: ClassVar[bool] = False
     infers: ClassVar[bool] = False
     reassigns: ClassVar[bool] = False
+
+    @property
+    def assumes_sgd(self) -> bool:
+        return False
 
     @property
     def several(self) -> bool:

@@ -126,6 +126,10 @@ class BiasMovement(Inferred):
 
     formula: Literal["published", "softmax_bias"]
 
+    @property
+    def assumes_sgd(self) -> bool:
+        return self.formula == "published"
+
     def before(self, context: TrainingContext) -> torch.Tensor | None:
         bias_of(context.network.vector, context.network.layout)  # rejected before the first round
         return super().before(context)
