@@ -39,6 +39,9 @@ def shifted(network: torch.nn.Module, shift: Tensors) -> torch.nn.Module:
 class NaiveSteps(NaiveServer):
     """Clients that step along any direction."""
 
+    def rate(self, index: int) -> float:
+        return self.clients.lr * self.clients.lr_decay**index
+
     def walk(
         self, client: int, index: int, start: torch.nn.Module, direction: Direction
     ) -> tuple[torch.nn.Module, int]:
@@ -49,7 +52,7 @@ class NaiveSteps(NaiveServer):
             step = direction(network, inputs[batch], labels[batch])
             with torch.no_grad():
                 for name, parameter in network.named_parameters():
-                    parameter.sub_(self.clients.lr * (step[name] + self.clients.weight_decay * parameter))
+                    parameter.sub_(self.rate(index) * (step[name] + self.clients.weight_decay * parameter))
         return network, len(batches)
 
 
@@ -97,7 +100,7 @@ class NaiveFedCM(NaiveSteps):
         walks = [self.walk(k, index, self.network, mixed) for k in cohort]
         self.load(weighted_mean([network for network, _ in walks], [1.0] * len(cohort)))
         after, steps = parameters(self.network), sum(steps for _, steps in walks) / len(walks)
-        self.m = {name: (before[name] - after[name]) / (steps * self.clients.lr) for name in after}
+        self.m = {name: (before[name] - after[name]) / (steps * self.rate(index)) for name in after}
 
 
 @dataclass

@@ -194,13 +194,13 @@ def test_networks(make_experiment, case, executor):
     half, other, kind, settings = CASES[case]
     experiment = make_experiment(
         network=mlp,
-        local={"epochs": 2, "lr": 0.2},
+        local={"epochs": 2, "lr": 0.2, "lr_decay": 0.5},
         strategy=Strategy(client=half, server=other),
         clients_per_round=COHORT,
         hardware={"executor": executor},
     )
     simulation = Simulation(experiment)
-    clients = NaiveClients(epochs=2, lr=0.2)
+    clients = NaiveClients(epochs=2, lr=0.2, lr_decay=0.5)
     assert_equal_after(simulation, kind(network_of(simulation, mlp), data_of(simulation), clients, 0, **settings), 4)
 
 
