@@ -165,3 +165,4 @@ def test_networks(make_experiment, default_experiment, case, network, executor):
     assert simulation.test(state)["test/accuracy"] == pytest.approx(hits / tests)
     sent = int((~half.private(simulation.network.layout)).sum())
     assert state.totals.params_up == state.totals.params_down == 4 * COHORT * sent
+    assert state.totals.bytes_up == state.totals.bytes_down == 4 * state.totals.params_up
