@@ -162,6 +162,27 @@ def test_fedexps_step():
     assert state.model.item() == pytest.approx(0.3848425197, abs=1e-6)
 
 
+BUFFERED = Layout(
+    slots=(Slot("head.weight", (1, 1), 0, 1), Slot("encoder.0.running_mean", (1,), 1, 2)),
+    trainable=1,
+    size=2,
+    head=slice(0, 1),
+    classes=1,
+    embedding=1,
+)
+
+
+@pytest.mark.parametrize("name", ["fedavgm", "fedcm", "fedacg", "fedexp"])
+def test_buffers_are_averaged_and_have_no_momentum(name):
+    half = server(name)
+    state = half.init(torch.tensor([1.0, 5.0]), BUFFERED, 2)
+    for index, mean in enumerate((9.0, 7.0)):
+        update = update_of({MODEL: torch.tensor([0.5, mean])}, (1, 1))
+        update = replace(update, reports={"squared_norm": torch.tensor([1.0, 0.25], dtype=torch.float64)})
+        state, _ = half.aggregate(state, update, replace(round_of(index, 2), layout=BUFFERED))
+        assert state.model[1] == half.broadcast(state)[MODEL][1] == mean
+
+
 # --- networks against naive servers -----------------------------------------------------------------------------------
 
 CASES = {
