@@ -30,7 +30,7 @@ NOTHING: Mapping[str, object] = MappingProxyType({})
 def option(group: str, name: str, **changes: Any) -> Any:
     """The config object of one option, such as ``option("strategy/client", "fedprox", mu=0.1)``, without the rest.
 
-    Only options whose YAML file has neither a defaults list nor interpolations can be built on their own.
+    The options in its defaults list are parts of it. Those with interpolations cannot be built on their own.
 
     Raises:
         InputError: there is no such option, or the changes do not fit it.
@@ -41,8 +41,19 @@ def option(group: str, name: str, **changes: Any) -> Any:
             f"{group}={name}: no such option; allowed: {', '.join(sorted(files)) or 'no such group'}"
             f"{did_you_mean(name, files)}"
         )
-    node = content(group, name, files[name])
-    return build({**node, **changes}, group.replace("/", "."))
+    return build({**_composed(group, name), **changes}, group.replace("/", "."))
+
+
+def _composed(group: str, name: str) -> dict[str, Any]:
+    """An option with the options that its defaults list names: others of its group, or of groups below it."""
+    node = content(group, name, option_files(group)[name])
+    below: dict[str, Any] = {}
+    for entry in node.pop("defaults", []):
+        if isinstance(entry, Mapping):
+            below |= {key: _composed(f"{group}/{key}", choice) for key, choice in entry.items()}
+        elif entry != "_self_":
+            below |= _composed(group, entry)
+    return {**below, **node}
 
 
 def build(node: Any, path: str) -> Any:

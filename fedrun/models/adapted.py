@@ -1,15 +1,22 @@
-"""A network that was written for something else, adapted to a dataset: its head found, its normalisation replaced."""
+"""A network that was written for something else, adapted to a dataset: its head split off, its normalisation replaced,
+parts of it frozen, low-rank adapters inserted.
+"""
 
 from __future__ import annotations
 
 import copy
+from abc import abstractmethod
+from fnmatch import fnmatchcase
 from math import gcd
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 
+from fedrun.config.config_class import config_class
+from fedrun.config.identity import Neutral
 from fedrun.data.datasets.base import Spec
-from fedrun.models.base import encoder_and_head
+from fedrun.models.base import ModelConfig, encoder_and_head
+from fedrun.models.lora import LoRA
 from fedrun.system.errors import InputError, one_line
 
 GROUPS = 2
@@ -18,30 +25,113 @@ Norm = Literal["batch", "group"]
 """``batch``: the layers as they are. ``group``: each BatchNorm becomes GroupNorm."""
 
 
-def adapted(network: torch.nn.Module, spec: Spec, model: str, head: str | None, norm: Norm) -> torch.nn.Sequential:
-    """The network as an encoder and a head.
+@config_class
+class AdaptedModel(ModelConfig):
+    """A network that was written for something else. All names are those of the network itself.
+
+    Attributes:
+        head: the linear layer that computes the outputs; None: the last linear layer, if it computes them, otherwise
+            the model has no head.
+        freeze: patterns of parameters' names, such as ``features.0.*``; what they match is not trained.
+        lora: the adapters to train in the place of the network.
+    """
+
+    head: str | None
+    freeze: Annotated[tuple[str, ...], Neutral(())]
+    lora: Annotated[LoRA, Neutral(LoRA)]
+
+    @property
+    @abstractmethod
+    def key(self) -> str:
+        """The option and its name, for messages."""
+
+    def adapt(
+        self, network: torch.nn.Module, spec: Spec, inner: str = "", fresh: tuple[str, ...] = ()
+    ) -> torch.nn.Sequential:
+        """The network as an encoder and a head.
+
+        Args:
+            network: maps encoded samples ``[batch, *spec.input_shape]`` to outputs ``[batch, *spec.output_shape]``; it
+                is changed in place.
+            spec: of the dataset.
+            inner: the part of the network that the user knows, whose names the keys use; empty: all of it.
+            fresh: children of that part that are trained with adapters, too, because their weights are new.
+
+        Raises:
+            InputError: there is no such layer or parameter, the layer does not compute the outputs, or the network
+                rejects the samples.
+        """
+        known = network.get_submodule(inner)
+        _check_outputs(network, spec, self.key)
+        head = split_head(network, known, spec, self.key, self.head)
+        for pattern in self.freeze:
+            matching = [parameter for name, parameter in known.named_parameters() if fnmatchcase(name, pattern)]
+            if not matching:
+                names = [name for name, _ in known.named_parameters()]
+                raise InputError(
+                    f"model.freeze: no parameter of {self.key}'s encoder matches {pattern!r}; allowed: patterns "
+                    f"such as {', '.join(names[:3])} or {names[0].partition('.')[0]}.*"
+                )
+            for parameter in matching:
+                parameter.requires_grad_(False)
+        if self.lora.rank is not None:
+            trained = (
+                [
+                    parameter
+                    for name, parameter in known.named_parameters()
+                    if name.startswith(fresh) and parameter.requires_grad
+                ]
+                if fresh
+                else []
+            )
+            self.lora.insert(known)
+            for parameter in trained:
+                parameter.requires_grad_(True)
+        return encoder_and_head(network, head)
+
+
+def split_head(
+    network: torch.nn.Module, known: torch.nn.Module, spec: Spec, key: str, head: str | None
+) -> torch.nn.Linear | torch.nn.Identity:
+    """Take the layer that computes the outputs out of a network, in place; an identity if there is none.
 
     Args:
-        network: maps encoded samples ``[batch, *spec.input_shape]`` to logits ``[batch, spec.classes]``.
+        network: maps encoded samples to outputs.
+        known: the part of it whose names are used.
         spec: of the dataset.
-        model: the option and its name, for messages.
-        head: name of the linear layer that computes the logits; None: the last linear layer.
-        norm: which normalisation layers it has.
+        key: the option and its name, for messages.
+        head: the layer's name; None: the last linear layer, if it computes the outputs.
 
     Raises:
-        InputError: there is no such layer, it does not compute the logits, or the network rejects the samples.
+        InputError: the named layer is not linear, or does not compute the outputs.
     """
-    if norm == "group":
-        replace_batch_norm(network)
-    linear = [name for name, module in network.named_modules() if type(module) is torch.nn.Linear and name]
+    linear = [name for name, module in known.named_modules() if type(module) is torch.nn.Linear and name]
     name = head or (linear[-1] if linear else "")
     if name not in linear:
-        raise InputError(f"model.head={head or 'null'}: {model} has no such linear layer; allowed: {_listed(linear)}")
-    _check_head(network, spec, model, name)
-    layer = network.get_submodule(name)
+        if head is None:
+            return torch.nn.Identity()
+        raise InputError(f"model.head={head}: {key} has no such linear layer; allowed: {_listed(linear)}")
+    layer = known.get_submodule(name)
     assert isinstance(layer, torch.nn.Linear)
-    network.set_submodule(name, torch.nn.Identity())
-    return encoder_and_head(network, layer)
+    shared = sum(parameter is layer.weight for _, parameter in known.named_parameters(remove_duplicate=False)) > 1
+    samples = _random_samples(spec, 2)
+    with torch.no_grad():
+        network.eval()
+        whole = network(samples)
+        known.set_submodule(name, torch.nn.Identity())
+        try:
+            embeddings = network(samples)
+            computes = embeddings.shape == (2, layer.in_features) and torch.allclose(
+                layer(embeddings), whole, rtol=1e-4, atol=1e-5
+            )
+        except RuntimeError:  # the layers behind it do not take its inputs
+            computes = False
+    if computes and not shared:
+        return layer
+    known.set_submodule(name, layer)
+    if head is None:
+        return torch.nn.Identity()
+    raise InputError(f"{key}: its outputs are not those of model.head={name}; name the layer that computes them")
 
 
 def replace_batch_norm(network: torch.nn.Module) -> None:
@@ -55,26 +145,28 @@ def replace_batch_norm(network: torch.nn.Module) -> None:
         network.set_submodule(name, group_norm)
 
 
-def _check_head(network: torch.nn.Module, spec: Spec, model: str, name: str) -> None:
-    """Reject a layer that does not compute the logits, and samples that the network cannot train on one by one."""
-    trial = copy.deepcopy(network)
-    seen: list[torch.Tensor] = []
-    trial.get_submodule(name).register_forward_hook(lambda layer, inputs, outputs: seen.append(outputs))
-    kind = torch.float32 if spec.vocabulary is None else torch.int64
-    sample = torch.zeros(1, *spec.input_shape, dtype=kind)
+def _check_outputs(network: torch.nn.Module, spec: Spec, key: str) -> None:
+    """Reject outputs of another shape than the task's, and samples that the network cannot train on one by one."""
+    trial = copy.deepcopy(network, {id(parameter): parameter for parameter in network.parameters()})
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            logits = trial.train()(sample)
+            outputs = trial.train()(_random_samples(spec, 1))
     except (RuntimeError, ValueError, AssertionError, IndexError, TypeError) as error:
         shape = "x".join(map(str, spec.input_shape))
         raise InputError(
-            f"{model}: rejects one sample of shape {shape} in training ({one_line(str(error), 200)})"
+            f"{key}: rejects one sample of shape {shape} in training ({one_line(str(error), 200)})"
         ) from None
-    if len(seen) != 1 or logits is not seen[0]:
-        raise InputError(f"{model}: its outputs are not those of model.head={name}; name the layer that computes them")
-    if logits.shape != (1, spec.classes):
-        shape = "x".join(map(str, logits.shape[1:]))
-        raise InputError(f"{model}: gives {shape} logits per sample; allowed: the dataset's {spec.classes} classes")
+    if outputs.shape != (1, spec.classes):
+        shape = "x".join(map(str, outputs.shape[1:]))
+        raise InputError(f"{key}: gives {shape} logits per sample; allowed: the dataset's {spec.classes} classes")
+
+
+def _random_samples(spec: Spec, count: int) -> torch.Tensor:
+    """Some encoded samples: numbers in [0, 1), or symbols."""
+    random = torch.Generator().manual_seed(0)
+    if spec.vocabulary is None:
+        return torch.rand(count, *spec.input_shape, generator=random)
+    return torch.randint(spec.vocabulary, (count, *spec.input_shape), generator=random)
 
 
 def _listed(names: list[str]) -> str:

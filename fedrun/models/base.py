@@ -1,4 +1,4 @@
-"""What a model is: an encoder followed by a head, the linear layer that computes the logits."""
+"""What a model is: an encoder followed by a head, the linear layer that computes the logits, if it has one."""
 
 from __future__ import annotations
 
@@ -32,8 +32,11 @@ class ModelConfig(ABC):
         """
 
 
-def encoder_and_head(encoder: torch.nn.Module, head: torch.nn.Linear) -> torch.nn.Sequential:
-    """A network of two named children: ``encoder`` (samples to embeddings ``[batch, d]``) and ``head`` (logits)."""
+def encoder_and_head(encoder: torch.nn.Module, head: torch.nn.Linear | torch.nn.Identity) -> torch.nn.Sequential:
+    """A network of two named children: ``encoder`` (samples to embeddings ``[batch, d]``) and ``head`` (logits).
+
+    Of a network without a head, the encoder computes the outputs and the head is an identity.
+    """
     return torch.nn.Sequential(OrderedDict(encoder=encoder, head=head))
 
 

@@ -8,26 +8,27 @@ import torch
 
 from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Spec
-from fedrun.models.adapted import Norm, adapted
-from fedrun.models.base import ModelConfig
+from fedrun.models.adapted import AdaptedModel, Norm, replace_batch_norm
 from fedrun.system.errors import InputError
 
 
 @config_class
-class CustomModel(ModelConfig):
+class CustomModel(AdaptedModel):
     """The network that ``target(spec)`` returns; it maps samples ``[batch, *spec.input_shape]`` to logits.
 
     A run is recognised by the function's name, not by its code: rename it when you change it.
 
     Attributes:
         target: dotted path of a function from a :class:`fedrun.data.datasets.base.Spec` to a ``torch.nn.Module``.
-        head: the linear layer that computes the logits; None: the last linear layer.
         norm: ``batch``: the network's own layers. ``group``: GroupNorm with two groups in the place of each BatchNorm.
     """
 
     target: str
-    head: str | None
     norm: Norm
+
+    @property
+    def key(self) -> str:
+        return f"model=custom model.target={self.target}"
 
     def check(self, spec: Spec) -> None:
         module, _, name = self.target.rpartition(".")
@@ -51,4 +52,6 @@ class CustomModel(ModelConfig):
             raise InputError(
                 f"model.target={self.target}: returns a {type(network).__name__}; allowed: a torch.nn.Module"
             )
-        return adapted(network, spec, f"model=custom model.target={self.target}", self.head, self.norm)
+        if self.norm == "group":
+            replace_batch_norm(network)
+        return self.adapt(network, spec)

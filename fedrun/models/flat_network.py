@@ -1,8 +1,11 @@
 """A model as one vector.
 
-All trainable parameters of a network, then its head's, then its frozen parameters and its float buffers (BatchNorm's
-running statistics) lie in one contiguous float32 vector θ of length P. The network's tensors are views into it, so that
-loading a model is one copy, averaging models is one product, and a step of SGD is one in-place operation.
+The trained parameters of a network, its head's last, then its float buffers (BatchNorm's running statistics) lie in one
+contiguous float32 vector θ of length P. The network's tensors are views into it, so that loading a model is one copy,
+averaging models is one product, and a step of SGD is one in-place operation.
+
+Frozen parameters (``requires_grad=False``) and non-persistent buffers are constants: they stay in the network, outside
+of θ. All models of a run share them.
 
 Convolutions' kernels lie channels-last, which makes the network compute in that format whatever its inputs' is. On CPUs
 training then takes 0.6 to 0.95 of the time, and evaluation 0.4 to 0.95.
@@ -15,6 +18,7 @@ from functools import cached_property
 
 import torch
 
+from fedrun.data.datasets.fingerprint import fingerprint
 from fedrun.system.errors import InputError
 
 
@@ -52,17 +56,17 @@ class Slot:
 @dataclass(frozen=True)
 class Layout:
     """Where every tensor of a network lies in its vector: encoder parameters, head weight, head bias, then what is not
-    trained: frozen parameters and float buffers.
+    trained: float buffers.
 
     Attributes:
         slots: every tensor, in the order of the vector.
-        trainable: T, the number of trainable parameters; they are the first T entries. The entries from T on are frozen
-            parameters, which never move, and float buffers, which move by forward passes and averaging only: no
-            optimizer may touch them.
+        trainable: T, the number of trained parameters; they are the first T entries. The entries from T on are float
+            buffers, which move by forward passes and averaging only: no optimizer may touch them.
         size: P, the length of the vector.
         head: the entries of the head: the weight ``[classes, embedding]``, then the bias ``[classes]`` if it has one.
-        classes: number of rows of the head.
-        embedding: d, the number of columns of the head.
+            Empty for a network without a head.
+        classes: number of rows of the head; 0 without a head.
+        embedding: d, the number of columns of the head; 0 without a head.
     """
 
     slots: tuple[Slot, ...]
@@ -115,33 +119,38 @@ def layout_of(network: torch.nn.Sequential) -> Layout:
         InputError: it is made of something else.
     """
     children = dict(network.named_children())
-    if children.keys() != {"encoder", "head"} or not isinstance(children["head"], torch.nn.Linear):
+    if children.keys() != {"encoder", "head"} or not isinstance(children["head"], torch.nn.Linear | torch.nn.Identity):
         parts = ", ".join(f"{name}: {type(child).__name__}" for name, child in children.items())
         raise InputError(
-            f"the model's network has the parts {parts}; allowed: encoder and head, a Linear layer, as "
-            "fedrun.models.base.encoder_and_head joins them"
+            f"the model's network has the parts {parts}; allowed: encoder and head, a Linear layer (Identity: no "
+            "head), as fedrun.models.base.encoder_and_head joins them"
         )
     parameters = dict(network.named_parameters())
-    frozen = {name: parameter for name, parameter in parameters.items() if not parameter.requires_grad}
     head_names = [name for name in ("head.weight", "head.bias") if name in parameters]
-    if stuck := [name for name in head_names if name in frozen]:
+    if stuck := [name for name in head_names if not parameters[name].requires_grad]:
         raise InputError(f"the model's {stuck[0]} is frozen (requires_grad=False); allowed: in the encoder only")
-    names = [name for name in parameters if not name.startswith("head.") and name not in frozen]
-    buffers = {name: buffer for name, buffer in network.named_buffers() if buffer.is_floating_point()}
-    tensors = {name: parameters[name] for name in names + head_names} | frozen | buffers
+    trained = {name: parameter for name, parameter in parameters.items() if parameter.requires_grad}
+    if not trained:
+        raise InputError("the model has no trained parameter; allowed: at least one with requires_grad=True")
+    names = [name for name in trained if name not in head_names]
+    persistent = network.state_dict().keys()
+    buffers = {
+        name: buffer for name, buffer in network.named_buffers() if buffer.is_floating_point() and name in persistent
+    }
+    tensors = {name: trained[name] for name in names + head_names} | buffers
     slots, start = [], 0
     for name, tensor in tensors.items():
         layer = type(network.get_submodule(name.rpartition(".")[0])).__name__
         slots.append(Slot(name, tuple(tensor.shape), start, start + tensor.numel(), layer))
         start += tensor.numel()
-    by_name = {slot.name: slot for slot in slots}
-    last_head = by_name[head_names[-1]]
-    classes, embedding = by_name["head.weight"].shape
+    trainable = sum(tensor.numel() for tensor in trained.values())
+    head = children["head"]
+    classes, embedding = head.weight.shape if isinstance(head, torch.nn.Linear) else (0, 0)
     return Layout(
         slots=tuple(slots),
-        trainable=last_head.stop,
+        trainable=trainable,
         size=start,
-        head=slice(by_name["head.weight"].start, last_head.stop),
+        head=slice(trainable - sum(parameters[name].numel() for name in head_names), trainable),
         classes=classes,
         embedding=embedding,
     )
@@ -151,15 +160,24 @@ class FlatNetwork:
     """A network whose tensors are views into one vector.
 
     Attributes:
-        network: the module; its parameters and float buffers are views into ``vector``.
+        network: the module; its trained parameters and persistent float buffers are views into ``vector``.
         layout: where each tensor lies.
         vector: θ, float32 ``[P]``.
+        frozen: the frozen parameters by name; nothing changes them.
+        initial: θ with which the network was built, ``[P]``; None for a network without frozen parameters, which can be
+            built again for the price of θ.
     """
 
     def __init__(self, network: torch.nn.Sequential, device: torch.device | str = "cpu") -> None:
         self.network = network.to(device)
         self.layout = layout_of(network)
         self.vector = torch.empty(self.layout.size, device=device)
+        self.frozen: dict[str, torch.Tensor] = {}
+        for name, parameter in network.named_parameters():
+            if not parameter.requires_grad:
+                if parameter.ndim == 4:
+                    parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
+                self.frozen[name] = parameter.data
         views = self.layout.views(self.vector)
         parameters = dict(network.named_parameters())
         buffers = dict(network.named_buffers())
@@ -169,8 +187,26 @@ class FlatNetwork:
             view.copy_(tensor.detach())
             tensor.data = view
         self._parameters = [parameters[slot.name] for slot in self.layout.slots if slot.stop <= self.layout.trainable]
+        self.initial = self.vector.clone() if self.frozen else None
         self._counters = [buffer for buffer in buffers.values() if not buffer.is_floating_point()]
         self._initial_counters = [counter.clone() for counter in self._counters]
+
+    @property
+    def frozen_size(self) -> int:
+        """The number of frozen entries."""
+        return sum(tensor.numel() for tensor in self.frozen.values())
+
+    @cached_property
+    def frozen_fingerprint(self) -> str:
+        """A hash of the names and values of the frozen parameters; empty where there are none."""
+        if not self.frozen:
+            return ""
+        parts = ((name, tensor.float().cpu().numpy()) for name, tensor in self.frozen.items())
+        return fingerprint(part for pair in parts for part in pair)
+
+    def tensors(self, vector: torch.Tensor) -> dict[str, torch.Tensor]:
+        """All tensors of the network with the model θ ``[P]``, by name: views into θ, and the frozen parameters."""
+        return {**self.frozen, **self.layout.views(vector)}
 
     @cached_property
     def gradient(self) -> torch.Tensor:

@@ -19,7 +19,10 @@ class FrozenEncoders:
     """
 
     def __init__(self, network: FlatNetwork, models: Mapping[str, torch.Tensor]) -> None:
-        self._encoder, self._head = (copy.deepcopy(network.network.get_submodule(name)) for name in ("encoder", "head"))
+        shared = {id(parameter): parameter for parameter in network.network.parameters()}  # replaced or frozen, all
+        self._encoder, self._head = (
+            copy.deepcopy(network.network.get_submodule(name), shared) for name in ("encoder", "head")
+        )
         for module in self._encoder.modules():
             if isinstance(module, torch.nn.modules.batchnorm._BatchNorm):
                 module.track_running_stats = False  # in training mode it would move them

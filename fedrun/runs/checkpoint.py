@@ -30,12 +30,14 @@ class Identity:
         seed: the run's seed.
         data: the dataset's fingerprint.
         appeal: that of the thresholds, where they are read from a file.
+        frozen: that of the network's frozen parameters, which the checkpoint does not hold.
     """
 
     config: str
     seed: int
     data: str
     appeal: str = ""
+    frozen: str = ""
 
 
 @dataclass(frozen=True)
@@ -146,6 +148,10 @@ def load(path: Path, identity: Identity, initial: State, store: VectorStore) -> 
             raise InputError(f"{path}: was made with other data (the dataset's content has changed since); {advice}")
         if written_for.appeal != identity.appeal:
             raise InputError(f"{path}: was made with other thresholds (appeal.path has changed since); {advice}")
+        if written_for.frozen != identity.frozen:
+            raise InputError(
+                f"{path}: was made with other frozen parameters (the pretrained weights have changed since); {advice}"
+            )
         device = initial.server.model.device
         models = tuple(ServerState(saved["model"], saved["slots"]).to(device) for saved in content["models"])
         finished = tuple(tuple(model.to(device) for model in models) for models in content["finished"])

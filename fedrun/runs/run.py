@@ -116,4 +116,5 @@ def build_simulation(experiment: Experiment, parallel_jobs: int, ranks: Ranks) -
                 simulation = Simulation(experiment, parallel_jobs, thresholds, client_states, ranks=ranks)
     assert simulation is not None
     ranks.require_same("data with the fingerprint", simulation.dataset.fingerprint)
+    ranks.require_same("frozen parameters with the fingerprint", simulation.network.frozen_fingerprint)
     return simulation

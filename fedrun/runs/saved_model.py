@@ -25,9 +25,10 @@ PARALLEL = re.compile(r"encoder\.encoders\.(\d+)\.")
 
 
 def save_model(simulation: Simulation, state: State, path: Path) -> None:
-    """Write the global model under the network's own tensor names.
+    """Write the global model, with its frozen parameters, under the network's own tensor names.
 
-    After FedConcat's second phase it is the concatenated network. Several models have the prefixes ``models.M.``.
+    After FedConcat's second phase it is the concatenated network. Several models have the prefixes ``models.M.``; they
+    share the frozen parameters, which have none.
 
     Raises:
         OSError: the file cannot be written.
@@ -36,9 +37,12 @@ def save_model(simulation: Simulation, state: State, path: Path) -> None:
 
     phase = simulation.phase(state)
     models = [phase.network.layout.views(server.model) for server in state.models]
-    views: Vectors = {**phase.frozen_tensors, **models[0]}
+    views: Vectors = {**phase.frozen_tensors, **phase.network.frozen, **models[0]}
     if len(models) > 1:
-        views = {f"models.{number}.{name}": view for number, model in enumerate(models) for name, view in model.items()}
+        several = {
+            f"models.{number}.{name}": view for number, model in enumerate(models) for name, view in model.items()
+        }
+        views = {**phase.network.frozen, **several}
     with atomic_write(path) as file:
         file.write(
             save({name: view.cpu().clone(memory_format=torch.contiguous_format) for name, view in views.items()})
@@ -87,7 +91,8 @@ def _tensors_of(tensors: Mapping[str, torch.Tensor], number: int, path: Path) ->
         raise InputError(f"{path}: has no model {number}; allowed: 0 to {count - 1}")
     if count == 1:
         return dict(tensors)
-    return {match[2]: tensors[name] for name, match in matches.items() if match and int(match[1]) == number}
+    shared = {name: tensors[name] for name, match in matches.items() if match is None}
+    return shared | {match[2]: tensors[name] for name, match in matches.items() if match and int(match[1]) == number}
 
 
 def _network(model: ModelConfig, spec: Spec, tensors: Mapping[str, torch.Tensor]) -> torch.nn.Sequential:

@@ -59,7 +59,8 @@ class Session:
         self.folder = self.record.folder
         self.observers = Observers(observers)
         data, appeal = simulation.dataset.fingerprint, experiment.appeal.fingerprint()
-        self.identity = Identity(self.record.hash, experiment.seed, data, appeal)
+        frozen = simulation.network.frozen_fingerprint
+        self.identity = Identity(self.record.hash, experiment.seed, data, appeal, frozen)
         self.began = time.perf_counter()
         self._saved: Checkpoint | None = None
         self._distributed: DistributedClientStates | None = None

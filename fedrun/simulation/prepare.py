@@ -55,7 +55,7 @@ def first_phase(experiment: Experiment, federation: Federation, device: torch.de
     strategy.afterwards().check_clients(clients)
     experiment.model.check(dataset.spec)
     network = build_network(experiment.model, dataset.spec, experiment.seed, device)
-    if network.layout.classes != dataset.spec.classes:
+    if network.layout.head_size and network.layout.classes != dataset.spec.classes:
         raise InputError(
             f"model={type(experiment.model).__name__}: its head has {network.layout.classes} classes, the dataset has "
             f"{dataset.spec.classes}; allowed: as many"
@@ -74,4 +74,5 @@ def first_phase(experiment: Experiment, federation: Federation, device: torch.de
         clustering=strategy.clusters(),
         local=experiment.local,
         cohort_size=cohort,
+        params_down=0 if federation.is_pooled else clients * network.frozen_size,
     )

@@ -29,8 +29,7 @@ def upload_pipeline(experiment: Experiment, phase: Phase) -> tuple[UploadPipelin
         InputError: the run's clients or its model do not fit them.
     """
     layout, sizes, privacy = phase.network.layout, phase.federation.train.sizes, experiment.privacy
-    has_buffers = any(buffer.is_floating_point() for buffer in phase.network.network.buffers())
-    if type(privacy) is not Privacy and has_buffers:
+    if type(privacy) is not Privacy and layout.size > layout.trainable:
         raise InputError(
             f"privacy={type(privacy).__name__} with model={type(experiment.model).__name__}: its float buffers "
             "(BatchNorm's running statistics) would be averaged without noise; choose a model without them, such as "

@@ -17,7 +17,7 @@ from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset, Encoding, Scaled, Spec
 from fedrun.data.samples import Samples
 from fedrun.models.base import ModelConfig, encoder_and_head
-from fedrun.models.flat_network import Layout
+from fedrun.models.flat_network import FlatNetwork, Layout
 from fedrun.models.frozen_encoders import FrozenEncoders
 from fedrun.strategies.clustering.base import Clustering
 from fedrun.strategies.fedavg import FedAvg
@@ -115,10 +115,10 @@ class Classifier(PostTraining):
                 steps=None,
             ),
             cohort_size=phase.cohort_size if per_round is None else cohort_size(per_round, len(clients)),
-            params_down=len(clients) * count * (layout.size - layout.head_size),  # all encoders to every client
+            params_down=len(clients) * count * (layout.size - layout.head_size),  # all encoders; the frozen is there
             forward_samples=count * int(clients.sizes.sum()) if cached else 0,
             frozen_encoders=0 if cached else count,
-            frozen_tensors=encoder_tensors(models, layout),
+            frozen_tensors=encoder_tensors(models, phase.network),
         )
 
     def _caches_features(self, dataset: Dataset) -> bool:
@@ -215,12 +215,12 @@ def joined_heads(models: Sequence[torch.Tensor], layout: Layout) -> tuple[torch.
     return weight, torch.stack([head[layout.classes * layout.embedding :] for head in heads]).sum(0)
 
 
-def encoder_tensors(models: Sequence[torch.Tensor], layout: Layout) -> Vectors:
+def encoder_tensors(models: Sequence[torch.Tensor], network: FlatNetwork) -> Vectors:
     """The encoders' tensors of several models under the names that they have in the concatenated network.
 
     Args:
         models: ``[P]`` each.
-        layout: of one of them.
+        network: of one of them.
 
     Returns:
         Views ``encoder.encoders.M.*`` for each model M.
@@ -228,6 +228,6 @@ def encoder_tensors(models: Sequence[torch.Tensor], layout: Layout) -> Vectors:
     return {
         name.replace("encoder.", f"encoder.encoders.{number}.", 1): tensor
         for number, model in enumerate(models)
-        for name, tensor in layout.views(model).items()
+        for name, tensor in network.tensors(model).items()
         if not name.startswith("head.")
     }

@@ -69,8 +69,12 @@ class Phase:
         return self.end == self.rounds
 
     def initial_model(self, number: int = 0) -> torch.Tensor:
-        """The initial vector ``[P]`` of a model. It is built anew, so that no state has to carry it."""
+        """The initial vector ``[P]`` of a model. It is built anew, so that no state has to carry it; a network with
+        frozen parameters carries its own.
+        """
         variant = 0 if self.clustering.same_initialisation else number
+        if self.network.initial is not None and not variant:
+            return self.network.initial.clone()
         return build_network(self.model, self.federation.dataset.spec, self.seed, self.samples.device, variant).vector
 
 

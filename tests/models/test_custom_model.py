@@ -3,11 +3,15 @@ import sys
 import pytest
 import torch
 
+from fedrun.config.build import option
 from fedrun.data.datasets.base import Spec
-from fedrun.models.custom_model import CustomModel
 from fedrun.system.errors import InputError
 
 SPEC = Spec((2, 3), 4)
+
+
+def custom(target, **changes):
+    return option("model", "custom", target=target, **changes)
 
 
 @pytest.fixture
@@ -19,6 +23,14 @@ def module(tmp_path, monkeypatch):
         "def nothing(spec):\n"
         "    return None\n"
         "number = 3\n"
+        "class Doubled(torch.nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.layer = torch.nn.Linear(6, 4)\n"
+        "    def forward(self, x):\n"
+        "        return 2 * self.layer(x.flatten(1))\n"
+        "def doubled(spec):\n"
+        "    return Doubled()\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     yield
@@ -27,9 +39,28 @@ def module(tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("module")
 def test_a_users_function_builds_the_network():
-    network = CustomModel(target="users_networks.build", head=None, norm="batch").build(SPEC)
-    assert network(torch.rand(7, 2, 3)).shape == (7, 4)
+    network = custom("users_networks.build").build(SPEC)
+    whole, batch = sys.modules["users_networks"].build(SPEC), torch.rand(7, 2, 3)
+    whole.load_state_dict({f"{3 - k}.{name}": tensor for k, part in enumerate([network.head, network.encoder[1]], 1)
+                           for name, tensor in part.state_dict().items()})  # fmt: skip
+    assert torch.equal(network(batch), whole(batch))
+    assert network.get_submodule("encoder")(batch).shape == (7, 5)
     assert network.get_submodule("head").weight.shape == (4, 5)
+
+
+@pytest.mark.usefixtures("module")
+def test_a_linear_layer_that_does_not_compute_the_outputs_is_no_head():
+    network, batch = custom("users_networks.doubled").build(SPEC), torch.rand(7, 2, 3)
+    assert isinstance(network.get_submodule("head"), torch.nn.Identity)
+    assert torch.equal(network(batch), 2 * network.encoder.layer(batch.flatten(1)))
+    with pytest.raises(InputError, match="its outputs are not those of model.head=layer; name the layer that computes"):
+        custom("users_networks.doubled", head="layer").build(SPEC)
+
+
+@pytest.mark.usefixtures("module")
+def test_outputs_of_another_shape_are_refused():
+    with pytest.raises(InputError, match=r"target=users_networks.doubled: gives 4 logits per sample; allowed: .* 3 "):
+        custom("users_networks.doubled").build(Spec((2, 3), 3))
 
 
 @pytest.mark.usefixtures("module")
@@ -45,4 +76,4 @@ def test_a_users_function_builds_the_network():
 )
 def test_what_is_refused(target, message):
     with pytest.raises(InputError, match=message):
-        CustomModel(target=target, head=None, norm="batch").build(SPEC)
+        custom(target).build(SPEC)

@@ -36,8 +36,10 @@ def test_another_network_than_an_encoder_and_a_head(network):
         layout_of(network)
 
 
-def test_frozen_parameters_lie_with_what_is_not_trained(network):
+def test_frozen_parameters_and_constants_lie_outside_of_the_vector(network):
     network.encoder[0].weight.requires_grad_(False)
+    network.encoder.register_buffer("angles", torch.ones(5), persistent=False)
+    frozen = network.encoder[0].weight.clone()
     flat = FlatNetwork(network)
     assert [slot.name for slot in flat.layout.slots] == [
         "encoder.0.bias",
@@ -45,13 +47,37 @@ def test_frozen_parameters_lie_with_what_is_not_trained(network):
         "encoder.1.bias",
         "head.weight",
         "head.bias",
-        "encoder.0.weight",
         "encoder.1.running_mean",
         "encoder.1.running_var",
     ]
-    assert (flat.layout.trainable, flat.layout.size) == (3 + 3 + 3 + 8, 29)
+    assert (flat.layout.trainable, flat.layout.size, flat.frozen_size) == (3 + 3 + 3 + 8, 17 + 6, 6)
+    flat.load(torch.arange(23.0))
+    assert torch.equal(network.encoder[0].weight, frozen) and torch.equal(flat.frozen["encoder.0.weight"], frozen)
+    assert flat.initial[:9].tolist() != list(range(9))  # what the network was built with
+    assert set(flat.tensors(flat.vector)) == set(network.state_dict()) - {"encoder.1.num_batches_tracked"}
     loss = network(torch.ones(2, 2)).sum()
     assert flat.backward(loss)[-2:].tolist() == [2.0, 2.0]  # of the head's biases
+
+
+def test_the_fingerprint_of_frozen_parameters_follows_their_values(network):
+    assert FlatNetwork(copy.deepcopy(network)).frozen_fingerprint == ""
+    network.encoder[0].weight.requires_grad_(False)
+    first, same = FlatNetwork(copy.deepcopy(network)), FlatNetwork(copy.deepcopy(network))
+    with torch.no_grad():
+        network.encoder[0].weight[0, 0] += 1e-6
+    assert first.frozen_fingerprint == same.frozen_fingerprint != FlatNetwork(network).frozen_fingerprint
+
+
+def test_a_network_without_a_head():
+    network = nn.Sequential(OrderedDict(encoder=nn.Conv2d(1, 2, 2), head=nn.Identity()))
+    layout = layout_of(network)
+    assert (layout.trainable, layout.size, layout.head, layout.head_size) == (10, 10, slice(10, 10), 0)
+    assert (layout.classes, layout.embedding) == (0, 0)
+
+
+def test_a_network_that_trains_nothing_is_refused(network):
+    with pytest.raises(InputError, match=r"^the model has no trained parameter"):
+        layout_of(nn.Sequential(OrderedDict(encoder=nn.Flatten(), head=nn.Identity())))
 
 
 def test_a_frozen_head_is_refused(network):

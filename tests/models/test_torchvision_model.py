@@ -1,5 +1,6 @@
-import copy
+import re
 from dataclasses import replace
+from urllib.error import URLError
 
 import pytest
 import torch
@@ -7,7 +8,6 @@ import torchvision
 
 from fedrun.config.build import option
 from fedrun.data.datasets.base import Spec
-from fedrun.models.adapted import adapted
 from fedrun.models.flat_network import layout_of
 from fedrun.system.errors import InputError
 
@@ -52,7 +52,11 @@ def test_a_batch_norm_that_sees_one_value_is_refused():
     [
         ({"name": "resnet81"}, r"^model.name=resnet81: no classifier of torchvision.models"),
         ({"head": "layer9"}, r"^model.head=layer9: .* has no such linear layer; allowed: fc$"),
-        ({"name": "squeezenet1_0"}, r"^model.head=null: .* allowed: none, as it has no linear layer$"),
+        ({"name": "squeezenet1_0", "head": "classifier"}, r"^model.head=classifier: .* allowed: none, as it has no "),
+        (
+            {"freeze": ("layer9.*",)},
+            r"^model.freeze: no parameter of .*=resnet18's encoder matches 'layer9",
+        ),
         (
             {"name": "mobilenet_v3_small", "head": "classifier.0"},
             r"its outputs are not those of model.head=classifier.0",
@@ -64,11 +68,44 @@ def test_what_is_refused(changes, message):
         build(Spec((3, 64, 64), 10), **changes)
 
 
-def test_the_network_is_the_same_split():
-    whole = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 3), torch.nn.ReLU(), torch.nn.Linear(3, 2))
-    expected, batch = copy.deepcopy(whole), torch.rand(5, 2, 2)
-    split = adapted(whole, Spec((2, 2), 2), "model=mine", None, "batch")
-    assert torch.equal(split(batch), expected(batch))
-    assert split.get_submodule("encoder")(batch).shape == (5, 3)
-    with pytest.raises(InputError, match=r"^model=mine: gives 2 logits per sample; allowed: the dataset's 3 classes"):
-        adapted(expected, Spec((2, 2), 3), "model=mine", None, "batch")
+def test_a_model_without_a_linear_layer_has_no_head():
+    network = build(Spec((3, 64, 64), 5), name="squeezenet1_0")
+    layout = layout_of(network)
+    assert (layout.head_size, layout.classes) == (0, 0)
+    assert network.eval()(torch.rand(2, 3, 64, 64)).shape == (2, 5)
+
+
+def test_what_matches_a_pattern_is_frozen():
+    network = build(Spec((3, 64, 64), 5), freeze=("layer1.*", "conv1.weight"))
+    frozen = {name for name, parameter in network.named_parameters() if not parameter.requires_grad}
+    assert "encoder.conv1.weight" in frozen and "encoder.layer1.1.bn2.bias" in frozen
+    assert all(name == "encoder.conv1.weight" or name.startswith("encoder.layer1.") for name in frozen)
+
+
+def weights_file(name, folder):
+    """Weights of a torchvision model where torchvision looks for them, written without the internet."""
+    torch.manual_seed(3)
+    network = torchvision.models.get_model(name)
+    url = torchvision.models.get_model_weights(name).DEFAULT.url
+    (folder / "checkpoints").mkdir(exist_ok=True)
+    torch.save(network.state_dict(), folder / "checkpoints" / url.rpartition("/")[2])
+    return network
+
+
+def test_pretrained_weights_get_a_new_head(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.hub, "_hub_dir", str(tmp_path))
+    monkeypatch.setattr(torch.hub, "HASH_REGEX", re.compile("(no hash is in these files' names)"))
+    whole = weights_file("mobilenet_v3_small", tmp_path)
+    network = build(Spec((3, 64, 64), 5), name="mobilenet_v3_small", pretrained=True)
+    assert torch.equal(network.get_parameter("encoder.features.0.0.weight"), whole.features[0][0].weight)
+    assert network.get_parameter("head.weight").shape == (5, 1024)
+
+
+def test_pretrained_weights_that_cannot_be_fetched(tmp_path, monkeypatch):
+    def offline(*_, **__):
+        raise URLError("no route to host")
+
+    monkeypatch.setattr(torch.hub, "_hub_dir", str(tmp_path))
+    monkeypatch.setattr(torch.hub, "urlopen", offline)
+    with pytest.raises(InputError, match=rf"^model.pretrained=true: https.* cannot be .* save it as {tmp_path}/.*pth$"):
+        build(Spec((3, 64, 64), 5), name="mobilenet_v3_small", pretrained=True)

@@ -1,0 +1,78 @@
+"""The low-rank adapters of a network in its vector, and what a server adds to the weights below them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from fedrun.models.flat_network import Layout, Slot
+
+RESIDUAL = "residual"
+"""The name of the buffer R ``[out, in]`` of a layer with adapters: W = W0 + s (R + B A)."""
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """The matrices of one adapted layer in a model's vector. s, the layer's scale, is a factor of all of them.
+
+    Attributes:
+        a: of A, ``[rank, in]``.
+        b: of B, ``[out, rank]``.
+        residual: of R, ``[out, in]``; None: the layer has none.
+    """
+
+    a: Slot
+    b: Slot
+    residual: Slot | None
+
+    def product(self, vector: torch.Tensor) -> torch.Tensor:
+        """B A, ``[..., out, in]``, in a vector ``[..., P]`` or ``[..., T]``."""
+        return self.b.view(vector) @ self.a.view(vector)
+
+
+def adapters_of(layout: Layout) -> tuple[Adapter, ...]:
+    """The adapters of which both matrices are trained."""
+    slots = {slot.name: slot for slot in layout.slots}
+    return tuple(
+        Adapter(
+            a=slot,
+            b=slots[name.replace(".lora_A.", ".lora_B.")],
+            residual=slots.get(f"{name.partition('.lora_A.')[0]}.{RESIDUAL}"),
+        )
+        for name, slot in slots.items()
+        if ".lora_A." in name
+    )
+
+
+def adapted_layers(network: torch.nn.Module) -> dict[str, Any]:
+    """peft's layers with adapters, by name."""
+    return {name: layer for name, layer in network.named_modules() if hasattr(layer, "lora_A")}
+
+
+def add_residuals(network: torch.nn.Module) -> None:
+    """Give each adapted layer a buffer R, zero at first, so that it computes with W0 + s (R + B A), in place."""
+    for layer in adapted_layers(network).values():
+        a, b = layer.lora_A["default"].weight, layer.lora_B["default"].weight
+        layer.register_buffer(RESIDUAL, a.new_zeros(len(b), a.shape[1], requires_grad=False))
+        layer.register_forward_hook(_with_residual)
+
+
+def _with_residual(layer: Any, inputs: tuple[torch.Tensor, ...], outputs: torch.Tensor) -> torch.Tensor:
+    return outputs + torch.nn.functional.linear(inputs[0], layer.residual) * layer.scaling["default"]
+
+
+def merged(network: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """A network's tensors by name, with W0 + s R in the place of each W0 and R: a network without residuals has them
+    all.
+    """
+    result = dict(tensors)
+    for name, layer in adapted_layers(network).items():
+        if (residual := result.pop(f"{name}.{RESIDUAL}", None)) is not None:
+            scaled = residual * layer.scaling["default"]
+            weight = f"{name}.base_layer.weight"
+            # GPT-2's Conv1D has its weight [in, out]
+            result[weight] = result[weight] + (scaled.T if layer.fan_in_fan_out else scaled)
+    return result

@@ -1,0 +1,17 @@
+"""What to do where a model of the Hugging Face hub cannot be loaded."""
+
+from __future__ import annotations
+
+from fedrun.system.errors import one_line
+
+
+def hub_cure(repository: str, error: Exception) -> str:
+    """Why a repository of the hub cannot be loaded, and the command and the folder that cure it, in one line."""
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    folder = f"{HF_HUB_CACHE}/models--{repository.replace('/', '--')}"
+    reason = one_line(str(error).strip().partition("\n")[0], 160)
+    return (
+        f"{repository} cannot be loaded ({reason}); where the internet can be reached: hf download {repository} (after "
+        f"hf auth login for a gated one), then copy {folder} here"
+    )
