@@ -9,6 +9,7 @@ from fedrun.experiment.appeal.base import Appeal
 from fedrun.experiment.evaluation import Evaluation
 from fedrun.experiment.participation.base import Participation
 from fedrun.experiment.strategy import Strategy
+from fedrun.models.flat_network import Layout
 from fedrun.system.errors import InputError
 
 
@@ -21,6 +22,36 @@ def reject(*rules: tuple[object, str]) -> None:
     for violated, message in rules:
         if violated:
             raise InputError(message)
+
+
+def check_head(strategy: Strategy, evaluation: Evaluation, layout: Layout) -> None:
+    """Reject a strategy that uses the head or class embeddings, where the model has no head.
+
+    Raises:
+        InputError: naming the part of the strategy.
+    """
+    if layout.head_size:
+        return
+    client, server, clusters = strategy.client, strategy.server, strategy.clusters()
+    measured = client.wants & {"embeddings", "earlier_embeddings", "class_means", "label_counts"}
+    private = client.private(layout)
+    needing = [
+        f"{key}={type(part).__name__}"
+        for key, part, needs in (
+            ("strategy.client", client, measured or (private is not None and not private.any())),
+            ("strategy.server", server, server.changes_head or server.rows == "head"),
+            ("strategy.clustering", clusters, clusters.infers or clusters.reports(1)),
+            ("strategy.post_training", strategy.afterwards(), strategy.afterwards().last_rounds(2)),
+        )
+        if needs
+    ]
+    if evaluation.tuned_by and evaluation.tuning_part == "head":
+        needing.append("evaluation.tuning_part=head")
+    if needing:
+        raise InputError(
+            f"{needing[0]} needs a head, and this model has none (no linear layer that computes the outputs); choose "
+            "another, such as strategy=fedavg, or another model"
+        )
 
 
 def check_appeal(

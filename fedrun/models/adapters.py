@@ -61,7 +61,8 @@ def add_residuals(network: torch.nn.Module) -> None:
 
 
 def _with_residual(layer: Any, inputs: tuple[torch.Tensor, ...], outputs: torch.Tensor) -> torch.Tensor:
-    return outputs + torch.nn.functional.linear(inputs[0], layer.residual) * layer.scaling["default"]
+    scale: float = layer.scaling["default"]
+    return outputs + torch.nn.functional.linear(inputs[0], layer.residual) * scale
 
 
 def merged(network: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -9,6 +9,7 @@ import torch
 from fedrun.data.federation import ClientIndices, Federation
 from fedrun.data.population import flip
 from fedrun.data.samples import Samples
+from fedrun.experiment.checks import check_head
 from fedrun.experiment.experiment import Experiment
 from fedrun.strategies.phase import Phase, build_network, cohort_size
 from fedrun.system.errors import InputError
@@ -61,6 +62,7 @@ def first_phase(experiment: Experiment, federation: Federation, device: torch.de
             f"{dataset.spec.classes}; allowed: as many"
         )
     strategy.check_private(network.layout)
+    check_head(strategy, experiment.evaluation, network.layout)
     return Phase(
         end=experiment.first_rounds,
         rounds=experiment.rounds,

@@ -1,0 +1,47 @@
+"""Models without a head: strategies that need none train them, the others refuse by name."""
+
+from collections import OrderedDict
+
+import pytest
+import torch
+from torch import nn
+
+from fedrun.config.composed import compose
+from fedrun.experiment.experiment import build_experiment
+from fedrun.simulation.simulation import Simulation
+from fedrun.system.errors import InputError
+
+
+def convolutional(spec):
+    """Logits by a convolution and a mean: no linear layer."""
+    encoder = nn.Sequential(nn.Conv2d(1, spec.classes, 3), nn.Flatten(2), nn.AdaptiveAvgPool1d(1), nn.Flatten())
+    return nn.Sequential(OrderedDict(encoder=encoder, head=nn.Identity()))
+
+
+def test_fedavg_trains_it(make_experiment):
+    states = []
+    for executor in ("in_process", "vectorized"):
+        simulation = Simulation(make_experiment(network=convolutional, hardware={"executor": executor}))
+        states.append(simulation.advance(simulation.initial())[0])
+    assert states[0].server.model.shape == (9 * 3 + 3,)
+    torch.testing.assert_close(states[0].server.model, states[1].server.model)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "part"),
+    [
+        ("turbosvm", "strategy.server=TurboSVM"),
+        ("fedaws", "strategy.server=FedAwS"),
+        ("moon", "strategy.client=Moon"),
+        ("fedlc", "strategy.client=FedLC"),
+        ("fedper", "strategy.client=FedPer"),
+        ("fedproto", "strategy.client=FedProtoClient"),
+        ("fedconcat_ib", "strategy.clustering=BiasMovement"),
+        ("fedconcat_fedsoft", "strategy.post_training=Classifier"),
+    ],
+)
+def test_what_needs_a_head_refuses_by_name(make_experiment, strategy, part):
+    chosen = build_experiment(compose([f"strategy={strategy}", "rounds=2"])).strategy
+    experiment = make_experiment(network=convolutional, strategy=chosen, rounds=2)
+    with pytest.raises(InputError, match=rf"^{part} needs a head, and this model has none"):
+        Simulation(experiment)
