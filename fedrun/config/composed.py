@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedrun.config.as_config import Plain
+from fedrun.config.defaults_lists import NotPlainError
 from fedrun.config.grids import scale_settings, sweeper_settings
-from fedrun.config.hydra_config import hydra_config
-from fedrun.config.options import further_folder, option_names
+from fedrun.config.hydra_config import completed, hydra_config
+from fedrun.config.options import conf_dir, further_folder, option_names
+from fedrun.config.plain_composition import plain_composition
 from fedrun.config.suggestions import did_you_mean
 from fedrun.system.errors import InputError
 
@@ -59,16 +62,25 @@ class Composed:
         except OmegaConfBaseException as error:
             raise InputError(f"{error.full_key}: {str(error).splitlines()[0]}; see fedrun --cfg job") from None
         assert isinstance(plain, dict)
-        composed = cls(
-            {str(key): value for key, value in plain.items()},
-            dict(hydra.runtime.choices),
-            tuple(hydra.overrides.task),
-        )
+        choices = {group: option for group, option in hydra.runtime.choices.items() if not group.startswith("hydra/")}
+        composed = cls({str(key): value for key, value in plain.items()}, choices, tuple(hydra.overrides.task))
         folders = [Path(source.path) for source in hydra.runtime.config_sources if source.schema == "file"]
-        composed.check_chosen("study", folders)
-        composed.check_chosen(HPARAMS, folders)
-        scale_settings(sweeper_settings(hydra), plain["scale"])
-        return replace(composed, hparams=composed.published(option_names(HPARAMS, folders)))
+        return composed.checked(sweeper_settings(hydra), folders)
+
+    def checked(self, sweeper: Mapping[str, Any], folders: Sequence[Path]) -> Composed:
+        """The same with the name of its published values, where there are such options and such a scale.
+
+        Args:
+            sweeper: what stands below ``hydra.sweeper``.
+            folders: of options.
+
+        Raises:
+            InputError: there is no such option or scale.
+        """
+        self.check_chosen("study", folders)
+        self.check_chosen(HPARAMS, folders)
+        scale_settings(sweeper, self.config["scale"])
+        return replace(self, hparams=self.published(option_names(HPARAMS, folders)))
 
     def published(self, options: Set[str]) -> str | None:
         """The published values among these options that the configuration contains, in words; None without any."""
@@ -114,6 +126,11 @@ def compose(overrides: Sequence[str] = (), config_dir: str | Path | None = None)
     from omegaconf.errors import OmegaConfBaseException
 
     folder = None if config_dir is None else further_folder(config_dir)
+    if folder is None:
+        with suppress(NotPlainError):
+            arguments = completed(overrides)
+            plain = plain_composition(arguments)
+            return Composed(plain.config, plain.choices, tuple(arguments)).checked(plain.sweeper, [conf_dir()])
     try:
         config = hydra_config(overrides, folder)
     except (HydraException, OmegaConfBaseException, ValueError) as error:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from fedrun.config.grids import Job, jobs, named, sweeper_settings
-from fedrun.config.hydra_config import hydra_config
+from fedrun.config.grids import Job, jobs, named
 from fedrun.config.options import options
+from fedrun.config.plain_composition import plain_composition
 from fedrun.system.errors import InputError
 
 
@@ -50,5 +50,5 @@ def experiment_sweep(name: str) -> ExperimentSweep:
     """
     if name not in options("experiment"):
         raise InputError(f"experiment={name}: no such option; allowed: {', '.join(options('experiment'))}")
-    config = hydra_config([f"experiment={name}"], None)
-    return ExperimentSweep(name, config.name, sweeper_settings(config.hydra))
+    composition = plain_composition([f"experiment={name}"])
+    return ExperimentSweep(name, composition.config["name"], composition.sweeper)

@@ -12,7 +12,7 @@ from typing import Any, get_type_hints
 
 from fedrun.config.allowed_values import describe, in_message
 from fedrun.config.build import locate
-from fedrun.config.options import conf_dir, files_in, groups, listed, listed_file
+from fedrun.config.options import conf_dir, content, files_in, groups, listed, listed_file
 from fedrun.config.suggestions import did_you_mean
 from fedrun.system.errors import InputError
 
@@ -116,13 +116,12 @@ def _head(path: Path) -> str:
 
 def _entries(path: Path, group: str, choice: str) -> Iterator[KeyEntry]:
     """The keys of a file that have values."""
-    from omegaconf import OmegaConf
-
     text = path.read_text(encoding="utf-8")
-    content = OmegaConf.to_container(OmegaConf.load(path))
+    top = content(group, path.stem, path)
     package = "" if "@package _global_" in text.partition("\n")[0] else group.replace("/", ".")
     for keys, comment in _comments(text):
-        owner, node = "", content
+        owner = ""
+        node: Any = top
         for name in keys:
             owner = str(node.get("_target_", owner)) if isinstance(node, Mapping) else owner
             node = node.get(name) if isinstance(node, Mapping) else None
@@ -150,10 +149,7 @@ def _comments(text: str) -> Iterator[tuple[tuple[str, ...], str]]:
 
 def _aliases(path: Path, group: str) -> dict[str, str]:
     """Where options of another group are placed below an option: ``strategy.server.base`` → ``strategy.server``."""
-    from omegaconf import OmegaConf
-
-    content = OmegaConf.to_container(OmegaConf.load(path))
-    defaults = content.get("defaults", []) if isinstance(content, dict) else []
+    defaults = content(group, path.stem, path).get("defaults", [])
     names = [str(name) for entry in defaults if isinstance(entry, Mapping) for name in entry]
     placed = [name.split()[-1].lstrip("/").partition("@") for name in names if "@" in name]
     return {f"{group}/{at}".replace("/", "."): other.replace("/", ".") for other, _, at in placed}

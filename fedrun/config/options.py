@@ -34,6 +34,12 @@ def listed(group: str) -> dict[str, str]:
     file = listed_file(group)
     if not (group and file.with_suffix("").is_dir() and file.is_file()):
         return {}
+    return dict(_comments(file, file.stat().st_mtime_ns))
+
+
+@cache
+def _comments(file: Path, modified: int) -> Mapping[str, str]:
+    """The first line of the comment above each option that a file lists, which was modified then."""
     comments: dict[str, str] = {}
     above: list[str] = []
     for line in file.read_text(encoding="utf-8").splitlines():
@@ -47,13 +53,12 @@ def listed(group: str) -> dict[str, str]:
 
 
 @cache
-def _contents(file: Path) -> dict[str, Any]:
-    """What a file lists: the content of each option."""
+def _contents(file: Path, modified: int) -> dict[str, Any]:
+    """What stands in a file that was modified then."""
     from omegaconf import OmegaConf
 
     contents = OmegaConf.to_container(OmegaConf.load(file))
-    assert isinstance(contents, dict)
-    return {str(name): content for name, content in contents.items()}
+    return {str(name): content for name, content in contents.items()} if isinstance(contents, dict) else {}
 
 
 def content(group: str, name: str, file: Path) -> dict[str, Any]:
@@ -64,12 +69,8 @@ def content(group: str, name: str, file: Path) -> dict[str, Any]:
         name: the option.
         file: the option's own, or the one that lists it.
     """
-    from omegaconf import OmegaConf
-
-    if file == listed_file(group):
-        return deepcopy(_contents(file)[name])
-    plain = OmegaConf.to_container(OmegaConf.load(file))
-    return {str(key): value for key, value in plain.items()} if isinstance(plain, dict) else {}
+    contents = _contents(file, file.stat().st_mtime_ns)
+    return deepcopy(contents[name] if file == listed_file(group) else contents)
 
 
 def option_names(group: str, folders: Iterable[Path]) -> set[str]:

@@ -22,7 +22,7 @@ from ..helpers.forked import Fedrun
 
 @pytest.fixture(scope="module")
 def fedrun() -> Iterator[Fedrun]:
-    with Fedrun("hydra", "fedrun.cli.application", "hydra.core.plugins") as fedrun:
+    with Fedrun("composing") as fedrun:
         yield fedrun
 
 

@@ -43,7 +43,7 @@ def own(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def fedrun() -> Iterator[Fedrun]:
-    with Fedrun("hydra", "fedrun.cli.application", "hydra.core.plugins") as fedrun:
+    with Fedrun("composing") as fedrun:
         yield fedrun
 
 

@@ -23,6 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from fedrun.system.lazy_import import lazy_import
+
 
 @dataclass(frozen=True)
 class Ended:
@@ -129,6 +131,7 @@ class Fedrun:
 
 def serve() -> None:
     """Carry out the commands that arrive."""
+    lazy_import("torch")  # as the command does; a package that needs it loads it
     for package in sys.argv[1:]:
         importlib.import_module(package)
     for line in sys.stdin:

@@ -1,0 +1,243 @@
+"""Which options of ``conf/`` a configuration consists of, in the order in which they are merged, and where each goes.
+
+The rules are Hydra's defaults lists (https://hydra.cc/docs/advanced/defaults_list), as far as ``conf/`` uses them.
+Everything else raises :class:`NotPlainError`, and Hydra itself composes or refuses it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from fedrun.config.as_config import Plain
+from fedrun.config.options import conf_dir, content, listed, listed_file
+
+HYDRA = "hydra/"
+GLOBAL = "_global_"
+
+
+class NotPlainError(Exception):
+    """What is composed is not plain enough: Hydra composes it, or says what is wrong."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of a defaults list.
+
+    Attributes:
+        group: from which it chooses, from the top on.
+        option: the option's name, which may refer to other groups' options; None: no option.
+        relative: the group as it is written, dotted; the place of the option unless another is given.
+        package: the place that is given behind ``@``; None: none is.
+        optional: whether the option may be absent.
+        override: whether it changes the option that another list chooses.
+        by_path: whether it names a file instead of choosing an option of a group.
+    """
+
+    group: str
+    option: str | None
+    relative: str
+    package: str | None = None
+    optional: bool = False
+    override: bool = False
+    by_path: bool = False
+
+    def key(self, parent: str) -> str:
+        """Under which its option can be overridden, where the list stands in a file that is placed at ``parent``."""
+        place = below(parent, self.relative if self.package is None else self.package)
+        return self.group if place == self.group.replace("/", ".") else f"{self.group}@{place or GLOBAL}"
+
+
+SELF = Entry("", "_self_", "")
+"""The content of the file in which the list stands."""
+
+
+@dataclass(frozen=True)
+class OptionFile:
+    """An option as it is written.
+
+    Attributes:
+        content: without the defaults list.
+        entries: of the defaults list.
+        package: the place that its first line gives behind ``# @package``; None: none is given.
+    """
+
+    content: Plain
+    entries: tuple[Entry, ...]
+    package: str | None
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A part of a configuration.
+
+    Attributes:
+        group: of the option; empty of ``config.yaml``.
+        option: its name.
+        package: the dotted key below which its content goes; empty: the top.
+        content: without the defaults list.
+    """
+
+    group: str
+    option: str
+    package: str
+    content: Plain
+
+
+@dataclass
+class DefaultsTree:
+    """Walks through the defaults lists from ``config.yaml`` on.
+
+    Args:
+        chosen: the option of each group that the command line chooses.
+        deleted: the groups that the command line leaves out.
+    """
+
+    chosen: dict[str, str]
+    deleted: set[str]
+    choices: dict[str, str | None] = field(default_factory=dict)
+    used: set[str] = field(default_factory=set)
+
+    def parts(self) -> list[Placed]:
+        """The parts in the order in which they are merged; :attr:`choices` are complete then.
+
+        Raises:
+            NotPlainError: only Hydra can compose these options, or refuse them.
+        """
+        placed = self._expand("", "config", "", interpolated=False)
+        of_hydra = {key: option for key, option in self.chosen.items() if key.startswith(HYDRA)}
+        if not self.chosen.keys() - of_hydra.keys() | self.deleted <= self.used:
+            raise NotPlainError
+        before = [
+            Placed(group, option, group.replace("/", "."), file.content)
+            for group, option in of_hydra.items()
+            if (file := _option_file(group, option)) is not None
+        ]
+        return before + placed
+
+    def _expand(self, group: str, option: str, package: str, interpolated: bool) -> list[Placed]:
+        """An option and what its defaults list adds."""
+        file = _option_file(group, option)
+        if file is None:
+            raise NotPlainError
+        for entry in file.entries:
+            if entry.override:
+                if interpolated:
+                    raise NotPlainError
+                self.chosen.setdefault(entry.key(package), entry.option or "")
+        included = [entry for entry in file.entries if not entry.override]
+        if included and SELF not in included:
+            included.append(SELF)
+        # from the last one on, as Hydra does: of two files that override an option, the later one decides
+        blocks: list[list[Placed] | None] = []
+        for entry in reversed(included):
+            if entry is SELF:
+                blocks.append([Placed(group, option, package, file.content)])
+            else:
+                deferred = "${" in (self._option(entry, package) or "")
+                blocks.append(None if deferred else self._include(entry, package, interpolated, self.choices))
+        known = dict(self.choices)
+        for number, entry in enumerate(reversed(included)):
+            if blocks[number] is None:
+                blocks[number] = self._include(entry, package, True, known)
+        if not included:
+            return [Placed(group, option, package, file.content)]
+        return [part for block in reversed(blocks) for part in block or ()]
+
+    def _option(self, entry: Entry, parent: str) -> str | None:
+        """The option that an entry stands for."""
+        return entry.option if entry.by_path else self.chosen.get(entry.key(parent), entry.option)
+
+    def _include(self, entry: Entry, parent: str, interpolated: bool, known: Mapping[str, str | None]) -> list[Placed]:
+        """What an entry adds to the file at ``parent``."""
+        option = self._option(entry, parent)
+        if option and "${" in option:
+            option = _resolved(option, known)
+        key = entry.key(parent)
+        if not entry.by_path:
+            self.used.add(key)
+            if key in self.deleted:
+                return []
+            if self.choices.setdefault(key, option) != option:
+                raise NotPlainError
+        if option is None:
+            return []
+        file = _option_file(entry.group, option)
+        if file is None and entry.optional:
+            return []
+        package = entry.package if entry.package is not None or file is None else file.package
+        package = below(parent, entry.relative if package is None else package)
+        return self._expand(entry.group, option, package, interpolated)
+
+
+def below(parent: str, package: str) -> str:
+    """A place below another one: ``strategy``, ``client`` → ``strategy.client``; ``_global_`` begins at the top."""
+    joined = ".".join(part for part in (parent, package) if part)
+    _, found, behind = joined.rpartition(GLOBAL)
+    return behind.lstrip(".") if found else joined
+
+
+def _resolved(option: str, known: Mapping[str, str | None]) -> str:
+    """An option's name with what it refers to."""
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    mentioned = {name: known[name] for name in re.findall(r"\w+", option) if name in known}
+    try:
+        return str(OmegaConf.create({**mentioned, "option": option})["option"])
+    except OmegaConfBaseException:
+        raise NotPlainError from None
+
+
+def _option_file(group: str, option: str) -> OptionFile | None:
+    """An option's file, or the option in the file that lists several; None: there is none."""
+    own = conf_dir() / group / f"{option}.yaml"
+    if own.is_file():
+        return _read(group, option, own, own.stat().st_mtime_ns)
+    listing = listed_file(group)
+    if group and option in listed(group):
+        return _read(group, option, listing, listing.stat().st_mtime_ns)
+    return None
+
+
+@cache
+def _read(group: str, option: str, file: Path, modified: int) -> OptionFile:
+    """An option as it stands in a file that was modified then."""
+    plain = content(group, option, file)
+    entries = tuple(_entry(line, group) for line in plain.pop("defaults", []))
+    with file.open(encoding="utf-8") as lines:
+        header = re.match(r"# @package (\S+)", lines.readline())
+    package = None if header is None else below("", header[1])
+    return OptionFile(plain, entries, None if package is None else f"{GLOBAL}.{package}".rstrip("."))
+
+
+def _entry(line: Any, group: str) -> Entry:
+    """An entry of the defaults list of an option of a group."""
+    if line == "_self_":
+        return SELF
+    if isinstance(line, str) and "@" not in line:
+        above, _, name = line.lstrip("/").rpartition("/")
+        absolute = line.startswith("/") or not group
+        return Entry(above if absolute else f"{group}/{above}".rstrip("/"), name, above.replace("/", "."), by_path=True)
+    match line:
+        case dict() if len(line) == 1:
+            ((words, option),) = line.items()
+        case _:
+            raise NotPlainError
+    *flags, name = str(words).split()
+    name, _, package = name.partition("@")
+    relative = name.lstrip("/")
+    if not {"optional", "override"}.issuperset(flags) or not isinstance(option, str | None):
+        raise NotPlainError
+    return Entry(
+        group=relative if name.startswith("/") or not group else f"{group}/{relative}",
+        option=option,
+        relative=relative.replace("/", "."),
+        package=package or None,
+        optional="optional" in flags,
+        override="override" in flags,
+    )

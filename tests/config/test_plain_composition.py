@@ -1,0 +1,147 @@
+"""Compositions of plain containers are Hydra's, value for value and in the same order."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from itertools import cycle, islice
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from fedrun.config import defaults_lists
+from fedrun.config.composed import Composed
+from fedrun.config.defaults_lists import NotPlainError
+from fedrun.config.grids import sweeper_settings
+from fedrun.config.hydra_config import completed, hydra_config
+from fedrun.config.options import conf_dir, groups, options
+from fedrun.config.plain_composition import plain_composition
+
+ALONE = ("experiment", "hparams", "study")
+"""Groups whose options change those of other groups."""
+
+
+def assert_as_hydra(overrides: Sequence[str]) -> None:
+    plain = plain_composition(completed(overrides))
+    by_hydra = hydra_config(overrides, None)
+    composed = Composed.of(OmegaConf.masked_copy(by_hydra, [key for key in by_hydra if key != "hydra"]), by_hydra.hydra)
+    assert json.dumps(plain.config) == json.dumps(composed.config)
+    assert plain.choices == composed.choices
+    assert plain.sweeper == sweeper_settings(by_hydra.hydra)
+
+
+def mixtures() -> list[list[str]]:
+    """Arguments that choose an option in every group at once, so often that every option is chosen."""
+    names = {group: options(group) for group in groups([conf_dir()]) if group not in ALONE}
+    names["model"].remove("custom")  # has keys without values
+    parts = [group for group in names if "/" not in group]  # an option's parts are chosen by the option
+    most = max(len(names[group]) for group in parts)
+    chosen = [islice(cycle([f"{group}={name}" for name in names[group]]), most) for group in parts]
+    return [list(arguments) for arguments in zip(*chosen, strict=True)]
+
+
+ALL = [*mixtures(), *([f"experiment={name}"] for name in options("experiment"))]
+FEW = ALL[::9]
+
+
+@pytest.mark.parametrize("overrides", FEW, ids=" ".join)
+def test_options(overrides: list[str]) -> None:
+    assert_as_hydra(overrides)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("overrides", [one for one in ALL if one not in FEW], ids=" ".join)
+def test_every_option(overrides: list[str]) -> None:
+    assert_as_hydra(overrides)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["~hparams", "dataset=femnist", "strategy=fedprox"],
+        ["dataset=mnist", "hparams=fedconcat_dir01", "strategy=moon"],
+        ["strategy=fedaws", "strategy/server@strategy.server.base=fedyogi", "strategy/client=fedprox"],
+        [
+            "strategy=fedprox",
+            "strategy.server={weighting: uniform}",
+            "strategy.client.mu=1e-3",
+            "targets=[0.5,0.6]",
+            "name='a b'",
+            "local.steps=null",
+            "dataset=mnist",
+            "data_dir=/x",
+            "cache_dir=${data_dir}/cache",
+        ],
+    ],
+    ids=" ".join,
+)
+def test_arguments(overrides: list[str]) -> None:
+    assert_as_hydra(overrides)
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [
+        "strategy=none",
+        "model.depth=3",
+        "local={rate: 1}",
+        "rounds=1,2",
+        "seed=???",
+        "name=${nothing}",
+        "name=${now:%Y}",
+        "targets.0=0.5",
+        "hydra/launcher=parallel",
+        "+strategy=fedavg",
+        "+note=1",
+        "~seed",
+        "~strategy=moon",
+        "~strategy",
+        "strategy/server@nowhere=fedavg",
+        "study=null",
+        "rounds=[1",
+    ],
+)
+def test_what_is_left_to_hydra(argument: str) -> None:
+    with pytest.raises(NotPlainError):
+        plain_composition([argument])
+
+
+def write(folder: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        path = folder / f"{name}.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def test_the_later_of_two_files_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of values the file that is merged last; of options the file that stands last, unless an argument chooses."""
+    write(
+        tmp_path,
+        {
+            "config": "defaults: [_self_, model: a, first: x, second: y, third: z]\nv: 0\n",
+            "model/a": "size: 1\n",
+            "model/b": "size: 2\n",
+            "model/c": "size: 3\n",
+            "first/x": "# @package _global_\ndefaults: [override /model: b, _self_]\nv: 1\n",
+            "second/y": "# @package _global_\ndefaults: [override /model: c]\nv: 2\n",
+            "third/z": "# @package deep.er\nv: 3\n",
+        },
+    )
+    monkeypatch.setattr(defaults_lists, "conf_dir", lambda: tmp_path)
+    chosen: dict[str, str] = {}
+    tree = defaults_lists.DefaultsTree(chosen, set())
+    parts = [(part.option, part.package, part.content) for part in tree.parts()]
+    assert parts == [
+        ("config", "", {"v": 0}),
+        ("c", "model", {"size": 3}),
+        ("x", "", {"v": 1}),
+        ("y", "", {"v": 2}),
+        ("z", "deep.er", {"v": 3}),
+    ]
+    assert tree.choices == {"model": "c", "first": "x", "second": "y", "third": "z"}
+    (own,) = [part for part in defaults_lists.DefaultsTree({"model": "a"}, set()).parts() if part.package == "model"]
+    assert own.content == {"size": 1}
+    (tmp_path / "model" / "a.yaml").write_text("size: 10\n")  # a changed file is read again
+    (own,) = [part for part in defaults_lists.DefaultsTree({"model": "a"}, set()).parts() if part.package == "model"]
+    assert own.content == {"size": 10}

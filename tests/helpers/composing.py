@@ -1,0 +1,15 @@
+"""Imported by the process that forks commands (tests/helpers/forked.py): what a command loads to check a run."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from hydra.core.plugins import Plugins
+
+from fedrun.config.composed import compose
+from fedrun.experiment.experiment import build_experiment
+
+for name in ("fedrun.cli.application", "fedrun.config.composition_errors", "fedrun.sweeps.callback"):
+    import_module(name)
+Plugins.instance()  # looks through all modules of Hydra's plugins
+build_experiment(compose())
