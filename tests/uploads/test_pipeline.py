@@ -13,6 +13,7 @@ from fedrun.experiment.strategy import Strategy
 from fedrun.simulation.simulation import Simulation
 from fedrun.system.errors import InputError
 from fedrun.system.randomness import generator
+from fedrun.uploads.transform import Sender, Shape
 
 from ..strategies.test_averaging import FEDAVG, SGD, UNIFORM, batch_norm, mlp
 
@@ -148,7 +149,7 @@ def test_strategies_that_need_sums_only(make_experiment, name):
 
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_topk_with_error_feedback(make_experiment, executor):
-    """Two rounds against sums by hand: what is not sent is added to the next displacement."""
+    """A round against sums by hand; what is not sent is kept."""
     settings = {"network": mlp, "clients_per_round": 6, "strategy": Strategy(client=SGD, server=UNIFORM)}
     how = compression("topk", fraction=0.1)
     moved, x = displacements(make_experiment, strategy=settings["strategy"])
@@ -163,6 +164,16 @@ def test_topk_with_error_feedback(make_experiment, executor):
         torch.testing.assert_close(kept, (moved - sent)[client], rtol=1e-4, atol=1e-6)
     assert metrics["compress/memory_norm"] > 0
     assert first.totals.bytes_up == 6 * how.size(len(x)) < first.totals.bytes_down == 6 * 4 * len(x)
+
+
+@pytest.mark.parametrize(("decay", "sent"), [(1.0, 7.0), (0.5, 5.0)])
+def test_what_was_left_out_is_added_to_the_next_upload(decay, sent):
+    # D = (1, 3) with e = (0, 4): v = (1, 7), or (1, 5) with a decay of 1/2; the larger entry is sent
+    how = compression("topk", fraction=0.5, memory_decay=decay)
+    state = {"compression error of model": torch.tensor([0.0, 4.0])}
+    after = how.send({"model": torch.tensor([1.0, 3.0])}, Sender(0, 1, 0, {}, state, {"model": Shape((2,), 0)}))
+    assert after.displacements["model"].tolist() == [0.0, sent]
+    assert after.state["compression error of model"].tolist() == [1.0, 0.0]
 
 
 @pytest.mark.parametrize("name", ["scaffold", "feddyn", "feddc"])
