@@ -183,12 +183,16 @@ def below(parent: str, package: str) -> str:
 
 def _resolved(option: str, known: Mapping[str, str | None]) -> str:
     """An option's name with what it refers to."""
+    return _interpolated(option, frozenset((name, known[name]) for name in re.findall(r"\w+", option) if name in known))
+
+
+@cache
+def _interpolated(option: str, mentioned: frozenset[tuple[str, str | None]]) -> str:
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    mentioned = {name: known[name] for name in re.findall(r"\w+", option) if name in known}
     try:
-        return str(OmegaConf.create({**mentioned, "option": option})["option"])
+        return str(OmegaConf.create({**dict(mentioned), "option": option})["option"])
     except OmegaConfBaseException:
         raise NotPlainError from None
 

@@ -14,6 +14,7 @@ CHOSEN_BY_PATH = ("experiment",)
 """Groups whose folders are parts of an option's name."""
 
 
+@cache
 def conf_dir() -> Path:
     """The folder of the config groups: ``conf/`` inside an installed package, or at the top of the repository."""
     package = Path(__file__).parents[1]

@@ -10,15 +10,12 @@ import re
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedrun.config.as_config import Plain
 from fedrun.config.defaults_lists import DefaultsTree, NotPlainError, Placed
 from fedrun.config.options import conf_dir
-
-if TYPE_CHECKING:
-    from hydra.core.override_parser.types import Override
+from fedrun.config.overrides import parsed
 
 REFERENCE = re.compile(r"\$\{([A-Za-z_][\w.]*)\}")
 MISSING = "???"
@@ -48,7 +45,7 @@ def plain_composition(overrides: Sequence[str]) -> PlainComposition:
     Raises:
         NotPlainError: only Hydra can compose it, or refuse it.
     """
-    chosen, deleted, values = _parsed(overrides)
+    chosen, deleted, values = _arguments(overrides)
     tree = DefaultsTree(chosen, deleted)
     merged: Plain = {}
     for part in tree.parts():
@@ -79,13 +76,18 @@ def merge(config: Plain, content: Mapping[str, Any]) -> None:
             config[key] = deepcopy(value)
 
 
-def _parsed(overrides: Sequence[str]) -> tuple[dict[str, str], set[str], list[tuple[str, Any]]]:
+def _arguments(overrides: Sequence[str]) -> tuple[dict[str, str], set[str], list[tuple[str, Any]]]:
     """The options that arguments choose, the groups that they leave out, and the keys that they set."""
+    from hydra.errors import HydraException
+
     chosen: dict[str, str] = {}
     deleted: set[str] = set()
     values: list[tuple[str, Any]] = []
     for argument in overrides:
-        override = _override(argument)
+        try:
+            override = parsed(argument)
+        except HydraException:
+            raise NotPlainError from None
         key, value = override.get_key_element(), override.value()
         is_group = (conf_dir() / override.key_or_group).is_dir() and not isinstance(value, dict)
         if key.startswith(("hydra", "+")) or override.is_sweep_override():
@@ -99,23 +101,6 @@ def _parsed(overrides: Sequence[str]) -> tuple[dict[str, str], set[str], list[tu
         else:
             raise NotPlainError
     return chosen, deleted, values
-
-
-@cache
-def _override(argument: str) -> Override:
-    """An argument as Hydra reads it.
-
-    Raises:
-        NotPlainError: it cannot be read.
-    """
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.errors import HydraException
-
-    try:
-        (override,) = OverridesParser.create().parse_overrides([argument])
-    except HydraException:
-        raise NotPlainError from None
-    return override
 
 
 def _set(config: Plain, key: str, value: Any) -> None:

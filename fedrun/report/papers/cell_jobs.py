@@ -6,12 +6,11 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
-from hydra.core.override_parser.overrides_parser import OverridesParser
-
 from fedrun.config.as_config import Plain
 from fedrun.config.composed import Composed, compose
 from fedrun.config.experiments import experiment_sweep
 from fedrun.config.grids import Scale
+from fedrun.config.overrides import parsed
 from fedrun.report.papers.table_reading import Overrides, load
 from fedrun.system.errors import InputError
 
@@ -58,14 +57,13 @@ def cell_configs(name: str, scale: Scale, positions: Iterable[int] | None = None
 
 @cache
 def composed_job(overrides: Overrides) -> Composed:
-    """A composed job. It takes a tenth of a second, and tables share jobs."""
+    """A composed job; tables share jobs."""
     return compose(overrides)
 
 
 def override_values(overrides: Iterable[str]) -> dict[str, Any]:
     """``("dataset=digits", "local.lr=0.1")`` → ``{"dataset": "digits", "local.lr": 0.1}``."""
-    parsed = OverridesParser.create().parse_overrides(list(overrides))
-    return {override.key_or_group: override.value() for override in parsed}
+    return {override.key_or_group: override.value() for override in map(parsed, overrides)}
 
 
 def compatible(job: Values, required: Values) -> bool:

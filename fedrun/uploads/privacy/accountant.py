@@ -134,8 +134,6 @@ def _root(excess: Callable[[float], float], low: float, high: float) -> float:
     """Where a falling function reaches 0, up to twice :data:`TOLERANCE` too large; ``low`` if it is below 0 there."""
     if excess(low) <= 0:
         return low
-    from scipy.optimize import brentq  # half a second, which runs without a privacy budget need not wait for
-
     # in the logarithm, in which the two are almost proportional
     from scipy.optimize import brentq  # takes as long to import as a small run
 
