@@ -20,16 +20,31 @@ class Aggregator:
 
     Attributes:
         client_states: the next states of the accepted clients.
+
+    Args:
+        context: of the clients' training.
+        server: the server strategy.
+        state: of the server before the round.
+        task: with this rank's part of the cohort.
+        everyone: the cohort of all ranks, int64 ``[C]``, by which weights are computed.
     """
 
-    def __init__(self, context: ExecutionContext, server: ServerStrategy, state: ServerState, task: CohortJob) -> None:
+    def __init__(
+        self,
+        context: ExecutionContext,
+        server: ServerStrategy,
+        state: ServerState,
+        task: CohortJob,
+        everyone: torch.Tensor,
+    ) -> None:
         self._context = context
         self._server = server
         self._state = state
         self._keep = task.client_states.keep
         self.cohort = task.cohort
         self._samples = context.clients.sizes[task.cohort]
-        self._weights: list[float] | None = None  # of the whole cohort, where they do not depend on reports
+        self._everyone = everyone
+        self._weights: dict[int, float] | None = None  # by client, where they do not depend on reports
         self._total = 0.0
         self._means: dict[str, torch.Tensor] = {}
         self._rows_kept: Rows = "all" if context.attack is not None and context.attack.needs_rows else server.rows
@@ -91,13 +106,13 @@ class Aggregator:
         self._correct += int(trained.correct)
 
     def _weight(self, position: int, reports: dict[str, float]) -> float:
-        if not reports:
+        if not reports or self._server.wants_label_counts:
             if self._weights is None:
-                everyone = Senders(clients=self.cohort, samples=self._samples)
+                everyone = self._context.senders(self._everyone, self._server)
                 imposed = self._context.pipeline.weights(everyone)
                 weights = self._server.weights(self._state, everyone) if imposed is None else imposed
-                self._weights = weights.tolist()
-            return self._weights[position]
+                self._weights = dict(zip(self._everyone.tolist(), weights.tolist(), strict=True))
+            return self._weights[int(self.cohort[position])]
         one = slice(position, position + 1)
         stacked = {name: torch.tensor([value], dtype=torch.float64) for name, value in reports.items()}
         sender = Senders(clients=self.cohort[one], samples=self._samples[one], reports=stacked)

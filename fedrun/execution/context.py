@@ -11,7 +11,7 @@ import torch
 from fedrun.strategies.client import ClientStrategy
 from fedrun.strategies.client_state import LAST, OPTIMIZER, PRIVATE, ClientStates
 from fedrun.strategies.clustering.context import TrainingContext
-from fedrun.strategies.server import IdleTraining
+from fedrun.strategies.server import IdleTraining, Senders, ServerStrategy
 from fedrun.strategies.vectors import Vectors
 from fedrun.training.objective import Trained
 from fedrun.uploads.attacks.base import Attack
@@ -29,6 +29,7 @@ class ExecutionContext(TrainingContext):
         attack: what the attackers among the clients do.
         attackers: their numbers.
         thresholds: the threshold ρ_k of every client, float64 ``[N]``, where the client strategy wants it.
+        initial_model: the global model before the first round, ``[P]``, where the client strategy wants it.
         stores_last_upload: whether the state of a client holds the model that it has last sent.
     """
 
@@ -38,6 +39,7 @@ class ExecutionContext(TrainingContext):
     attack: Attack | None = None
     attackers: frozenset[int] = frozenset()
     thresholds: torch.Tensor | None = None
+    initial_model: torch.Tensor | None = None
     stores_last_upload: bool = False
 
     @cached_property
@@ -45,6 +47,16 @@ class ExecutionContext(TrainingContext):
         """The numbers of the model's private entries on the device, int64 ``[h]``; None: there are none."""
         mask = self.client.private(self.network.layout)
         return None if mask is None else mask.nonzero().flatten().to(self.network.vector.device)
+
+    @cached_property
+    def label_counts(self) -> torch.Tensor:
+        """Training samples of every client per class, int64 ``[N, classes]``, on the CPU."""
+        return self.clients.class_counts(self.samples.targets.cpu(), self.network.layout.classes)
+
+    def senders(self, clients: torch.Tensor, server: ServerStrategy) -> Senders:
+        """What a server strategy may know of a cohort (int64 ``[C]``) before its uploads arrive."""
+        counts = self.label_counts[clients] if server.wants_label_counts else None
+        return Senders(clients=clients, samples=self.clients.sizes[clients], label_counts=counts)
 
     @cached_property
     def state_lengths(self) -> dict[str, int]:

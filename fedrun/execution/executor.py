@@ -40,8 +40,7 @@ class Executor(ABC):
         self._mean_steps = int(steps_of(sizes.mean().ceil().long(), local, self._batches_per_step))
         self._label_counts: torch.Tensor | None = None
         if "label_counts" in context.client.wants:
-            targets, classes = context.samples.targets.cpu(), context.network.layout.classes
-            self._label_counts = clients.class_counts(targets, classes).float().to(device)
+            self._label_counts = context.label_counts.float().to(device)
 
     @classmethod
     def refusal(cls, context: ExecutionContext) -> str | None:
@@ -88,6 +87,7 @@ class Executor(ABC):
             initial_loss=self._initial_losses(task) if "initial_loss" in wants else None,
             initial_gradient=self._initial_gradients(task) if "initial_gradient" in wants else None,
             threshold=None if thresholds is None else thresholds[clients, None],
+            initial_model=context.initial_model,
             mixture=None if task.mixture is None else task.mixture.float().to(device),
         )
 

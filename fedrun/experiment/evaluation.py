@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le
 
 from fedrun.config.config_class import config_class
+from fedrun.config.identity import Neutral
+from fedrun.data.evaluation_split import pooled_names
 from fedrun.models.precision import Precision
+from fedrun.strategies.client import Averaging, ClientStrategy, EvaluatedModel
 from fedrun.strategies.local_training import LocalTraining
 
 
@@ -38,6 +42,10 @@ class Evaluation:
         tuning_epochs: the same with this many epochs in place of steps; 0: do not.
         tuning_part: what adapts: the whole ``model`` or its ``head``.
         tuning_lr: learning rate of adapting; None: ``local.lr``.
+        model: of which models the summary reports the accuracy: the ``global`` one, clients' ``own``, or the global one
+            after each client has ``tuned`` it; ``auto``: as the client strategy's paper.
+        average: how it is averaged: over all clients' test ``samples``, or plainly over ``clients``; ``auto``: as the
+            client strategy's paper. Both only choose among the metrics that a run records anyway.
         client_means: also test the mean of the models that the last round's participants have sent, weighted as the
             server strategy weights them, and the plain mean of the models that all clients sent last (the initial model
             for those that have not taken part). Server strategies such as FedDyn move the global model beyond them.
@@ -57,6 +65,25 @@ class Evaluation:
     tuning_part: Literal["model", "head"]
     tuning_lr: Annotated[float, Gt(0)] | None
     client_means: bool
+    model: Annotated[Literal["auto"] | EvaluatedModel, Neutral("auto")]
+    average: Annotated[Literal["auto"] | Averaging, Neutral("auto")]
+
+    def reported(self, client: ClientStrategy, recorded: Collection[str]) -> str | None:
+        """The metric that answers :attr:`model` and :attr:`average`.
+
+        Where clients are not evaluated by themselves, or not after tuning, it is the next best that was recorded:
+        accuracies of their own models, then that on all test samples; None where no accuracy was.
+
+        Args:
+            client: the client strategy.
+            recorded: the names of the metrics.
+        """
+        model = client.reported[0] if self.model == "auto" else self.model
+        average = client.reported[1] if self.average == "auto" else self.average
+        measure = "accuracy_weighted" if average == "samples" else "accuracy_mean"
+        begin = {"global": "global_" if client.is_personal else "", "own": "", "tuned": "tuned_"}[model]
+        names = (f"clients/{begin}{measure}", f"clients/{measure}", *pooled_names("accuracy"))
+        return next((name for name in names if name in recorded), None)
 
     @property
     def tuned_by(self) -> str:

@@ -80,6 +80,8 @@ def single_uploads(client: ClientStrategy, server: ServerStrategy, rows: bool) -
         server: the server strategy.
         rows: whether single clients' models count.
     """
+    if server.wants_label_counts:
+        return "every single client's numbers of samples per class"
     if rows and server.rows != "none":
         return "every single client's model"
     apart = sorted(client.sends - server.broadcasts - {MODEL})

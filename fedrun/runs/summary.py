@@ -35,10 +35,10 @@ def hits(rows: Sequence[Row], targets: Sequence[float]) -> dict[str, int | None]
     return {target_name(target): first_hit(evaluated, accuracies, target) for target in targets}
 
 
-def best(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
-    """The best value of each test metric and the round where it was first reached."""
+def best(rows: Sequence[Row], reported: str | None) -> dict[str, dict[str, float]]:
+    """The best value of each test metric and of the reported accuracy, and the round where it was first reached."""
     best_values: dict[str, dict[str, float]] = {}
-    for names, choose in ((HIGHER_IS_BETTER, max), (LOWER_IS_BETTER, min)):
+    for names, choose in ((dict.fromkeys((*HIGHER_IS_BETTER, *filter(None, [reported]))), max), (LOWER_IS_BETTER, min)):
         for name in names:
             values = [
                 (float(value), int(row["round"] or 0))
@@ -77,6 +77,7 @@ def summarise_run(
         executor: name of the executor of the next round, if there were one.
     """
     record = experiment.record
+    reported = experiment.evaluation.reported(experiment.strategy.client, rows[-1].keys())
     return {
         "status": "complete",
         "title": record.title,
@@ -93,7 +94,8 @@ def summarise_run(
         "rounds": last.state.round,
         "cap": experiment.rounds,
         "final": {name: value for name, value in rows[-1].items() if name != "round"},
-        "best": best(rows),
+        "reported": reported,
+        "best": best(rows, reported),
         "rounds_to": hits(rows, targets),
         "seconds": last.seconds,
         "executor": {"name": executor, "seconds_per_sample": least_seconds(last.state.timings)},

@@ -241,6 +241,7 @@ class RoundRunner:
             This rank's update of each model that some of its clients have trained, by number, and the client states.
         """
         local = torch.isin(cohort, torch.cat([job.cohort for job in jobs]))
+        everyone = {model: cohort[weights[:, model] > 0] for model in weights.any(0).nonzero().flatten().tolist()}
         cohort, weights = cohort[local], weights[local]
         nearest = dict(zip(cohort.tolist(), weights.argmax(1).tolist(), strict=True))
         job, context = jobs[0], self.executor.context
@@ -251,7 +252,7 @@ class RoundRunner:
         }
         rows = dict(zip(cohort.tolist(), weights, strict=True))
         aggregators = {
-            model: Aggregator(context, self.phase.server, models[model], replace(job, cohort=clients))
+            model: Aggregator(context, self.phase.server, models[model], replace(job, cohort=clients), everyone[model])
             for model, clients in members.items()
         }
         for client, result in results:

@@ -73,7 +73,8 @@ def aggregate(
         members = clients if nearest is None else int((nearest == number).sum())
         round = Round(state.round, phase.end, members, layout, phase.seed, phase.local.rate(state.round))
         server = work.models[number]
-        arrived = attacked(phase, server, update, context)
+        counts = context.label_counts[update.clients] if phase.server.wants_label_counts else None
+        arrived = attacked(phase, server, replace(update, label_counts=counts), context)
         combined, slots, measured = pipeline.combine(arrived, phase.server.broadcast(server), server.slots, round)
         after, step = phase.server.aggregate(server, combined, round)
         kept = {name: server.slots[name] for name in pipeline.slots()}

@@ -147,6 +147,7 @@ class Simulation:
             pipeline=pipeline,
             attack=experiment.attack if attackers else None,
             attackers=attackers,
+            initial_model=phase.initial_model() if "initial_model" in phase.client.wants else None,
             stores_last_upload=phase.clustering.stores_last_upload or experiment.evaluation.client_means,
         )
         runner = PhaseRunner(

@@ -29,13 +29,21 @@ Measurement = Literal[
     "initial_loss",
     "initial_gradient",
     "threshold",
+    "initial_model",
     "batch_gradient",
     "class_means",
     "embeddings",
     "earlier_embeddings",
 ]
 """What a client strategy can ask for in :attr:`ClientStrategy.wants`: the attribute of :class:`ClientInfo` (the first
-six) or of :class:`Outputs` (the last two) that has this name."""
+seven) or of :class:`Outputs` (the last two) that has this name."""
+
+
+EvaluatedModel = Literal["global", "own", "tuned"]
+"""Which model a client is evaluated by: the global one, its own, or the global one after its own tuning."""
+
+Averaging = Literal["samples", "clients"]
+"""How accuracies are averaged: over all clients' test samples, or plainly over clients."""
 
 
 @dataclass(frozen=True)
@@ -102,12 +110,14 @@ class ClientStrategy:
         shuffles: whether samples are reshuffled for every epoch.
         assumes_sgd: whether the algorithm reads gradients off a client's displacement, or makes SGD steps of its own
             beside the optimizer's; then ``local.optimizer`` must be ``sgd``.
+        reported: the accuracy that the strategy's paper reports: of which models, and how averaged.
         steps_before_loss: SGD steps by which the client adapts the broadcast model before it measures its
             ``initial_loss``. Local training begins at the broadcast model all the same.
     """
 
     reference_models: ClassVar[tuple[str, ...]] = ()
     shuffles: ClassVar[bool] = True
+    reported: ClassVar[tuple[EvaluatedModel, Averaging]] = ("global", "samples")
 
     @property
     def needs(self) -> frozenset[str]:

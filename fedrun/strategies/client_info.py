@@ -36,6 +36,7 @@ class ClientInfo:
             float64 ``[..., 1]``, as the client reports it. It costs a forward pass over the samples.
         initial_gradient: the gradient of that loss, float32 ``[..., T]``. It costs a forward and a backward pass.
         threshold: ρ_k, the training loss below which the global model appeals to the client, float64 ``[..., 1]``.
+        initial_model: x_0, the global model before the first round, ``[P]``; for strategies that want it.
         batch_gradient: from a model ``[P]`` and positions among the client's training samples (int64 ``[b]``) to their
             mean loss and its gradient ``[T]``, in evaluation mode; for strategies that want it, one client at a time.
         class_means: the mean embedding of each class over the client's training samples, under the trained model and
@@ -59,6 +60,7 @@ class ClientInfo:
     initial_loss: torch.Tensor | None = None
     initial_gradient: torch.Tensor | None = None
     threshold: torch.Tensor | None = None
+    initial_model: torch.Tensor | None = None
     batch_gradient: Callable[[torch.Tensor, torch.Tensor], tuple[float, torch.Tensor]] | None = None
     class_means: torch.Tensor | None = None
     mixture: torch.Tensor | None = None

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 
 from fedrun.config.config_class import config_class
 from fedrun.models.flat_network import Layout
+from fedrun.strategies.client import Averaging, EvaluatedModel
 from fedrun.strategies.fedper import FedPer
 
 
@@ -15,6 +18,8 @@ class FedBABU(FedPer):
 
     The paper's main result is that of models that clients have tuned as a whole: ``evaluation.tuning_epochs=5``.
     """
+
+    reported: ClassVar[tuple[EvaluatedModel, Averaging]] = ("tuned", "clients")
 
     def frozen(self, layout: Layout, epoch: int) -> torch.Tensor:
         return self.private(layout)[: layout.trainable]

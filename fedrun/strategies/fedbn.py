@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 
 from fedrun.config.config_class import config_class
 from fedrun.models.flat_network import Layout
-from fedrun.strategies.client import ClientStrategy
+from fedrun.strategies.client import Averaging, ClientStrategy, EvaluatedModel
 from fedrun.system.errors import InputError
 
 BATCH_NORM = ("BatchNorm", "SyncBatchNorm")
@@ -26,6 +26,8 @@ class FedBN(ClientStrategy):
     """
 
     layers: Literal["batch", "all"]
+
+    reported: ClassVar[tuple[EvaluatedModel, Averaging]] = ("own", "clients")
 
     def private(self, layout: Layout) -> torch.Tensor:
         mask = torch.zeros(layout.size, dtype=torch.bool)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 from annotated_types import Ge
 
 from fedrun.config.config_class import config_class
+from fedrun.config.identity import Neutral
 from fedrun.models.flat_network import Layout
 from fedrun.strategies.client import ClientStrategy, Gradient
 from fedrun.strategies.client_info import ClientInfo
+from fedrun.strategies.fedcm import GLOBAL_GRADIENT
 from fedrun.strategies.feddyn import FedDynClient
 from fedrun.strategies.fedsam import norm
 from fedrun.strategies.scaffold import ScaffoldClient
@@ -21,10 +23,10 @@ EARLIER = "earlier"
 
 
 @config_class
-class FedLESAM(ClientStrategy):
+class Perturbed(ClientStrategy):
     """Step along the gradient at y + e with e = ρ (o_k − x) / ‖o_k − x‖, fixed for the round: SAM in one pass.
 
-    e = 0 in a client's first round. This is the paper's perturbation; the released code computes another one.
+    e = 0 in a client's first round.
 
     Attributes:
         rho: ρ ≥ 0; 0: plain SGD.
@@ -54,10 +56,47 @@ class FedLESAM(ClientStrategy):
 
 
 @config_class
-class FedLESAMScaffold(FedLESAM, ScaffoldClient):
+class FedLESAM(Perturbed):
+    """FedLESAM: plain SGD with the gradient at y + e.
+
+    Attributes:
+        variant: of e: ``paper``; or ``released``: as in the authors' code, where all entries of the i-th tensor have
+            e = −ρ u_i / Σ_j |u_j|, with u_0, u_1, .. the first entries of the last move of the global model, one for
+            each tensor. That move comes from the server: it needs strategy/server=fedcm, whose model is FedLESAM's.
+    """
+
+    variant: Annotated[Literal["paper", "released"], Neutral("paper")]
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({GLOBAL_GRADIENT} if self.variant == "released" else set())
+
+    def client_state(self, layout: Layout) -> dict[str, int]:
+        return {} if self.variant == "released" else super().client_state(layout)
+
+    def constants(self, received: Vectors, client_state: Vectors, client: ClientInfo) -> Vectors:
+        if self.variant == "paper":
+            return super().constants(received, client_state, client)
+        slots = sorted((slot.start, slot.stop) for slot in client.layout.slots if slot.stop <= client.trainable)
+        # e_i = −ρ u_i / Σ_j |u_j|; the global gradient is −u but for a factor, which cancels out
+        first = received[GLOBAL_GRADIENT][: len(slots)]
+        shifts = self.rho * first / first.abs().sum().clamp_min(1e-30)
+        sizes = torch.tensor([stop - start for start, stop in slots], device=shifts.device)
+        return {"perturbation": shifts.repeat_interleave(sizes)}
+
+    def finish(
+        self, model: torch.Tensor, received: Vectors, client_state: Vectors, constants: Vectors, client: ClientInfo
+    ) -> tuple[Vectors, Vectors]:
+        if self.variant == "released":
+            return {MODEL: model}, {}
+        return super().finish(model, received, client_state, constants, client)
+
+
+@config_class
+class FedLESAMScaffold(Perturbed, ScaffoldClient):
     """FedLESAM-S: the gradient at y + e, corrected by SCAFFOLD's control variates."""
 
 
 @config_class
-class FedLESAMDyn(FedLESAM, FedDynClient):
+class FedLESAMDyn(Perturbed, FedDynClient):
     """FedLESAM-D: the gradient at y + e, with FedDyn's dynamic regularisation."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 
 from fedrun.config.config_class import config_class
 from fedrun.models.flat_network import Layout
-from fedrun.strategies.client import ClientStrategy
+from fedrun.strategies.client import Averaging, ClientStrategy, EvaluatedModel
 
 
 @config_class
@@ -15,6 +17,8 @@ class FedPer(ClientStrategy):
 
     A client's head begins as the common initial one. Clients are evaluated by the global encoder with their own heads.
     """
+
+    reported: ClassVar[tuple[EvaluatedModel, Averaging]] = ("own", "samples")
 
     def private(self, layout: Layout) -> torch.Tensor:
         mask = torch.zeros(layout.size, dtype=torch.bool)

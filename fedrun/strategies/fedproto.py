@@ -9,7 +9,7 @@ from annotated_types import Ge
 
 from fedrun.config.config_class import config_class
 from fedrun.models.flat_network import Layout
-from fedrun.strategies.client import ClientStrategy, Measurement, Outputs
+from fedrun.strategies.client import Averaging, ClientStrategy, EvaluatedModel, Measurement, Outputs
 from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.server import CohortUpdate, Round, Senders, ServerState, ServerStrategy, uniform
 from fedrun.strategies.vectors import Vectors
@@ -43,6 +43,7 @@ class FedProtoClient(ClientStrategy):
     needs: ClassVar[frozenset[str]] = frozenset({PROTOTYPES, KNOWN})
     sends: ClassVar[frozenset[str]] = frozenset({PROTOTYPES, CLASS_WEIGHTS})
     wants: ClassVar[frozenset[Measurement]] = frozenset({"embeddings", "label_counts", "class_means"})
+    reported: ClassVar[tuple[EvaluatedModel, Averaging]] = ("own", "clients")
 
     def private(self, layout: Layout) -> torch.Tensor:
         return torch.ones(layout.size, dtype=torch.bool)

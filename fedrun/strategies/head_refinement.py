@@ -79,6 +79,10 @@ class HeadRefinement(ServerStrategy):
         return self.base.idle_training
 
     @property
+    def wants_label_counts(self) -> bool:
+        return self.base.wants_label_counts
+
+    @property
     def with_bias(self) -> bool:
         """Whether embeddings hold the bias as their last coordinate."""
         return self.bias == "coordinate"

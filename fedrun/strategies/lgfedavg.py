@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 
 from fedrun.config.config_class import config_class
 from fedrun.models.flat_network import Layout
-from fedrun.strategies.client import ClientStrategy
+from fedrun.strategies.client import Averaging, ClientStrategy, EvaluatedModel
 from fedrun.system.errors import InputError
 
 
@@ -21,6 +23,8 @@ class LGFedAvg(ClientStrategy):
     """
 
     shared: tuple[str, ...]
+
+    reported: ClassVar[tuple[EvaluatedModel, Averaging]] = ("own", "clients")
 
     def private(self, layout: Layout) -> torch.Tensor:
         mask = torch.ones(layout.size, dtype=torch.bool)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from annotated_types import Ge, Gt
 
 from fedrun.config.config_class import config_class
+from fedrun.config.identity import Neutral
 from fedrun.models.flat_network import Layout
 from fedrun.strategies.client import ClientStrategy, Measurement, Outputs
 from fedrun.strategies.client_info import ClientInfo
@@ -22,27 +23,34 @@ class Moon(ClientStrategy):
     """Keep the representation near the broadcast model's and away from that of the client's own previous model.
 
     loss = CE + μ ℓ with ℓ = −log(exp(cos(z, z_g)/τ) / (exp(cos(z, z_g)/τ) + exp(cos(z, z_p)/τ))), where z, z_g and z_p
-    are a sample's embeddings under the model in training, the broadcast one and the previous one. ℓ = 0 for a client
-    that has not taken part before. The embedding is what the head reads; the paper's projection head, where wanted, is
-    part of the model.
+    are a sample's embeddings under the model in training, the broadcast one and the previous one. The embedding is what
+    the head reads; the paper's projection head is part of the model (``model=niid_simple_cnn model.projection=256``).
 
     Attributes:
         mu: μ ≥ 0.
         tau: τ > 0, the temperature.
+        newcomers: a client that has not taken part before has ℓ = 0 (``skip``), or the initial model as its previous
+            one (``initial``), as in the codes of MOON and NIID-Bench.
     """
 
     mu: Annotated[float, Ge(0)]
     tau: Annotated[float, Gt(0)]
+    newcomers: Annotated[Literal["skip", "initial"], Neutral("skip")]
 
-    wants: ClassVar[frozenset[Measurement]] = frozenset({"embeddings"})
     reference_models: ClassVar[tuple[str, ...]] = (MODEL, PREVIOUS)
+
+    @property
+    def wants(self) -> frozenset[Measurement]:
+        return frozenset({"embeddings", "initial_model"} if self.newcomers == "initial" else {"embeddings"})
 
     def client_state(self, layout: Layout) -> dict[str, int]:
         return {PREVIOUS: layout.size}
 
     def constants(self, received: Vectors, client_state: Vectors, client: ClientInfo) -> Vectors:
-        weight = self.mu * ~client.is_new
-        return {MODEL: received[MODEL], PREVIOUS: client_state[PREVIOUS], "weight": weight}
+        previous, known = client_state[PREVIOUS], ~client.is_new
+        if client.initial_model is not None:
+            previous, known = torch.where(known, previous, client.initial_model), torch.ones_like(known)
+        return {MODEL: received[MODEL], PREVIOUS: previous, "weight": self.mu * known}
 
     def loss(self, outputs: Outputs, targets: torch.Tensor, constants: Vectors) -> torch.Tensor:
         similarity = {name: cosine(outputs, other) for name, other in outputs.references.items()}

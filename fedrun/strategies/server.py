@@ -48,11 +48,13 @@ class Senders:
         clients: int64 ``[C]``, in the order of selection.
         samples: int64 ``[C]``, training samples n_k.
         reports: those of their uploads that are single numbers, float64 ``[C]`` each.
+        label_counts: their training samples per class, int64 ``[C, classes]``; None where they are not wanted.
     """
 
     clients: torch.Tensor
     samples: torch.Tensor
     reports: Vectors = field(default_factory=dict)
+    label_counts: torch.Tensor | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,6 +155,7 @@ class ServerStrategy(ABC):
         maintains: names of client states whose mean over all clients this strategy follows and uses.
         rows: which entries of every single client's model it needs (it always has the mean).
         changes_head: whether it changes the head beyond what the clients send.
+        wants_label_counts: whether clients send their numbers of training samples per class, once, before training.
         idle_training: what clients do that are not selected; None: nothing.
     """
 
@@ -177,6 +180,10 @@ class ServerStrategy(ABC):
     @property
     def idle_training(self) -> IdleTraining | None:
         return None
+
+    @property
+    def wants_label_counts(self) -> bool:
+        return False
 
     def check(self, rounds: int) -> None:
         """Reject settings that cannot work in a run of this many rounds.
@@ -206,7 +213,9 @@ class ServerStrategy(ABC):
     def weights(self, state: ServerState, senders: Senders) -> torch.Tensor:
         """Unnormalised weight of each client in the mean, float64 ``[C]``: n_k by default.
 
-        A client's weight must not depend on the others: uploads are folded into the mean as they come.
+        Uploads are folded into the mean as they come. So a weight that depends on a report must not depend on the other
+        clients: where clients send reports, the hook is called for one client at a time, unless the strategy wants
+        label counts. Otherwise it is called for the whole cohort.
         """
         return senders.samples.double()
 

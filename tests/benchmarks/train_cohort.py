@@ -17,7 +17,7 @@ def train_cohort(
     progress: Progress = lambda done: None,
 ) -> tuple[CohortUpdate, ClientStates]:
     """Train the cohort of a job; the server's update and the next client states."""
-    aggregator = Aggregator(executor.context, server, state, job)
+    aggregator = Aggregator(executor.context, server, state, job, job.cohort)
     for result in executor.visits(job, progress):
         aggregator.add(result)
     update = executor.with_costs(aggregator.result(), job)

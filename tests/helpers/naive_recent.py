@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -87,6 +88,7 @@ class NaiveFedSAM(NaiveSteps):
 class NaiveFedCM(NaiveSteps):
     alpha: float = 0.1
     inner: Direction = gradients
+    own: float | None = None  # the factor of the own direction, where it is not alpha
     m: Tensors = field(default_factory=dict)
 
     def round(self, index: int, cohort: list[int]) -> None:
@@ -94,7 +96,8 @@ class NaiveFedCM(NaiveSteps):
 
         def mixed(network: torch.nn.Module, x: torch.Tensor, y: torch.Tensor) -> Tensors:
             own = self.inner(network, x, y)
-            return {name: self.alpha * own[name] + (1 - self.alpha) * self.m[name] for name in own}
+            factor = self.alpha if self.own is None else self.own
+            return {name: factor * own[name] + (1 - self.alpha) * self.m[name] for name in own}
 
         before = parameters(self.network)
         walks = [self.walk(k, index, self.network, mixed) for k in cohort]
@@ -121,6 +124,47 @@ class NaiveFedLESAM(NaiveSteps):
             trained.append(self.walk(k, index, self.network, direction)[0])
             self.seen[k] = x
         self.load(weighted_mean(trained, self.sizes(cohort)))
+
+
+@dataclass
+class NaiveReleasedFedLESAM(NaiveSteps):
+    """The perturbation that FedLESAM's authors' code computes, from one vector of the last move."""
+
+    rho: float = 0.1
+    before: Tensors = field(default_factory=dict)
+
+    def round(self, index: int, cohort: list[int]) -> None:
+        x = parameters(self.network)
+        moved = torch.cat([(x[name] - self.before.get(name, x[name])).flatten() for name in x])
+        total = float(moved[: len(x)].abs().sum()) or 1.0
+        shift = {name: torch.full_like(x[name], -self.rho * float(moved[i]) / total) for i, name in enumerate(x)}
+
+        def direction(network: torch.nn.Module, a: torch.Tensor, b: torch.Tensor) -> Tensors:
+            return gradients(shifted(network, shift), a, b)
+
+        trained = [self.walk(k, index, self.network, direction)[0] for k in cohort]
+        self.before = x
+        self.load(weighted_mean(trained, [1.0] * len(cohort)))
+
+
+@dataclass
+class NaiveFedDisco(NaiveLocal):
+    a: float = 0.5
+    b: float = 0.1
+    metric: str = "kl"
+
+    def round(self, index: int, cohort: list[int]) -> None:
+        classes = self.network.head.out_features
+        d = []
+        for k in cohort:
+            labels = self.data[k][1].tolist()
+            shares = [labels.count(label) / len(labels) for label in range(classes)]
+            kl = sum(share * math.log(share * classes) for share in shares if share)
+            d.append(kl if self.metric == "kl" else sum((share - 1 / classes) ** 2 for share in shares) ** 0.5)
+        whole = sum(d) if self.metric == "kl" else 1.0
+        sizes = self.sizes(cohort)
+        raw = [n / sum(sizes) - self.a * each / whole + self.b for n, each in zip(sizes, d, strict=True)]
+        self.load(weighted_mean([self.trained(k, index)[0] for k in cohort], [max(each, 0.0) for each in raw]))
 
 
 @dataclass

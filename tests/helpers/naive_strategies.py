@@ -315,9 +315,12 @@ class NaiveMoon(NaiveLocal):
     mu: float = 1.0
     tau: float = 0.5
     previous: dict[int, torch.nn.Module] = field(default_factory=dict)
+    with_initial: bool = False  # as in NIID-Bench's code: before a client has trained, its net is the initial one
 
     def round(self, index: int, cohort: list[int]) -> None:
         networks = []
+        if self.with_initial and index == 0:
+            self.previous = {client: copy.deepcopy(self.network) for client in range(len(self.data))}
         for client in cohort:
             inputs, labels = self.data[client]
             network = copy.deepcopy(self.network).train()

@@ -92,7 +92,7 @@ def lenet(first, second, features, *hidden):
 
 
 def test_niid_simple_cnn_and_feddc_cifar_cnn_have_the_papers_parameters():
-    simple, feddc = NiidSimpleCNN(encoders=1), FeddcCifarCNN()
+    simple, feddc = NiidSimpleCNN(encoders=1, projection=None), FeddcCifarCNN()
     assert count(simple.build(CIFAR10)) == 62_006
     assert count(simple.build(MNIST)) == 44_426
     assert count(feddc.build(CIFAR10)) == 797_962
@@ -103,17 +103,18 @@ def test_niid_simple_cnn_and_feddc_cifar_cnn_have_the_papers_parameters():
 
 def test_they_equal_their_layer_tables(same_network):
     images = torch.rand(2, 3, 32, 32)
-    same_network(lambda: NiidSimpleCNN(encoders=1).build(CIFAR10), lambda: lenet(6, 16, 400, 120, 84), images)
+    simple = NiidSimpleCNN(encoders=1, projection=None)
+    same_network(lambda: simple.build(CIFAR10), lambda: lenet(6, 16, 400, 120, 84), images)
     same_network(lambda: FeddcCifarCNN().build(CIFAR10), lambda: lenet(64, 64, 1600, 384, 192), images)
 
 
 def test_parallel_encoders_are_networks_of_their_own_below_one_head():
-    recipe = NiidSimpleCNN(encoders=5)
+    recipe = NiidSimpleCNN(encoders=5, projection=None)
     layout = layout_of(recipe.build(CIFAR10))
     assert layout.trainable == layout.size == 5 * 61_156 + 4_210 == 309_990
     assert layout.embedding == 5 * 84
     torch.manual_seed(0)
-    network = NiidSimpleCNN(encoders=2).build(CIFAR10)
+    network = NiidSimpleCNN(encoders=2, projection=None).build(CIFAR10)
     torch.manual_seed(0)
     first, second = (lenet(6, 16, 400, 120, 84)[:-1] for _ in range(2))
     images = torch.rand(3, 3, 32, 32)
@@ -125,6 +126,23 @@ def test_parallel_encoders_are_networks_of_their_own_below_one_head():
         dict(zip(second.state_dict(), list(network.get_submodule("encoder").state_dict().values())[8:], strict=True))
     )
     assert torch.equal(embeddings[:, 84:], second(images))
+
+
+def test_moons_projection_head_is_part_of_the_encoder():
+    """84 to 84, ReLU, 84 to 256, below a head of 256 to 10."""
+    recipe = NiidSimpleCNN(encoders=1, projection=256)
+    assert count(recipe.build(CIFAR10)) == 61_156 + (84 * 84 + 84) + (84 * 256 + 256) + (256 * 10 + 10)
+    assert layout_of(recipe.build(CIFAR10)).embedding == 256
+
+    def layers() -> nn.Sequential:
+        encoder = lenet(6, 16, 400, 120, 84)[:-1]
+        projection = (nn.Linear(84, 84), nn.ReLU(), nn.Linear(84, 256))
+        return nn.Sequential(*encoder, *projection, nn.Linear(256, 10))
+
+    network, plain = recipe.build(CIFAR10), layers()
+    plain.load_state_dict(dict(zip(plain.state_dict(), network.state_dict().values(), strict=True)))
+    images = torch.rand(2, 3, 32, 32)
+    torch.testing.assert_close(network(images), plain(images))
 
 
 def test_niid_vgg9_equals_its_layer_table(same_network):
@@ -149,7 +167,9 @@ def test_niid_vgg9_drops_where_the_code_does():
     assert names[-7:] == ["Flatten", "Dropout", "Linear", "ReLU", "Linear", "ReLU", "Dropout"]
 
 
-@pytest.mark.parametrize(("recipe", "least"), [(NiidSimpleCNN(encoders=1), 16), (FeddcCifarCNN(), 16), (NiidVGG9(), 8)])
+@pytest.mark.parametrize(
+    ("recipe", "least"), [(NiidSimpleCNN(encoders=1, projection=None), 16), (FeddcCifarCNN(), 16), (NiidVGG9(), 8)]
+)
 def test_the_smallest_images_work_and_smaller_ones_are_refused(recipe, least):
     smallest = Spec((2, least, least), 3)
     recipe.check(smallest)

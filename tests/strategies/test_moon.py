@@ -31,8 +31,8 @@ from .test_averaging import (
 )
 
 
-def moon(mu: float = 1.0, tau: float = 0.5) -> Strategy:
-    return Strategy(client=option("strategy/client", "moon", mu=mu, tau=tau), server=FEDAVG)
+def moon(mu: float = 1.0, tau: float = 0.5, newcomers: str = "skip") -> Strategy:
+    return Strategy(client=option("strategy/client", "moon", mu=mu, tau=tau, newcomers=newcomers), server=FEDAVG)
 
 
 @pytest.mark.parametrize(("is_new", "expected"), [(False, 0.2176217), (True, 0.0)])
@@ -57,6 +57,16 @@ def test_networks(make_experiment, network):
     assert_equal_after(simulation, naive, rounds=4)
     plain = final_model(replace(experiment, strategy=moon(0.0)), 4)
     assert not torch.allclose(plain, final_model(experiment, 4), atol=1e-3)  # the term did something
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_newcomers_are_contrasted_with_the_initial_model(make_experiment, network):
+    build, local = NETWORKS[network], {"epochs": 2, "momentum": 0.5}
+    pair = moon(2.0, 0.3, newcomers="initial")
+    simulation = Simulation(make_experiment(network=build, local=local, strategy=pair, clients_per_round=COHORT))
+    clients = NaiveClients(**local)
+    naive = NaiveMoon(network_of(simulation, build), data_of(simulation), clients, 0, 2.0, 0.3, with_initial=True)
+    assert_equal_after(simulation, naive, rounds=4)
 
 
 @pytest.mark.parametrize("network", [mlp, batch_norm])

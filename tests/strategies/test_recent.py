@@ -1,4 +1,4 @@
-"""FedAvgM, FedCM, FedSAM, MoFedSAM, FedLESAM, FedNTD, FedACG, FedExP: worked numbers, naive servers, limits."""
+"""Strategies of one global model since 2019: worked numbers, naive servers, limits."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from fedrun.experiment.strategy import Strategy
 from fedrun.models.flat_network import Layout, Slot
 from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.client import Outputs
+from fedrun.strategies.server import Senders
 from fedrun.strategies.vectors import MODEL
 
 from ..helpers import naive_recent as naive
@@ -120,6 +121,41 @@ def test_mofedsams_step():
     assert model == pytest.approx((0.8995527864, 0.5664222912), abs=1e-6)
 
 
+def test_mofedsams_step_in_fedlesams_repository():
+    received = {MODEL: torch.zeros(2), "global_gradient": torch.tensor([1.0, -1.0])}
+    (model,) = stepped(client("mofedsam", rho=0.1, alpha=0.1, variant="fedlesam"), received, [1.0, 0.5])
+    assert model == pytest.approx((0.805527864, 0.3542229124), abs=1e-6)
+
+
+def test_fedlesams_released_perturbation():
+    """Of two tensors of 2 and 1 entries, after the move (-0.3, 0.4, 0.1) in two steps of rate 0.1."""
+    slots = (Slot("head.weight", (1, 2), 0, 2), Slot("head.bias", (1,), 2, 3))
+    info = replace(info_of((1,), 0, 2, 0.1), layout=replace(TWO, slots=slots, trainable=3, size=3))
+    received = {MODEL: torch.zeros(3), "global_gradient": torch.tensor([-0.3, 0.4, 0.1]) / (-2 * 0.1)}
+    shift = client("fedlesam", rho=0.1, variant="released").constants(received, {}, info)["perturbation"]
+    assert shift.tolist() == pytest.approx((0.0428571429, 0.0428571429, -0.0571428571), abs=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("metric", "expected"),
+    [("kl", (0, 0.4770897314, 0.5229102686)), ("l2", (0, 0.5288217279, 0.4711782721))],
+)
+def test_feddiscos_weights(metric, expected):
+    half = server("feddisco", discrepancy_weight=0.5, offset=0.1, metric=metric)
+    counts = torch.tensor([[1, 0], [3, 3], [1, 3]])
+    senders = Senders(clients=torch.arange(3), samples=torch.tensor([1, 3, 4]), label_counts=counts)
+    weights = half.weights(start(half, 0.0), senders)
+    assert (weights / weights.sum()).tolist() == pytest.approx(expected, abs=1e-9)
+
+
+def test_feddisco_without_any_weight_is_fedavg():
+    """Raw weights 1/4 - 10 * 1/2 and 3/4 - 10 * 1/2."""
+    half = server("feddisco", discrepancy_weight=10, offset=0)
+    counts = torch.tensor([[1, 0], [0, 3]])
+    senders = Senders(clients=torch.arange(2), samples=torch.tensor([1, 3]), label_counts=counts)
+    assert half.weights(start(half, 0.0), senders).tolist() == [0.25, 0.75]
+
+
 def test_fedlesams_steps():
     received, state = {MODEL: torch.tensor([1.0, 0.5])}, {"earlier": torch.tensor([2.0, 1.5])}
     half = client("fedlesam", rho=0.1)
@@ -202,6 +238,25 @@ CASES = {
         naive.NaiveFedCM,
         {"alpha": 0.4, "inner": naive.sharpness_aware(0.2)},
     ),
+    "mofedsam of fedlesam's repository": (
+        client("mofedsam", rho=0.2, alpha=0.4, variant="fedlesam"),
+        server("fedcm"),
+        naive.NaiveFedCM,
+        {"alpha": 0.4, "own": 1.0, "inner": naive.sharpness_aware(0.2)},
+    ),
+    "fedlesam released": (
+        client("fedlesam", rho=0.5, variant="released"),
+        server("fedcm"),
+        naive.NaiveReleasedFedLESAM,
+        {"rho": 0.5},
+    ),
+    "feddisco": (SGD, server("feddisco", discrepancy_weight=0.6), naive.NaiveFedDisco, {"a": 0.6}),
+    "feddisco l2": (
+        SGD,
+        server("feddisco", discrepancy_weight=0.2, offset=0.05, metric="l2"),
+        naive.NaiveFedDisco,
+        {"a": 0.2, "b": 0.05, "metric": "l2"},
+    ),
     "fedlesam": (client("fedlesam", rho=0.5), FEDAVG, naive.NaiveFedLESAM, {"rho": 0.5}),
     "fedntd": (client("fedntd", beta=0.7, tau=2.0), FEDAVG, naive.NaiveFedNTD, {"beta": 0.7, "tau": 2.0}),
     "fedacg": (client("fedprox", mu=0.2), server("fedacg"), naive.NaiveFedACG, {"beta": 0.2}),
@@ -233,6 +288,8 @@ NEUTRAL = {
     "fedsam": (client("fedsam", rho=0.0), FEDAVG, FEDAVG),
     "mofedsam": (client("mofedsam", rho=0.0, alpha=1.0), server("fedcm"), UNIFORM),
     "fedlesam": (client("fedlesam", rho=0.0), FEDAVG, FEDAVG),
+    "fedlesam released": (client("fedlesam", rho=0.0, variant="released"), server("fedcm"), UNIFORM),
+    "feddisco": (SGD, server("feddisco", discrepancy_weight=0.0, offset=0.0), FEDAVG),
     "fedntd": (client("fedntd", beta=0.0), FEDAVG, FEDAVG),
     "fedacg": (SGD, server("fedacg", momentum=0.0), UNIFORM),
 }

@@ -1,0 +1,64 @@
+"""FedDisco: weights by the discrepancy of label distributions (Ye et al., ICML 2023, arXiv 2305.19229)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import torch
+from annotated_types import Ge
+
+from fedrun.config.config_class import config_class
+from fedrun.strategies.server import CohortUpdate, Round, Senders, ServerState, ServerStrategy
+from fedrun.strategies.vectors import MODEL
+
+Metric = Literal["kl", "l2"]
+
+
+@config_class
+class FedDisco(ServerStrategy):
+    """The mean of the clients' models with weights w_k ∝ max(p_k − a d_k + b, 0), p_k = n_k / Σ_S n_j.
+
+    d_k is the discrepancy between the client's label distribution and the uniform one. Every client sends its numbers
+    of samples per class once. That tells the server about its data; the costs do not count it. Where all weights of a
+    cohort are 0, they are p_k (the published code fails). Float buffers are averaged with the same weights.
+
+    Attributes:
+        discrepancy_weight: a ≥ 0.
+        offset: b ≥ 0, which moves all weights towards equal ones; a = b = 0: FedAvg.
+        metric: of the discrepancy: ``kl``: KL(q_k ‖ u), divided by its sum over the participants; ``l2``: ‖q_k − u‖.
+    """
+
+    discrepancy_weight: Annotated[float, Ge(0)]
+    offset: Annotated[float, Ge(0)]
+    metric: Metric
+
+    @property
+    def wants_label_counts(self) -> bool:
+        return True
+
+    def weights(self, state: ServerState, senders: Senders) -> torch.Tensor:
+        assert senders.label_counts is not None
+        sizes = senders.samples.double() / senders.samples.sum().clamp_min(1)
+        # w_k = max(p_k − a d_k + b, 0)
+        weights = sizes - self.discrepancy_weight * discrepancies(senders.label_counts, self.metric) + self.offset
+        weights = weights.clamp_min(0)
+        return weights if weights.any() else sizes
+
+    def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
+        # x ← Σ_S w_k y_k / Σ_S w_j
+        left_out = float((self.weights(state, update) == 0).sum())
+        return ServerState(update.mean[MODEL], state.slots), {"weightless": left_out}
+
+
+def discrepancies(label_counts: torch.Tensor, metric: Metric) -> torch.Tensor:
+    """d_k of every client of a cohort from its samples per class (``[C, classes]``), float64 ``[C]``."""
+    shares = label_counts.double()
+    shares = shares / shares.sum(1, keepdim=True).clamp_min(1)
+    classes = label_counts.shape[1]
+    if metric == "l2":
+        # d_k = ‖q_k − u‖
+        return torch.linalg.vector_norm(shares - 1 / classes, dim=1)
+    # d_k = Σ_c q_kc ln(q_kc / u_c), then d_k / Σ_S d_j
+    divergence = torch.special.xlogy(shares, shares * classes).sum(1)
+    total = divergence.sum()
+    return divergence / total if total > 0 else divergence
