@@ -57,8 +57,9 @@ def discrepancies(label_counts: torch.Tensor, metric: Metric) -> torch.Tensor:
     classes = label_counts.shape[1]
     if metric == "l2":
         # d_k = ‖q_k − u‖
-        return torch.linalg.vector_norm(shares - 1 / classes, dim=1)
+        distance: torch.Tensor = torch.linalg.vector_norm(shares - 1 / classes, dim=1)
+        return distance
     # d_k = Σ_c q_kc ln(q_kc / u_c), then d_k / Σ_S d_j
-    divergence = torch.special.xlogy(shares, shares * classes).sum(1)
+    divergence: torch.Tensor = torch.special.xlogy(shares, shares * classes).sum(1)
     total = divergence.sum()
     return divergence / total if total > 0 else divergence

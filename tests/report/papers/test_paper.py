@@ -4,7 +4,7 @@ from fedrun.report.papers.paper import Cell, cells, papers, read
 from fedrun.system.errors import InputError
 
 # Rows of each paper's file, and a few numbers, from the papers themselves.
-ROWS = {"turbosvm": 603, "fedavg": 140, "fedconcat": 636, "fedumf": 632, "maxfl": 184}
+ROWS = {"turbosvm": 603, "fedavg": 140, "fedconcat": 636, "fedumf": 632, "maxfl": 184, "suite": 159}
 
 
 def test_all_papers_are_there():
@@ -64,7 +64,9 @@ def test_ours_beside_a_lost_number_has_two_decimals_as_a_fraction_and_one_otherw
 
 
 def test_what_is_not_there_is_refused():
-    with pytest.raises(InputError, match=r"^mine: no such paper; allowed: fedavg, fedconcat, fedumf, maxfl, turbosvm$"):
+    with pytest.raises(
+        InputError, match=r"^mine: no such paper; allowed: fedavg, fedconcat, fedumf, maxfl, suite, turbosvm$"
+    ):
         cells("mine")
     with pytest.raises(InputError, match=r"^fedavg T9: no such table; allowed: T1, T2$"):
         cells("fedavg", "T9")
