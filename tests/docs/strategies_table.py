@@ -29,7 +29,6 @@ PLAIN = {"sgd", "fedavg", "none"}
 
 SETTING = (
     "partition.clients=6",
-    "local.batch_size=64",
     "clients_per_round=1.0",
     "model.hidden=[32]",
     "rounds=40",
