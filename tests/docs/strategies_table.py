@@ -91,6 +91,8 @@ def sides(name: str) -> dict[str, str]:
 
 def arxiv(citation: str, chosen: dict[str, str]) -> str:
     """The paper's number on arXiv, from the docstring of a module that cites its first author; empty: not known."""
+    if not citation:
+        return ""
     author = re.split(r"[ ,]", citation)[0]
     for side, option in chosen.items():
         target = content(f"strategy/{side}", option, option_files(f"strategy/{side}")[option]).get("_target_")
