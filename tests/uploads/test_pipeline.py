@@ -77,6 +77,38 @@ def test_clipped_sums_with_noise(make_experiment, executor, denominator):
     assert metrics["privacy/sigma_mean"] == pytest.approx(0.5 * bound / 6)
 
 
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_local_noise(make_experiment, executor):
+    """x + Σ (c_k + 2 S z ξ_k) / 6: every client's displacement is clipped to S, then noised by itself."""
+    pair = Strategy(client=SGD, server=UNIFORM)
+    moved, x = displacements(make_experiment, strategy=pair)
+    bound = float(moved.norm(dim=1).median())
+    clipped = moved * (bound / moved.norm(dim=1, keepdim=True)).clamp(max=1)
+    noise = torch.stack([torch.randn(len(x), generator=generator(0, "privacy", 0, client)) for client in range(6)])
+    privacy = private("local", clip=bound, noise_multiplier=0.5)
+    experiment = make_experiment(
+        network=mlp, clients_per_round=6, strategy=pair, privacy=privacy, hardware={"executor": executor}
+    )
+    _, (_, state), _ = rounds(experiment)
+    expected = x + (clipped + 2 * bound * 0.5 * noise).mean(0)
+    torch.testing.assert_close(state.server.model, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_compressed_uploads_are_clipped(make_experiment):
+    """What is sent is bounded: compression comes first, and clipping looks at what it has left."""
+    pair = Strategy(client=SGD, server=UNIFORM)
+    moved, x = displacements(make_experiment, strategy=pair)
+    how = compression("topk", fraction=0.1, memory="none")
+    sparse = torch.stack([how.compress(each, torch.Generator()) for each in moved])
+    bound = float(sparse.norm(dim=1).min()) / 2
+    experiment = make_experiment(
+        network=mlp, clients_per_round=6, strategy=pair, compression=how, privacy=private(clip=bound, sampling="fixed")
+    )
+    _, (_, state), _ = rounds(experiment)
+    expected = x + (bound * sparse / sparse.norm(dim=1, keepdim=True)).mean(0)
+    torch.testing.assert_close(state.server.model, expected, rtol=1e-4, atol=1e-6)
+
+
 def test_capped_weights(make_experiment):
     """Clients weigh min(n_k, 10); the mean is over the expected weight."""
     moved, x = displacements(make_experiment)
@@ -84,6 +116,10 @@ def test_capped_weights(make_experiment):
     privacy = private(clip=1e6, sampling="fixed", max_weight=10.0)
     _, (_, state), _ = rounds(make_experiment(network=mlp, clients_per_round=6, privacy=privacy))
     torch.testing.assert_close(state.server.model, x + (sizes @ moved) / sizes.sum(), rtol=1e-4, atol=1e-6)
+    # noise for a client of the largest weight: 0.5 * 10 * 2 on a sum over the weight 46
+    privacy = private(clip=2.0, noise_multiplier=0.5, sampling="fixed", max_weight=10.0)
+    _, _, metrics = rounds(make_experiment(network=mlp, clients_per_round=6, privacy=privacy))
+    assert metrics["privacy/sigma_mean"] == pytest.approx(10 / 46)
 
 
 def test_poisson_cohorts(make_experiment):
