@@ -264,13 +264,15 @@ def _carried_out(study: Study, folder: Path, seed: int) -> str:
 def _sweep_job(config: DictConfig) -> float:
     """A run in a sweep: it never raises, but leaves its outcome in the sweep's folder, so that the others go on.
 
-    Its last accuracy is returned: that of the validation samples where there are some; NaN of a failed run.
+    Its last score, such as the accuracy, is returned: that of the validation samples where there are some; NaN of a
+    failed run.
 
     Its lines on the screen begin with its number, as those of parallel jobs come in any order.
     """
     from hydra.core.hydra_config import HydraConfig
 
     from fedrun.data.evaluation_split import pooled_metric, recorded_split
+    from fedrun.data.tasks.metric_names import recorded_score
     from fedrun.runs.display import wording
     from fedrun.runs.folder import finished
     from fedrun.runs.run import run
@@ -293,9 +295,11 @@ def _sweep_job(config: DictConfig) -> float:
         say(f"{begin}{' '.join(overrides)}{': finished earlier' if earlier else ''}", sys.stdout)
         kind = "none" if experiment.display == "auto" and together > 1 else experiment.display
         summary = run(experiment, _observers(experiment, kind), together)
-        reached = wording.percent(pooled_metric(summary["final"], "accuracy"))
+        final = summary["final"]
+        score = recorded_score(final)
+        reached = wording.value(score, pooled_metric(final, score))
         made = wording.counted(summary["rounds"], "round")
-        say(f"{begin}{recorded_split(summary['final'])} accuracy {reached} after {made}", sys.stdout)
+        say(f"{begin}{recorded_split(final)} {wording.name(score)} {reached} after {made}", sys.stdout)
     except (InputError, RunError) as error:
         failure = str(error)
     except Exception as error:  # a defect in one job, shown in full, must not cost the others
@@ -307,7 +311,7 @@ def _sweep_job(config: DictConfig) -> float:
         failed(hydra.job.num, hydra.runtime.output_dir, overrides, str(failure))
         return math.nan
     Outcome(overrides, summary, None).save(hydra.runtime.output_dir)
-    last = pooled_metric(summary["final"], "accuracy")
+    last = pooled_metric(summary["final"], recorded_score(summary["final"]))
     return math.nan if last is None else float(last)
 
 

@@ -125,7 +125,7 @@ def show(settings: Sequence[str], folder: Path, config_dir: Path | None = None) 
 
     Args:
         settings: as for fedrun, such as ``dataset=mnist``.
-        folder: of ``labels.png`` and ``samples.png``.
+        folder: of ``samples.png`` and, where samples have classes, ``labels.png``.
         config_dir: folder of further options.
 
     Raises:
@@ -140,7 +140,10 @@ def show(settings: Sequence[str], folder: Path, config_dir: Path | None = None) 
     print(summarise(federation))
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name, plot in (("labels.png", plot_labels), ("samples.png", plot_sizes)):
+        pictures = {"samples.png": plot_sizes}
+        if federation.dataset.spec.task.has_classes:
+            pictures = {"labels.png": plot_labels, **pictures}
+        for name, plot in pictures.items():
             plot(federation, folder / name)
             print(folder / name)
     except OSError as error:

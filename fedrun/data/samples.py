@@ -8,6 +8,8 @@ import torch
 
 from fedrun.data.datasets.augmentation import Augmentation
 from fedrun.data.datasets.base import Dataset, Encoding
+from fedrun.data.tasks.base import Task
+from fedrun.data.tasks.classification import CLASSIFICATION
 
 
 @dataclass(frozen=True)
@@ -17,10 +19,11 @@ class Samples:
     Attributes:
         inputs: ``[n, ...]`` in the dataset's compact type, uint8 or float32, on the CPU (possibly memory-mapped) or on
             the device.
-        targets: int64 ``[n]``, on the same device as ``inputs``.
+        targets: ``[n, ...]``, on the same device as ``inputs``; of a classification int64 ``[n]``.
         encoding: turns a compact batch into network inputs.
         device: the network's device.
         augmentation: how compact training inputs are changed at random, or None.
+        task: what is learned.
     """
 
     inputs: torch.Tensor
@@ -28,19 +31,19 @@ class Samples:
     encoding: Encoding
     device: torch.device
     augmentation: Augmentation | None = None
+    task: Task = CLASSIFICATION
 
     @classmethod
     def of(cls, dataset: Dataset, device: torch.device) -> Samples:
         """A dataset's samples, moved to the device unless it is the CPU."""
-        if device.type == "cpu":
-            return cls(dataset.inputs, dataset.targets, dataset.encoding, device, dataset.augmentation)
         inputs, targets = dataset.inputs.to(device), dataset.targets.to(device)
-        return cls(inputs, targets, dataset.encoding, device, dataset.augmentation)
+        return cls(inputs, targets, dataset.encoding, device, dataset.augmentation, dataset.spec.task)
 
     def gather(self, indices: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Compact inputs ``[*indices.shape, ...]`` and targets ``[*indices.shape]``, for indices of any shape."""
+        """Compact inputs ``[*indices.shape, ...]`` and targets ``[*indices.shape, ...]``, for indices of any shape."""
         flat = indices.flatten().to(self.inputs.device)
-        inputs, targets = self.inputs.index_select(0, flat), self.targets.index_select(0, flat)
-        return inputs.view(*indices.shape, *inputs.shape[1:]).to(self.device), targets.view(indices.shape).to(
-            self.device
+        inputs, targets = (
+            tensor.index_select(0, flat).view(*indices.shape, *tensor.shape[1:]).to(self.device)
+            for tensor in (self.inputs, self.targets)
         )
+        return inputs, targets

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 import torch
 
-from fedrun.models.inference import SampleResults, joined
+from fedrun.data.tasks.base import SampleResults, joined
 
 GROWTH = 1.25
 """Least factor by which the number of samples grows from one test to the next."""
@@ -72,13 +72,15 @@ def evaluate_until_rejected(
     for end in ends:
         results = evaluate(indices[order[begun:end]])
         parts.append(results)
-        correct += int((results.predictions == results.targets).sum())
+        correct += int(results.scores.sum())
         begun = end
         if end < total and lower_tail(correct, end, required, total) <= miss_probability / len(ends):
             return EarlyRejection(None, correct, end)
     merged, places = joined(parts), order.argsort()
     return EarlyRejection(
-        SampleResults(merged.losses[places], merged.predictions[places], merged.targets[places]), correct, total
+        SampleResults(merged.losses[places], merged.predictions[places], merged.targets[places], merged.task),
+        correct,
+        total,
     )
 
 

@@ -10,16 +10,16 @@ import torch
 
 from fedrun.data.evaluation_split import pooled_name
 from fedrun.data.federation import ClientIndices
+from fedrun.data.tasks.base import SampleResults, joined
 from fedrun.evaluation.client_groups import SEEN, ClientGroup, client_groups
 from fedrun.evaluation.client_results import ClientResults, Metrics
 from fedrun.evaluation.early_rejection import evaluate_until_rejected
-from fedrun.evaluation.metrics.classification import pooled_metrics
 from fedrun.evaluation.own_models import own_results
 from fedrun.execution.ranks import SINGLE_PROCESS, Ranks
 from fedrun.experiment.appeal.base import Convention, OwnResults, Thresholds
 from fedrun.experiment.experiment import Experiment
 from fedrun.experiment.state import State
-from fedrun.models.inference import SampleResults, ensemble, evaluate, joined, per_holder
+from fedrun.models.inference import ensemble, evaluate, per_holder
 from fedrun.strategies.client import state_names
 from fedrun.strategies.client_state import LAST
 from fedrun.strategies.phase import Phase
@@ -68,9 +68,9 @@ class Evaluator:
         triggered = self._phase.federation.triggered
         if triggered is not None and target is None:
             hit = self.results(state, triggered)
-            metrics[pooled_name(split, "attack_success")] = (hit.predictions == hit.targets).double().mean().item()
+            metrics[pooled_name(split, "attack_success")] = hit.mean_score
         if self._experiment.evaluation.client_means:
-            metrics |= {pooled_name(split, name): value for name, value in self._accuracy_of_means(state).items()}
+            metrics |= {pooled_name(split, name): value for name, value in self._score_of_means(state).items()}
         for population, by_tuning in self.clients(state).items():
             for tuning, results in by_tuning.items():
                 metrics |= {f"{population}/{tuning}{name}": value for name, value in results.metrics().items()}
@@ -103,6 +103,7 @@ class Evaluator:
                     results,
                     thresholds.get(population.name),
                     self._convention,
+                    self._phase.samples.task,
                     None if population.test is None else population.test.sizes,
                 )
                 for tuning, results in self._own_results(state, population).items()
@@ -112,20 +113,20 @@ class Evaluator:
         }
 
     def on_training(self, state: State) -> tuple[torch.Tensor, torch.Tensor]:
-        """F_k(w), the loss of each client on its training samples, and its accuracy there, float64 ``[N]`` each."""
+        """F_k(w), the loss of each client on its training samples, and its score there, float64 ``[N]`` each."""
         return self._by_holder(state, SEEN, self._phase.federation.train)
 
     # --- on the pooled samples ---
 
     def _pooled_metrics(self, state: State) -> Metrics:
-        federation, classes = self._phase.federation, self._phase.federation.dataset.spec.classes
+        federation, outputs = self._phase.federation, self._phase.federation.dataset.spec.classes
         if not self._phase.is_last or not self._personal:  # the next phase makes one model of several
-            return pooled_metrics(self.results(state, federation.test.samples), classes)
+            return self.results(state, federation.test.samples).metrics(outputs)
         if federation.client_test is not None:
-            return pooled_metrics(self._personal_results(state, federation.client_test), classes)
+            return self._personal_results(state, federation.client_test).metrics(outputs)
         # Without a global model and without test samples of their own, every client is tested on all test samples.
         test = federation.test.samples
-        by_client = self._by_client(state, lambda _, models: pooled_metrics(self._evaluate(models, test), classes))
+        by_client = self._by_client(state, lambda _, models: self._evaluate(models, test).metrics(outputs))
         return {name: sum(metrics[name] for metrics in by_client) / len(by_client) for name in by_client[0]}
 
     def _metrics_until_rejected(self, state: State, target: float) -> Metrics:
@@ -143,10 +144,10 @@ class Evaluator:
         if rejection.results is None:
             return {"accuracy_estimate": rejection.correct / rejection.drawn, **evaluated}
         self._newest = (state.models, {id(test): rejection.results})
-        return pooled_metrics(rejection.results, self._phase.federation.dataset.spec.classes) | evaluated
+        return rejection.results.metrics(self._phase.federation.dataset.spec.classes) | evaluated
 
-    def _accuracy_of_means(self, state: State) -> Metrics:
-        """The accuracy of two mean models: of the last participants (if the server strategy has it), of all clients."""
+    def _score_of_means(self, state: State) -> Metrics:
+        """The score of two mean models: of the last participants (if the server strategy has it), of all clients."""
         phase = self._phase
         initial = phase.initial_model()
         total = torch.zeros_like(initial)
@@ -159,11 +160,11 @@ class Evaluator:
             "all": total / len(phase.federation.train),
         }
 
-        def accuracy(model: torch.Tensor) -> float:
-            results = self._evaluate([model], phase.federation.test.samples)
-            return (results.predictions == results.targets).double().mean().item()
+        def score(model: torch.Tensor) -> float:
+            return self._evaluate([model], phase.federation.test.samples).mean_score
 
-        return {f"accuracy_of_{name}": accuracy(mean) for name, mean in means.items() if mean is not None}
+        task = phase.samples.task
+        return {f"{task.score}_of_{name}": score(mean) for name, mean in means.items() if mean is not None}
 
     # --- for each client by itself ---
 
@@ -186,13 +187,13 @@ class Evaluator:
         """The results of each client of a population on its own samples, without and with local tuning."""
         appeal, how = self._experiment.appeal, self._experiment.evaluation
         unknown = torch.full((len(population.train),), float("nan"), dtype=torch.float64)
-        train_loss, test_loss, accuracy = unknown, unknown, unknown
+        train_loss, test_loss, score = unknown, unknown, unknown
         if population.test is not None:
-            test_loss, accuracy = self._by_holder(state, population.name, population.test)
+            test_loss, score = self._by_holder(state, population.name, population.test)
         of_train = self._convention == "train"
         if appeal.known and of_train:
             train_loss, _ = self._by_holder(state, population.name, population.train)
-        results = {"": OwnResults(train_loss, test_loss, accuracy)}
+        results = {"": OwnResults(train_loss, test_loss, score)}
         client, local = self._phase.client, self._phase.local
         if client.is_personal and MODEL in client.sends and population.name == SEEN and population.test is not None:
             by_holder = per_holder(self.results(state, population.test.samples), population.test)
@@ -213,7 +214,7 @@ class Evaluator:
         return results
 
     def _by_holder(self, state: State, population: str, shares: ClientIndices) -> tuple[torch.Tensor, torch.Tensor]:
-        """Mean loss and accuracy of each client of a population on some samples of its own, float64 ``[n]`` each."""
+        """Mean loss and score of each client of a population on some samples of its own, float64 ``[n]`` each."""
         personal = population == SEEN and self._personal
         results = self._personal_results(state, shares) if personal else self.results(state, shares.samples)
         return per_holder(results, shares)
@@ -263,7 +264,8 @@ class Evaluator:
             return self._evaluate(models, indices)
         batches = ranks.part(-(-len(indices) // size))
         part, empty = indices[size * batches.start : size * batches.stop], torch.zeros(0)
-        results = self._evaluate(models, part) if len(part) else SampleResults(empty, empty.long(), empty.long())
+        nothing = SampleResults(empty, empty, empty, self._phase.samples.task)
+        results = self._evaluate(models, part) if len(part) else nothing
         return joined(ranks.all_gather(results))
 
     def _evaluate(self, models: Sequence[torch.Tensor], indices: torch.Tensor) -> SampleResults:

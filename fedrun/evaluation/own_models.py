@@ -63,7 +63,7 @@ def own_results(
     if ranks.count > 1:
         clients = clients[balanced(train.sizes.tolist(), ranks.count) == ranks.number]
     results = torch.full((3, len(train)), float("nan"), dtype=torch.float64)
-    train_loss, test_loss, accuracy = results
+    train_loss, test_loss, score = results
     # Small perceptrons train faster side by side, also where the federated training goes client by client.
     perceptron = StackedPerceptron.of(network.network) is not None
     name = "vectorized" if perceptron else next_executor(experiment.hardware.executor, timings)
@@ -72,11 +72,11 @@ def own_results(
         number = int(clients[visit.position])
         network.load(visit.model)
         if of_train:
-            train_loss[number] = evaluate(network, samples, train[number], batch_size).losses.double().mean()
+            train_loss[number] = evaluate(network, samples, train[number], batch_size).mean_loss
         if population.test is not None and len(test := population.test[number]):
             tested = evaluate(network, samples, test, batch_size)
-            test_loss[number] = tested.losses.double().mean()
-            accuracy[number] = (tested.predictions == tested.targets).double().mean()
+            test_loss[number] = tested.mean_loss
+            score[number] = tested.mean_score
     for part, values in ranks.all_gather((clients, results[:, clients])):
         results[:, part] = values
-    return OwnResults(train_loss, test_loss, accuracy)
+    return OwnResults(train_loss, test_loss, score)

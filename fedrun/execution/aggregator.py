@@ -56,7 +56,7 @@ class Aggregator:
         self._forward_samples = 0
         self._accepted_samples = 0
         self._loss = 0.0
-        self._correct = 0
+        self._score = 0.0
         self.client_states: dict[int, Vectors] = {}
 
     def add(self, result: ClientResult, share: float = 1.0, counts: bool = True) -> None:
@@ -103,7 +103,7 @@ class Aggregator:
         self.client_states[int(self.cohort[position])] = self._keep(state)
         self._accepted_samples += trained.processed
         self._loss += float(trained.loss_sum)
-        self._correct += int(trained.correct)
+        self._score += float(trained.score_sum)
 
     def _weight(self, position: int, reports: dict[str, float]) -> float:
         if not reports or self._server.wants_label_counts:
@@ -138,7 +138,7 @@ class Aggregator:
             rows=self._rows[accepted] if self._rows is not None and left_out else self._rows,
             excluded=tuple(int(self.cohort[position]) for position in left_out),
             loss=self._loss / self._accepted_samples if self._accepted_samples else float("nan"),
-            accuracy=self._correct / self._accepted_samples if self._accepted_samples else float("nan"),
+            score=self._score / self._accepted_samples if self._accepted_samples else float("nan"),
             client_samples=self._client_samples,
             forward_samples=self._forward_samples,
             accepted_samples=self._accepted_samples,

@@ -30,9 +30,9 @@ class BatchGradient:
         """
         network, samples = self._context.network, self._context.samples
         network.load(model)
-        inputs, labels = samples.gather(self._context.clients[self._client][positions.cpu()])
+        inputs, targets = samples.gather(self._context.clients[self._client][positions.cpu()])
         module = network.network.eval()
-        loss = torch.nn.functional.cross_entropy(module(samples.encoding(inputs)), labels)
+        loss = samples.task.mean_loss(module(samples.encoding(inputs)), targets)
         self.processed += len(positions)
         return loss.item(), network.backward(loss).clone()
 

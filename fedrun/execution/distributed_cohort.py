@@ -186,7 +186,7 @@ class DistributedCohort:
                 sorted((client for update in updates for client in update.excluded), key=places.__getitem__)
             ),
             loss=_average([(update.loss, update.accepted_samples) for update in updates], accepted),
-            accuracy=_average([(update.accuracy, update.accepted_samples) for update in updates], accepted),
+            score=_average([(update.score, update.accepted_samples) for update in updates], accepted),
             client_samples=sum(update.client_samples for update in updates),
             forward_samples=sum(update.forward_samples for update in updates),
             accepted_samples=accepted,
@@ -255,6 +255,6 @@ def empty_update() -> CohortUpdate:
         rows=None,
         excluded=(),
         loss=nan,
-        accuracy=nan,
+        score=nan,
         client_samples=0,
     )

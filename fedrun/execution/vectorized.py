@@ -115,7 +115,7 @@ class Vectorized(Executor):
                 model[k],
                 {name: vectors[k] for name, vectors in uploads.items()},
                 {name: vectors[k] for name, vectors in next_state.items()},
-                Trained(steps[k], int(objective.processed[k]), objective.losses[k], objective.correct[k]),
+                Trained(steps[k], int(objective.processed[k]), objective.losses[k], objective.scores[k]),
             )
             yield self.uploaded(result, task, info.of(k))
 
@@ -224,7 +224,7 @@ def unbatched(context: ExecutionContext) -> str | None:
     def loss(parameters: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         with computing(context.local.precision, network.vector.device):
             logits = torch.func.functional_call(module, views(parameters), (x,))
-        return torch.nn.functional.cross_entropy(logits.float(), y)
+        return samples.task.mean_loss(logits.float(), y)
 
     models = network.vector[: network.layout.trainable].expand(2, -1)
     try:
@@ -261,7 +261,7 @@ class Objectives:
 
     Attributes:
         losses: Σ over the samples processed of their losses, float32 ``[C]``.
-        correct: how many of them were predicted correctly, int64 ``[C]``.
+        scores: Σ over them of the task's score, float64 ``[C]``.
         processed: how many there were, int64 ``[C]``.
     """
 
@@ -276,6 +276,7 @@ class Objectives:
     ) -> None:
         device = context.network.vector.device
         self._samples = context.samples
+        self._task = task = context.samples.task
         self._constants = constants
         self._batches = batches
         self._uniforms = None if uniforms is None else uniforms.to(device)
@@ -285,7 +286,8 @@ class Objectives:
         self._counts = counts.to(device)
         self._slots = torch.arange(batches.shape[2], device=device)
         self.losses = torch.zeros(len(batches), device=device)
-        self.correct, self.processed = (torch.zeros(len(batches), dtype=torch.int64, device=device) for _ in range(2))
+        self.scores = torch.zeros(len(batches), dtype=torch.float64, device=device)
+        self.processed = torch.zeros(len(batches), dtype=torch.int64, device=device)
         module, strategy, self._views = context.network.network.train(), context.client, context.network.layout.views
         views = client_views(context)
         dims = {name: 0 if vector.ndim > 1 else None for name, vector in constants.items()}
@@ -295,7 +297,7 @@ class Objectives:
         plain = not overrides(strategy, "loss")
 
         def loss(logits: torch.Tensor, targets: torch.Tensor, fixed: Vectors) -> torch.Tensor:
-            return strategy.loss(Outputs(logits), targets, fixed)
+            return strategy.loss(Outputs(logits, task=task), targets, fixed)
 
         self._losses = None if plain else torch.vmap(loss, in_dims=(0, 0, dims))
 
@@ -356,7 +358,7 @@ class Objectives:
         x, y, real, weight = self._batch(index, len(at))
         logits, passed = perceptron.forward(self._views(at), x, self._drop(index, len(at)))
         if self._losses is None:
-            losses = torch.nn.functional.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none").view_as(y)
+            losses = self._task.loss(logits.flatten(0, 1), y.flatten(0, 1)).view_as(real)
         else:
             losses = self._losses(logits, y, of_last(self._constants, len(at)))
         client_losses = (losses * weight).sum(1)
@@ -376,18 +378,25 @@ class Objectives:
         return drop
 
     def _batch(self, index: int, clients: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Of the last ones: encoded inputs ``[c, B, ...]``, targets, which are real, weights: ``[c, B]`` each."""
+        """Of the last ones: encoded inputs ``[c, B, ...]``, targets ``[c, B, ...]``, which are real, weights in a mean
+        loss: ``[c, B]`` each.
+        """
         inputs, targets = self._samples.gather(self._batches[-clients:, index])
         if self._samples.augmentation is not None and self._uniforms is not None:
             flat = self._samples.augmentation(inputs.flatten(0, 1), self._uniforms[-clients:, index].flatten(0, 1))
             inputs = flat.view(inputs.shape)
         count = self._counts[-clients:, index, None]
         real = self._slots < count
-        return self._samples.encoding(inputs), targets, real, real / count
+        weights = self._task.weights(targets.flatten(0, 1))
+        if weights is None:
+            return self._samples.encoding(inputs), targets, real, real / count
+        weights = weights.view_as(real) * real
+        return self._samples.encoding(inputs), targets, real, weights / weights.sum(1, keepdim=True).clamp_min(1)
 
     def _record(self, loss: torch.Tensor, logits: torch.Tensor, targets: torch.Tensor, real: torch.Tensor) -> None:
         count = real.sum(1)
         last = slice(-len(count), None)
         self.losses[last] += loss * count
-        self.correct[last] += ((logits.argmax(-1) == targets) & real).sum(1)
+        scores = self._task.scores(self._task.predictions(logits.flatten(0, 1)), targets.flatten(0, 1))
+        self.scores[last] += (scores.view_as(real) * real).sum(1)
         self.processed[last] += count

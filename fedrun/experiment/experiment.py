@@ -31,6 +31,7 @@ from fedrun.experiment.participation.base import Participation
 from fedrun.experiment.record import RunRecord
 from fedrun.experiment.strategy import Strategy
 from fedrun.experiment.studies.base import Study
+from fedrun.experiment.task_checks import check_task
 from fedrun.experiment.tracking import Tracking
 from fedrun.experiment.upload_checks import check_transforms
 from fedrun.models.base import ModelConfig
@@ -145,6 +146,10 @@ class Experiment:
         self.strategy.client.check(self.local)
         self.strategy.check_optimizer(self.local)
         self.model.check(self.dataset.spec)
+        check_task(
+            self.dataset.spec.task, self.partition, self.strategy, self.attack, self.appeal, self.population,
+            self.evaluation,
+        )  # fmt: skip
         if not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)*", self.name):
             raise InputError(f"name={shown(self.name)}: allowed: words of letters, digits, -, _ and ., joined by /")
         check_appeal(self.strategy, self.appeal, self.participation, self.population, self.evaluation)

@@ -110,7 +110,8 @@ class LoadedRun:
         return load_network(self._result(MODEL), build(self.config["model"], "model"), self.dataset_config.spec, number)
 
     def predict(self, samples: torch.Tensor, number: int = 0, batch_size: int = 256) -> torch.Tensor:
-        """The predicted classes of samples: int64 ``[n]``, on the CPU.
+        """The predictions for samples, on the CPU: of a classification the classes, int64 ``[n]``; of other tasks
+        what :meth:`fedrun.data.tasks.base.Task.predictions` returns.
 
         Args:
             samples: ``[n, *input_shape]`` as in the dataset's ``inputs``, such as uint8 images; encoded as in training.
@@ -129,7 +130,8 @@ class LoadedRun:
             raise InputError(f"samples of shape {list(samples.shape)}; allowed: [{expected}]")
         network = self.network(number)
         with torch.no_grad():
-            batches = [network(self.dataset.encoding(batch)).argmax(1) for batch in torch.split(samples, batch_size)]
+            task, encode = self.dataset.spec.task, self.dataset.encoding
+            batches = [task.predictions(network(encode(batch))) for batch in torch.split(samples, batch_size)]
         return torch.cat(batches) if batches else torch.empty(0, dtype=torch.int64)
 
     def _result(self, name: str) -> Path:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fedrun.data.evaluation_split import TARGETED
+from fedrun.data.tasks.metric_names import lower_is_better
 from fedrun.evaluation.metrics.rounds_to_target import describe, first_hit
 from fedrun.report.runs import Run
 from fedrun.report.settings import Setting
@@ -67,7 +68,7 @@ class Quantity:
             return finite(run.summary["seconds"])
         if self.kind == "best":
             known = [value for value in series(run.rows, self.key) if math.isfinite(value)]
-            return (min if wording.is_loss(self.key) else max)(known) if known else None
+            return (min if lower_is_better(self.key) else max)(known) if known else None
         return finite(run.rows[-1].get(self.key))
 
 

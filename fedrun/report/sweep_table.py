@@ -13,6 +13,7 @@ from rich.text import Text
 
 from fedrun.config.identity import IRRELEVANT
 from fedrun.data.evaluation_split import pooled_metric, recorded_split
+from fedrun.data.tasks.metric_names import MEASURES
 from fedrun.evaluation.metrics.rounds_to_target import describe
 from fedrun.report.quantities import spread
 from fedrun.report.table import Table
@@ -21,12 +22,10 @@ from fedrun.runs.display import wording
 Summary = Mapping[str, Any]
 """The content of a complete run's ``summary.json``."""
 
-METRICS = ("accuracy", "f1", "mcc")
-
 UNFOLDED = 10_000
 """Columns into which any table fits."""
 
-NOTE = "{} metrics after the last round, in percent; mean ± std over seeds (ddof 0)."
+NOTE = "{} metrics after the last round{}; mean ± std over seeds (ddof 0)."
 
 
 def sweep_table(summaries: Sequence[Summary]) -> Group:
@@ -56,12 +55,15 @@ def tabulate(summaries: Sequence[Summary]) -> Table:
     for summary in summaries:
         groups[summary["group"]].append(summary)
     targets = sorted({target for summary in summaries for target in summary["rounds_to"]}, key=float)
+    finals = [run["final"] for run in summaries]
+    recorded = tuple(m for m in MEASURES if any(pooled_metric(final, m) is not None for final in finals))
+    metrics = recorded or ("accuracy", "f1", "mcc")
     names = labels({group: runs[0] for group, runs in groups.items()})
     rows = tuple(
         (
             names[group],
             str(len(runs)),
-            *(mean_and_std(metric, [pooled_metric(run["final"], metric) for run in runs]) for metric in METRICS),
+            *(mean_and_std(metric, [pooled_metric(run["final"], metric) for run in runs]) for metric in metrics),
             *(rounds_cell(runs, target) for target in targets),
         )
         for group, runs in groups.items()
@@ -69,11 +71,12 @@ def tabulate(summaries: Sequence[Summary]) -> Table:
     header = (
         "",
         "runs",
-        *(wording.name(metric) for metric in METRICS),
+        *(wording.name(metric) for metric in metrics),
         *(f"to {wording.target(float(target))}" for target in targets),
     )
+    in_percent = ", in percent" if all(map(wording.is_share, metrics)) else ", shares in percent"
     parts = " and ".join(dict.fromkeys(recorded_split(run["final"]) for run in summaries))
-    return Table("", header, rows, notes=(NOTE.format(parts.capitalize()),))
+    return Table("", header, rows, notes=(NOTE.format(parts.capitalize(), in_percent),))
 
 
 def labels(settings: Mapping[str, Summary]) -> dict[str, str]:

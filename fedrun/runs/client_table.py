@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from fedrun.data.federation import ClientIndices
+from fedrun.data.tasks.base import Task
 from fedrun.evaluation.client_groups import SEEN, UNSEEN
 from fedrun.evaluation.client_results import ClientResults
 from fedrun.experiment.state import State
@@ -20,7 +21,8 @@ from fedrun.system.atomic_file import atomic_write
 def save_clients(simulation: Simulation, state: State, path: Path) -> None:
     """Write a row per training client (seen), per unseen client, and per holder of pooled test samples.
 
-    Loss, accuracy, threshold and appeal are those of the final model, without tuning, on the client's own test samples.
+    Loss, score (``accuracy`` of a classification), threshold and appeal are those of the final model, without tuning,
+    on the client's own test samples.
     A client without test samples has those on its training samples (the loss alone where thresholds are compared with
     training losses; null where ``evaluation.train_clients`` excludes them). ``samples`` counts training samples, for
     holders of test samples their test samples.
@@ -33,7 +35,7 @@ def save_clients(simulation: Simulation, state: State, path: Path) -> None:
     import pyarrow
     import pyarrow.parquet
 
-    rows = _client_rows(simulation, state)
+    rows, task = _client_rows(simulation, state), simulation.phase(state).samples.task
     if not simulation.ranks.leads:
         return
     schema = pyarrow.schema(
@@ -41,7 +43,7 @@ def save_clients(simulation: Simulation, state: State, path: Path) -> None:
             ("client", pyarrow.string()),
             ("samples", pyarrow.int64()),
             ("loss", pyarrow.float64()),
-            ("accuracy", pyarrow.float64()),
+            (task.score, pyarrow.float64()),
             ("threshold", pyarrow.float64()),
             ("appeal", pyarrow.bool_()),
             ("seen", pyarrow.bool_()),
@@ -56,19 +58,19 @@ def save_clients(simulation: Simulation, state: State, path: Path) -> None:
 def _client_rows(simulation: Simulation, state: State) -> list[dict[str, Any]]:
     """The rows of all clients and holders of test samples."""
     phase, evaluator = simulation.phase(state), simulation.evaluator(state)
-    federation = phase.federation
+    federation, task = phase.federation, phase.samples.task
     train, test, unseen = federation.train, federation.test, federation.unseen
     client_results = evaluator.clients(state)
-    rows = _rows(train, _on_own_tests(client_results, SEEN) or _training(simulation, state), True, federation.flipped)
+    seen = _on_own_tests(client_results, SEEN) or _training(simulation, state)
+    rows = _rows(train, seen, True, federation.flipped, task)
     for client in federation.attackers:
         rows[client]["attacker"] = True
     if unseen is not None:
-        rows += _rows(unseen.train, _on_own_tests(client_results, UNSEEN), False, unseen.flipped)
-    if not phase.client.is_personal:
-        rows += _rows(test, _losses(*per_holder(evaluator.results(state, test.samples), test)), False, None)
-    else:  # no model is everybody's
-        rows += _rows(test, None, False, None)
-    return rows
+        rows += _rows(unseen.train, _on_own_tests(client_results, UNSEEN), False, unseen.flipped, task)
+    pooled = None
+    if not phase.client.is_personal:  # otherwise no model is everybody's
+        pooled = _losses(*per_holder(evaluator.results(state, test.samples), test), task)
+    return rows + _rows(test, pooled, False, None, task)
 
 
 def _on_own_tests(client_results: dict[str, dict[str, ClientResults]], group: str) -> ClientResults | None:
@@ -81,15 +83,17 @@ def _training(simulation: Simulation, state: State) -> ClientResults | None:
     included, clients = simulation.experiment.evaluation.train_clients, simulation.federation.train
     if included == "auto":  # evaluating costs a third of training on as many samples: forward, but not backward
         included = state.totals.client_samples >= 3 * int(clients.sizes.sum())
-    return _losses(*simulation.evaluator(state).on_training(state)) if included else None
+    if not included:
+        return None
+    return _losses(*simulation.evaluator(state).on_training(state), simulation.phase(state).samples.task)
 
 
-def _losses(loss: torch.Tensor, accuracy: torch.Tensor) -> ClientResults:
-    return ClientResults(accuracy, loss, None, None, None)
+def _losses(loss: torch.Tensor, score: torch.Tensor, task: Task) -> ClientResults:
+    return ClientResults(score, loss, None, None, None, task)
 
 
 def _rows(
-    clients: ClientIndices, results: ClientResults | None, seen: bool, flipped: torch.Tensor | None
+    clients: ClientIndices, results: ClientResults | None, seen: bool, flipped: torch.Tensor | None, task: Task
 ) -> list[dict[str, Any]]:
     """The rows of some clients, or of holders of test samples."""
 
@@ -99,12 +103,12 @@ def _rows(
         return [None if value != value else value for value in values.tolist()]  # null for NaN
 
     missing = torch.full((len(clients),), math.nan)
-    results = results or _losses(missing, missing)
+    results = results or _losses(missing, missing, task)
     loss = column(results.loss)
     columns = {
         "samples": clients.sizes.tolist(),
         "loss": loss,
-        "accuracy": column(results.accuracy),
+        task.score: column(results.score),
         "threshold": column(results.threshold),
         "appeal": [
             None if value is None else appeal for value, appeal in zip(loss, column(results.appeal), strict=True)

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from fedrun.data.evaluation_split import TARGETED, pooled_names
+from fedrun.data.tasks.metric_names import MEASURES, lower_is_better
 from fedrun.evaluation.metrics.rounds_to_target import first_hit
 from fedrun.execution.choice import least_seconds
 from fedrun.experiment.experiment import Experiment
@@ -19,8 +20,9 @@ from fedrun.runs.checkpoint import Checkpoint, Identity
 from fedrun.runs.metrics_file import evaluated_rounds, series
 from fedrun.system.source_commit import loaded_commit
 
-HIGHER_IS_BETTER = (*pooled_names("accuracy"), *pooled_names("f1"), *pooled_names("mcc"))
-LOWER_IS_BETTER = pooled_names("loss")
+METRICS = (*MEASURES, "loss")
+"""Metrics whose best value is summarised, of each task."""
+
 PACKAGES = ("fedrun", "numpy", "scikit-learn", "hydra-core")
 
 
@@ -38,16 +40,16 @@ def hits(rows: Sequence[Row], targets: Sequence[float]) -> dict[str, int | None]
 def best(rows: Sequence[Row], reported: str | None) -> dict[str, dict[str, float]]:
     """The best value of each test metric and of the reported accuracy, and the round where it was first reached."""
     best_values: dict[str, dict[str, float]] = {}
-    for names, choose in ((dict.fromkeys((*HIGHER_IS_BETTER, *filter(None, [reported]))), max), (LOWER_IS_BETTER, min)):
-        for name in names:
-            values = [
-                (float(value), int(row["round"] or 0))
-                for row in rows
-                if (value := row.get(name)) is not None and math.isfinite(value)
-            ]
-            if values:
-                value, round = choose(values, key=lambda pair: pair[0])
-                best_values[name] = {"value": value, "round": round}
+    pooled = [name for metric in METRICS for name in pooled_names(metric)]
+    for name in dict.fromkeys((*pooled, *filter(None, [reported]))):
+        values = [
+            (float(value), int(row["round"] or 0))
+            for row in rows
+            if (value := row.get(name)) is not None and math.isfinite(value)
+        ]
+        if values:
+            value, round = (min if lower_is_better(name) else max)(values, key=lambda pair: pair[0])
+            best_values[name] = {"value": value, "round": round}
     return best_values
 
 

@@ -59,9 +59,9 @@ class RoundResult:
         return _mean([(update.loss, update.accepted_samples) for update in self.accepted])
 
     @property
-    def accuracy(self) -> float:
-        """Share of those samples that were predicted correctly when they were processed."""
-        return _mean([(update.accuracy, update.accepted_samples) for update in self.accepted])
+    def score(self) -> float:
+        """Mean of the task's score over those samples, when they were processed."""
+        return _mean([(update.score, update.accepted_samples) for update in self.accepted])
 
 
 def _mean(parts: Sequence[tuple[float, int]]) -> float:

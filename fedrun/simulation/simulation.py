@@ -280,7 +280,7 @@ class Simulation:
         ended = time.perf_counter()
         metrics |= {
             "train/loss": work.loss,
-            "train/accuracy": work.accuracy,
+            f"train/{phase.samples.task.score}": work.score,
             **steps,
             "clients/excluded": float(len(work.excluded)),
             "time/round_s": ended - began,

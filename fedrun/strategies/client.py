@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 
+from fedrun.data.tasks.base import Task
+from fedrun.data.tasks.classification import CLASSIFICATION
 from fedrun.models.flat_network import Layout
 from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.client_state import PRIVATE
@@ -80,18 +82,20 @@ class Outputs:
     """What a network computes for one batch of B samples.
 
     Attributes:
-        logits: float32 ``[B, classes]``.
+        logits: float32 ``[B, classes]``; of other tasks than classification the outputs, ``[B, ...]``.
         embeddings: what the head reads, float32 ``[B, d]``; only for strategies that want ``embeddings``.
         references: the outputs of the same batch under each of :attr:`ClientStrategy.reference_models`, without
             gradient and in evaluation mode.
         earlier_embeddings: embeddings of the same positions of the batch in this round's e earlier epochs, without
             gradient, ``[e, B, d]``; None in the first epoch, and for strategies that do not want them.
+        task: of the dataset.
     """
 
     logits: torch.Tensor
     embeddings: torch.Tensor | None = None
     references: Mapping[str, Outputs] = field(default_factory=dict)
     earlier_embeddings: torch.Tensor | None = None
+    task: Task = CLASSIFICATION
 
 
 class ClientStrategy:
@@ -105,6 +109,7 @@ class ClientStrategy:
         sends: names that the client uploads; empty: the client does not communicate.
         wants: measurements that the executor makes for the client.
         reference_models: names of constants that are models ``[P]``; :meth:`loss` receives their outputs, too.
+        needs_classes: whether it works for a classification only; by default where it :attr:`wants` labels.
         passes: how often each batch of a step is processed, forward and backward. Other than one batch, once, it must
             agree with :meth:`direction`.
         shuffles: whether samples are reshuffled for every epoch.
@@ -130,6 +135,10 @@ class ClientStrategy:
     @property
     def wants(self) -> frozenset[Measurement]:
         return frozenset()
+
+    @property
+    def needs_classes(self) -> bool:
+        return not self.wants.isdisjoint(("label_counts", "class_means"))
 
     @property
     def passes(self) -> tuple[int, ...]:
@@ -207,16 +216,16 @@ class ClientStrategy:
         return {}
 
     def loss(self, outputs: Outputs, targets: torch.Tensor, constants: Vectors) -> torch.Tensor:
-        """The loss of every sample of one client's batch, ``[B]``: cross-entropy.
+        """The loss of every sample of one client's batch, ``[B]``: the task's, such as cross-entropy.
 
         Always called for a single client (the vectorised executor maps it over the cohort).
 
         Args:
             outputs: of the network for the batch.
-            targets: int64 ``[B]``.
+            targets: int64 ``[B]``; of other tasks than classification ``[B, ...]``.
             constants: the client's own, ``[m]`` each.
         """
-        return torch.nn.functional.cross_entropy(outputs.logits, targets, reduction="none")
+        return outputs.task.loss(outputs.logits, targets)
 
     def linear_correction(self, constants: Vectors) -> LinearCorrection | None:
         """What is added to every gradient of the local training, if that is linear in the model; None: nothing.

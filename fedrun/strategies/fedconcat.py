@@ -59,6 +59,10 @@ class Classifier(PostTraining):
     lr: Annotated[float, Gt(0)] | None
     weight_decay: Annotated[float, Ge(0)] | None
 
+    @property
+    def needs_classes(self) -> bool:
+        return True
+
     def last_rounds(self, rounds: int) -> int:
         if isinstance(self.rounds, int):
             return self.rounds

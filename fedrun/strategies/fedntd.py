@@ -28,6 +28,7 @@ class FedNTD(ClientStrategy):
     beta: Annotated[float, Ge(0)]
     tau: Annotated[float, Gt(0)]
 
+    needs_classes: ClassVar[bool] = True
     reference_models: ClassVar[tuple[str, ...]] = (MODEL,)
 
     def constants(self, received: Vectors, client_state: Vectors, client: ClientInfo) -> Vectors:

@@ -19,6 +19,11 @@ ComputeFeatures = Callable[["Samples", "torch.Tensor", "Encoding", int], "torch.
 class PostTraining:
     """No second phase; the options that have one extend this class."""
 
+    @property
+    def needs_classes(self) -> bool:
+        """Whether it works for a classification only: it joins the heads of several models, whose logits add up."""
+        return False
+
     def last_rounds(self, rounds: int) -> int:
         """How many of a run's rounds belong to the second phase; 0: there is none."""
         return 0

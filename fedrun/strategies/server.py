@@ -71,10 +71,11 @@ class CohortUpdate(Senders):
         rows: ``[C, r]``, the entries of every client's model that :attr:`ServerStrategy.rows` asks for, or None.
         excluded: clients whose upload held NaN or infinity.
         loss: mean training loss over the samples processed during local training.
-        accuracy: share of those samples that were predicted correctly when they were processed.
+        score: mean of the task's score over those samples, when they were processed; of a classification the share
+            predicted correctly.
         client_samples: samples processed in training (forward and backward), summed over clients.
         forward_samples: samples processed by forward passes only, summed over clients.
-        accepted_samples: samples over which ``loss`` and ``accuracy`` are means.
+        accepted_samples: samples over which ``loss`` and ``score`` are means.
         measures: what the transforms of uploads have measured, float64 ``[C]`` each.
         represented: the number of clients that the means stand for, where it is not C: the expected cohort of a
             private round, since C itself is private.
@@ -86,7 +87,7 @@ class CohortUpdate(Senders):
     rows: torch.Tensor | None
     excluded: tuple[int, ...]
     loss: float
-    accuracy: float
+    score: float
     client_samples: int
     forward_samples: int = 0
     accepted_samples: int = 0
@@ -154,6 +155,7 @@ class ServerStrategy(ABC):
         broadcasts: names that the server sends beside the model.
         maintains: names of client states whose mean over all clients this strategy follows and uses.
         rows: which entries of every single client's model it needs (it always has the mean).
+        needs_classes: whether it works for a classification only; by default where it wants label counts.
         changes_head: whether it changes the head beyond what the clients send.
         wants_label_counts: whether clients send their numbers of training samples per class, once, before training.
         idle_training: what clients do that are not selected; None: nothing.
@@ -176,6 +178,10 @@ class ServerStrategy(ABC):
     @property
     def rows(self) -> Rows:
         return "none"
+
+    @property
+    def needs_classes(self) -> bool:
+        return self.wants_label_counts
 
     @property
     def idle_training(self) -> IdleTraining | None:

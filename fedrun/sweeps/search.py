@@ -13,8 +13,8 @@ from itertools import product
 from pathlib import Path
 
 from fedrun.config.grids import Grid, Job, values
+from fedrun.data.tasks.metric_names import lower_is_better
 from fedrun.runs.display import wording
-from fedrun.runs.display.wording import is_loss
 from fedrun.sweeps.outcome import Outcome
 from fedrun.system.errors import InputError
 
@@ -116,7 +116,7 @@ def settle(tried: Sequence[Trial], outcomes: Sequence[Outcome], metric: str) -> 
                         f"hydra.sweeper.metric={metric}: a run has no such metric; allowed: "
                         f"{', '.join(sorted(outcome.summary['final']))}"
                     )
-    sign = -1 if is_loss(metric) else 1
+    sign = -1 if lower_is_better(metric) else 1
     for scored in by_arm.values():
         arm = scored[0][0].arm
         arm.scores |= {(*arm.chosen, *trial.values): mean for trial, mean in scored}

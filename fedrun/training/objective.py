@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+from fedrun.data.tasks.base import Task
 from fedrun.models.flat_network import FlatNetwork
 from fedrun.models.frozen_encoders import FrozenEncoders
 from fedrun.models.precision import Precision, computing
@@ -22,7 +23,8 @@ class Trained:
         steps: SGD steps made.
         processed: samples processed.
         loss_sum: sum over processed samples of :meth:`ClientStrategy.loss`, float32 scalar on the device.
-        correct: number of processed samples that were predicted correctly, int64 scalar on the device.
+        score_sum: sum over processed samples of the task's score, a scalar on the device; of a classification the
+            number that were predicted correctly, int64.
         compared: samples processed by forward passes under reference models.
         measured: samples processed forward and backward beside the steps.
     """
@@ -30,9 +32,13 @@ class Trained:
     steps: int
     processed: int
     loss_sum: torch.Tensor
-    correct: torch.Tensor
+    score_sum: torch.Tensor
     compared: int = 0
     measured: int = 0
+
+
+HELD = 2**24
+"""Outputs that are held for the scores: with fewer, one call judges the predictions of all steps."""
 
 
 class Objective:
@@ -42,16 +48,23 @@ class Objective:
         network: the loaded network, set to training mode.
         strategy: what differs from plain SGD.
         constants: from :meth:`ClientStrategy.constants`.
+        task: of the dataset.
         precision: of forward and backward passes.
     """
 
     def __init__(
-        self, network: FlatNetwork, strategy: ClientStrategy, constants: Vectors, precision: Precision = "float32"
+        self,
+        network: FlatNetwork,
+        strategy: ClientStrategy,
+        constants: Vectors,
+        task: Task,
+        precision: Precision = "float32",
     ) -> None:
         self._network = network
         self._precision = precision
         self._strategy = strategy
         self._constants = constants
+        self._task = task
         self._plain = not overrides(strategy, "loss")  # then one fused call computes the mean
         references = {name: constants[name] for name in strategy.reference_models}
         self._frozen = FrozenEncoders(network, references) if references else None
@@ -65,6 +78,8 @@ class Objective:
         self._sizes: list[int] = []
         self._logits: list[torch.Tensor] = []
         self._targets: list[torch.Tensor] = []
+        self._held = 0
+        self._scores: list[torch.Tensor] = []
         network.network.train()
 
     def gradient(self, x: torch.Tensor, y: torch.Tensor, index: int = 0) -> torch.Tensor:
@@ -76,7 +91,7 @@ class Objective:
 
         Args:
             x: encoded inputs ``[B, ...]``.
-            y: int64 ``[B]``.
+            y: targets ``[B, ...]``.
             index: of the batch within its epoch.
         """
         embeddings = None
@@ -88,15 +103,26 @@ class Objective:
                 logits = self._network.network(x)
         logits = logits.float()
         if self._plain:
-            loss = torch.nn.functional.cross_entropy(logits, y)
+            loss = self._task.mean_loss(logits, y)
         else:
             outputs = self._outputs(x, embeddings, logits, index)
-            loss = self._strategy.loss(outputs, y, self._constants).mean()
+            loss = self._task.mean_of(self._strategy.loss(outputs, y, self._constants), y)
         self._losses.append(loss.detach())
         self._sizes.append(len(y))
         self._logits.append(logits.detach())
         self._targets.append(y)
+        self._held += logits.numel()
+        if self._task.per_symbol or self._held > HELD:  # texts of several lengths cannot be joined
+            self._judge()
         return loss
+
+    def _judge(self) -> None:
+        """Add up the scores of the outputs held."""
+        predictions = self._task.predictions(torch.cat(self._logits))
+        self._scores.append(self._task.scores(predictions, torch.cat(self._targets)).sum())
+        self._logits.clear()
+        self._targets.clear()
+        self._held = 0
 
     def _outputs(self, x: torch.Tensor, embeddings: torch.Tensor | None, logits: torch.Tensor, index: int) -> Outputs:
         """A batch's outputs, with what the strategy wants beside the logits."""
@@ -105,17 +131,17 @@ class Objective:
             assert embeddings is not None
             self._embedded.append(embeddings.detach())
             if not self._earlier:
-                return Outputs(logits, embeddings)
+                return Outputs(logits, embeddings, task=self._task)
             # Right for whole batches; TurboSVM-FL's code takes the same slice for a last, shorter one.
             first, size = index * len(embeddings), len(embeddings)
             earlier = torch.stack(self._earlier)[:, first : first + size]
         if self._frozen is None:
-            return Outputs(logits, embeddings, earlier_embeddings=earlier)
+            return Outputs(logits, embeddings, earlier_embeddings=earlier, task=self._task)
         with self._computing:
             computed = self._frozen.outputs(x)
         self._compared += len(computed) * len(x)
         references = {name: Outputs(z.float(), embedded.float()) for name, (embedded, z) in computed.items()}
-        return Outputs(logits, embeddings, references, earlier)
+        return Outputs(logits, embeddings, references, earlier, self._task)
 
     @property
     def _computing(self) -> AbstractContextManager[object]:
@@ -130,5 +156,7 @@ class Objective:
     def trained(self, steps: int) -> Trained:
         """The record, after this many steps."""
         losses = torch.stack(self._losses)
-        correct = (torch.cat(self._logits).argmax(1) == torch.cat(self._targets)).sum()
-        return Trained(steps, sum(self._sizes), losses @ losses.new_tensor(self._sizes), correct, self._compared)
+        if self._held:
+            self._judge()
+        score_sum = self._scores[0] if len(self._scores) == 1 else torch.stack(self._scores).sum()
+        return Trained(steps, sum(self._sizes), losses @ losses.new_tensor(self._sizes), score_sum, self._compared)

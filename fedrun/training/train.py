@@ -56,7 +56,7 @@ def train(
     directs, freezes = overrides(strategy, "direction"), overrides(strategy, "frozen")
     fused = state is None and local.max_gradient_norm is None and not (directs or freezes)
     drift = linear_update(linear_correction, local, rate) if fused else None
-    objective = Objective(network, strategy, constants, local.precision)
+    objective = Objective(network, strategy, constants, samples.task, local.precision)
     batch = len(indices) if local.batch_size is None else local.batch_size
     group: list[tuple[torch.Tensor, torch.Tensor]] = []  # the batches of a step along `direction`
 
@@ -105,9 +105,10 @@ def train(
 def full_gradient(network: FlatNetwork, samples: Samples, indices: torch.Tensor, batch_size: int) -> torch.Tensor:
     """The gradient of the loaded model's mean loss over some samples, in evaluation mode: float32 ``[T]``."""
     module = network.network.eval()
-    total = torch.zeros_like(network.gradient)
+    total, count = torch.zeros_like(network.gradient), 0.0
     for part in torch.split(indices, batch_size):
-        inputs, labels = samples.gather(part)
-        loss = torch.nn.functional.cross_entropy(module(samples.encoding(inputs)), labels, reduction="sum")
-        total += network.backward(loss)
-    return total / len(indices)
+        inputs, targets = samples.gather(part)
+        losses, weights = samples.task.loss(module(samples.encoding(inputs)), targets), samples.task.weights(targets)
+        total += network.backward((losses if weights is None else losses * weights).sum())
+        count += len(part) if weights is None else float(weights.sum())
+    return total / max(count, 1)

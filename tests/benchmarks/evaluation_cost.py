@@ -31,11 +31,13 @@ from random_images import plain_sgd, random_images
 from fedrun.config.build import option
 from fedrun.config.composed import compose
 from fedrun.data.samples import Samples
+from fedrun.data.tasks.base import SampleResults
+from fedrun.data.tasks.classification import CLASSIFICATION
 from fedrun.evaluation.early_rejection import evaluate_until_rejected
 from fedrun.experiment.evaluation import Evaluation
 from fedrun.experiment.experiment import build_experiment
 from fedrun.models.flat_network import FlatNetwork
-from fedrun.models.inference import SampleResults, evaluate
+from fedrun.models.inference import evaluate
 from fedrun.models.precision import Precision
 from fedrun.training.train import train
 
@@ -71,7 +73,8 @@ def evaluated(how: Evaluation, accuracies: list[float], seed: int) -> int:
             right = torch.arange(TEST) < accuracies[round] * TEST  # which samples they are does not matter
 
             def evaluation(indices: torch.Tensor, right: torch.Tensor = right) -> SampleResults:
-                return SampleResults(torch.zeros(len(indices)), right[indices].long(), torch.ones_like(indices))
+                ones = torch.ones_like(indices)
+                return SampleResults(torch.zeros(len(indices)), right[indices].long(), ones, CLASSIFICATION)
 
             target = math.inf if reached or round == 0 else TARGET
             draw = torch.Generator().manual_seed(1000 * seed + round)

@@ -9,9 +9,10 @@ from math import comb
 import pytest
 import torch
 
+from fedrun.data.tasks.base import SampleResults
+from fedrun.data.tasks.classification import CLASSIFICATION
 from fedrun.evaluation import early_rejection as rejection
 from fedrun.evaluation.early_rejection import evaluate_until_rejected, lower_tail, needed, rejection_points
-from fedrun.models.inference import SampleResults
 
 
 def test_the_tail_is_that_of_drawing_without_replacement():
@@ -57,7 +58,7 @@ class Model:
 
     def __call__(self, indices: torch.Tensor) -> SampleResults:
         self.asked += indices.tolist()
-        return SampleResults(indices.float(), (indices < self.right).long(), torch.ones_like(indices))
+        return SampleResults(indices.float(), (indices < self.right).long(), torch.ones_like(indices), CLASSIFICATION)
 
 
 def screen(model: Model, total: int, target: float, miss: float, seed: int = 0):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pyarrow.parquet
@@ -11,6 +12,8 @@ import torch
 from fedrun.config.build import option
 from fedrun.config.composed import compose
 from fedrun.data.population import Population
+from fedrun.data.tasks.classification import CLASSIFICATION
+from fedrun.data.tasks.regression import Regression
 from fedrun.evaluation import evaluator
 from fedrun.evaluation.client_results import ClientResults
 from fedrun.experiment.appeal.base import OwnResults, Thresholds
@@ -36,7 +39,9 @@ def of(*values: float) -> torch.Tensor:
 
 
 def judged(loss: torch.Tensor, rho: torch.Tensor, accuracy: torch.Tensor, solo: torch.Tensor | None) -> ClientResults:
-    return ClientResults.of(OwnResults(loss + 5, loss, accuracy), Thresholds(rho + 9, rho, solo), "test")
+    return ClientResults.of(
+        OwnResults(loss + 5, loss, accuracy), Thresholds(rho + 9, rho, solo), "test", CLASSIFICATION
+    )
 
 
 def test_gm_appeal_is_strict():
@@ -68,9 +73,17 @@ def test_clients_without_tests_are_left_out_and_counted():
 def test_how_fair_accuracies_are():
     """0, 0.1, .., 1: of eleven clients the worst tenth are 0 and 0.1; the variance is (11² - 1) / 12 / 100."""
     accuracies = of(*(number / 10 for number in (7, 0, 4, 10, 1, 9, 2, 8, 3, 6, 5)))
-    found = ClientResults.of(OwnResults(accuracies, accuracies, accuracies), None, "test").metrics()
+    found = ClientResults.of(OwnResults(accuracies, accuracies, accuracies), None, "test", CLASSIFICATION).metrics()
     assert found["accuracy_worst_tenth"] == pytest.approx(0.05)
     assert found["accuracy_std"] == pytest.approx(0.1**0.5)
+
+
+def test_the_worst_tenth_of_errors_is_the_highest() -> None:
+    errors = torch.tensor([3.0, 9.0, 1.0, math.nan], dtype=torch.float64)
+    found = ClientResults.of(OwnResults(errors, errors, errors), None, "test", Regression()).metrics()
+    assert found == pytest.approx(
+        {"loss_mean": 13 / 3, "mae_mean": 13 / 3, "mae_std": (104 / 9) ** 0.5, "mae_worst_tenth": 9, "untested": 1}
+    )
 
 
 def test_a_model_that_has_diverged_appeals_to_nobody():

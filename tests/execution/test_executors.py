@@ -289,7 +289,7 @@ def test_what_the_server_learns(make_experiment, executor):
     torch.testing.assert_close(update.mean[MODEL], mean, rtol=1e-5, atol=1e-6)
     loss = sum(n * each.loss for n, each in zip((20, 3, 5), alone, strict=True)) / 28
     assert update.loss == pytest.approx(loss, rel=1e-5)
-    assert update.accuracy == pytest.approx(sum(n * e.accuracy for n, e in zip((20, 3, 5), alone, strict=True)) / 28)
+    assert update.score == pytest.approx(sum(n * e.score for n, e in zip((20, 3, 5), alone, strict=True)) / 28)
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
@@ -475,7 +475,7 @@ def test_a_client_that_diverges_is_left_out_and_named(make_experiment, executor,
         torch.testing.assert_close(update.mean[sent], without.mean[sent], rtol=1e-6, atol=1e-7)
     if name == "turbosvm":
         torch.testing.assert_close(update.rows, without.rows, rtol=1e-6, atol=1e-7)
-    assert (update.loss, update.accuracy) == pytest.approx((without.loss, without.accuracy), rel=1e-6)
+    assert (update.loss, update.score) == pytest.approx((without.loss, without.score), rel=1e-6)
 
 
 @pytest.mark.parametrize("network", NETWORKS)

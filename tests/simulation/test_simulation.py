@@ -12,7 +12,6 @@ from torch import nn
 
 from fedrun.config.composed import compose
 from fedrun.data.federation import ClientIndices
-from fedrun.evaluation.metrics.classification import pooled_metrics
 from fedrun.experiment.experiment import Experiment, build_experiment
 from fedrun.experiment.state import State, Totals
 from fedrun.experiment.strategy import Strategy
@@ -257,7 +256,7 @@ def test_results_per_holder(make_experiment):
     assert accuracies[2].item() == pytest.approx(hits[3:].mean().item())
     assert torch.isnan(losses[1])
     assert torch.isnan(accuracies[1])
-    assert pooled_metrics(results, 3)["loss"] == pytest.approx(results.losses.mean().item())
+    assert results.metrics(3)["loss"] == pytest.approx(results.losses.mean().item())
 
 
 def test_repaired_models_stay_finite(make_experiment):

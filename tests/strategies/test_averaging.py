@@ -114,7 +114,7 @@ def update_of(mean: dict[str, torch.Tensor], samples: tuple[int, ...]) -> Cohort
         rows=None,
         excluded=(),
         loss=0.0,
-        accuracy=0.0,
+        score=0.0,
         client_samples=sum(samples),
     )
 

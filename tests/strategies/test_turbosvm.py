@@ -80,7 +80,7 @@ def update_of(models: torch.Tensor, samples: list[int], layout: Layout) -> Cohor
         rows=models[:, 3 * layout.embedding :].clone(),
         excluded=(),
         loss=0.0,
-        accuracy=0.0,
+        score=0.0,
         client_samples=sum(samples),
     )
 

@@ -158,7 +158,7 @@ def test_what_a_client_reports_is_counted_over_the_models_it_passed_through():
             optimizer.step()
     assert (trained.steps, trained.processed) == (6, 20)
     assert float(trained.loss_sum) == pytest.approx(loss_sum, rel=1e-5)
-    assert int(trained.correct) == correct
+    assert int(trained.score_sum) == correct
     for (name, parameter), other in zip(network.named_parameters(), ordinary.parameters(), strict=True):
         torch.testing.assert_close(parameter, other, rtol=1e-5, atol=1e-6, msg=name)
 

@@ -52,7 +52,7 @@ def update(clients, models):
         rows=rows,
         excluded=(),
         loss=0.0,
-        accuracy=0.0,
+        score=0.0,
         client_samples=0,
     )
 

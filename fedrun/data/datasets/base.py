@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import torch
 
 from fedrun.data.datasets.augmentation import Augmentation
+from fedrun.data.tasks.base import Task
+from fedrun.data.tasks.classification import CLASSIFICATION
 
 
 @dataclass(frozen=True)
@@ -17,13 +19,23 @@ class Spec:
 
     Attributes:
         input_shape: shape of one sample: ``(channels, height, width)`` of an image, ``(length,)`` of a text.
-        classes: number of classes.
+        classes: number of classes; for other tasks the number of outputs per sample, or per symbol of a text.
         vocabulary: number of different symbols of a text; None if inputs are numbers.
+        task: what is learned.
+        padding: the symbol that fills up the end of shorter texts, and that models must not read; None: texts have the
+            same length.
     """
 
     input_shape: tuple[int, ...]
     classes: int
     vocabulary: int | None = None
+    task: Task = CLASSIFICATION
+    padding: int | None = None
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        """The shape of a model's outputs for one sample."""
+        return (*self.input_shape, self.classes) if self.task.per_symbol else (self.classes,)
 
 
 @dataclass(frozen=True)
@@ -98,10 +110,11 @@ class Dataset:
         encoding: turns a batch of ``inputs`` into network inputs.
         inputs: ``[n, *spec.input_shape]`` in a compact numeric type, uint8 for images and texts, float32 for features;
             gathered and encoded batch by batch.
-        targets: int64 ``[n]``, in ``0 .. spec.classes - 1``.
+        targets: ``[n, ...]``, as the task's class describes them; of a classification int64 ``[n]``, in
+            ``0 .. spec.classes - 1``.
         train_size: number of training samples.
         users: the users who produced the samples, or None.
-        class_names: one label per class, for plots.
+        class_names: one name per class, for plots; of other tasks one per output.
         fingerprint: a hash of the data; recorded with every result.
         augmentation: how training images are changed at random, or None.
         overlap: with how many samples before and after it a sample shares input: 79 for successive windows of 80

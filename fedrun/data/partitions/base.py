@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import ClassVar
 
 from fedrun.data.datasets.base import Dataset
 from fedrun.data.federation import Federation
 
 
 class Partition(ABC):
-    """A partition option of the configuration."""
+    """A partition option of the configuration.
+
+    Attributes:
+        needs_classes: whether it divides samples by their class.
+    """
+
+    needs_classes: ClassVar[bool] = False
 
     @abstractmethod
     def split(self, dataset: Dataset, seed: int) -> Federation:

@@ -35,6 +35,7 @@ class Clusters(TrainSplitPartition):
     labels_per_cluster: Annotated[int, Ge(1)]
 
     name: ClassVar[str] = "clusters"
+    needs_classes: ClassVar[bool] = True
 
     def split(self, dataset: Dataset, seed: int) -> Federation:
         targets = self.training_targets(dataset)

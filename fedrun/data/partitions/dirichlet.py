@@ -32,6 +32,7 @@ class Dirichlet(DirichletProportions):
     """
 
     name: ClassVar[str] = "dirichlet"
+    needs_classes: ClassVar[bool] = True
 
     attempts: ClassVar[int] = 10_000
     """Draws after which the partition fails."""

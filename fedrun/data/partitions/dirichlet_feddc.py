@@ -37,6 +37,7 @@ class DirichletFedDC(TrainSplitPartition):
     sigma: Annotated[float, Ge(0)]
 
     name: ClassVar[str] = "dirichlet_feddc"
+    needs_classes: ClassVar[bool] = True
 
     def split(self, dataset: Dataset, seed: int) -> Federation:
         targets = self.training_targets(dataset)

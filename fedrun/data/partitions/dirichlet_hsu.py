@@ -33,6 +33,7 @@ class DirichletHsu(TrainSplitPartition):
     alpha: Annotated[float, Ge(1e-6)]
 
     name: ClassVar[str] = "dirichlet_hsu"
+    needs_classes: ClassVar[bool] = True
 
     def split(self, dataset: Dataset, seed: int) -> Federation:
         targets = self.training_targets(dataset)

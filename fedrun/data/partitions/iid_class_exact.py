@@ -26,6 +26,7 @@ class IIDClassExact(TrainSplitPartition):
     """
 
     name: ClassVar[str] = "iid_class_exact"
+    needs_classes: ClassVar[bool] = True
 
     def split(self, dataset: Dataset, seed: int) -> Federation:
         targets = self.training_targets(dataset)

@@ -33,6 +33,7 @@ class Labels(TrainSplitPartition):
     labels_per_client: Annotated[int, Ge(1)]
 
     name: ClassVar[str] = "labels"
+    needs_classes: ClassVar[bool] = True
 
     def split(self, dataset: Dataset, seed: int) -> Federation:
         classes = dataset.spec.classes

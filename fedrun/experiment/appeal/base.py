@@ -28,12 +28,12 @@ class OwnResults:
     Attributes:
         train_loss: F_k, mean loss over its training samples.
         test_loss: f_k, mean loss over its test samples.
-        test_accuracy: share of its test samples predicted correctly.
+        test_score: mean of the task's score over its test samples; of a classification the accuracy.
     """
 
     train_loss: torch.Tensor
     test_loss: torch.Tensor
-    test_accuracy: torch.Tensor
+    test_score: torch.Tensor
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,11 @@ class Appeal:
 
     known: ClassVar[bool] = False
     trained: ClassVar[bool] = False
+
+    @property
+    def needs_classes(self) -> bool:
+        """Whether clients compare accuracies."""
+        return self.known
 
     @property
     def losses(self) -> Convention:

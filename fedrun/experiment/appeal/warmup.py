@@ -55,4 +55,4 @@ class WarmUp(Appeal):
                 f"{key}={rate:g}: the training that sets the thresholds diverged for {len(diverged)} of {len(clients)} "
                 f"clients, first for client {diverged[0]}; allowed: a rate with which it does not (appeal.lr)"
             )
-        return Thresholds(alone.train_loss, alone.test_loss, alone.test_accuracy)
+        return Thresholds(alone.train_loss, alone.test_loss, alone.test_score)

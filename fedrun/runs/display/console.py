@@ -16,7 +16,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from fedrun.data.evaluation_split import pooled_metric, recorded_split
+from fedrun.data.evaluation_split import pooled_metric, pooled_names, recorded_split
+from fedrun.data.tasks.metric_names import MEASURES, recorded_score
 from fedrun.experiment.observer import Observer, Row, RunInfo
 from fedrun.runs.display import wording
 from fedrun.runs.display.progress import Progress, round_of
@@ -98,6 +99,7 @@ class PlainLines(Observer):
         self._printed: int | None = None
         self._printed_at = 0.0
         self._completed = False
+        self._headed = False
 
     def on_start(self, run: RunInfo) -> None:
         self._progress = Progress(run, self._clock)
@@ -107,11 +109,14 @@ class PlainLines(Observer):
             self._print(f"hparams {run.hparams}")
         if self._progress.resumed_from is not None:
             self._print(f"resumed after round {self._progress.resumed_from} of {run.rounds}")
-        self._print(HEADER)
+        self._headed = False
 
     def on_row(self, row: Row) -> None:
         if (progress := self._progress) is None:
             return
+        if not self._headed:
+            self._print(header(row))
+            self._headed = True
         reached = progress.take(row)
         quiet = self._clock() - self._printed_at
         if self._printed is None or reached or round_of(row) >= progress.run.rounds or quiet >= self._seconds:
@@ -141,41 +146,52 @@ class PlainLines(Observer):
         print(text, file=self._stream, flush=True)
 
 
-COLUMNS = (
-    ("round", 7, None),
-    ("accuracy", 11, "test/accuracy"),  # these four are of validation samples where no test sample is looked at
-    ("F1", 10, "test/f1"),
-    ("MCC", 10, "test/mcc"),
-    ("loss", 11, "test/loss"),
-    ("train loss", 12, "train/loss"),
-    ("time left", 14, None),
-)
-"""Heading, width and row key of each column of the plain lines; 75 columns in all."""
-
 ESTIMATE = "accuracy_estimate"
 """What a row has in place of the accuracy where an adaptive evaluation ended early."""
 
-HEADER = "".join(f"{heading:>{width}}" for heading, width, _ in COLUMNS)
+
+def columns(row: Row) -> tuple[tuple[str, int, str | None], ...]:
+    """Heading, width and row key of each column of the plain lines; 75 columns in all for a classification.
+
+    The metrics are those that the row has, or a classification's where the row has only an estimate of the accuracy.
+    They are of validation samples where no test sample is looked at.
+    """
+    recorded = [metric for metric in MEASURES if any(name in row for name in pooled_names(metric))]
+    shown = recorded or ["accuracy", "f1", "mcc"]
+    measures = ((wording.NAMES[metric], max(10, len(wording.NAMES[metric]) + 3), f"test/{metric}") for metric in shown)
+    return (
+        ("round", 7, None),
+        *measures,
+        ("loss", 11, "test/loss"),
+        ("train loss", 12, "train/loss"),
+        ("time left", 14, None),
+    )
+
+
+def header(row: Row) -> str:
+    """The headings of the plain lines, given the run's first row."""
+    return "".join(f"{heading:>{width}}" for heading, width, _ in columns(row))
 
 
 def line(progress: Progress, row: Row) -> str:
-    """The plain line of a row, in the columns of :data:`HEADER`."""
+    """The plain line of a row, in the columns of :func:`header`."""
     left = progress.seconds_left
     cells = {
         "round": str(round_of(row)),
         "time left": wording.ABSENT if left is None else wording.duration(left),
     }
-    for heading, _, key in COLUMNS:
+    shown = columns(row)
+    for heading, _, key in shown:
         if key is not None:
             part, _, metric = key.partition("/")
             cells[heading] = wording.value(key, pooled_metric(row, metric) if part == "test" else row.get(key))
     if (estimate := pooled_metric(row, ESTIMATE)) is not None:
         cells["accuracy"] = f"~ {wording.value(f'test/{ESTIMATE}', estimate)}"
-    return "".join(f"{cells[heading]:>{width}}" for heading, width, _ in COLUMNS)
+    return "".join(f"{cells[heading]:>{width}}" for heading, width, _ in shown)
 
 
 def panel(progress: Progress, width: int) -> Panel:
-    """The live panel, ``width`` columns wide: bars, newest metrics, best accuracy, targets."""
+    """The live panel, ``width`` columns wide: bars, newest metrics, best score, targets."""
     run = progress.run
     resumed = "" if progress.resumed_from is None else f"resumed after round {progress.resumed_from}"
     return Panel(
@@ -219,22 +235,21 @@ def bars(progress: Progress) -> Table:
 
 
 def facts(progress: Progress) -> Table:
-    """The newest metrics, the best accuracy, and each target with the round that reached it."""
+    """The newest metrics, the best score, and each target with the round that reached it."""
     row: Row = progress.row or {}
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column()
     part = recorded_split(row)
-    grid.add_row(
-        part, measured(row, tuple(f"{part}/{metric}" for metric in ("accuracy", ESTIMATE, "f1", "mcc", "loss")))
-    )
+    grid.add_row(part, measured(row, tuple(f"{part}/{metric}" for metric in (ESTIMATE, *MEASURES, "loss"))))
+    score = recorded_score(row)
     if row.get("train/loss") is not None:
-        grid.add_row("train", measured(row, ("train/accuracy", "train/loss")))
+        grid.add_row("train", measured(row, (f"train/{score}", "train/loss")))
     if excluded := row.get("clients/excluded"):
         grid.add_row("excluded", Text(f"{excluded:.0f} clients whose update was not finite", style="yellow"))
     if progress.best is not None:
-        accuracy, round = progress.best
-        grid.add_row("best", Text(f"{wording.percent(accuracy)} in round {round}"))
+        best, round = progress.best
+        grid.add_row("best", Text(f"{wording.value(score, best)} in round {round}"))
     if progress.hits:
         grid.add_row("targets", Text("   ").join(goal(target, hit) for target, hit in progress.hits.items()))
     return grid

@@ -140,6 +140,13 @@ INK, GRID = "#333333", "#DDDDDD"
 
 PANELS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("accuracy (%)", pooled_names("accuracy")),
+    ("subset accuracy (%)", pooled_names("subset_accuracy")),
+    ("token accuracy (%)", pooled_names("token_accuracy")),
+    ("MAE", pooled_names("mae")),
+    ("RMSE", pooled_names("rmse")),
+    ("R²", pooled_names("r2")),
+    ("perplexity", pooled_names("perplexity")),
+    ("mAP (%)", pooled_names("map")),
     ("F1 (%)", pooled_names("f1")),
     ("MCC (%)", pooled_names("mcc")),
     ("loss", (*pooled_names("loss"), "train/loss")),

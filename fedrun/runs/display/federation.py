@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -45,8 +45,8 @@ class FederationSummary:
         clients: N, the clients that training draws from.
         samples: training samples per client.
         total: training samples of all clients.
-        classes: number of classes in the dataset.
-        client_classes: different classes per client.
+        outputs: the task, and what it predicts, in words.
+        client_classes: different classes per client; None: the task has none.
         test_holders: who holds the test samples: held-out users, or 1 for a pooled test set.
         test_samples: samples that the global model is tested on.
         evaluation_split: whether these are test or validation samples.
@@ -56,8 +56,8 @@ class FederationSummary:
     clients: int
     samples: Spread
     total: int
-    classes: int
-    client_classes: Spread
+    outputs: str
+    client_classes: Spread | None
     test_holders: int
     test_samples: int
     evaluation_split: EvaluationSplit
@@ -68,12 +68,14 @@ class FederationSummary:
         test = "in one pooled set" if self.test_holders == 1 else f"of {self.test_holders:,} held-out users"
         lines = [
             f"clients   {self.clients:,} with {self.samples} training samples each, {self.total:,} in all",
-            f"classes   {self.client_classes} per client, {self.classes:,} in the dataset",
+            f"task      {self.outputs}"
+            if self.client_classes is None
+            else f"classes   {self.client_classes} per client, {self.outputs} in the dataset",
             f"{self.evaluation_split:<9} {self.test_samples:,} samples {test}",
         ]
         if self.missing:
             shown = ", ".join(self.missing[:10]) + (", ..." if len(self.missing) > 10 else "")
-            lines.append(f"warning: no client holds {len(self.missing)} of the {self.classes} classes: {shown}")
+            lines.append(f"warning: no client holds {len(self.missing)} of the {self.outputs} classes: {shown}")
         return lines
 
     def __str__(self) -> str:
@@ -82,19 +84,24 @@ class FederationSummary:
 
 def summarise(federation: Federation) -> FederationSummary:
     """The federation in numbers."""
-    dataset = federation.dataset
-    counts = federation.train.class_counts(dataset.targets, dataset.spec.classes).numpy()
-    return FederationSummary(
+    dataset, sizes = federation.dataset, federation.train.sizes.numpy()
+    task, outputs = dataset.spec.task, dataset.spec.classes
+    summary = FederationSummary(
         clients=len(federation.train),
-        samples=Spread.of(counts.sum(1)),
-        total=int(counts.sum()),
-        classes=dataset.spec.classes,
-        client_classes=Spread.of((counts > 0).sum(1)),
+        samples=Spread.of(sizes),
+        total=int(sizes.sum()),
+        outputs=f"{outputs:,}" if task.has_classes else f"{task.name} with {outputs:,} outputs",
+        client_classes=None,
         test_holders=len(federation.test),
         test_samples=len(federation.test.samples),
         evaluation_split=federation.evaluation_split,
-        missing=tuple(printable(dataset.class_names[label]) for label in np.flatnonzero(counts.sum(0) == 0)),
+        missing=(),
     )
+    if not task.has_classes:
+        return summary
+    counts = federation.train.class_counts(dataset.targets, outputs).numpy()
+    missing = tuple(printable(dataset.class_names[label]) for label in np.flatnonzero(counts.sum(0) == 0))
+    return replace(summary, client_classes=Spread.of((counts > 0).sum(1)), missing=missing)
 
 
 def plot_labels(federation: Federation, path: Path) -> None:
@@ -102,8 +109,11 @@ def plot_labels(federation: Federation, path: Path) -> None:
 
     The colour scale is logarithmic and starts at one sample, so that small counts stay visible beside large ones while
     equal ones look equal; white is none. Beyond :data:`COLUMNS` clients, evenly spaced ones are shown in order of their
-    number of samples.
+    number of samples. Without classes the picture is that of :func:`plot_sizes`.
     """
+    if not federation.dataset.spec.task.has_classes:
+        plot_sizes(federation, path)
+        return
     from matplotlib.colors import LogNorm
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator

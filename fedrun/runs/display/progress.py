@@ -1,4 +1,4 @@
-"""The progress of a run: rounds, speeds, best accuracy and targets. The displays draw it."""
+"""The progress of a run: rounds, speeds, best score and targets. The displays draw it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fedrun.data.evaluation_split import pooled_metric
+from fedrun.data.tasks.metric_names import lower_is_better, recorded_score
 from fedrun.experiment.observer import Row, RunInfo
 
 WINDOW = 32
@@ -30,7 +31,8 @@ class Progress:
     Attributes:
         run: the run.
         row: the newest row, or None before the first.
-        best: the highest test accuracy and its (first) round, or None.
+        best: the best value of the task's score, such as the accuracy, on the test samples, and its (first) round, or
+            None.
         hits: for every target, the first round r >= 1 at which the test accuracy had reached it, or None.
         cohort: number of the round in progress, clients done in it, its clients; or None before the first.
     """
@@ -91,14 +93,15 @@ class Progress:
 
     def _take(self, row: Row) -> tuple[float, ...]:
         self.row = row
-        accuracy = pooled_metric(row, "accuracy")
-        if accuracy is None or math.isnan(accuracy):
+        name = recorded_score(row)
+        score, sign = pooled_metric(row, name), -1 if lower_is_better(name) else 1
+        if score is None or math.isnan(score):
             return ()
-        if self.best is None or accuracy > self.best[0]:
-            self.best = (accuracy, round_of(row))
-        if round_of(row) < 1:
+        if self.best is None or sign * score > sign * self.best[0]:
+            self.best = (score, round_of(row))
+        if round_of(row) < 1 or name != "accuracy":
             return ()
-        reached = tuple(target for target, hit in self.hits.items() if hit is None and accuracy >= target)
+        reached = tuple(target for target, hit in self.hits.items() if hit is None and score >= target)
         self.hits.update(dict.fromkeys(reached, round_of(row)))
         return reached
 

@@ -7,23 +7,47 @@ from collections.abc import Iterable
 
 from fedrun.data.evaluation_split import EVALUATION_SPLITS
 
+MEANS = ("participants", "all")
+"""Whose mean model is evaluated by ``evaluation.client_means``."""
+
+SCORES = {
+    "accuracy": "accuracy",
+    "subset_accuracy": "subset accuracy",
+    "token_accuracy": "token accuracy",
+    "mae": "MAE",
+}
+"""The score of each task, as people write it."""
+
 NAMES = {
     "accuracy": "accuracy",
     "accuracy_estimate": "estimated accuracy",
+    **SCORES,
+    "rmse": "RMSE",
+    "r2": "R²",
+    "perplexity": "perplexity",
+    "map": "mAP",
     "f1": "F1",
     "mcc": "MCC",
     "loss": "loss",
     "gm_appeal": "GM-Appeal",
     "preferred_accuracy": "preferred accuracy",
-    "accuracy_mean": "mean accuracy",
-    "accuracy_std": "std of accuracy",
-    "accuracy_worst_tenth": "accuracy of the worst tenth",
-    "accuracy_weighted": "accuracy by samples",
+    **{
+        key: words
+        for score, name in SCORES.items()
+        for key, words in {
+            f"{score}_mean": f"mean {name}",
+            f"{score}_std": f"std of {name}",
+            f"{score}_worst_tenth": f"{name} of the worst tenth",
+            f"{score}_weighted": f"{name} by samples",
+        }.items()
+    },
     "loss_mean": "mean loss",
-    "accuracy_of_participants": "accuracy of participants",
-    "accuracy_of_all": "accuracy of all",
+    **{f"{score}_of_{models}": f"{name} of {models}" for score, name in SCORES.items() for models in MEANS},
 }
 """The part of a metric's key after the slash, as people write it."""
+
+NUMBERS = frozenset({"mae", "rmse", "r2", "perplexity"})
+"""Words of the names of known metrics that are no shares, beside losses."""
 
 MODELS = {"tuned_": "tuned", "global_": "global"}
 """How the same part begins where clients have tuned the model first, or use the global one beside their own."""
@@ -47,13 +71,14 @@ def _plain(metric: str) -> tuple[str, str]:
 
 
 def is_loss(key: str) -> bool:
-    """Whether less of a metric is better."""
+    """Whether a metric is a loss, whose curve is drawn on a logarithmic axis."""
     return "loss" in key.rpartition("/")[2].split("_")
 
 
 def is_share(key: str) -> bool:
-    """Whether a metric is written in percent: all known ones but losses are."""
-    return _plain(key.rpartition("/")[2])[0] in NAMES and not is_loss(key)
+    """Whether a metric is written in percent: all known ones but losses and :data:`NUMBERS` are."""
+    metric = _plain(key.rpartition("/")[2])[0]
+    return metric in NAMES and not is_loss(key) and NUMBERS.isdisjoint(metric.split("_"))
 
 
 def value(key: str, number: float | None) -> str:

@@ -75,12 +75,14 @@ class Clustering:
         offers: names of vectors that clients receive in addition to the server strategy's broadcast.
         downloads_all: whether a participant receives all models and chooses one of them.
         stores_last_upload: whether the client state contains the model that the client sent last.
+        needs_classes: whether it works for a classification only.
         infers: whether clients are clustered by the models that all of them send after a first round with one model.
         reassigns: whether a client may be assigned to another model in a later round.
         assumes_sgd: whether clients are told apart by what SGD's steps have moved; then ``local.optimizer`` must be
             ``sgd``.
     """
 
+    needs_classes: ClassVar[bool] = False
     offers: ClassVar[frozenset[str]] = frozenset()
     downloads_all: ClassVar[bool] = False
     stores_last_upload: ClassVar[bool] = False

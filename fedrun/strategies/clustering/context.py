@@ -8,8 +8,9 @@ import torch
 
 from fedrun.data.federation import ClientIndices
 from fedrun.data.samples import Samples
+from fedrun.data.tasks.base import SampleResults
 from fedrun.models.flat_network import FlatNetwork
-from fedrun.models.inference import SampleResults, evaluate
+from fedrun.models.inference import evaluate
 from fedrun.strategies.local_training import LocalTraining
 
 FORWARD_BATCH = 1024

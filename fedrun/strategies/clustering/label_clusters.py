@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from annotated_types import Ge
@@ -32,6 +32,8 @@ class LabelClusters(Clustering):
     max_clusters: Annotated[int, Ge(1)]
     balanced: bool
     by: Literal["shares", "labels"]
+
+    needs_classes: ClassVar[bool] = True
 
     @property
     def several(self) -> bool:

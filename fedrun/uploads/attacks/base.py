@@ -52,6 +52,11 @@ class Attack:
         """Whether attackers train on other data than their own."""
         return self.flips_labels
 
+    @property
+    def needs_classes(self) -> bool:
+        """Whether attackers change labels."""
+        return self.changes_data
+
     def poisoned(self, federation: Federation, seed: int) -> Federation:
         """The federation with what the attackers train on, apart from flipped labels.
 

@@ -14,7 +14,7 @@ from fedrun.data.datasets.celeba import Celeba
 from fedrun.data.datasets.femnist import Femnist
 from fedrun.data.datasets.imagefolder import ImageFolder
 from fedrun.data.datasets.regular_file import stat_regular
-from fedrun.data.datasets.tabular import read_table
+from fedrun.data.datasets.sample_table import read_table
 from fedrun.system.errors import InputError
 
 LEAF: dict[str, Any] = {"cache_dir": None, "min_samples": 1, "min_samples_after_split": 1}

@@ -1,12 +1,10 @@
-"""Metrics of one pooled set of predictions, all computed from its confusion matrix."""
+"""The confusion matrix of predicted classes, and the metrics that are computed from it."""
 
 from __future__ import annotations
 
 import math
 
 import torch
-
-from fedrun.models.inference import SampleResults
 
 
 def confusion_matrix(targets: torch.Tensor, predictions: torch.Tensor, classes: int) -> torch.Tensor:
@@ -53,14 +51,3 @@ def matthews(confusion: torch.Tensor) -> float:
         return 0.0
     covariance = correct * samples - sum(t * p for t, p in zip(true, predicted, strict=True))
     return float(covariance / math.sqrt(product))
-
-
-def pooled_metrics(results: SampleResults, classes: int) -> dict[str, float]:
-    """Loss, accuracy, macro-F1 and MCC over all the samples together."""
-    confusion = confusion_matrix(results.targets, results.predictions, classes)
-    return {
-        "loss": results.losses.double().mean().item(),
-        "accuracy": accuracy(confusion),
-        "f1": macro_f1(confusion),
-        "mcc": matthews(confusion),
-    }

@@ -5,7 +5,7 @@ import pytest
 import torch
 from sklearn import metrics as sklearn_metrics
 
-from fedrun.evaluation.metrics.classification import accuracy, confusion_matrix, macro_f1, matthews
+from fedrun.data.tasks.confusion import accuracy, confusion_matrix, macro_f1, matthews
 
 
 def test_worked_example():

@@ -1,0 +1,49 @@
+"""A table of the user's own with a column for each of several labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import torch
+from annotated_types import Len
+
+from fedrun.config.config_class import config_class
+from fedrun.data.datasets.base import Spec
+from fedrun.data.datasets.sample_table import SampleTable
+from fedrun.data.tasks.base import Task
+from fedrun.data.tasks.multi_label import MultiLabel
+from fedrun.system.errors import InputError
+
+
+@config_class
+class TabularMultiLabel(SampleTable):
+    """Any number of labels for each sample.
+
+    Attributes:
+        labels: a column for each label: 1 where a sample has it, otherwise 0.
+    """
+
+    labels: Annotated[tuple[str, ...], Len(1)]
+
+    @property
+    def spec(self) -> Spec:
+        return Spec(input_shape=(self.features,), classes=len(self.labels), task=MultiLabel())
+
+    @property
+    def target_columns(self) -> tuple[str, ...]:
+        return self.labels
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        return self.labels
+
+    def targets(self, path: Path, columns: Sequence[np.ndarray], training: np.ndarray) -> tuple[torch.Tensor, Task]:
+        has = np.stack(columns, axis=1)
+        wrong = (has != 0) & (has != 1)
+        if wrong.any():
+            row, label = (int(place) for place in np.argwhere(wrong)[0])
+            raise InputError(f"{path}: row {row + 1} has {self.labels[label]} {has[row, label]:g}; allowed: 0 or 1")
+        return torch.from_numpy(has.astype(np.uint8)), MultiLabel()

@@ -1,0 +1,57 @@
+"""A table of the user's own with columns of numbers to predict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import torch
+from annotated_types import Len
+
+from fedrun.config.config_class import config_class
+from fedrun.data.datasets.base import Spec
+from fedrun.data.datasets.sample_table import SampleTable
+from fedrun.data.tasks.base import Task
+from fedrun.data.tasks.regression import Regression
+
+
+@config_class
+class TabularRegression(SampleTable):
+    """Regression.
+
+    With ``standardise`` the model predicts targets with mean 0 and standard deviation 1 over the training rows, too;
+    metrics are in the columns' own units.
+
+    Attributes:
+        labels: the columns of numbers to predict.
+    """
+
+    labels: Annotated[tuple[str, ...], Len(1)]
+
+    @property
+    def spec(self) -> Spec:
+        return Spec(input_shape=(self.features,), classes=len(self.labels), task=Regression())
+
+    @property
+    def target_columns(self) -> tuple[str, ...]:
+        return self.labels
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        return self.labels
+
+    def targets(self, path: Path, columns: Sequence[np.ndarray], training: np.ndarray) -> tuple[torch.Tensor, Task]:
+        numbers = np.stack(columns, axis=1)
+        task = scaled_task(numbers[training]) if self.standardise else Regression()
+        return torch.from_numpy(numbers.astype(np.float32)), task
+
+
+def scaled_task(targets: np.ndarray) -> Regression:
+    """The regression whose outputs have mean 0 and standard deviation 1 over these targets, float64 ``[n, k]``.
+
+    Targets that do not vary keep their unit.
+    """
+    std = targets.std(0)
+    return Regression(tuple(targets.mean(0).tolist()), tuple(np.where(std > 0, std, 1.0).tolist()))

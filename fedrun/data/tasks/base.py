@@ -1,0 +1,160 @@
+"""What a task is: the loss of a sample, the prediction, and the metrics of a model's results."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from fedrun.system.errors import InputError
+
+
+class Task(ABC):
+    """What a model's outputs mean for a dataset's targets. A task is a value: a frozen dataclass.
+
+    Attributes:
+        score: name of the number by which a single sample's prediction is judged, as in ``test/accuracy``. Its mean
+            over a client's samples is the client's metric.
+        has_classes: whether a target is one class of several, int64 ``[n]``, and a model's head has one row per class.
+            Partitions by label, attacks on labels and strategies that compare classes need it.
+        per_symbol: whether a model gives an output for every symbol of a text: ``[B, length, k]``, not ``[B, k]``.
+    """
+
+    score: ClassVar[str]
+    has_classes: ClassVar[bool] = False
+    per_symbol: ClassVar[bool] = False
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        return type(self).__name__
+
+    @abstractmethod
+    def check_targets(self, targets: torch.Tensor, outputs: int, where: str) -> None:
+        """Reject targets that the task cannot use.
+
+        Args:
+            targets: ``[n, ...]``.
+            outputs: k, the numbers that a model gives for a sample or a symbol.
+            where: the source's name, for the message.
+
+        Raises:
+            InputError: a wrong shape, type or value.
+        """
+
+    @abstractmethod
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """The loss of every sample, float32 ``[B]``.
+
+        Args:
+            outputs: of the model, float32 ``[B, k]`` or, per symbol, ``[B, length, k]``.
+            targets: of the samples, ``[B, ...]``.
+        """
+
+    def mean_loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """The loss of a batch, a scalar: the mean with :meth:`weights`."""
+        return self.mean_of(self.loss(outputs, targets), targets)
+
+    def weights(self, targets: torch.Tensor) -> torch.Tensor | None:
+        """What each sample counts in a mean loss, float32 ``[B]``; None: all count the same."""
+        return None
+
+    def mean_of(self, losses: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """The mean of the losses ``[B]`` of samples with these targets, a scalar."""
+        weights = self.weights(targets)
+        return losses.mean() if weights is None else (losses * weights).sum() / weights.sum().clamp_min(1)
+
+    @abstractmethod
+    def predictions(self, outputs: torch.Tensor) -> torch.Tensor:
+        """What a model predicts by its outputs, ``[B, ...]`` in the targets' shape."""
+
+    @abstractmethod
+    def scores(self, predictions: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """:attr:`score` of every sample, bool or float32 ``[B]``."""
+
+    def combined(self, summed: torch.Tensor, models: int) -> torch.Tensor:
+        """The outputs of several models as one: their mean, given their sum."""
+        return summed / models
+
+    @abstractmethod
+    def metrics(self, results: SampleResults, outputs: int) -> dict[str, float]:
+        """The metrics of all samples together, but for the loss; :attr:`score` is one of them.
+
+        Args:
+            results: of one model.
+            outputs: k.
+        """
+
+
+@dataclass(frozen=True)
+class SampleResults:
+    """One model's results on n samples, in their order, on the CPU.
+
+    Attributes:
+        losses: float32 ``[n]``.
+        predictions: ``[n, ...]``, as :meth:`Task.predictions` gives them.
+        targets: ``[n, ...]``.
+        task: of the dataset.
+    """
+
+    losses: torch.Tensor
+    predictions: torch.Tensor
+    targets: torch.Tensor
+    task: Task
+
+    @property
+    def scores(self) -> torch.Tensor:
+        """:attr:`Task.score` of every sample, float64 ``[n]``."""
+        return self.task.scores(self.predictions, self.targets).double()
+
+    @property
+    def weights(self) -> torch.Tensor:
+        """What each sample counts in a mean, float64 ``[n]``."""
+        weights = self.task.weights(self.targets)
+        return torch.ones(len(self.losses), dtype=torch.float64) if weights is None else weights.double()
+
+    @property
+    def mean_loss(self) -> float:
+        """The mean loss; NaN without samples."""
+        return self._mean(self.losses.double())
+
+    @property
+    def mean_score(self) -> float:
+        """The mean of :attr:`scores`; NaN without samples."""
+        return self._mean(self.scores)
+
+    def _mean(self, values: torch.Tensor) -> float:
+        weights = self.task.weights(self.targets)
+        return (values.mean() if weights is None else (values * weights).sum() / weights.sum()).item()
+
+    def metrics(self, outputs: int) -> dict[str, float]:
+        """``loss`` and the task's metrics, of all samples together."""
+        return {"loss": self.mean_loss, **self.task.metrics(self, outputs)}
+
+
+def joined(parts: Sequence[SampleResults]) -> SampleResults:
+    """Results on several sets of samples, one after the other."""
+    return SampleResults(
+        torch.cat([part.losses for part in parts]),
+        torch.cat([part.predictions for part in parts]),
+        torch.cat([part.targets for part in parts]),
+        parts[0].task,
+    )
+
+
+def require_shape(targets: torch.Tensor, trailing: tuple[int | None, ...], what: str, where: str) -> None:
+    """Reject targets whose shape is not ``[n, *trailing]``; None stands for any size.
+
+    Raises:
+        InputError: naming the source, the shape and what is allowed.
+    """
+    shape = tuple(targets.shape[1:])
+    fits = len(shape) == len(trailing) and all(
+        wanted in (None, size) for wanted, size in zip(trailing, shape, strict=True)
+    )
+    if not fits:
+        wanted = ", ".join(["n", *("length" if size is None else str(size) for size in trailing)])
+        raise InputError(f"{where}: targets {list(targets.shape)}; allowed: {what} [{wanted}]")

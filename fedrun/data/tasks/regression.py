@@ -1,0 +1,55 @@
+"""Numbers to predict for each sample."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from fedrun.data.tasks.base import SampleResults, Task, require_shape
+from fedrun.system.errors import InputError
+
+
+@dataclass(frozen=True)
+class Regression(Task):
+    """Targets are k numbers per sample, float32 ``[n, k]``; the loss is the squared error, averaged over the k numbers.
+
+    A model's outputs are in units in which targets have mean 0 and standard deviation 1; so is the loss. Predictions
+    and metrics are in the targets' own units. Metrics: MAE, RMSE, R², each a plain mean over the k numbers.
+
+    Attributes:
+        mean: of the training targets, one number per output or one for all.
+        std: their standard deviation, likewise.
+    """
+
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (1.0,)
+
+    score: ClassVar[str] = "mae"
+
+    def check_targets(self, targets: torch.Tensor, outputs: int, where: str) -> None:
+        require_shape(targets, (outputs,), "numbers", where)
+        if not targets.is_floating_point() or not targets.isfinite().all():
+            raise InputError(f"{where}: targets of {targets.dtype}, or not finite; allowed: finite float32 numbers")
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        # (1/k) Σ_j (f_j(x) − (y_j − m_j) / s_j)²
+        scaled = (targets - targets.new_tensor(self.mean)) / targets.new_tensor(self.std)
+        return (outputs - scaled).square().mean(-1)
+
+    def predictions(self, outputs: torch.Tensor) -> torch.Tensor:
+        return outputs * outputs.new_tensor(self.std) + outputs.new_tensor(self.mean)
+
+    def scores(self, predictions: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return (predictions - targets).abs().mean(-1)
+
+    def metrics(self, results: SampleResults, outputs: int) -> dict[str, float]:
+        targets, errors = results.targets.double(), (results.predictions - results.targets).double()
+        residual, total = errors.square().sum(0), (targets - targets.mean(0)).square().sum(0)
+        return {
+            "mae": errors.abs().mean().item(),
+            "rmse": errors.square().mean(0).sqrt().mean().item(),
+            # 1 − Σ (y − ŷ)² / Σ (y − ȳ)²; NaN where all targets are equal
+            "r2": torch.where(total > 0, 1 - residual / total, torch.nan).mean().item(),
+        }

@@ -1,0 +1,62 @@
+"""Tables with numbers to predict, and with several labels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from fedrun.config.composed import compose
+from fedrun.data.tasks.multi_label import MultiLabel
+from fedrun.data.tasks.regression import Regression
+from fedrun.experiment.experiment import build_experiment
+from fedrun.system.errors import InputError
+
+TABLE = "part,a,price,size\ntest,1,0.5,1\ntrain,3,2,1\ntrain,5,6,0\n"
+
+
+def load(tmp_path: Path, option: str, *overrides: str, table: str = TABLE):
+    path = tmp_path / "table.csv"
+    path.write_text(table, encoding="utf-8")
+    settings = [
+        f"dataset={option}",
+        f"dataset.file={path}",
+        "dataset.client=null",
+        "dataset.split=part",
+        "partition=iid",
+    ]
+    return build_experiment(compose([*settings, "model=mlp", *overrides])).dataset.load()
+
+
+def test_numbers_are_scaled_by_the_training_rows(tmp_path: Path) -> None:
+    dataset = load(tmp_path, "tabular_regression", "dataset.labels=[price,size]")
+    assert dataset.targets.tolist() == [[2, 1], [6, 0], [0.5, 1]]
+    assert dataset.targets.dtype == torch.float32
+    assert dataset.spec.task == Regression(mean=(4.0, 0.5), std=(2.0, 0.5))
+    assert (dataset.spec.classes, dataset.spec.input_shape, dataset.class_names) == (2, (1,), ("price", "size"))
+
+
+def test_numbers_as_they_are(tmp_path: Path) -> None:
+    settings = ("dataset.labels=[price]", "dataset.features=2", "dataset.standardise=false")
+    assert load(tmp_path, "tabular_regression", *settings).spec.task == Regression()
+
+
+def test_several_labels(tmp_path: Path) -> None:
+    dataset = load(tmp_path, "tabular_multi_label", "dataset.labels=[size]", "dataset.features=2")
+    assert dataset.targets.tolist() == [[1], [0], [1]]
+    assert dataset.spec.task == MultiLabel()
+
+
+@pytest.mark.parametrize(
+    ("option", "labels", "features", "message"),
+    [
+        ("tabular_multi_label", "[size,price]", 1, "row 1 has price 0.5; allowed: 0 or 1"),
+        ("tabular_regression", "[cost]", 1, "has no single column 'cost'; it has part, a, price, size"),
+        ("tabular_regression", "[]", 1, "dataset.labels="),
+        ("tabular_regression", "[part]", 3, "column part has values of type string; it must have numbers only"),
+    ],
+)
+def test_wrong_columns(tmp_path: Path, option: str, labels: str, features: int, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        load(tmp_path, option, f"dataset.labels={labels}", f"dataset.features={features}")

@@ -1,0 +1,122 @@
+"""Local training on tasks other than classification: executors agree with each other and with a naive loop."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from fedrun.data.datasets.base import Dataset, Spec, Symbols
+from fedrun.data.tasks.base import Task
+from fedrun.data.tasks.multi_label import MultiLabel
+from fedrun.data.tasks.regression import Regression
+from fedrun.data.tasks.symbols import IGNORED, LanguageModelling
+from fedrun.execution.in_process import InProcess
+from fedrun.execution.vectorized import Vectorized
+from fedrun.simulation.simulation import Simulation
+
+from ..conftest import SIZES, MakeExperiment, first_executor, small_images
+
+LENGTH, VOCABULARY = 5, 4
+
+
+def perceptron(spec: Spec) -> nn.Sequential:
+    encoder = nn.Sequential(nn.Flatten(), nn.Linear(16, 6), nn.ReLU())
+    return nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(6, spec.classes)))
+
+
+def convolution(spec: Spec) -> nn.Sequential:
+    encoder = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten())
+    return nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(16, spec.classes)))
+
+
+def symbol_by_symbol(spec: Spec) -> nn.Sequential:
+    encoder = nn.Sequential(nn.Embedding(VOCABULARY, 6), nn.Tanh())
+    return nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(6, spec.classes)))
+
+
+def images(task: Task, outputs: int) -> Dataset:
+    dataset = small_images(sum(SIZES), 30)
+    columns = [(dataset.targets + shift).fmod(3) for shift in range(outputs)]
+    targets = torch.stack(columns, 1).float() if isinstance(task, Regression) else torch.stack(columns, 1).clamp_max(1)
+    return replace(dataset, spec=Spec((1, 4, 4), outputs, task=task), targets=targets)
+
+
+def texts(task: Task, outputs: int) -> Dataset:
+    draw, count = torch.Generator().manual_seed(3), sum(SIZES) + 30
+    targets = torch.randint(0, outputs, (count, LENGTH), generator=draw)
+    targets[torch.arange(LENGTH) > torch.randint(0, LENGTH, (count, 1), generator=draw)] = IGNORED
+    inputs = torch.randint(0, VOCABULARY, (count, LENGTH), generator=draw).to(torch.uint8)
+    spec = Spec((LENGTH,), outputs, VOCABULARY, task)
+    return replace(small_images(sum(SIZES), 30), spec=spec, encoding=Symbols(), inputs=inputs, targets=targets)
+
+
+CASES: dict[str, tuple[Callable[[Task, int], Dataset], Task, int, Callable[[Spec], nn.Sequential]]] = {
+    "regression": (images, Regression(mean=(1.0, 1.0), std=(0.5, 2.0)), 2, perceptron),
+    "regression, convolution": (images, Regression(), 1, convolution),
+    "multi-label": (images, MultiLabel(), 3, perceptron),
+    "multi-label, convolution": (images, MultiLabel(), 3, convolution),
+    "language": (texts, LanguageModelling(), VOCABULARY, symbol_by_symbol),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_executors_agree(make_experiment: MakeExperiment, case: str) -> None:
+    data, task, outputs, network = CASES[case]
+    results = []
+    for name, kind in (("in_process", InProcess), ("vectorized", Vectorized)):
+        hardware = {"executor": name}
+        simulation = Simulation(
+            make_experiment(dataset=data(task, outputs), network=network, hardware=hardware, targets=())
+        )
+        state = simulation.initial()
+        assert type(first_executor(simulation)) is kind
+        for _ in range(2):
+            state, metrics = simulation.advance(state)
+        results.append((state.server.model, metrics, simulation.test(state)))
+    (model, metrics, tested), (other_model, other_metrics, other_tested) = results
+    assert torch.allclose(model, other_model, atol=1e-5)
+    assert tested == pytest.approx(other_tested, rel=1e-3)
+    assert {f"train/{task.score}", "train/loss"} <= metrics.keys()
+    for name in (f"train/{task.score}", "train/loss"):
+        assert metrics[name] == pytest.approx(other_metrics[name], rel=1e-4)
+
+
+def naive_loss(task: Task, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """A batch's loss by PyTorch's own functions."""
+    if isinstance(task, Regression):
+        return nn.functional.mse_loss(outputs, (targets - torch.tensor(task.mean)) / torch.tensor(task.std))
+    if isinstance(task, MultiLabel):
+        return nn.functional.binary_cross_entropy_with_logits(outputs, targets.float())
+    return nn.functional.cross_entropy(outputs.transpose(1, 2), targets, ignore_index=IGNORED)
+
+
+@pytest.mark.parametrize("case", ["regression", "multi-label", "language"])
+def test_one_client_descends_the_batch_loss(make_experiment: MakeExperiment, case: str) -> None:
+    data, task, outputs, network = CASES[case]
+    dataset = data(task, outputs)
+    experiment = make_experiment(
+        sizes=(60,), dataset=dataset, network=network, local={"batch_size": None, "epochs": 3, "lr": 0.2},
+        clients_per_round=1, targets=(),
+    )  # fmt: skip
+    simulation = Simulation(experiment)
+    state = simulation.initial()
+    module = simulation.network.network
+    simulation.network.load(state.server.model)
+    inputs, targets = dataset.encoding(dataset.inputs[:60]), dataset.targets[:60]
+    parameters = list(module.parameters())
+    start = [parameter.detach().clone() for parameter in parameters]
+    for _ in range(3):
+        gradients = torch.autograd.grad(naive_loss(task, module(inputs), targets), parameters)
+        with torch.no_grad():
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                parameter.sub_(0.2 * gradient)
+    expected = simulation.network.vector.clone()
+    for parameter, value in zip(parameters, start, strict=True):
+        parameter.data.copy_(value)
+    state, _ = simulation.advance(state)
+    assert torch.allclose(state.server.model, expected, atol=1e-6)
