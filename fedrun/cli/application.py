@@ -37,7 +37,7 @@ def run(arguments: Sequence[str]) -> int:
     """
     lazy_import("torch")
     if launched():
-        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # a lost connection is told in one line, not in forty
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # a lost connection is one line, not forty
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises its errors instead of printing them over many lines
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
@@ -292,7 +292,7 @@ def _sweep_job(config: DictConfig) -> float:
         if searches(hydra.sweeper) and experiment.validation.evaluation_split == "test":
             raise InputError(WITHOUT_VALIDATION)
         earlier = not experiment.overwrite and finished(experiment.folder) is not None
-        say(f"{begin}{' '.join(overrides)}{': finished earlier' if earlier else ''}", sys.stdout)
+        say(f"{begin}{' '.join(overrides) or 'the defaults'}{': finished earlier' if earlier else ''}", sys.stdout)
         kind = "none" if experiment.display == "auto" and together > 1 else experiment.display
         summary = run(experiment, _observers(experiment, kind), together)
         final = summary["final"]

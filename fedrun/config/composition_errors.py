@@ -31,7 +31,7 @@ def explain(error: Exception, arguments: Sequence[str], config_dir: Path | None 
             group, _, option = missing.rpartition("/")
             if missing == "hydra/sweeper/optuna":
                 return f"{group}={option}: is not installed; pip install 'fedrun[optuna]'"
-            own = [] if group.startswith("hydra/") else options(group, folder)  # beside Hydra's own options
+            own = [] if group.startswith("hydra/") else options(group, folder)  # Hydra lists options of its own
             return refused_option(group, option, own or names)
         case OverrideParseException():
             return (

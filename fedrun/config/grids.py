@@ -70,10 +70,10 @@ def jobs(
         for settings in chosen.get("grids", [{}])
         for grid in select(grids, values(arguments_of({**chosen.get("params", {}), **settings}), loader))
     ]
-    found: dict[tuple[str, ...], None] = {}
+    distinct: dict[tuple[str, ...], None] = {}
     for grid in select(scaled, values(arguments, loader)):
-        found |= dict.fromkeys(product(*grid.values()))
-    return [list(job) for job in found]
+        distinct |= dict.fromkeys(product(*grid.values()))
+    return [list(job) for job in distinct]
 
 
 def scale_settings(sweeper: Mapping[str, Any], scale: str) -> Mapping[str, Any]:

@@ -100,19 +100,19 @@ def _in_yaml(value: Any) -> str:
 
 def _sources(key: str, files: Sequence[ConfigFile], arguments: Sequence[tuple[str, Any]]) -> list[Source]:
     """The places that set a key, in the order in which they are merged."""
-    found = []
+    sources = []
     for file in files:
         below = key.removeprefix(f"{file.package}.") if file.package else key
         if file.package and below == key:
             continue
         if (value := _value(file.content, below, MISSING)) is not MISSING:
-            found.append(Source(value, file.place))
+            sources.append(Source(value, file.place))
     for name, value in arguments:
         if key == name or key.startswith(f"{name}."):
             inner = _value(value, key[len(name) + 1 :], MISSING) if key != name else value
             if inner is not MISSING:
-                found.append(Source(inner, COMMAND_LINE))
-    return found
+                sources.append(Source(inner, COMMAND_LINE))
+    return sources
 
 
 MISSING = object()

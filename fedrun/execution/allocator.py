@@ -9,7 +9,7 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 
 GIB = 2**30
 LARGEST = 2**31 - 1
-"""That ``mallopt`` can be told, in bytes."""
+"""Thresholds that ``mallopt`` sets, in bytes."""
 
 
 def keep_freed_memory() -> bool:
@@ -26,7 +26,7 @@ def keep_freed_memory() -> bool:
 
 
 def tell(mapped_from: int, given_back_from: int) -> bool:
-    """Tell the allocator both thresholds, in bytes; whether it could be told."""
+    """Set both thresholds of the allocator, in bytes; whether it accepted them."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):

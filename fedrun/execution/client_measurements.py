@@ -1,4 +1,4 @@
-"""What a single client computes on its training samples beside its SGD steps."""
+"""What a single client computes on its training samples besides its SGD steps."""
 
 from __future__ import annotations
 

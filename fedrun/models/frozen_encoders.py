@@ -1,4 +1,4 @@
-"""Fixed models that are evaluated beside the one in training."""
+"""Fixed models that are evaluated besides the one in training."""
 
 from __future__ import annotations
 

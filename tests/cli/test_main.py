@@ -46,7 +46,7 @@ def names(group: str) -> list[str]:
 @pytest.fixture(scope="module")
 def checking() -> Iterator[Fedrun]:
     """Commands that end before anything slow is imported."""
-    with Fedrun("composing") as fedrun:
+    with Fedrun() as fedrun:
         yield fedrun
 
 

@@ -22,7 +22,7 @@ from ..helpers.forked import Fedrun
 
 @pytest.fixture(scope="module")
 def fedrun() -> Iterator[Fedrun]:
-    with Fedrun("composing") as fedrun:
+    with Fedrun() as fedrun:
         yield fedrun
 
 

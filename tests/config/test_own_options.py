@@ -43,7 +43,7 @@ def own(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def fedrun() -> Iterator[Fedrun]:
-    with Fedrun("composing") as fedrun:
+    with Fedrun() as fedrun:
         yield fedrun
 
 

@@ -92,8 +92,8 @@ def test_reopened(tmp_path: Path) -> None:
     assert len(kept) == 3
 
 
-@pytest.mark.parametrize("bit", range(96))
-def test_every_flipped_bit_of_a_slot_is_found(tmp_path: Path, bit: int) -> None:
+@pytest.mark.parametrize("bit", range(0, 96, 5))  # in each of the 12 bytes, and at each place of a byte
+def test_a_flipped_bit_of_a_slot_is_found(tmp_path: Path, bit: int) -> None:
     store = VectorStore(3, 0, tmp_path / "memory")
     vector = store.keep(torch.tensor([0.5, 0.0, -3.0]))
     slot = store.slot(vector)

@@ -132,7 +132,7 @@ class Fedrun:
 def serve() -> None:
     """Carry out the commands that arrive."""
     lazy_import("torch")  # as the command does; a package that needs it loads it
-    for package in sys.argv[1:]:
+    for package in ("composing", *sys.argv[1:]):
         importlib.import_module(package)
     for line in sys.stdin:
         commands, folder, send, largest_file = json.loads(line)

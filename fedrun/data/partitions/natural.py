@@ -68,8 +68,8 @@ class Natural(Partition):
                     "dataset.min_samples_after_split"
                 )
             log.info(
-                "partition=natural: %d %s users; %d more have fewer than %d samples and are dropped",
-                kept.sum(), group, (members & ~enough).sum(), min_samples,
+                "partition=natural: %d %s users with at least %d samples of %d users",
+                kept.sum(), group, min_samples, members.sum(),
             )  # fmt: skip
         return Federation(
             dataset, indices_of_users(users, training & enough), indices_of_users(users, ~training & enough)

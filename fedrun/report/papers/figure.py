@@ -98,16 +98,16 @@ def draw_figure(name: str, scale: Scale | None, runs: Sequence[Run], path: Path)
         InputError: there is no such figure, or there are no complete runs for it.
     """
     figure = load(name)
-    found, scale = (of_table if has_table(figure) else of_experiment)(figure, scale, runs)
-    if not found:
+    panels, scale = (of_table if has_table(figure) else of_experiment)(figure, scale, runs)
+    if not panels:
         asked = asked_with(figure.experiment, scale)
         raise InputError(f"figure {name}: no finished run for it was found; make them with: fedrun {asked}")
-    used = {id(run): run for lines in found.values() for own in lines.values() for run in own}.values()
+    used = {id(run): run for lines in panels.values() for own in lines.values() for run in own}.values()
     drawn: dict[tuple[str, str], Mapping[str, Seeds]] = {
         (metric, ", ".join(filter(None, (wording.name(metric), title)))): {
             line: [run.rows for run in own] for line, own in lines.items()
         }
-        for title, lines in found.items()
+        for title, lines in panels.items()
         for metric in figure.metrics
     }
     data, seeds = sorted({run.dataset for run in used}), sorted({run.seed for run in used})
@@ -167,7 +167,7 @@ def _check_alike(figure: Figure, line: str, runs: Sequence[Run]) -> None:
 
 def arranged(figure: Figure, served: Sequence[tuple[Mapping[str, str], Sequence[Run]]]) -> Panels:
     """Runs with their coordinates, by panel and line."""
-    found: dict[str, dict[str, list[Run]]] = {}
+    panels: dict[str, dict[str, list[Run]]] = {}
     for coordinates, runs in served:
         if figure.holds(coordinates):
             panel = ", ".join(f"{key.rpartition('.')[2]} {coordinates.get(key, '')}" for key in figure.panels)
@@ -177,6 +177,6 @@ def arranged(figure: Figure, served: Sequence[tuple[Mapping[str, str], Sequence[
                 else f"{key.rpartition('.')[2]}={coordinates.get(key, '')}"
                 for key in figure.lines
             )
-            own = found.setdefault(panel, {}).setdefault(line, [])
+            own = panels.setdefault(panel, {}).setdefault(line, [])
             own += [run for run in runs if run not in own]
-    return found
+    return panels

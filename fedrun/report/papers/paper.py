@@ -76,13 +76,13 @@ def cells(paper: str, table: str | None = None) -> list[Cell]:
     """
     if paper not in papers():
         raise InputError(f"{paper}: no such paper; allowed: {', '.join(papers())}")
-    found = read(FOLDER / f"{paper}.csv")
+    cells = read(FOLDER / f"{paper}.csv")
     if table is None:
-        return found
-    tables = list(dict.fromkeys(cell.table for cell in found))
+        return cells
+    tables = list(dict.fromkeys(cell.table for cell in cells))
     if table not in tables:
         raise InputError(f"{paper} {table}: no such table; allowed: {', '.join(tables)}")
-    return [cell for cell in found if cell.table == table]
+    return [cell for cell in cells if cell.table == table]
 
 
 def read(path: Path) -> list[Cell]:
@@ -95,17 +95,17 @@ def read(path: Path) -> list[Cell]:
         header, *rows = csv.reader(file)
     if tuple(header) != COLUMNS:
         raise InputError(f"{path}, line 1: columns {', '.join(header)}; expected: {', '.join(COLUMNS)}")
-    found: dict[tuple[object, ...], Cell] = {}
+    cells: dict[tuple[object, ...], Cell] = {}
     for line, row in enumerate(rows, start=2):
         try:
             cell = _cell(row)
         except ValueError as error:
             raise InputError(f"{path}, line {line}: {error}") from None
         place = (cell.table, *sorted(cell.coordinates.items()))
-        if place in found:
+        if place in cells:
             raise InputError(f"{path}, line {line}: the same cell stands further up")
-        found[place] = cell
-    return list(found.values())
+        cells[place] = cell
+    return list(cells.values())
 
 
 def _cell(row: list[str]) -> Cell:

@@ -1,4 +1,4 @@
-"""A paper's table with ours beside it: what the runs of each cell say, and how far it is from the paper."""
+"""A paper's table next to ours: what the runs of each cell say, and how far it is from the paper."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class NoRunsError(InputError):
 
 
 def paper_tables(name: str, scale: Scale | None, runs: Sequence[Run]) -> list[Table]:
-    """A paper's table, ours beside it and the difference.
+    """A paper's table, ours next to it, and the difference.
 
     Args:
         name: of the table, such as ``turbosvm/table2``.
@@ -173,9 +173,9 @@ def layout(
     def texts(position: int | None) -> dict[str, str]:
         if position is None:
             return dict.fromkeys(PARTS, "")
-        cell, found = cells[position], measured.get(position)
-        said = OUT_OF_REACH if found is None else found.text
-        return dict(zip(PARTS, (str(cell), said, difference(cell, found)), strict=True))
+        cell, ours = cells[position], measured.get(position)
+        text = OUT_OF_REACH if ours is None else ours.text
+        return dict(zip(PARTS, (str(cell), text, difference(cell, ours)), strict=True))
 
     printed = {head for (_, head), position in places.items() if cells[position].printed}
     parts = [(head, part) for head in heads for part in PARTS if head in printed or part == OURS]

@@ -42,12 +42,12 @@ def sections(runs: Sequence[Run], progress: Progress = lambda done, total: None)
     Raises:
         InputError: there are no such runs.
     """
-    found = []
+    made = []
     for number, name in enumerate(tables()):
         progress(number, len(tables()))
         for scale in available(name, runs):
             with suppress(NoRunsError):  # the runs there are may all be another table's, which shares them
-                found.append(Section(named(name, scale), tuple(at_scale(name, scale, runs))))
+                made.append(Section(named(name, scale), tuple(at_scale(name, scale, runs))))
     tabulated = {experiment_sweep(name).run_name(scale) for name in tables() for scale in SCALES}
     others = dict.fromkeys(
         name
@@ -57,10 +57,10 @@ def sections(runs: Sequence[Run], progress: Progress = lambda done, total: None)
     for name in sorted(others):
         own = [run for run in runs if run.complete and run.config["name"] == name]
         if compared := experiment_tables(name, own):
-            found.append(Section(name, tuple(compared)))
-    if not found:
+            made.append(Section(name, tuple(compared)))
+    if not made:
         raise InputError(f"no finished run of any paper's table; such are made with: fedrun experiment={tables()[0]}")
-    return found
+    return made
 
 
 def experiment_tables(name: str, runs: Sequence[Run]) -> list[Table]:

@@ -14,7 +14,7 @@ from fedrun.system.errors import InputError
 
 HEADING = (
     "# Results\n\n"
-    "The papers' tables with our numbers beside theirs, then experiments that are no table of a paper. Written by "
+    "The papers' tables with our numbers next to theirs, then experiments that are no table of a paper. Written by "
     "`fedrun-report --results`, never by hand. With `--keep`, sections whose runs are elsewhere stay as they were; "
     "each names the commits of its runs."
 )

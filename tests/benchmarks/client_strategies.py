@@ -1,8 +1,8 @@
-"""What every client half costs over plain SGD: one client's round on the FEMNIST CNN, per strategy.
+"""What every client strategy costs over plain SGD: one client's round on the FEMNIST CNN, per strategy.
 
 The client has taken part before, so that memories are not empty; 30 steps with batches of 64.
 
-    python tests/benchmarks/client_halves.py [--pairs 7] [--threads 1] [--clock cpu] [--steps 30] [--json FILE]
+    python tests/benchmarks/client_strategies.py [--pairs 7] [--threads 1] [--clock cpu] [--steps 30] [--json FILE]
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ def main() -> None:
     samples, start = Samples.of(data, torch.device("cpu")), network.vector.clone()
 
     def round_of(name: str):
-        half, layout = option("strategy/client", name), network.layout
+        client, layout = option("strategy/client", name), network.layout
         local = plain_sgd(0.1, BATCH)
         executor = InProcess(
             ExecutionContext(
                 network=network,
                 samples=samples,
                 clients=shares,
-                client=half,
+                client=client,
                 local=local,
                 seed=0,
                 pipeline=UploadPipeline((), layout, 0),
@@ -61,10 +61,10 @@ def main() -> None:
         )
         received = {MODEL: start} | {
             sent: torch.zeros(layout.trainable)
-            for sent in half.needs
-            if sent not in half.client_state(layout) or name != "feddyn"
+            for sent in client.needs
+            if sent not in client.client_state(layout) or name != "feddyn"
         }
-        once = CohortJob(torch.tensor([0]), 0, received, ClientStates(half.client_state(layout)))
+        once = CohortJob(torch.tensor([0]), 0, received, ClientStates(client.client_state(layout)))
         (visit,) = executor.visits(once)
         kept = once.client_states.updated({0: once.client_states.keep(visit.client_state)})
         again = CohortJob(once.cohort, 1, received, kept)
@@ -76,7 +76,7 @@ def main() -> None:
         ratios[name] = comparison.ratio
         print(f"{name:10s} against SGD: {comparison}; at most {bound} wanted")
     if arguments.json:
-        arguments.json.write_text(json.dumps({"client_halves": ratios}))
+        arguments.json.write_text(json.dumps({"client_strategies": ratios}))
 
 
 if __name__ == "__main__":
