@@ -73,6 +73,7 @@ WORKLOADS = {
     "cifar": Workload("niid_simple_cnn", Spec((3, 32, 32), 10), (500,) * 4, 64, 4),
     "lstm": Workload("leaf_shakespeare_lstm", Spec((80,), 80, vocabulary=80), (30, 50), 10, 2),
     "tiny": Workload("logistic", Spec((1, 28, 28), 10), (100,) * 100, 10, 1000),
+    "tiny60": Workload("logistic", Spec((60,), 10), (100,) * 100, 10, 1000),
     "2nn": Workload("mnist_2nn", Spec((1, 28, 28), 10), (100,) * 20, 10, 200),
 }
 

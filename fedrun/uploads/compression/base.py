@@ -76,10 +76,12 @@ class Compressor(Compression):
                 # v_k = D_k + λ e_k,  m_k = C(v_k),  e_k ← v_k − m_k
                 wanted = wanted.add(sender.state[ERROR + name], alpha=self.memory_decay)
             cut = len(wanted) - (sender.shapes[name].head if self.skip == "head" else 0)
-            compressed = torch.cat([self.compress(wanted[:cut], draw), wanted[cut:]])
-            left_out = wanted - compressed
-            squared_error += float(left_out.square().sum())
-            squared += float(wanted.square().sum())
+            compressed = self.compress(wanted[:cut], draw)
+            if cut < len(wanted):
+                compressed = torch.cat([compressed, wanted[cut:]])
+            squared += float(torch.linalg.vector_norm(wanted)) ** 2
+            left_out = torch.sub(wanted, compressed, out=wanted if self.memory == "client" else None)
+            squared_error += float(torch.linalg.vector_norm(left_out)) ** 2
             sent[name] = compressed
             if self.memory == "client":
                 state[ERROR + name] = left_out

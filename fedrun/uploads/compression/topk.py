@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+import numpy as np
 import torch
 from annotated_types import Gt, Le
 
@@ -15,6 +16,16 @@ from fedrun.uploads.transform import FLOAT
 def kept_entries(fraction: float, entries: int) -> int:
     """k = max(1, round(f d)), and 0 of none."""
     return min(entries, max(1, round(fraction * entries)))
+
+
+def kth_largest(values: torch.Tensor, k: int) -> float:
+    """The k-th largest of float32 values ``[n]``, k from 1 to n.
+
+    On a CPU by NumPy's selection, which takes a tenth of the time of torch's for millions of values.
+    """
+    if values.device.type == "cpu":
+        return float(np.partition(values.numpy(), len(values) - k)[len(values) - k])
+    return float(values.topk(k, sorted=False).values.min())
 
 
 @config_class
@@ -32,11 +43,14 @@ class TopK(Compressor):
 
     def compress(self, vector: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
         magnitude, k = vector.abs(), kept_entries(self.fraction, len(vector))
-        least = magnitude.topk(k, sorted=False).values.min()
-        kept = magnitude > least
-        ties = (magnitude == least).nonzero().flatten()
-        kept[ties[: k - int(kept.sum())]] = True
-        return vector * kept
+        if k == len(vector):
+            return vector.clone()
+        least = kth_largest(magnitude, k)
+        kept = magnitude.ge_(least)  # 0 or 1, in the magnitudes' memory
+        if (surplus := int(kept.count_nonzero()) - k) > 0:
+            ties = (vector.abs() == least).nonzero().flatten()
+            kept[ties[len(ties) - surplus :]] = 0.0
+        return kept.mul_(vector)
 
     def size(self, entries: int) -> int:
         k = kept_entries(self.fraction, entries)

@@ -158,8 +158,8 @@ class CentralNoise(Mechanism):
         signal, noised, entries = 0.0, dict[str, torch.Tensor](), 0
         for name in sorted(displacements):
             # Δ = (Σ w_k c_k + z w_max S ξ) / den
-            total_sum = displacements[name].mul(total)
-            signal += float(total_sum.square().sum())
+            total_sum = displacements[name].mul_(total)
+            signal += float(torch.linalg.vector_norm(total_sum)) ** 2
             entries += len(total_sum)
             if deviation:
                 noise = torch.randn(len(total_sum), generator=draw).to(total_sum.device)
@@ -204,8 +204,10 @@ def clip(
     names = sorted(displacements)
     norm = joint_norm([displacements[name] for name in names])
     if layers == "flat":
+        if norm <= bound:
+            return dict(displacements), 0.0
         factor = clip_factor(norm, bound)
-        return {name: displacements[name] * factor for name in names}, float(norm > bound)
+        return {name: displacements[name] * factor for name in names}, 1.0
     sizes = [size for name in names for size in shapes[name].layers]
     bounds = iter(layer_bounds(bound, sizes, layers == "by_size"))
     clipped, longer = dict[str, torch.Tensor](), False
