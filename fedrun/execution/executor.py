@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 
@@ -231,15 +231,18 @@ class Executor(ABC):
             changed[context.private] = model[context.private]  # they are not sent
         return changed
 
-    def uploaded(self, result: ClientResult, task: CohortJob, info: ClientInfo) -> ClientResult:
-        """A client's result with its uploads as they arrive at the server, and its state once they have."""
+    def uploaded(self, result: ClientResult, task: CohortJob, info: Callable[[], ClientInfo]) -> ClientResult:
+        """A client's result with its uploads as they arrive at the server, and its state once they have.
+
+        ``info``, what the client knows of itself, is made only if it is needed.
+        """
         context, client = self.context, int(task.cohort[result.position])
         if not task.uploads or not context.pipeline.changes_uploads:
             return result
         lengths = context.pipeline.client_state(context.client.sends)
         own = replace(task.client_states, lengths=lengths).of(client, context.network.vector.device)
         uploads, sent = context.pipeline.send(result.uploads, task.received, own, task.round, client)
-        state = context.client.acknowledge(result.client_state, result.uploads, uploads, info)
+        state = context.client.acknowledge(result.client_state, result.uploads, uploads, info())
         return replace(result, uploads=uploads, client_state={**state, **sent.state}, measures=sent.measures)
 
     def next_states(

@@ -117,7 +117,7 @@ class Vectorized(Executor):
                 {name: vectors[k] for name, vectors in next_state.items()},
                 Trained(steps[k], int(objective.processed[k]), objective.losses[k], objective.scores[k]),
             )
-            yield self.uploaded(result, task, info.of(k))
+            yield self.uploaded(result, task, partial(info.of, k))
 
     def _descend(
         self,

@@ -1,6 +1,6 @@
 """What privacy and compression add to a round of FEMNIST's size: 8 clients, the LEAF CNN, random images.
 
-    python -m tests.benchmarks.uploads [--cases "clip and noise" "top-k 1 %" ...] [--pairs 5] [--threads 1] [--clock cpu]
+    python -m tests.benchmarks.uploads [--cases "clip and noise" ...] [--pairs 5] [--threads 1] [--clock cpu]
 
 The clock ``cpu`` counts the seconds of this process's threads; with one thread it is little disturbed by other work.
 """
