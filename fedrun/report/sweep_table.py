@@ -59,11 +59,13 @@ def tabulate(summaries: Sequence[Summary]) -> Table:
     recorded = tuple(m for m in MEASURES if any(pooled_metric(final, m) is not None for final in finals))
     metrics = recorded or ("accuracy", "f1", "mcc")
     names = labels({group: runs[0] for group, runs in groups.items()})
+    own = reported_by_clients(groups, names)
     rows = tuple(
         (
             names[group],
             str(len(runs)),
             *(mean_and_std(metric, [pooled_metric(run["final"], metric) for run in runs]) for metric in metrics),
+            *([mean_and_std("accuracy", [run["final"].get(run.get("reported")) for run in runs])] if own else []),
             *(rounds_cell(runs, target) for target in targets),
         )
         for group, runs in groups.items()
@@ -72,11 +74,23 @@ def tabulate(summaries: Sequence[Summary]) -> Table:
         "",
         "runs",
         *(wording.name(metric) for metric in metrics),
+        *(["reported"] if own else []),
         *(f"to {wording.target(float(target))}" for target in targets),
     )
     in_percent = ", in percent" if all(map(wording.is_share, metrics)) else ", shares in percent"
     parts = " and ".join(dict.fromkeys(recorded_split(run["final"]) for run in summaries))
-    return Table("", header, rows, notes=(NOTE.format(parts.capitalize(), in_percent),))
+    return Table("", header, rows, notes=(NOTE.format(parts.capitalize(), in_percent), *own))
+
+
+def reported_by_clients(groups: Mapping[str, Sequence[Summary]], names: Mapping[str, str]) -> list[str]:
+    """What each setting reports, in words, if that is an accuracy over clients for one of them; otherwise nothing."""
+    settings: dict[str, list[str]] = defaultdict(list)
+    for group, runs in groups.items():
+        for metric in dict.fromkeys(run.get("reported") or "" for run in runs):
+            settings[metric].append(names[group])
+    if not any(metric.startswith("clients/") for metric in settings):
+        return []
+    return [f"Reported: {wording.name(metric)} of {', '.join(found)}." for metric, found in settings.items() if metric]
 
 
 def labels(settings: Mapping[str, Summary]) -> dict[str, str]:

@@ -228,6 +228,8 @@ class Session:
             plot_curves({self.record.title: [rows]}, curves, self.targets)
         executor = self.simulation.executor(state)
         summary = summarise_run(self.experiment, self.identity, last, rows, self.targets, executor)
+        if (reported := summary["reported"]) is not None:
+            log.info("reported: %s %s", reported, summary["final"][reported])
         with writing(self.folder / SUMMARY):
             finish(self.folder, summary)
         return self.ranks.broadcast(summary)

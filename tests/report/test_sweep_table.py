@@ -43,6 +43,22 @@ def test_two_strategies_at_80_columns():
     ]
 
 
+def test_accuracies_over_clients_have_a_column():
+    own = {"clients/accuracy_mean": 0.9, "clients/accuracy_weighted": 0.7, "test/accuracy": 0.5}
+    runs = [
+        {**summary("fedproto", 0, 0.5, {}), "final": own, "reported": "clients/accuracy_mean"},
+        {**summary("fedrep", 0, 0.5, {}), "final": own, "reported": "clients/accuracy_weighted"},
+    ]
+    table = tabulate(runs)
+    column = table.header.index("reported")
+    assert [row[column] for row in table.rows] == ["90.00", "70.00"]
+    assert table.notes[1:] == (
+        "Reported: clients mean accuracy of fedproto.",
+        "Reported: clients accuracy by samples of fedrep.",
+    )
+    assert "reported" not in tabulate(RUNS).header
+
+
 @pytest.mark.parametrize("terminal", [True, False])
 def test_in_a_file_nothing_is_folded(terminal):
     long = "model.hidden=" + 60 * "1"
