@@ -8,12 +8,12 @@ from fedrun.system.errors import InputError
 def test_maxfls_five_clusters_of_two_labels(make_dataset):
     labels = np.random.default_rng(0).permutation(np.arange(6000) % 10)
     partition = Clusters(clients=50, clusters=5, labels_per_cluster=2, seed=None)
-    train = partition.split(make_dataset([*labels, 0], 6000), 0).train
-    groups = [sorted(set(labels[train[client].numpy()].tolist())) for client in range(50)]
+    train, other = (partition.split(make_dataset([*labels, 0], 6000), seed).train for seed in (0, 1))
+    groups, others = ([sorted(set(labels[each[k].numpy()].tolist())) for k in range(50)] for each in (train, other))
     for first in range(0, 10, 2):
         assert groups.count([first, first + 1]) == 10  # equally many clients, each with both labels
     assert train.sizes.tolist() == [120] * 50  # 1200 samples per cluster, 10 clients
-    assert groups != sorted(groups)  # assigned at random
+    assert others != groups != sorted(groups)  # assigned at random
 
 
 def test_clients_and_samples_that_do_not_divide_and_unused_labels(make_dataset):
