@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
     from fedrun.experiment.experiment import Experiment
-    from fedrun.experiment.observer import Observer
     from fedrun.experiment.studies.base import Study
 
 FAILED = 1
@@ -231,8 +230,7 @@ def _single_job(config: DictConfig) -> None:
         _log_to_screen(logging.INFO)
         if not experiment.overwrite and finished(experiment.folder):
             print(f"{experiment.record.title}: finished earlier; overwrite=true computes it again", flush=True)
-        watched_by = _observers(experiment, experiment.display)
-        Console().print(result_table(run(experiment, watched_by, ranks=ranks)))
+        Console().print(result_table(run(experiment, ranks=ranks)))
         ranks.leave()
     except (InputError, RunError) as error:
         sys.exit(_ended(ranks, error))
@@ -293,8 +291,7 @@ def _sweep_job(config: DictConfig) -> float:
             raise InputError(WITHOUT_VALIDATION)
         earlier = not experiment.overwrite and finished(experiment.folder) is not None
         say(f"{begin}{' '.join(overrides) or 'the defaults'}{': finished earlier' if earlier else ''}", sys.stdout)
-        kind = "none" if experiment.display == "auto" and together > 1 else experiment.display
-        summary = run(experiment, _observers(experiment, kind), together)
+        summary = run(experiment, parallel_jobs=together)
         final = summary["final"]
         score = recorded_score(final)
         reached = wording.value(score, pooled_metric(final, score))
@@ -323,23 +320,6 @@ def _checked(config: DictConfig) -> Experiment:
     from fedrun.experiment.experiment import build_experiment
 
     return build_experiment(Composed.of(config, HydraConfig.get()))
-
-
-def _observers(experiment: Experiment, kind: str) -> list[Observer]:
-    """Who watches a run: a display of this kind, and the tracking service."""
-    from rich.console import Console
-
-    from fedrun.runs.display.console import LiveDisplay, PlainLines, display
-
-    tracking = experiment.tracking.observer()
-    match kind:
-        case "live":
-            return [LiveDisplay(Console()), tracking]
-        case "plain":
-            return [PlainLines(sys.stdout), tracking]
-        case "none":
-            return [tracking]
-    return [display(sys.stdout), tracking]
 
 
 class OneLine(logging.Formatter):

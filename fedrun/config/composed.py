@@ -36,12 +36,14 @@ class Composed:
         overrides: what the user asked for, such as ``("dataset=femnist", "seed=1")``.
         hparams: the published values that it contains: the option with the strategy's own in a setting, such as
             ``femnist-fedprox``, or else the setting; None where there are none.
+        sweep: the name of the folder of the sweep that it is a job of; None: of none.
     """
 
     config: Plain
     choices: Mapping[str, str]
     overrides: tuple[str, ...]
     hparams: str | None = None
+    sweep: str | None = None
 
     @classmethod
     def of(cls, config: DictConfig, hydra: DictConfig | HydraConf) -> Composed:
@@ -54,6 +56,7 @@ class Composed:
         Raises:
             InputError: a value is missing or refers to nothing, or there is no such option or scale.
         """
+        from hydra.types import RunMode
         from omegaconf import OmegaConf
         from omegaconf.errors import OmegaConfBaseException
 
@@ -65,7 +68,8 @@ class Composed:
         choices = {group: option for group, option in hydra.runtime.choices.items() if not group.startswith("hydra/")}
         composed = cls({str(key): value for key, value in plain.items()}, choices, tuple(hydra.overrides.task))
         folders = [Path(source.path) for source in hydra.runtime.config_sources if source.schema == "file"]
-        return composed.checked(sweeper_settings(hydra), folders)
+        sweep = Path(hydra.sweep.dir).name if hydra.mode == RunMode.MULTIRUN else None
+        return replace(composed.checked(sweeper_settings(hydra), folders), sweep=sweep)
 
     def checked(self, sweeper: Mapping[str, Any], folders: Sequence[Path]) -> Composed:
         """The same with the name of its published values, where there are such options and such a scale.

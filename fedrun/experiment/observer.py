@@ -25,6 +25,10 @@ class RunInfo:
         targets: test accuracies whose first round is reported.
         config: the composed configuration as plain containers.
         history: the rows already written, when the run is resumed; empty for a new run.
+        choices: the chosen option of each group, such as ``{"strategy": "fedavg", "dataset": "digits"}``.
+        overrides: the differences from the default configuration.
+        sweep: the name of the sweep that the run is a job of; None: it is by itself.
+        commit: of fedrun, if it runs from a checkout.
         tracking_id: identifies the run's curve at a tracking service; kept in the checkpoint.
     """
 
@@ -37,6 +41,10 @@ class RunInfo:
     targets: tuple[float, ...]
     config: Mapping[str, Any]
     history: tuple[Row, ...]
+    choices: Mapping[str, str]
+    overrides: tuple[str, ...]
+    sweep: str | None
+    commit: str | None
     tracking_id: str
 
 

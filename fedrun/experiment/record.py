@@ -21,6 +21,7 @@ class RunRecord:
         hparams: the published values that fill the configuration in, in words; None: there are none.
         dataset: the chosen option; the class name in lower case where the dataset was changed.
         strategy: the chosen option; the server side's class name in lower case where a side was changed.
+        options: the chosen option of each group of the configuration that the experiment was built from.
         hash: see :func:`fedrun.config.identity.identity_hash`.
     """
 
@@ -29,6 +30,7 @@ class RunRecord:
     hparams: str | None
     dataset: str
     strategy: str
+    options: Mapping[str, str]
     hash: str
 
     @classmethod
@@ -53,7 +55,14 @@ class RunRecord:
             strategy = type(settings["strategy"].server).__name__.lower()
         overrides = (*origin.overrides, *(f"{key}={value}" for key, value in changes.items()))
         # 1 and 1.0 are equal; an unchanged experiment's record has the numbers as they were written
-        return cls(config if changes else origin.config, overrides, origin.hparams, dataset, strategy, hash)
+        recorded = config if changes else origin.config
+        options = {group: name for group, name in origin.choices.items() if name and group in config}
+        return cls(recorded, overrides, origin.hparams, dataset, strategy, options, hash)
+
+    @property
+    def choices(self) -> dict[str, str]:
+        """The chosen option of each group, dataset and strategy by their names."""
+        return {**self.options, "dataset": self.dataset, "strategy": self.strategy}
 
     @property
     def seed(self) -> int:

@@ -8,8 +8,17 @@ from fedrun.experiment.observer import Observer
 
 @config_class
 class Tracking:
-    """No tracking service. It never changes a result. Each option of the group extends this class."""
+    """No tracking service. It never changes a result.
+
+    A tracker of one's own extends this class: its fields are the keys of its option, and :meth:`observer` returns an
+    :class:`fedrun.experiment.observer.Observer`, which receives every row. An observer that raises is dropped with a
+    warning.
+    """
 
     def observer(self) -> Observer:
-        """The observer that records the run."""
+        """The observer that records one run."""
         return Observer()
+
+    def observers(self) -> list[Observer]:
+        """All observers that record one run."""
+        return [self.observer()]

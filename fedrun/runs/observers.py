@@ -1,14 +1,44 @@
-"""The observers of a run, which must not harm it."""
+"""The observers of a run: which there are, and that they do not harm it."""
 
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from fedrun.experiment.observer import Observer
 
+if TYPE_CHECKING:
+    from fedrun.experiment.experiment import Experiment
+
 log = logging.getLogger(__name__)
+
+
+def chosen_observers(experiment: Experiment, parallel_jobs: int = 1) -> list[Observer]:
+    """The display and the trackers that an experiment's keys choose.
+
+    Args:
+        experiment: of the run.
+        parallel_jobs: number of runs on this machine at once; several have no display by themselves.
+
+    Raises:
+        InputError: a tracker is not installed.
+    """
+    from rich.console import Console
+
+    from fedrun.runs.display.console import LiveDisplay, PlainLines, display
+
+    trackers = experiment.tracking.observers()
+    match experiment.display:
+        case "live":
+            return [LiveDisplay(Console()), *trackers]
+        case "plain":
+            return [PlainLines(sys.stdout), *trackers]
+        case "auto" if parallel_jobs == 1:
+            return [display(sys.stdout), *trackers]
+    return trackers
 
 
 class Observers:

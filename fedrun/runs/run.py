@@ -12,6 +12,7 @@ from fedrun.experiment.experiment import Experiment
 from fedrun.experiment.observer import Observer
 from fedrun.runs.folder import CLIENT_STATES, LOG, SUMMARY, clear, finished, locked, require_writable, writing
 from fedrun.runs.log_file import log_to
+from fedrun.runs.observers import chosen_observers
 from fedrun.runs.session import Session
 from fedrun.simulation.simulation import Simulation
 from fedrun.system.errors import InputError
@@ -35,7 +36,7 @@ DISPLAYED = {
 
 def run(
     experiment: Experiment,
-    observers: Sequence[Observer] = (),
+    observers: Sequence[Observer] | None = None,
     parallel_jobs: int = 1,
     ranks: Ranks = SINGLE_PROCESS,
 ) -> dict[str, Any]:
@@ -50,7 +51,9 @@ def run(
 
     Args:
         experiment: by :func:`fedrun.experiment.experiment.build_experiment`, or changed since by ``replace``.
-        observers: see :class:`fedrun.experiment.observer.Observer`; one that raises is dropped with a warning.
+        observers: see :class:`fedrun.experiment.observer.Observer`; one that raises is dropped with a warning. None:
+            the display and the trackers that the experiment's keys choose, as the command has them (of several ranks
+            the leader).
         parallel_jobs: number of runs that share this machine's cores.
         ranks: the processes that compute this run together.
 
@@ -79,6 +82,8 @@ def run(
                     contexts.enter_context(context)
                 if experiment.overwrite:
                     clear(folder)
+        if observers is None:
+            observers = chosen_observers(experiment, parallel_jobs) if ranks.leads else ()
         return Session(experiment, simulation, observers).run()
 
 

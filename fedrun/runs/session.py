@@ -44,6 +44,7 @@ from fedrun.runs.saved_model import save_model
 from fedrun.runs.summary import hits, summarise_run
 from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.client_state import NO_STATE
+from fedrun.system.source_commit import loaded_commit
 
 log = logging.getLogger(__name__)
 
@@ -246,5 +247,9 @@ class Session:
             targets=self.targets,
             config=self.record.config,
             history=tuple(rows),
+            choices=self.record.choices,
+            overrides=self.record.overrides,
+            sweep=self.experiment.origin.sweep,
+            commit=loaded_commit(),
             tracking_id=last.tracking_id,
         )

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import fedrun
 from fedrun.config.composed import compose
 from fedrun.experiment.experiment import build_experiment
 from fedrun.simulation.simulation import Simulation
@@ -49,3 +50,11 @@ def test_its_settings(package: Path) -> None:
     experiment = build_experiment(composed)
     assert (experiment.name, experiment.rounds, experiment.local.lr) == ("lab/compare", 8, 0.05)
     assert type(experiment.partition).__module__ == "lab.partition"
+
+
+def test_its_tracker(package: Path) -> None:
+    chosen = ["tracking=csv", "rounds=1", "model=logistic", "partition.clients=4", "hardware.threads=1", "display=none"]
+    summary = fedrun.run(build_experiment(compose(chosen, "conf")))
+    lines = (Path(summary["folder"]) / "metric.csv").read_text().splitlines()
+    assert [line.partition(",")[0] for line in lines] == ["0", "1"]
+    assert float(lines[1].partition(",")[2]) == pytest.approx(summary["final"]["test/accuracy"])

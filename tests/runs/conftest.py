@@ -32,8 +32,12 @@ def run_info(tmp_path: Path) -> Callable[..., RunInfo]:
             seed=3,
             rounds=rounds,
             targets=targets,
-            config={"rounds": rounds, "strategy": {"name": "turbosvm"}},
+            config={"rounds": rounds, "targets": [0.5, 0.7], "strategy": {"server": {"lr": 1.0}}},
             history=history,
+            choices={"strategy": "turbosvm", "dataset": "femnist", "partition": "natural"},
+            overrides=("strategy=turbosvm", "dataset=femnist", "local.lr=0.2", "tracking.project=x", "seed=3"),
+            sweep=None,
+            commit="0123abc",
             tracking_id="abc123",
         )
 

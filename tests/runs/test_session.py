@@ -786,7 +786,7 @@ def test_an_experiment_whose_objects_nothing_identifies_has_no_folder(make_exper
 def test_wandb_offline_keeps_its_files_in_the_folder(tmp_path: Path, plain: None) -> None:
     keys = [key for key in SETTING if not key.startswith("tracking")]
     experiment = build_experiment(compose([*keys, "tracking.mode=offline", f"output_dir={tmp_path}", "rounds=1"]))
-    run(experiment, [experiment.tracking.observer()])
+    run(experiment)
     assert list((experiment.folder / "wandb").glob("offline-run-*/run-*.wandb"))
 
 

@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from typing import Any, TextIO
 
 from rich.console import Console, Group, RenderableType
@@ -27,7 +28,11 @@ WIDTH = 100
 
 
 def display(stream: TextIO) -> Observer:
-    """The display that suits a stream: live in a terminal that can move its cursor, plain lines otherwise."""
+    """The display that suits a stream: live in a terminal that can move its cursor and in a notebook with ipywidgets,
+    plain lines otherwise.
+    """
+    if Console().is_jupyter and find_spec("ipywidgets") is not None:
+        return LiveDisplay(Console())
     if stream.isatty() and os.environ.get("TERM", "") not in ("dumb", "unknown"):
         return LiveDisplay(Console(file=stream))
     return PlainLines(stream)

@@ -14,6 +14,8 @@ from urllib.parse import urlsplit
 from fedrun.config.config_class import config_class
 from fedrun.experiment.observer import Observer, Row, RunInfo
 from fedrun.experiment.tracking import Tracking
+from fedrun.runs.tracking.artifacts import FILES, Artifact
+from fedrun.runs.tracking.settings import flat_settings, run_name
 
 if TYPE_CHECKING:
     import wandb
@@ -24,6 +26,10 @@ Mode = Literal["auto", "online", "offline", "disabled"]
 
 KEY_HOST = "api.wandb.ai"
 """The name under which ``wandb login`` has stored keys in netrc files for years, whatever the service is called now."""
+
+
+LONGEST_NAME = 128
+"""W&B's limit for the name of a run, in characters."""
 
 
 @plain_dataclass(frozen=True)
@@ -48,14 +54,27 @@ class Wandb(Tracking):
             ``disabled`` does not even import wandb.
         project: the W&B project.
         entity: the W&B user or team; None for the key's own default.
+        name: of the run; None: strategy, dataset, further overrides and seed.
+        group: of the run; None: the sweep, or all seeds of a run that is by itself.
+        job_type: of the run.
+        tags: of the run.
+        notes: on the run.
+        artifacts: which of the run's files are uploaded at the end.
     """
 
     mode: Mode
     project: str
     entity: str | None
+    name: str | None
+    group: str | None
+    job_type: str | None
+    tags: tuple[str, ...]
+    notes: str | None
+    artifacts: tuple[Artifact, ...]
 
     def observer(self) -> WandbObserver:
-        return WandbObserver(self.mode, self.project, self.entity)
+        """The observer of one run."""
+        return WandbObserver(self)
 
 
 class WandbObserver(Observer):
@@ -64,10 +83,11 @@ class WandbObserver(Observer):
     It never prompts, never waits for long and never raises: every failure becomes a warning of one line.
     """
 
-    def __init__(self, mode: Mode, project: str, entity: str | None, patience: Patience | None = None) -> None:
-        self._mode = mode
-        self._project = project
-        self._entity = entity
+    def __init__(self, settings: Wandb, patience: Patience | None = None) -> None:
+        self._settings = settings
+        self._mode = settings.mode
+        self._info: RunInfo | None = None
+        self._round = 0
         self._patience = patience or Patience()
         self._run: wandb.Run | None = None
         self._id = ""
@@ -76,7 +96,7 @@ class WandbObserver(Observer):
     def on_start(self, run: RunInfo) -> None:
         if self._mode == "disabled" or (self._mode == "auto" and os.environ.get("WANDB_MODE") == "disabled"):
             return
-        self._id = run.tracking_id
+        self._id, self._info = run.tracking_id, run
         try:
             self._run = self._open(run)
         except Exception as error:
@@ -90,6 +110,7 @@ class WandbObserver(Observer):
             return
         step = row["round"]
         assert isinstance(step, int)
+        self._round = step
         try:
             self._run.log({key: value for key, value in row.items() if value is not None}, step=step)
         except Exception as error:
@@ -102,8 +123,9 @@ class WandbObserver(Observer):
             return
         try:
             self._run.summary.update(headline(summary))
+            self._upload(self._run)
         except Exception as error:
-            log.warning("W&B did not take the summary: %s", one_line(error))
+            log.warning("W&B did not take the results: %s", one_line(error))
 
     def close(self) -> None:
         # Removed first: a run that cannot be finished must not be used or finished again later.
@@ -117,6 +139,18 @@ class WandbObserver(Observer):
             return
         if run.offline:
             log.info("W&B recorded offline; to upload: wandb sync --id %s %s", self._id, Path(run.dir).parent)
+
+    def _upload(self, run: wandb.Run) -> None:
+        """Upload the chosen files: pictures as images, the others as artifacts of the run."""
+        import wandb
+
+        assert self._info is not None
+        for artifact in self._settings.artifacts:
+            for path in (self._info.folder / name for name in FILES[artifact]):
+                if artifact == "plots":
+                    run.log({path.stem: wandb.Image(str(path))}, step=self._round)
+                else:
+                    run.log_artifact(str(path), name=f"{artifact}-{self._info.tracking_id}", type=artifact)
 
     def _open(self, info: RunInfo) -> wandb.Run:
         # wandb's usage reports keep a process alive for half a minute when the network drops packets.
@@ -154,15 +188,18 @@ class WandbObserver(Observer):
         )
         return wandb.init(
             mode=mode,
-            project=self._project,
-            entity=self._entity,
-            group=info.group,
-            name=f"seed={info.seed}",
+            project=self._settings.project,
+            entity=self._settings.entity,
+            group=self._settings.group or info.sweep or info.group,
+            job_type=self._settings.job_type,
+            tags=list(self._settings.tags),
+            notes=self._settings.notes,
+            name=self._settings.name or run_name(info)[:LONGEST_NAME],
             id=id,
             resume="allow",
             reinit="create_new",  # a run of its own, even if another job of this process left one open
             dir=info.folder,
-            config=dict(info.config),
+            config=flat_settings(info),
             settings=settings,
         )
 

@@ -7,15 +7,21 @@ import sys
 import tempfile
 import time
 
+import PIL.Image
 import pytest
 from pydantic import ValidationError
 
+from fedrun.config.build import option
 from fedrun.runs.tracking.wandb import Patience, Tracking, WandbObserver, headline, known_key, one_line
 
 SUMMARY = {
     "rounds_to": {"0.70": 2, "0.90": None},
     "best": {"test/accuracy": {"value": 0.8, "round": 2}, "test/loss": {"value": 0.5, "round": 1}},
 }
+
+
+def observing(mode, *patience, **changes):
+    return WandbObserver(option("tracking", "wandb", mode=mode, **{"artifacts": [], **changes}), *patience)
 
 
 @pytest.fixture(autouse=True)
@@ -70,7 +76,10 @@ def items(records):
 
 def test_an_offline_run_holds_the_rows_the_summary_and_its_place(run_info, tmp_path, caplog):
     caplog.set_level(logging.INFO)
-    observer = WandbObserver("offline", "fedrun", None)
+    PIL.Image.new("RGB", (4, 3)).save(tmp_path / "curves.png")
+    PIL.Image.new("RGB", (4, 3)).save(tmp_path / "federation.png")
+    (tmp_path / "clients.parquet").write_bytes(b"clients")
+    observer = observing("offline", artifacts=["plots", "clients"], tags=["a"], notes="why", job_type="train")
     observer.on_start(run_info(history=({"round": 0, "test/accuracy": 0.1},)))
     observer.on_row({"round": 1, "test/accuracy": 0.25, "train/loss": None})
     observer.on_row({"round": 10, "test/accuracy": 0.75, "test/loss": float("nan")})
@@ -81,12 +90,19 @@ def test_an_offline_run_holds_the_rows_the_summary_and_its_place(run_info, tmp_p
     assert (run.run_id, run.run_group, run.display_name, run.project) == (
         "abc123",
         "runs/femnist/turbosvm/0f3a",
-        "seed=3",
+        "turbosvm femnist local.lr=0.2 seed=3",
         "fedrun",
     )
-    assert items(run.config.update)["rounds"] == 100
+    settings = items(run.config.update)
+    assert (settings["rounds"], settings["strategy"], settings["strategy.server.lr"]) == (100, "turbosvm", 1.0)
+    assert (settings["targets"], settings["commit"]) == ("[0.5, 0.7]", "0123abc")
     rows = [items(record.history.item) for record in records if record.HasField("history")]
     assert [(row["_step"], row["round"], row["test/accuracy"]) for row in rows] == [(1, 1, 0.25), (10, 10, 0.75)]
+    assert (list(run.tags), run.notes, run.job_type) == (["a"], "why", "train")
+    assert {"curves.width", "federation.width"} <= set(rows[1])
+    (artifact,) = [record.artifact for record in records if record.HasField("artifact")]
+    assert (artifact.name, artifact.type) == ("clients-abc123", "clients")
+    assert [entry.path for entry in artifact.manifest.contents] == ["clients.parquet"]
     assert "train/loss" not in rows[0]
     summary = {}
     for record in records:
@@ -102,7 +118,7 @@ def test_an_offline_run_holds_the_rows_the_summary_and_its_place(run_info, tmp_p
 
 
 def test_a_run_that_did_not_end_is_marked_as_failed_and_closing_again_does_nothing(run_info, tmp_path):
-    observer = WandbObserver("auto", "fedrun", None)  # no key is known: offline
+    observer = observing("auto")  # no key is known: offline
     observer.on_start(run_info())
     observer.close()
     observer.close()
@@ -113,7 +129,7 @@ def test_a_run_that_did_not_end_is_marked_as_failed_and_closing_again_does_nothi
 def test_jobs_of_one_process_do_not_leak_into_one_another(run_info, tmp_path):
     """The first job was never closed; the second still gets a run of its own."""
     folders = [tmp_path / "a", tmp_path / "b"]
-    observers = [WandbObserver("offline", "fedrun", None) for _ in folders]
+    observers = [observing("offline") for _ in folders]
     for number, (observer, folder) in enumerate(zip(observers, folders, strict=True)):
         folder.mkdir()
         observer.on_start(dataclasses.replace(run_info(), folder=folder, seed=number, tracking_id=f"id{number}"))
@@ -122,7 +138,8 @@ def test_jobs_of_one_process_do_not_leak_into_one_another(run_info, tmp_path):
         observer.close()
     for number, folder in enumerate(folders):
         records = list(recorded(folder))
-        assert [record.run.display_name for record in records if record.HasField("run")] == [f"seed={number}"]
+        (name,) = [record.run.display_name for record in records if record.HasField("run")]
+        assert name.endswith(f" seed={number}")
         rows = [items(record.history.item) for record in records if record.HasField("history")]
         assert [row["test/accuracy"] for row in rows] == [0.5 + number / 10]
 
@@ -130,7 +147,7 @@ def test_jobs_of_one_process_do_not_leak_into_one_another(run_info, tmp_path):
 def test_without_a_network_the_run_is_recorded_offline_after_a_short_wait(run_info, tmp_path, monkeypatch, caplog):
     caplog.set_level(logging.INFO)
     monkeypatch.setenv("WANDB_API_KEY", "a" * 40)
-    observer = WandbObserver("auto", "fedrun", None, Patience(start=1.0, finish=1.0))
+    observer = observing("auto", Patience(start=1.0, finish=1.0))
     began = time.monotonic()
     observer.on_start(run_info())
     observer.on_row({"round": 1, "test/accuracy": 0.5})
@@ -144,7 +161,7 @@ def test_without_a_network_the_run_is_recorded_offline_after_a_short_wait(run_in
 
 
 def test_online_without_a_key_warns_and_asks_nothing(run_info, tmp_path, caplog):
-    observer = WandbObserver("online", "fedrun", None)
+    observer = observing("online")
     observer.on_start(run_info())
     observer.close()
     assert "no API key" in caplog.text
@@ -171,7 +188,7 @@ class Broken:
 def test_a_dead_service_costs_one_warning_for_the_rows_and_one_for_the_end(run_info, monkeypatch, tmp_path, caplog):
     import wandb
 
-    observer, broken = WandbObserver("offline", "fedrun", None), Broken(tmp_path)
+    observer, broken = observing("offline"), Broken(tmp_path)
     monkeypatch.setattr(wandb, "init", lambda **settings: broken)
     observer.on_start(run_info())
     for round in (7, 8, 9):
@@ -190,7 +207,7 @@ def test_a_folder_that_cannot_be_used_does_not_stop_the_run(run_info, tmp_path, 
     elsewhere.mkdir()
     blocked.touch()
     monkeypatch.setattr(tempfile, "tempdir", str(elsewhere))
-    observer = WandbObserver("offline", "fedrun", None)
+    observer = observing("offline")
     observer.on_start(dataclasses.replace(run_info(), folder=blocked / "below"))
     observer.on_row({"round": 1})
     observer.close()
@@ -200,8 +217,8 @@ def test_a_folder_that_cannot_be_used_does_not_stop_the_run(run_info, tmp_path, 
 
 def test_disabled_does_not_import_wandb():
     code = (
-        "import sys; from fedrun.runs.tracking.wandb import Wandb;"
-        "o = Wandb(mode='disabled', project='p', entity=None).observer();"
+        "import sys;"
+        "from fedrun.config.build import option; o = option('tracking', 'wandb', mode='disabled').observer();"
         "o.on_start(None); o.on_row({'round': 1}); o.on_end({}); o.close();"
         "assert 'wandb' not in sys.modules and 'torch' not in sys.modules"
     )

@@ -1,0 +1,16 @@
+"""The files of a complete run that a tracking service can be given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from fedrun.runs.folder import CLIENTS, CURVES, FEDERATION, MODEL
+
+Artifact = Literal["plots", "clients", "model"]
+
+FILES: Mapping[Artifact, tuple[str, ...]] = {
+    "plots": (CURVES, FEDERATION),
+    "clients": (CLIENTS,),
+    "model": (MODEL,),
+}

@@ -1,0 +1,38 @@
+"""A run's name and settings, as tracking services show them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from fedrun.config.identity import IRRELEVANT
+from fedrun.experiment.observer import RunInfo
+
+SILENT = IRRELEVANT | {"strategy", "dataset", "data_dir", "cache_dir"}
+"""Keys that are not part of a run's name, or stand in it without their key."""
+
+PARTS = re.compile(r"[.=@]")
+"""What ends the first part of a key."""
+
+Scalar = str | int | float | bool | None
+
+
+def run_name(run: RunInfo) -> str:
+    """Strategy, dataset, further overrides that can change a result, and seed: ``fedavg digits rounds=5 seed=0``."""
+    others = [text for text in run.overrides if not SILENT.intersection(PARTS.split(text.lstrip("+~"))[:1])]
+    return " ".join([run.choices["strategy"], run.choices["dataset"], *others, f"seed={run.seed}"])
+
+
+def flat_settings(run: RunInfo) -> dict[str, Scalar]:
+    """The chosen option of each group (``strategy: fedavg``), every key (``local.lr: 0.1``), and fedrun's commit."""
+    return {**run.choices, **dict(_leaves(run.config, "")), **({"commit": run.commit} if run.commit else {})}
+
+
+def _leaves(node: Mapping[str, Any], above: str) -> Iterator[tuple[str, Scalar]]:
+    for name, value in node.items():
+        key = f"{above}{name}"
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{key}.")
+        else:
+            yield key, value if isinstance(value, Scalar) else str(list(value))

@@ -1,0 +1,88 @@
+"""TensorBoard: an observer that writes event files into the run's folder."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedrun.config.config_class import config_class
+from fedrun.experiment.observer import Observer, Row, RunInfo
+from fedrun.experiment.tracking import Tracking
+from fedrun.runs.folder import CURVES
+from fedrun.runs.tracking.installed import require_installed
+from fedrun.runs.tracking.settings import flat_settings
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
+EVENTS = "tensorboard"
+"""The folder of the event files, in the run's own: ``tensorboard --logdir outputs`` shows all runs."""
+
+
+@config_class
+class TensorBoard(Tracking):
+    """Write a run's rows as TensorBoard's event files.
+
+    Attributes:
+        plots: whether the run's curves are written as an image at the end.
+    """
+
+    plots: bool
+
+    def observer(self) -> TensorBoardObserver:
+        """The observer of one run.
+
+        Raises:
+            InputError: TensorBoard is not installed.
+        """
+        require_installed("tensorboard")
+        return TensorBoardObserver(self.plots)
+
+
+class TensorBoardObserver(Observer):
+    """Writes scalars with the round as the step."""
+
+    def __init__(self, plots: bool) -> None:
+        self._plots = plots
+        self._folder = Path()
+        self._writer: SummaryWriter | None = None
+        self._round = 0
+
+    def on_start(self, run: RunInfo) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._folder = run.folder
+        # What a resumed run had written after its checkpoint is shown no more.
+        written = int(run.history[-1]["round"] or 0) if run.history else None
+        purged = None if written is None else written + 1
+        if written is None:
+            shutil.rmtree(run.folder / EVENTS, ignore_errors=True)  # of a run that starts over
+        self._writer = SummaryWriter(str(run.folder / EVENTS), purge_step=purged)
+        if written is None:
+            settings = flat_settings(run)
+            table = "\n".join(f"| {key} | {value} |" for key, value in settings.items())
+            self._writer.add_text("settings", f"| key | value |\n| --- | --- |\n{table}", 0)
+
+    def on_row(self, row: Row) -> None:
+        assert self._writer is not None
+        self._round = int(row["round"] or 0)
+        for key, value in row.items():
+            if key != "round" and value is not None and math.isfinite(value):
+                self._writer.add_scalar(key, value, self._round)
+
+    def on_end(self, summary: Mapping[str, Any]) -> None:
+        if not self._plots or self._writer is None:
+            return
+        import numpy as np
+        from PIL import Image
+
+        with Image.open(self._folder / CURVES) as picture:
+            self._writer.add_image("curves", np.asarray(picture.convert("RGB")), self._round, dataformats="HWC")
+
+    def close(self) -> None:
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()

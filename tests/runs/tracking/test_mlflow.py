@@ -1,0 +1,30 @@
+import dataclasses
+
+import pytest
+
+from fedrun.config.build import option
+
+mlflow = pytest.importorskip("mlflow")
+
+
+def test_rows_settings_and_files_are_recorded_and_a_resumed_run_goes_on(run_info, tmp_path):
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    tracking = option("tracking", "mlflow", uri=uri, tags=["a"], artifacts=["clients"])
+    info = dataclasses.replace(run_info(), sweep="today")
+    (tmp_path / "clients.parquet").write_bytes(b"clients")
+    for round in (1, 2):
+        observer = tracking.observer()
+        observer.on_start(info)
+        observer.on_row({"round": round, "test/accuracy": round / 4, "train/loss": None, "test/loss": float("nan")})
+        if round == 2:
+            observer.on_end({})
+        observer.close()
+    client = mlflow.tracking.MlflowClient(tracking_uri=uri)
+    experiment = client.get_experiment_by_name("fedrun")
+    (run,) = client.search_runs([experiment.experiment_id])
+    assert (run.info.run_name, run.info.status) == ("turbosvm femnist local.lr=0.2 seed=3", "FINISHED")
+    assert (run.data.params["strategy"], run.data.params["strategy.server.lr"]) == ("turbosvm", "1.0")
+    assert (run.data.tags["group"], run.data.tags["a"]) == ("today", "true")
+    history = client.get_metric_history(run.info.run_id, "test/accuracy")
+    assert [(metric.step, metric.value) for metric in history] == [(1, 0.25), (2, 0.5)]
+    assert [file.path for file in client.list_artifacts(run.info.run_id)] == ["clients.parquet"]
