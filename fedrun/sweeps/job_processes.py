@@ -31,7 +31,13 @@ POLL = 0.2
 """Seconds between two checks of whether the parent still runs."""
 
 
-def carried_out(job: Callable[[int], T], count: int, at_once: int, lost: Callable[[int, str], T]) -> list[T]:
+def carried_out(
+    job: Callable[[int], T],
+    count: int,
+    at_once: int,
+    lost: Callable[[int, str], T],
+    progress: Callable[[int], None] = lambda done: None,
+) -> list[T]:
     """Run the jobs 0 to ``count`` - 1, each in its own process, and return their results in order.
 
     Args:
@@ -39,6 +45,7 @@ def carried_out(job: Callable[[int], T], count: int, at_once: int, lost: Callabl
         count: number of jobs.
         at_once: largest number of processes at the same time.
         lost: called with the number of a job whose process died and the reason; returns the job's result.
+        progress: called with the number of jobs that have ended, whenever one has.
 
     Raises:
         KeyboardInterrupt: this process was interrupted, and all jobs have stopped; or, interrupted again, killed them.
@@ -49,7 +56,8 @@ def carried_out(job: Callable[[int], T], count: int, at_once: int, lost: Callabl
         while jobs.started(at_once):
             for ready in wait([signals, *jobs.running]):
                 if isinstance(ready, Connection):
-                    jobs.ended(ready)
+                    if jobs.ended(ready):
+                        progress(len(jobs.returned))
                 else:
                     jobs.stop_requested(os.read(signals, 1)[0])
     if jobs.stop is not None:
@@ -82,8 +90,8 @@ class _Jobs(Generic[T]):
             self.running[connection] = number, process
         return bool(self.running)
 
-    def ended(self, connection: Connection) -> None:
-        """Record a job's result, or the end of its process."""
+    def ended(self, connection: Connection) -> bool:
+        """Record a job's result, or the end of its process; whether it now has a result."""
         number, process = self.running.pop(connection)
         try:
             self.returned[number] = connection.recv()
@@ -94,6 +102,7 @@ class _Jobs(Generic[T]):
                 self._stop(TerminatedError())
             else:
                 self.returned[number] = self._lost(number, death(process.exitcode or 0))
+        return number in self.returned
 
     def stop_requested(self, number: int) -> None:
         """Stop all jobs after a signal to this process; kill them where SIGINT comes a second time."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import math
+import sys
+import time
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
@@ -44,8 +46,9 @@ class Parallel(Launcher):
         """Run the jobs, which are numbered from ``initial_job_idx`` on; what they return, in their order."""
         # Hydra loads this module whenever it starts
         from fedrun.execution.hardware import cores
-        from fedrun.sweeps.callback import failed
+        from fedrun.sweeps.callback import failed, say
         from fedrun.sweeps.job_processes import carried_out
+        from fedrun.sweeps.jobs_left import jobs_left
         from fedrun.system.source_commit import loaded_commit
 
         for name in NEEDED:
@@ -70,8 +73,13 @@ class Parallel(Launcher):
             nothing.return_value = math.nan
             return nothing
 
+        began = time.monotonic()
+
+        def progress(done: int) -> None:
+            say(jobs_left(done, len(job_overrides), time.monotonic() - began), sys.stdout)
+
         returned: list[JobReturn] = []
-        for one in carried_out(job, len(job_overrides), at_once, lost):
+        for one in carried_out(job, len(job_overrides), at_once, lost, progress):
             if isinstance(one, Exception):
                 raise one
             returned.append(one)

@@ -1,4 +1,4 @@
-"""Make Hydra know the sweeper and the launcher of this package."""
+"""Make Hydra know the sweeper and the launchers of this package."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from types import ModuleType
 
 from hydra.core.plugins import Plugins
 
+from fedrun.sweeps.cluster_launcher import Cluster
 from fedrun.sweeps.grid_sweeper import Grids
 from fedrun.sweeps.parallel_launcher import Parallel
 
@@ -16,7 +17,7 @@ PARENT, NAME = "hydra_plugins", "fedrun"
 
 
 def register_plugins() -> None:
-    """Register ``hydra_plugins.fedrun.Grids`` and ``hydra_plugins.fedrun.Parallel``, without a folder of that name."""
+    """Register ``hydra_plugins.fedrun.Grids``, ``.Parallel`` and ``.Cluster``, without a folder of that name."""
     try:
         parent = import_module(PARENT)  # the namespace package of other plugins, such as Optuna's sweeper
     except ModuleNotFoundError:
@@ -24,7 +25,7 @@ def register_plugins() -> None:
         parent.__path__ = []  # Hydra looks for further plugins below it
     module = sys.modules[f"{PARENT}.{NAME}"] = ModuleType(f"{PARENT}.{NAME}")
     setattr(parent, NAME, module)
-    for plugin in (Grids, Parallel):
+    for plugin in (Grids, Parallel, Cluster):
         named = type(plugin.__name__, (plugin,), {"__module__": module.__name__})
         setattr(module, plugin.__name__, named)
         Plugins.instance().register(named)

@@ -1,0 +1,142 @@
+"""Hydra's launcher of sweeps on a cluster: every job is a task of a SLURM job array, submitted by submitit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from hydra.core.utils import JobReturn, JobStatus, filter_overrides, run_job, setup_globals
+from hydra.plugins.launcher import Launcher
+from omegaconf import open_dict
+
+if TYPE_CHECKING:
+    from hydra.types import HydraContext, TaskFunction
+    from omegaconf import DictConfig
+    from submitit.helpers import DelayedSubmission
+
+LOGS = "logs"
+"""The folder of the jobs' scripts and logs, in the sweep's folder."""
+
+
+@dataclass(frozen=True)
+class ClusterJob:
+    """One job of a sweep, as it is sent to a node.
+
+    Attributes:
+        context: Hydra's.
+        task: what a job of Hydra's carries out.
+        config: of the job.
+    """
+
+    context: HydraContext
+    task: TaskFunction
+    config: DictConfig
+
+    def __call__(self) -> JobReturn:
+        """Carry the job out, on the node."""
+        setup_globals()
+        return run_job(self.task, self.config, "hydra.sweep.dir", "hydra.sweep.subdir", hydra_context=self.context)
+
+    def checkpoint(self) -> DelayedSubmission:
+        """Submit the job again when its time is up: it continues from the run's checkpoint."""
+        from submitit.helpers import DelayedSubmission
+
+        return DelayedSubmission(self)
+
+
+class Cluster(Launcher):
+    """Submits the jobs of a sweep as one array, and waits for them. A job that fails does not stop the others.
+
+    Args:
+        cluster: ``slurm``, or ``local``: processes of this machine, to try a sweep out.
+        minutes: time limit of a job; one that reaches it is submitted again and continues.
+        at_once: largest number of jobs at once.
+        parameters: submitit's further parameters, such as ``cpus_per_task``, ``mem_gb``, ``slurm_partition``.
+    """
+
+    config: DictConfig
+    hydra_context: HydraContext
+    task_function: TaskFunction
+
+    def __init__(
+        self, cluster: Literal["slurm", "local"], minutes: int, at_once: int, parameters: Mapping[str, Any]
+    ) -> None:
+        self.cluster = cluster
+        self.minutes = minutes
+        self.at_once = at_once
+        self.parameters = parameters
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        self.config = config
+        self.hydra_context = hydra_context
+        self.task_function = task_function
+
+    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+        """Run the jobs, which are numbered from ``initial_job_idx`` on; what they return, in their order.
+
+        Raises:
+            InputError: submitit is not installed, or refuses the parameters or the cluster; its message as it is.
+        """
+        # Hydra loads this module whenever it starts
+        import sys
+        import time
+
+        from fedrun.sweeps.callback import failed, say
+        from fedrun.sweeps.jobs_left import jobs_left
+        from fedrun.system.errors import InputError, one_line
+
+        if find_spec("submitit") is None:
+            raise InputError("hydra/launcher=cluster: submitit is not installed; pip install 'fedrun[cluster]'")
+        import submitit
+
+        sweep = Path(self.config.hydra.sweep.dir).absolute()
+        logs = sweep / LOGS
+        logs.mkdir(parents=True, exist_ok=True)
+        configs = [self.configured(initial_job_idx + n, list(job)) for n, job in enumerate(job_overrides)]
+        try:
+            executor = submitit.AutoExecutor(folder=logs, cluster=self.cluster)
+            parallelism = {"slurm_array_parallelism": self.at_once} if self.cluster == "slurm" else {}
+            name = f"fedrun-{self.config.name}".replace("/", "-")
+            executor.update_parameters(name=name, timeout_min=self.minutes, **parallelism, **self.parameters)
+            with executor.batch():
+                jobs = [
+                    executor.submit(ClusterJob(self.hydra_context, self.task_function, config)) for config in configs
+                ]
+        except Exception as error:  # submitit's own, of many kinds: no srun, an unknown parameter, sbatch's refusal
+            raise InputError(f"hydra/launcher=cluster: {one_line(str(error))}") from error
+        for number, job in enumerate(jobs, start=initial_job_idx):
+            say(f"== {number}: job {job.job_id} ({name}), log {job.paths.stdout}", sys.stdout)
+        began, returned, waiting = time.monotonic(), dict[int, JobReturn](), dict(enumerate(jobs))
+        while waiting:
+            for index in [index for index, job in waiting.items() if job.done()]:
+                job, number = waiting.pop(index), initial_job_idx + index
+                try:
+                    returned[index] = job.result()
+                    _ = returned[index].return_value
+                except Exception as error:  # the job's process was lost, or its configuration could not be composed
+                    overrides = filter_overrides(job_overrides[index])
+                    failed(number, sweep / str(number), overrides, f"{last_line(error)}; log {job.paths.stderr}")
+                    returned[index] = JobReturn(overrides=overrides, status=JobStatus.COMPLETED)
+                    returned[index].return_value = math.nan
+                say(jobs_left(len(returned), len(jobs), time.monotonic() - began), sys.stdout)
+            time.sleep(0.2 if self.cluster == "local" else 2.0)
+        return [returned[index] for index in range(len(jobs))]
+
+    def configured(self, number: int, overrides: list[str]) -> DictConfig:
+        """The configuration of a job, composed here so that a node needs no options of the user's."""
+        config = self.hydra_context.config_loader.load_sweep_config(self.config, overrides)
+        with open_dict(config):
+            config.hydra.job.id = f"{config.hydra.job.name}_{number}"
+            config.hydra.job.num = number
+            config.hydra.sweep.dir = str(self.config.hydra.sweep.dir)  # its time of day is this process's
+        return config
+
+
+def last_line(error: Exception) -> str:
+    """What an error says at its end: submitit's hold the whole log."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__
