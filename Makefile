@@ -22,7 +22,7 @@ help: ## List the targets
 
 $(INSTALLED): pyproject.toml .ci/constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c .ci/constraints.txt -e '.[dev]'
+	$(BIN)/pip install --disable-pip-version-check -c .ci/constraints.txt -e '.[dev]'
 	touch $@
 
 install: $(INSTALLED) ## Make .venv and install fedrun with the pinned versions

@@ -23,7 +23,7 @@ for task in range(int(re.search(r"--array=0-([0-9]+)", text)[1]) + 1):
     place = dict(SLURM_JOB_ID="77", SLURM_ARRAY_JOB_ID="77", SLURM_ARRAY_TASK_ID=str(task), SLURM_PROCID="0",
                  SLURM_LOCALID="0", SLURM_NODEID="0", SLURM_NTASKS="1", SLURM_JOB_NUM_NODES="1",
                  SLURM_JOB_NODELIST="here")
-    subprocess.Popen(["bash", script], env=os.environ | place)
+    subprocess.Popen(["bash", script], env=os.environ | place, stdout=-3, stderr=-3)  # sbatch does not wait
 print("Submitted batch job 77")
 """
 SRUN = """#!{python}
