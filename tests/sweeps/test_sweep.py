@@ -265,8 +265,11 @@ def test_jobs_in_parallel(fedrun: Fedrun, tmp_path: Path) -> None:
     assert (two.returncode, two.stderr) == (0, "")
     assert results(tmp_path / "two") == results(tmp_path / "one")
     assert table(two.stdout) == table(one.out)
-    # Nothing but a line at the beginning and one at the end of each job, each with the job's number.
-    jobs = two.stdout.split("\n\n")[0].splitlines()
+    # A line at the beginning and one at the end of each job, each with the job's number; and how many are done.
+    lines = two.stdout.split("\n\n")[0].splitlines()
+    done = [line for line in lines if " done" in line]
+    assert done[0].startswith("== 1 of 2 jobs done, ") and done[1:] == ["== 2 of 2 jobs done"]
+    jobs = [line for line in lines if line not in done]
     assert sorted(line.partition(": ")[0] for line in jobs) == [f"== {n // 2}" for n in range(4)]
 
 
@@ -291,7 +294,7 @@ def test_how_many_jobs_run_at_once(
     found = []
     monkeypatch.setattr("fedrun.execution.hardware.cores", lambda: 4)
     monkeypatch.setattr(
-        "fedrun.sweeps.job_processes.carried_out", lambda job, count, many, lost: found.append(many) or []
+        "fedrun.sweeps.job_processes.carried_out", lambda job, count, many, lost, progress: found.append(many) or []
     )
     launcher = Parallel(asked)
     launcher.config = OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path)}}})
