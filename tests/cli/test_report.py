@@ -81,7 +81,7 @@ def test_what_cannot_be_replaced_is_written_to(runs, capfd):
     assert "to 70 %" in capfd.readouterr().out
 
 
-def test_problems_are_told_and_the_rest_is_reported(runs, folders, capsys):
+def test_problems_are_printed_and_the_rest_is_reported(runs, folders, capsys):
     folders.write(2, rows(0.1), complete=False)
     again = folders.write(0, rows(0.1, 0.3, 0.5))
     assert run([runs]) == 0

@@ -105,17 +105,17 @@ def test_every_option_about_clients(chosen: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "half", [f"{side}={name}" for side in ("client", "server") for name in options(f"strategy/{side}")]
+    "choice", [f"{side}={name}" for side in ("client", "server") for name in options(f"strategy/{side}")]
 )
-def test_every_half_works_in_some_strategy(half: str) -> None:
+def test_every_client_and_server_works_in_some_strategy(choice: str) -> None:
     def works(strategy: str) -> bool:
         try:
-            build(f"strategy={strategy}", f"strategy/{half}")
+            build(f"strategy={strategy}", f"strategy/{choice}")
         except InputError:
             return False
         return True
 
-    likely = (half.partition("=")[2], "fedavg")
+    likely = (choice.partition("=")[2], "fedavg")
     assert any(map(works, sorted(options("strategy"), key=lambda strategy: strategy not in likely)))
 
 

@@ -166,7 +166,7 @@ class Silent(ClientStrategy):
         (Silent(), r"^Silent sends \['model', 'norm'\], but its finish returns \['model'\] for that$"),
     ],
 )
-def test_a_half_that_does_not_do_what_it_says(
+def test_a_strategy_that_does_not_do_what_it_says(
     make_experiment, half: ClientStrategy, message: str, executor: str
 ) -> None:
     """A name missing in a memory would be zero for ever, and the result plausible and wrong."""

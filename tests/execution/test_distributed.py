@@ -245,7 +245,7 @@ def test_each_stage_is_taken_up_where_it_was_left(fedrun: Fedrun, alone: Any, tm
     assert_same(the_run(tmp_path), alone(*stages))
 
 
-def test_memories_that_lie_in_files(fedrun: Fedrun, alone: Any, tmp_path: Path) -> None:
+def test_client_states_that_lie_in_files(fedrun: Fedrun, alone: Any, tmp_path: Path) -> None:
     command = (*SMALL, RANKS, "strategy=scaffold", "hardware.client_memory_gb=0")
     death = ("fedrun.simulation.simulation:Simulation", "advance", 3, 0)
     fedrun.together(3, *command, folder=tmp_path, kill_at=death, killed=2)

@@ -130,7 +130,7 @@ SETTING = ("partition.clients=8", "clients_per_round=3", "model.hidden=[8]", "tr
 
 
 @pytest.mark.parametrize("strategy", ["scaffold", "moon", "fedumf"])
-def test_a_run_whose_clients_remember_on_disk(strategy: str, tmp_path: Path, plain: None) -> None:
+def test_a_run_whose_client_states_are_on_disk(strategy: str, tmp_path: Path, plain: None) -> None:
     """It ends like one that has all in main memory, interrupted or not, and its checkpoint holds no client's vector."""
 
     def experiment(name: str, gigabytes: float) -> Experiment:

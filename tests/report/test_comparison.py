@@ -68,7 +68,7 @@ def test_what_adaptive_runs_do_not_tell_is_said(folders):
     assert targets.notes[0].endswith(" -: with evaluation.adaptive=true, this was not a target.")
 
 
-def test_wilcoxons_limit_is_told(two):
+def test_wilcoxons_limit_is_reported(two):
     table = comparison.significance(
         two, two[0], ["test/accuracy"], comparison.measured(two, ["test/accuracy"], []), "wilcoxon"
     )

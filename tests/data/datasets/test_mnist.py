@@ -173,7 +173,7 @@ def test_constants_out_of_range_are_refused() -> None:
         mnist(Path(), std=0.0)
 
 
-def test_recipes_share_their_keys() -> None:
+def test_config_classes_share_their_keys() -> None:
     assert isinstance(mnist(Path()), IdxImages)
     assert mnist(Path("x")).folder == Path("x/MNIST/raw")
 

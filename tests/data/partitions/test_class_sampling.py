@@ -182,7 +182,7 @@ def test_feddcs_lognormal_sizes_are_exact(make_dataset):
 
 
 @pytest.mark.parametrize("wrong", [{"alpha": 0.0}, {"alpha": 1e-9}, {"sigma": -0.1}, {"clients": 0}])
-def test_wrong_keys_are_refused_when_the_recipe_is_made(wrong):
+def test_wrong_keys_are_refused_when_the_partition_is_made(wrong):
     with pytest.raises(ValidationError):
         DirichletFedDC(**{"clients": 5, "alpha": 0.5, "sigma": 0.0, "seed": None} | wrong)
 

@@ -107,6 +107,6 @@ def test_a_hopeless_setting_ends_in_an_error_that_says_what_to_change(make_datas
 
 
 @pytest.mark.parametrize("wrong", [{"beta": 0.0}, {"clients": 0}, {"min_samples": 0}, {"clients": "5"}, {"alpha": 1.0}])
-def test_wrong_keys_are_refused_when_the_recipe_is_made(wrong):
+def test_wrong_keys_are_refused_when_the_partition_is_made(wrong):
     with pytest.raises(ValidationError):
         Dirichlet(**{"clients": 5, "beta": 0.5, "min_samples": 10, "seed": None} | wrong)

@@ -57,7 +57,7 @@ def test_a_std_is_written_with_the_values_decimals():
     assert str(only("turbosvm", "T3", dataset="femnist", strategy="moon", metric="accuracy")) == "58.2 ± 3.0"
 
 
-def test_ours_beside_a_lost_number_has_two_decimals_as_a_fraction_and_one_otherwise():
+def test_ours_next_to_a_lost_number_has_two_decimals_as_a_fraction_and_one_otherwise():
     places = {"clients": "seen", "dataset": "fmnist", "strategy": "maxfl"}
     assert only("maxfl", "T1", metric="gm_appeal", **places).decimals == 2
     assert only("maxfl", "T1", metric="clients/accuracy_mean", **places).decimals == 1

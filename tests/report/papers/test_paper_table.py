@@ -21,7 +21,7 @@ def by_strategy(table):
     return {row[0]: row[1:] for row in table.rows}
 
 
-def test_rounds_beside_the_papers(folders):
+def test_rounds_next_to_the_papers(folders):
     """At scale small, whose data are the paper's."""
     for strategy, curves in {
         "fedavg": ([0.1, 0.5, 0.7], [0.1, 0.2, 0.3, 0.75]),  # rounds 2 and 3
@@ -72,7 +72,7 @@ def test_stand_ins_have_no_difference(folders):
     )
 
 
-def test_fewer_rounds_are_told_and_stand_in_for_nothing(folders):
+def test_fewer_rounds_are_reported_and_stand_in_for_nothing(folders):
     """The paper has 84.4 % for FedConcat on Fashion-MNIST with two labels per client."""
     asked = [
         "experiment=fedconcat/table1",
@@ -88,7 +88,7 @@ def test_fewer_rounds_are_told_and_stand_in_for_nothing(folders):
     assert table.above[1:] == ("Fewer rounds than at scale full: 46 of 231.",)
 
 
-def test_runs_that_deviate_count_and_are_told(folders):
+def test_runs_that_deviate_count_and_are_reported(folders):
     config = job_config([*SMOKE, "strategy=fedavg"])
     for seed in (0, 1):
         folders.write(seed, rows(0.1, 0.8), config=config, changes={"local.lr": 0.3, "dataset.data_dir": "elsewhere"})
@@ -177,7 +177,7 @@ def without(config, *keys):
     return config
 
 
-def test_runs_of_another_version_are_matched_and_what_was_not_compared_is_told(folders):
+def test_runs_of_another_version_are_matched_and_what_was_not_compared_is_reported(folders):
     config = without(job_config([*SMOKE, "strategy=fedavg"]), "evaluation.precision", "appeal")
     folders.write(0, rows(0.1, 0.8), config=config, changes={"local.gone": 1})
     (table,) = paper_tables("turbosvm/table2", "smoke", found(folders))
@@ -259,7 +259,7 @@ def test_a_metric_of_seen_and_one_of_unseen_clients(folders):
     assert by_strategy(table)["maxfl"] == ("0.25", "0.56", "0.50", "-0.06")
 
 
-def test_nothing_to_compare_is_told(folders):
+def test_nothing_to_compare_is_refused(folders):
     folders.write(0, rows(0.1))
     folders.write(0, rows(0.1), config=job_config([*SMOKE, "strategy=fedavg"]), complete=False)
     with pytest.raises(InputError, match=r"^table turbosvm/table2: no finished run of it was found; make them with: "):

@@ -56,7 +56,7 @@ def test_experiments_that_are_no_table(folders):
     assert needed.rows == (("fedavg", ">2"), ("turbosvm", ">2"))
 
 
-def test_nothing_to_compare_is_told(folders):
+def test_nothing_to_compare_is_refused(folders):
     folders.write(0, rows(0.1, 0.9))
     with pytest.raises(
         InputError, match="no finished run of any paper's table; such are made with: fedrun experiment="
