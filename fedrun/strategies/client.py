@@ -105,7 +105,7 @@ class ClientStrategy:
     the server strategy's before anything is loaded.
 
     Attributes:
-        needs: names that the server must broadcast beside the model, or maintain (:attr:`ServerStrategy.maintains`).
+        needs: names that the server must broadcast besides the model, or maintain (:attr:`ServerStrategy.maintains`).
         sends: names that the client uploads; empty: the client does not communicate.
         wants: measurements that the executor makes for the client.
         reference_models: names of constants that are models ``[P]``; :meth:`loss` receives their outputs, too.
@@ -114,7 +114,7 @@ class ClientStrategy:
             agree with :meth:`direction`.
         shuffles: whether samples are reshuffled for every epoch.
         assumes_sgd: whether the algorithm reads gradients off a client's displacement, or makes SGD steps of its own
-            beside the optimizer's; then ``local.optimizer`` must be ``sgd``.
+            besides the optimizer's; then ``local.optimizer`` must be ``sgd``.
         reported: the accuracy that the strategy's paper reports: of which models, and how averaged.
         steps_before_loss: SGD steps by which the client adapts the broadcast model before it measures its
             ``initial_loss``. Local training begins at the broadcast model all the same.

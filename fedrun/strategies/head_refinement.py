@@ -45,7 +45,7 @@ class HeadRefinement(ServerStrategy):
     """
 
     moments: ClassVar[str]
-    """Under which name Adam's state is kept, beside the base's."""
+    """Under which name Adam's state is kept, besides the base's."""
 
     needs_classes: ClassVar[bool] = True
     changes_head: ClassVar[bool] = True

@@ -31,7 +31,7 @@ class QFFLClient(ClientStrategy):
     """Local SGD whose displacement is weighted by a power of the client's loss at the broadcast model.
 
     The paper's clients send Δ_k = F_k^q Δw_k and h_k. Here F_k^q, which leaves the range of float32 for large q, is
-    sent beside Δw_k and h_k / F_k^q, and weighs them in the server's means.
+    sent besides Δw_k and h_k / F_k^q, and weighs them in the server's means.
 
     Attributes:
         q: q ≥ 0 of the objective Σ F_k^(q+1) / (q + 1); the larger, the more clients with high losses weigh.

@@ -13,7 +13,7 @@ from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.vectors import MODEL, Vectors
 
 Rows = Literal["none", "head", "all"]
-"""Which entries of every single client's model a server strategy needs beside the weighted mean."""
+"""Which entries of every single client's model a server strategy needs besides the weighted mean."""
 
 COLUMNS = 2**14
 """Entries of the clients' models that a server strategy works on at a time, so that it needs no second set of them."""
@@ -152,7 +152,7 @@ class ServerStrategy(ABC):
 
     Attributes:
         needs: names that the clients must upload.
-        broadcasts: names that the server sends beside the model.
+        broadcasts: names that the server sends besides the model.
         maintains: names of client states whose mean over all clients this strategy follows and uses.
         rows: which entries of every single client's model it needs (it always has the mean).
         needs_classes: whether it works for a classification only; by default where it wants label counts.

@@ -26,7 +26,7 @@ class Trained:
         score_sum: sum over processed samples of the task's score, a scalar on the device; of a classification the
             number that were predicted correctly, int64.
         compared: samples processed by forward passes under reference models.
-        measured: samples processed forward and backward beside the steps.
+        measured: samples processed forward and backward besides the steps.
     """
 
     steps: int
@@ -125,7 +125,7 @@ class Objective:
         self._held = 0
 
     def _outputs(self, x: torch.Tensor, embeddings: torch.Tensor | None, logits: torch.Tensor, index: int) -> Outputs:
-        """A batch's outputs, with what the strategy wants beside the logits."""
+        """A batch's outputs, with what the strategy wants besides the logits."""
         embeddings, earlier = None if embeddings is None else embeddings.float(), None
         if self._recalls:
             assert embeddings is not None

@@ -31,7 +31,7 @@ def optimizer_step(
     """One step in place, on one client's parameters ``[T]`` or on a cohort's ``[C, T]``.
 
     The update rules are those of ``torch.optim``. ``gradient`` is used as scratch space; ``state`` (of
-    :func:`fresh_state` at first) is updated. ``decay`` (``[1]`` or ``[C, 1]``) is a weight decay beside ``local``'s. It
+    :func:`fresh_state` at first) is updated. ``decay`` (``[1]`` or ``[C, 1]``): weight decay besides ``local``'s. It
     belongs to the objective, so it is part of the gradient with every optimizer. ``frozen`` (bool, ``[T]`` or
     ``[C, T]``) are the parameters that do not move; their momenta become zero.
     """
@@ -104,7 +104,7 @@ def _adam_step(
 def linear_update(
     linear_correction: LinearCorrection | None, local: LocalTraining, rate: float
 ) -> Callable[[torch.Tensor], object] | None:
-    """What a step without clipping and momentum does to parameters beside following the loss's gradient.
+    """What a step without clipping and momentum does to parameters besides following the loss's gradient.
 
     y ← (1 − η (strength + λ)) y − η shift, in place on ``[..., T]`` and in one pass; None: nothing.
     """

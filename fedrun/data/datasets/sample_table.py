@@ -90,7 +90,7 @@ class SampleTable(DatasetConfig):
                 raise InputError(f"{path} has no single column {column!r}; it has {', '.join(table.column_names)}")
         names = [column for column in table.column_names if column not in special]
         if not names:
-            raise InputError(f"{path} has no feature columns beside {', '.join(special)}; allowed: at least one")
+            raise InputError(f"{path} has no feature columns besides {', '.join(special)}; allowed: at least one")
         if len(names) != self.features:
             raise InputError(f"{path} has {len(names)} feature columns; set dataset.features={len(names)}")
         if not table.num_rows:

@@ -47,10 +47,10 @@ NAMES = {
 """The part of a metric's key after the slash, as people write it."""
 
 NUMBERS = frozenset({"mae", "rmse", "r2", "perplexity"})
-"""Words of the names of known metrics that are no shares, beside losses."""
+"""Words of the names of known metrics that are no shares, besides losses."""
 
 MODELS = {"tuned_": "tuned", "global_": "global"}
-"""How the same part begins where clients have tuned the model first, or use the global one beside their own."""
+"""How the same part begins where clients have tuned the model first, or use the global one besides their own."""
 
 ABSENT = "-"
 

@@ -26,7 +26,7 @@ BOUND = "privacy/clip"
 class UserLevelAdaptive(UserLevel):
     """The server also learns a noised count of the clients whose upload was not clipped, and moves the bound by it.
 
-    Attributes (beside those of :class:`UserLevel`; ``clip`` is the first round's):
+    Attributes (besides those of :class:`UserLevel`; ``clip`` is the first round's):
         quantile: γ in (0, 1) of the norms that the bound follows.
         lr: η_C > 0 of the bound's logarithm.
         count_noise: σ_b > 0, the standard deviation of the count's noise; None: a twentieth of the expected cohort.

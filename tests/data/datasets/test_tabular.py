@@ -146,5 +146,5 @@ def test_clients_are_named_as_they_are_written(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"row 2 has who ''; clients are texts or integers"):
         recipe.load()
     path.write_text("who,y\n7,0\n")
-    with pytest.raises(InputError, match=r"has no feature columns beside y, who; allowed: at least one"):
+    with pytest.raises(InputError, match=r"has no feature columns besides y, who; allowed: at least one"):
         recipe.load()
