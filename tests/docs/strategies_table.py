@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import yaml
@@ -131,10 +132,18 @@ def times(number: float) -> str:
 
 def experiments(name: str) -> Iterator[str]:
     """The folders of the experiments that name a strategy."""
-    for folder in sorted(path for path in (conf_dir() / "experiment").iterdir() if path.is_dir()):
-        files = [yaml.safe_load(file.read_text(encoding="utf-8")) for file in folder.glob("*.yaml")]
-        if any(name in strategies_of(content) for content in files):
-            yield folder.name
+    return (folder for folder, strategies in strategies_by_folder().items() if name in strategies)
+
+
+@cache
+def strategies_by_folder() -> dict[str, set[str]]:
+    """The strategies that the experiments of each folder name."""
+    folders = sorted(path for path in (conf_dir() / "experiment").iterdir() if path.is_dir())
+    contents = {
+        folder.name: [yaml.safe_load(file.read_text(encoding="utf-8")) for file in folder.glob("*.yaml")]
+        for folder in folders
+    }
+    return {name: strategies_of(content) for name, content in contents.items()}
 
 
 def strategies_of(node: object) -> set[str]:
