@@ -28,6 +28,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from fedrun.system.errors import InputError, RunError
+from fedrun.system.openmp import limit_spinning
 
 if TYPE_CHECKING:
     from fedrun.config.build import option
@@ -62,6 +63,8 @@ HOME = {
     "run": "fedrun.runs.run",
 }
 """Where the names live that are imported when they are first used, so that ``import fedrun`` costs nothing."""
+
+limit_spinning()  # has to be called before PyTorch is loaded
 
 
 def __getattr__(name: str) -> Any:

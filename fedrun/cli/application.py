@@ -8,13 +8,14 @@ import os
 import sys
 import traceback
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from fedrun.config.hydra_config import completed
-from fedrun.execution.ranks import SINGLE_PROCESS, START, RankLostError, Ranks, StoppedError, join, launched
+from fedrun.execution.ranks import SINGLE_PROCESS, RankLostError, Ranks, StoppedError, join, launched
 from fedrun.system.closed_stdout import ignore_closed_stdout
 from fedrun.system.errors import BAD_INPUT, InputError, RunError, foreseen, one_line
 from fedrun.system.lazy_import import lazy_import
@@ -22,6 +23,7 @@ from fedrun.system.lazy_import import lazy_import
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
+    from fedrun.data.federation import Federation
     from fedrun.experiment.experiment import Experiment
     from fedrun.experiment.studies.base import Study
 
@@ -210,43 +212,66 @@ def _single_job(config: DictConfig) -> None:
         ranks = _ranks()
         with ranks.together():
             experiment = _checked(config)
-            _check_start(experiment)
-
-        # Only now is it worth loading what runs need and refused configurations do not.
-        from rich.console import Console
-
-        from fedrun.runs.display.result_table import result_table
-        from fedrun.runs.folder import finished
-        from fedrun.runs.run import run
-
+            if experiment.study is not None and launched():
+                raise InputError("a study is computed by one process; start it without torchrun")
         if experiment.study is not None:
             print(_carried_out(experiment.study, experiment.folder, experiment.seed))
             return
+        from fedrun.runs.division import divide  # loads what runs need and refused configurations do not
+
+        processes, federation = (1, None) if launched() else divide(experiment)
+    except Exception as error:
+        sys.exit(_failed(ranks, error))
+    work = partial(_carry_out, experiment, federation)
+    if status := work(ranks) if processes == 1 else in_processes(processes, work):
+        sys.exit(status)
+
+
+def in_processes(count: int, work: Callable[[Ranks], int]) -> int:
+    """Carry out a run in several processes that are forked from this one; the exit status of this one."""
+    from fedrun.execution.own_ranks import started
+
+    try:
+        with started(count, work) as leader:
+            return work(leader)
+    except RunError as error:  # the others cannot be reached
+        return _ended(SINGLE_PROCESS, error)
+
+
+def _carry_out(experiment: Experiment, federation: Federation | None, ranks: Ranks) -> int:
+    """One process's part of a run; its exit status."""
+    from rich.console import Console
+
+    from fedrun.runs.display.result_table import result_table
+    from fedrun.runs.folder import finished
+    from fedrun.runs.run import run
+
+    try:
         if not ranks.leads:
             _log_to_screen(logging.CRITICAL)
-            run(experiment, ranks=ranks)
+            run(experiment, ranks=ranks, federation=federation)
             ranks.leave()
-            return
+            return 0
         _log_to_screen(logging.INFO)
         if not experiment.overwrite and finished(experiment.folder):
             print(f"{experiment.record.title}: finished earlier; overwrite=true computes it again", flush=True)
-        Console().print(result_table(run(experiment, ranks=ranks)))
+        Console().print(result_table(run(experiment, ranks=ranks, federation=federation)))
         ranks.leave()
-    except (InputError, RunError) as error:
-        sys.exit(_ended(ranks, error))
+        return 0
     except Exception as error:
-        if (known := foreseen(error)) is not None:
-            sys.exit(_ended(ranks, known))
-        # not foreseen: kept apart from what the composition raises, and shown in full
+        return _failed(ranks, error)
+
+
+def _failed(ranks: Ranks, error: Exception) -> int:
+    """Say why the run ends; the exit status.
+
+    Raises:
+        Defect: the error was not foreseen. It is kept apart from what the composition raises, and shown in full.
+    """
+    known = error if isinstance(error, (InputError, RunError)) else foreseen(error)
+    if known is None:
         raise Defect("please report this, unless the error above is one of your own code") from error
-
-
-def _check_start(experiment: Experiment) -> None:
-    """Refuse a way of starting that does not go with the hardware."""
-    if experiment.hardware.distributed and not launched():
-        raise InputError(f"hardware=distributed: runs in processes that torchrun starts: {START}")
-    if launched() and not experiment.hardware.distributed:
-        raise InputError("started by torchrun, as one of several processes, but without hardware=distributed")
+    return _ended(ranks, known)
 
 
 def _carried_out(study: Study, folder: Path, seed: int) -> str:
@@ -284,7 +309,6 @@ def _sweep_job(config: DictConfig) -> float:
     summary, failure = None, None
     try:
         experiment = _checked(config)
-        _check_start(experiment)
         if experiment.study is not None:
             raise InputError("a study does not go into a sweep; start it by itself")
         if searches(hydra.sweeper) and experiment.validation.evaluation_split == "test":

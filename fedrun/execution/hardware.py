@@ -10,13 +10,12 @@ from annotated_types import Ge, Le
 
 from fedrun.config.config_class import config_class
 from fedrun.execution.allocator import keep_freed_memory
-from fedrun.execution.ranks import SINGLE_PROCESS, Ranks
+from fedrun.execution.ranks import SINGLE_PROCESS, START, Ranks, launched
+from fedrun.system.cores import cores
 from fedrun.system.errors import InputError
 
-
-def cores() -> int:
-    """How many of the machine's cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+SMALL_STEP = 4_000_000
+"""Multiply-adds of a forward pass over a training batch below which a second thread costs more than it computes."""
 
 
 @config_class
@@ -29,12 +28,16 @@ class Hardware:
             normalisation, recurrence and (but in perceptrons on a CPU in float32) dropout (others are trained in
             process, with a warning); ``auto``: each in two of the first four rounds, then the faster one; in process
             where the other cannot work. The clock decides, so that a repeated run may differ by rounding.
-        threads: CPU threads of PyTorch, at most 1024; None: all cores, shared evenly among a sweep's parallel jobs.
+        threads: CPU threads of PyTorch, at most 1024; None: ``OMP_NUM_THREADS`` if it is set; otherwise 1 for networks
+            with less than :data:`SMALL_STEP` per step, and for others all cores, shared evenly among the processes of
+            the run or the parallel jobs of the sweep.
+        processes: among which the clients of a round are divided. An int: the ``fedrun`` command starts them.
+            ``auto``: those that torchrun has started, otherwise the command decides by the cores and by the work of a
+            round (:mod:`fedrun.simulation.process_count`). ``torchrun``: only those that torchrun has started. With
+            ``cuda`` each takes the GPU of its number on its machine.
         deterministic: on a GPU, use deterministic kernels only, so that a repeated run is identical.
         client_memory_gb: main memory for what clients remember between rounds, GiB; the rest is memory-mapped in the
             run's folder.
-        distributed: spread the run over the processes that torchrun has started. With ``cuda`` each takes the GPU of
-            its number on its machine.
     """
 
     device: str
@@ -42,7 +45,7 @@ class Hardware:
     threads: Annotated[int, Ge(1), Le(1024)] | None
     deterministic: bool
     client_memory_gb: Annotated[float, Ge(0)]
-    distributed: bool
+    processes: Literal["auto", "torchrun"] | Annotated[int, Ge(1), Le(1024)]
 
     def prepare(self, parallel_jobs: int, ranks: Ranks = SINGLE_PROCESS) -> torch.device:
         """Apply the settings to this process and return the device.
@@ -52,8 +55,15 @@ class Hardware:
             ranks: that carry out this run together; those on one machine share it, too.
 
         Raises:
-            InputError: there is no such device.
+            InputError: there is no such device, or the run has another number of processes.
         """
+        if self.processes == "torchrun" and not launched():
+            raise InputError(f"hardware.processes=torchrun: runs in processes that torchrun starts: {START}")
+        if isinstance(self.processes, int) and self.processes != ranks.count:
+            raise InputError(
+                f"hardware.processes={self.processes}: this run has {ranks.count}; allowed: 1 or auto in sweeps and in "
+                "Python; with torchrun auto"
+            )
         try:
             device = torch.device(self.device)
         except RuntimeError:
@@ -67,11 +77,21 @@ class Hardware:
             device = self._own_gpu(device, ranks)
         if device.type == "cpu":
             keep_freed_memory()
-        torch.set_num_threads(self.threads or max(1, cores() // (parallel_jobs * ranks.local_count)))
+        shared = max(1, cores() // (parallel_jobs * ranks.local_count))
+        torch.set_num_threads(self.threads or openmp_threads() or shared)
         if device.type == "cuda" and self.deterministic:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
             torch.use_deterministic_algorithms(True, warn_only=True)
         return device
+
+    def fit_threads(self, step: int) -> None:
+        """Reduce this process to one thread if the network is small, unless the user has set the number of threads.
+
+        Args:
+            step: multiply-adds of a forward pass over a training batch (:data:`SMALL_STEP`).
+        """
+        if self.threads is None and openmp_threads() is None and step < SMALL_STEP:
+            torch.set_num_threads(1)
 
     def _own_gpu(self, device: torch.device, ranks: Ranks) -> torch.device:
         """The GPU of one of several ranks: NCCL wants one for each."""
@@ -84,3 +104,14 @@ class Hardware:
         own = torch.device("cuda", ranks.local)
         torch.cuda.set_device(own)
         return own
+
+
+def openmp_threads() -> int | None:
+    """The number of threads that the user has set by ``OMP_NUM_THREADS``; None: it is not set.
+
+    torchrun sets it to 1 where the user has not.
+    """
+    first = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    if not first.isdecimal() or int(first) == 0 or (int(first) == 1 and launched()):
+        return None
+    return int(first)

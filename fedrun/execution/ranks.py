@@ -1,4 +1,4 @@
-"""The processes that carry out a run together (``torchrun``), as seen by one of them.
+"""The processes that carry out a run together, as seen by one of them. torchrun or fedrun itself has started them.
 
 Each process ("rank") builds the same simulation and computes the same rounds. All communication goes through this
 module, in the same order on all ranks: small values as objects, long vectors as sums. Rank 0 is the leader: it alone
@@ -17,6 +17,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from fedrun.system.errors import InputError, RunError
+from fedrun.system.signals import TERMINATING, heeded
 
 if TYPE_CHECKING:
     import torch
@@ -161,7 +162,7 @@ class Ranks:
         return requests[0][0], stop_signal
 
     def handle_signals(self) -> None:
-        """Handle SIGTERM and SIGINT from now on: they request a stop after the round.
+        """Handle the stop signals from now on: they request a stop after the round.
 
         A rank that stopped at once could not write the client states of the others. If the round takes too long, it
         ends with :class:`RankLostError`: the signal may mean that another rank has died, because torchrun then stops
@@ -174,7 +175,7 @@ class Ranks:
                 signal.setitimer(signal.ITIMER_REAL, PATIENCE)
 
         signal.signal(signal.SIGALRM, _overdue)
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in heeded(signal.SIGINT, *TERMINATING):
             signal.signal(number, request_stop)
 
     @contextmanager
@@ -278,7 +279,7 @@ def launched() -> bool:
 
 
 def join() -> Ranks:
-    """Connect to the other ranks.
+    """Connect to the other processes that torchrun has started.
 
     Raises:
         RunError: they cannot be reached.
@@ -286,24 +287,47 @@ def join() -> Ranks:
     import torch
 
     torch.distributed.is_available()  # loads a deferred torch: an import of its submodule would load that twice
-    from torch.distributed.distributed_c10d import PrefixStore, init_process_group
     from torch.distributed.rendezvous import rendezvous
 
-    try:
+    where = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
+    number = int(os.environ["RANK"])
+    with _meeting(number, where):
         store, number, count = next(rendezvous("env://", timeout=JOINING))
-        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-        store = PrefixStore(f"fedrun/{attempt}", store)
-        init_process_group("gloo", store=store, rank=number, world_size=count, timeout=SILENCE)
-    except (RuntimeError, ValueError) as error:
-        where = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
-        raise RunError(
-            f"rank {os.environ.get('RANK')} on {socket.gethostname()} cannot meet the others at {where}: "
-            f"{str(error).splitlines()[0]}"
-        ) from error
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     local, local_count = int(os.environ.get("LOCAL_RANK", "0")), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    ranks = Ranks(number, count, local, local_count, store)
+    return connected(Ranks(number, count, local, local_count), store, f"fedrun/{attempt}", where)
+
+
+def connected(place: Ranks, store: Store, prefix: str, where: str) -> Ranks:
+    """Connect to the other ranks through a store, and handle signals as ranks do.
+
+    Args:
+        place: the numbers of this rank.
+        store: that all ranks can reach.
+        prefix: of the keys in it.
+        where: the store is, for the message.
+
+    Raises:
+        RunError: they cannot be reached.
+    """
+    from torch.distributed.distributed_c10d import PrefixStore, init_process_group
+
+    store = PrefixStore(prefix, store)
+    with _meeting(place.number, where):
+        init_process_group("gloo", store=store, rank=place.number, world_size=place.count, timeout=SILENCE)
+    ranks = Ranks(place.number, place.count, place.local, place.local_count, store)
     ranks.handle_signals()
     return ranks
+
+
+@contextmanager
+def _meeting(number: int, where: str) -> Iterator[None]:
+    """Turn errors of the first connection into one line."""
+    try:
+        yield
+    except (RuntimeError, ValueError) as error:
+        line = str(error).splitlines()[0]
+        raise RunError(f"rank {number} on {socket.gethostname()} cannot meet the others at {where}: {line}") from error
 
 
 def _overdue(*_: object) -> NoReturn:

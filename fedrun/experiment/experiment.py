@@ -162,8 +162,10 @@ class Experiment:
                 f"privacy={type(self.privacy).__name__} with participation that depends on the data, or pooled data: "
                 "nothing is proved; choose participation=everyone and a federated strategy"
             )
-        if self.hardware.distributed and self.study is not None:
-            raise InputError("hardware=distributed is for runs, and a study is computed by one process; choose another")
+        if self.study is not None and self.hardware.processes not in ("auto", 1):
+            raise InputError(
+                f"hardware.processes={self.hardware.processes}: a study is computed by one process; allowed: auto"
+            )
         if self.stop_at_targets and not self.targets:
             raise InputError("stop_at_targets=true needs at least one target, such as targets=[0.9]")
         if self.stop_at_targets and not targets_of(self.validation.evaluation_split, self.targets):

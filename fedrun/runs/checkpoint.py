@@ -49,12 +49,14 @@ class Checkpoint:
         metrics: content of ``metrics.jsonl``.
         tracking_id: of the run's curve at a tracking service.
         seconds: time spent on the run so far, over all its sessions.
+        processes: that computed the newest round together.
     """
 
     state: State
     metrics: Written
     tracking_id: str
     seconds: float
+    processes: int = 1
 
 
 def save(path: Path, checkpoint: Checkpoint, identity: Identity, store: VectorStore) -> None:
@@ -86,6 +88,7 @@ def save(path: Path, checkpoint: Checkpoint, identity: Identity, store: VectorSt
         "metrics": asdict(checkpoint.metrics),
         "tracking_id": checkpoint.tracking_id,
         "seconds": checkpoint.seconds,
+        "processes": checkpoint.processes,
     }
     try:
         store.flush()
@@ -113,6 +116,18 @@ def _restored(placed: dict[int, dict[str, Any]], store: VectorStore) -> dict[int
         }
         for client, vectors in placed.items()
     }
+
+
+def processes_of(path: Path) -> int | None:
+    """The number of processes that wrote a checkpoint; None: there is no checkpoint that can be read.
+
+    The vectors in it are not read.
+    """
+    try:
+        content = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
+        return int(content["processes"])
+    except Exception:  # :func:`load` says what is wrong with it
+        return None
 
 
 def load(path: Path, identity: Identity, initial: State, store: VectorStore) -> Checkpoint:

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from fedrun.data.federation import Federation
 from fedrun.execution.ranks import SINGLE_PROCESS, Ranks
 from fedrun.experiment.experiment import Experiment
 from fedrun.experiment.observer import Observer
@@ -39,6 +40,7 @@ def run(
     observers: Sequence[Observer] | None = None,
     parallel_jobs: int = 1,
     ranks: Ranks = SINGLE_PROCESS,
+    federation: Federation | None = None,
 ) -> dict[str, Any]:
     """Run an experiment in its folder, or resume it; return its summary.
 
@@ -56,6 +58,7 @@ def run(
             the leader).
         parallel_jobs: number of runs that share this machine's cores.
         ranks: the processes that compute this run together.
+        federation: who holds which samples, if it was prepared before.
 
     Raises:
         InputError: the data, the hardware or the run's folder cannot be used, or nothing identifies an object of the
@@ -74,7 +77,7 @@ def run(
                 require_writable(folder)
     if (summary := ranks.broadcast(summary)) is not None:
         return summary
-    simulation = build_simulation(experiment, parallel_jobs, ranks)
+    simulation = build_simulation(experiment, parallel_jobs, ranks, federation)
     with ExitStack() as contexts:
         with ranks.together():
             if ranks.leads:
@@ -107,7 +110,9 @@ def earlier_summary(experiment: Experiment) -> dict[str, Any] | None:
     return summary
 
 
-def build_simulation(experiment: Experiment, parallel_jobs: int, ranks: Ranks) -> Simulation:
+def build_simulation(
+    experiment: Experiment, parallel_jobs: int, ranks: Ranks, federation: Federation | None
+) -> Simulation:
     """The simulation of an experiment whose files lie in its folder.
 
     The first rank of each machine builds it before the others, because it may fetch or convert the data for them.
@@ -118,7 +123,7 @@ def build_simulation(experiment: Experiment, parallel_jobs: int, ranks: Ranks) -
     for first_of_machine in (True, False):
         with ranks.together():
             if first_of_machine is (ranks.local == 0):
-                simulation = Simulation(experiment, parallel_jobs, thresholds, client_states, ranks=ranks)
+                simulation = Simulation(experiment, parallel_jobs, thresholds, client_states, federation, ranks)
     assert simulation is not None
     ranks.require_same("data with the fingerprint", simulation.dataset.fingerprint)
     ranks.require_same("frozen parameters with the fingerprint", simulation.network.frozen_fingerprint)

@@ -114,6 +114,7 @@ class Session:
             OmegaConf.save(list(self.record.overrides), self.folder / OVERRIDES)
         for line in str(summarise(self.simulation.federation)).splitlines():
             log.info(line)
+        log.info("machine   %s", self.simulation.division)
 
     def rounds(self, last: Checkpoint, metrics: MetricsFile | None, rows: list[Row]) -> Checkpoint:
         """Run the missing rounds; the checkpoint after the last one.
@@ -126,7 +127,8 @@ class Session:
 
         def reached(state: State) -> Checkpoint:
             seconds = earlier_seconds + time.perf_counter() - self.began
-            return Checkpoint(state, Written() if metrics is None else metrics.written, last.tracking_id, seconds)
+            written = Written() if metrics is None else metrics.written
+            return Checkpoint(state, written, last.tracking_id, seconds, self.ranks.count)
 
         def record(state: State, round_metrics: Metrics) -> None:
             row = self.row(state, round_metrics, rows)

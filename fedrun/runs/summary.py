@@ -100,6 +100,7 @@ def summarise_run(
         "best": best(rows, reported),
         "rounds_to": hits(rows, targets),
         "seconds": last.seconds,
+        "machine": {"processes": last.processes, "threads": torch.get_num_threads()},
         "executor": {"name": executor, "seconds_per_sample": least_seconds(last.state.timings)},
         "versions": versions(),
     }

@@ -30,6 +30,7 @@ from fedrun.simulation.costs import round_costs
 from fedrun.simulation.phase_runner import PhaseRunner
 from fedrun.simulation.prepare import first_phase, prepare_federation
 from fedrun.simulation.round_runner import RoundResult, RoundRunner
+from fedrun.simulation.round_work import RoundWork
 from fedrun.simulation.selection import most_participations, select, select_cohort
 from fedrun.simulation.server_step import aggregate, empty_round, upload_pipeline
 from fedrun.strategies.client_state import NO_STATE, ClientStates
@@ -103,10 +104,17 @@ class Simulation:
         self.federation = prepare_federation(experiment) if federation is None else federation
         self._cache = cache
         phase = first_phase(experiment, self.federation, self.device)
+        if self.device.type == "cpu":
+            experiment.hardware.fit_threads(RoundWork.of(phase).step)
         self.store = VectorStore(phase.network.layout.size, experiment.hardware.client_memory_gb * 2**30, memory_file)
         self._phases = [self._activated(phase)]
         if experiment.appeal.known and not experiment.appeal.trained:
             _ = self.thresholds  # a file that cannot be used is rejected before anything is written
+
+    @property
+    def division(self) -> str:
+        """The number of processes of the run and of the threads of each."""
+        return f"processes: {self.ranks.count}, threads of each: {torch.get_num_threads()}"
 
     @property
     def dataset(self) -> Dataset:

@@ -45,10 +45,10 @@ class Parallel(Launcher):
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """Run the jobs, which are numbered from ``initial_job_idx`` on; what they return, in their order."""
         # Hydra loads this module whenever it starts
-        from fedrun.execution.hardware import cores
         from fedrun.sweeps.callback import failed, say
         from fedrun.sweeps.job_processes import carried_out
         from fedrun.sweeps.jobs_left import jobs_left
+        from fedrun.system.cores import cores
         from fedrun.system.source_commit import loaded_commit
 
         for name in NEEDED:

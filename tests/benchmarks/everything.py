@@ -32,6 +32,7 @@ BENCHMARKS = {
     "partitions": ["partitions.py"],
     "leaf_reading": ["leaf_reading.py"],
     "cold_start": ["cold_start.py"],
+    "shared_machine": ["shared_machine.py"],
     "sweep": ["sweep.py"],
     "distributed_round": ["distributed_round.py"],
     "distributed_round_10": ["distributed_round.py", "--batch-size", "10", "--clients", "8"],

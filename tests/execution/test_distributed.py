@@ -113,7 +113,7 @@ APPEAL = ("appeal=warmup", "appeal.steps=5", "population.test_share=0.3", "popul
 @pytest.mark.parametrize(
     ("ranks", "chosen"),
     [
-        (2, ("strategy=fedavg", "hardware.executor=vectorized")),
+        (2, ("strategy=fedavg", "hardware.executor=vectorized", "hardware.processes=auto")),
         (3, ("strategy=fedavg", "clients_per_round=2")),  # one rank has nothing to do
         (2, ("strategy=scaffold",)),
         (3, ("strategy=turbosvm",)),
@@ -317,7 +317,7 @@ def test_a_finished_run_is_shown_once(fedrun: Fedrun, tmp_path: Path) -> None:
         ("clients_per_round=8", (), "clients_per_round=8: the federation has 7 clients; allowed: 1 to 7"),
         ("seed=0", ((), ("hardware.device=cuda",)), "rank 1: hardware.device=cuda: PyTorch sees 0 CUDA devices"),
         ("seed=0", ((), ("local.lr=0.2",)), "rank 1 has the configuration "),
-        ("hardware=cpu", (), "started by torchrun, as one of several processes, but without hardware=distributed"),
+        ("hardware.processes=3", (), "hardware.processes=3: this run has 2; allowed: 1 or auto in sweeps"),
         ("-m", ((), ()), "torchrun starts the processes of a single run; start a sweep's runs one by one"),
     ],
 )
@@ -336,7 +336,7 @@ def test_without_torchrun_one_line_says_how_to_start(fedrun: Fedrun, tmp_path: P
     ended = fedrun(*SMALL, RANKS, folder=tmp_path)
     assert ended.status == 2
     assert ended.err == (
-        "fedrun: hardware=distributed: runs in processes that torchrun starts: "
+        "fedrun: hardware.processes=torchrun: runs in processes that torchrun starts: "
         "torchrun --nproc-per-node 2 -m fedrun ... hardware=distributed\n"
     )
 

@@ -28,7 +28,7 @@ REFUSED = {
     "population.unseen_clients=-1": "population.unseen_clients=-1: allowed: an integer, at least 0",
     "attack=sign_flip attack.scale=0": "attack.scale=0: allowed: a finite number, above 0",
     "strategy=fedumf strategy.server.alpha=1.5": "strategy.server.alpha=1.5: allowed: a finite number, at least 0 and",
-    "experiment=maxfl/mean_estimation hardware=distributed": "hardware=distributed is for runs, and a study is",
+    "experiment=maxfl/mean_estimation hardware=distributed": "hardware.processes=torchrun: a study is computed by one",
     "hardware.threads=99999": "hardware.threads=99999: allowed: an integer, at least 1 and at most 1024; or null",
     "attack.share=0.5": "attack.share=0.5: attack=none attacks nobody; choose another, such as attack=gaussian",
     "partition.seed=-4": "partition.seed=-4: allowed: an integer, at least 0; or null",

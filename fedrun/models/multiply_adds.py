@@ -1,0 +1,44 @@
+"""How much a network computes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn.modules.conv import _ConvNd
+
+
+def multiply_adds(network: torch.nn.Module, inputs: torch.Tensor) -> int:
+    """The multiplications and additions, counted in pairs, of a forward pass.
+
+    Those of linear, convolutional and recurrent layers are counted; a network spends little on others.
+
+    Args:
+        network: in any mode. It computes in evaluation mode and is left as it was.
+        inputs: a batch of network inputs.
+    """
+    total = 0
+
+    def count(layer: torch.nn.Module, _: object, output: Any) -> None:
+        nonlocal total
+        weights = [parameter for parameter in layer.parameters(recurse=False) if parameter.dim() > 1]
+        if isinstance(layer, torch.nn.RNNBase):
+            states = output[0] if isinstance(output[0], torch.Tensor) else output[0].data  # packed
+            positions = states.numel() // states.shape[-1]
+        else:
+            positions = output.numel() // weights[0].shape[0]
+        total += positions * sum(weight.numel() for weight in weights)
+
+    counted = (torch.nn.Linear, _ConvNd, torch.nn.RNNBase)
+    hooks = [layer.register_forward_hook(count) for layer in network.modules() if isinstance(layer, counted)]
+    training = [layer for layer in network.modules() if layer.training]
+    network.eval()
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            network(inputs)
+    finally:
+        for hook in hooks:
+            hook.remove()
+        for layer in training:
+            layer.training = True
+    return total

@@ -1,0 +1,64 @@
+"""How many processes ``hardware.processes=auto`` starts for a run on a CPU.
+
+SGD steps on small batches leave most of a second core unused, while clients can be trained side by side. So a run that
+is long enough gets a process for each core, and at most one for every two clients of a round, so that processes can
+be given equal work. A process needs memory of its own for the model, a batch's activations and PyTorch; they share
+the data.
+
+Results of different numbers of processes differ by rounding. Hence the number depends on nothing that is measured, and
+a checkpoint records it.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from fedrun.data.federation import Federation
+from fedrun.execution.hardware import openmp_threads
+from fedrun.experiment.experiment import Experiment
+from fedrun.simulation.prepare import first_phase
+from fedrun.simulation.round_work import RoundWork
+from fedrun.system.cores import cores
+
+ROUND_SECONDS = 0.1
+"""A round with less work is not divided: the processes exchange their updates within milliseconds."""
+
+RUN_SECONDS = 10.0
+"""A run with less work is not divided: processes have to start and to end."""
+
+
+def may_be_divided(experiment: Experiment) -> bool:
+    """Whether several processes come into question, before anything is loaded.
+
+    They do not if the number of threads is set, for the GPU, for executors that train clients side by side, for
+    clients with a state, which only the process that holds it can train, and for a single client.
+    """
+    hardware, strategy = experiment.hardware, experiment.strategy
+    return (
+        hardware.device == "cpu"
+        and hardware.executor == "in_process"
+        and hardware.threads is None
+        and openmp_threads() is None
+        and cores() > 1
+        and not experiment.population.pooled
+        and strategy.server.idle_training is None
+    )
+
+
+def automatic_processes(experiment: Experiment, federation: Federation) -> int:
+    """The number of processes of a run that may be divided.
+
+    Args:
+        experiment: of the run.
+        federation: its clients.
+
+    Raises:
+        InputError: the strategy or the model does not fit the federation.
+    """
+    phase = first_phase(experiment, federation, torch.device("cpu"))
+    if phase.client.client_state(phase.network.layout) or phase.client.is_personal:
+        return 1
+    work = RoundWork.of(phase)
+    if work.seconds < ROUND_SECONDS or work.seconds * experiment.rounds < RUN_SECONDS:
+        return 1
+    return max(1, min(cores(), phase.cohort_size // 2))

@@ -1,0 +1,47 @@
+"""Multiply-adds of forward passes, against numbers worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from fedrun.models.multiply_adds import multiply_adds
+
+
+class Last(nn.Module):
+    """The states of an LSTM, without its last ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(3, 4, num_layers=2, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        states: torch.Tensor = self.lstm(x)[0]
+        return states
+
+
+@pytest.mark.parametrize(
+    ("network", "shape", "expected"),
+    [
+        (nn.Linear(5, 7), (3, 5), 3 * 5 * 7),
+        (nn.Sequential(nn.Linear(5, 7), nn.ReLU(), nn.Dropout(0.5), nn.Linear(7, 2)), (1, 5), 35 + 14),
+        (nn.Conv2d(2, 6, 3, padding=1), (4, 2, 8, 8), 4 * 64 * 6 * 2 * 9),
+        (nn.Conv2d(4, 6, 3, stride=2, groups=2), (1, 4, 9, 9), 16 * 6 * 2 * 9),
+        (Last(), (2, 5, 3), 2 * 5 * (16 * 3 + 16 * 4 + 16 * 4 + 16 * 4)),  # four gates of 4 units
+        (nn.Sequential(nn.BatchNorm1d(5), nn.ReLU()), (1, 5), 0),
+    ],
+    ids=["linear", "perceptron", "convolution", "strides and groups", "LSTM", "nothing to count"],
+)
+def test_counts(network: nn.Module, shape: tuple[int, ...], expected: int) -> None:
+    assert multiply_adds(network, torch.zeros(shape)) == expected
+
+
+def test_nothing_is_left_behind() -> None:
+    network = nn.Sequential(nn.BatchNorm1d(5), nn.Dropout(0.5), nn.Linear(5, 2))
+    network[0].eval()
+    before, random = {name: value.clone() for name, value in network.state_dict().items()}, torch.get_rng_state()
+    multiply_adds(network, torch.ones(1, 5))
+    assert [layer.training for layer in network] == [False, True, True]
+    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+    assert not network[2]._forward_hooks and torch.equal(torch.get_rng_state(), random)
