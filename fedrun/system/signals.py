@@ -101,6 +101,8 @@ def is_safe(frame: FrameType | None) -> bool:
         code = frame.f_code
         if code.co_filename.startswith("<frozen importlib") or code.co_name == "__del__":
             return False
+        if code is Stop._not_raised.__code__:  # what is raised in that hook is printed, and lost
+            return False
         frame = frame.f_back
     return True
 
