@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from fedrun.execution.vector_store import Slot, VectorStore
+from fedrun.execution.vector_store import VectorStore
 from fedrun.experiment.state import State, Totals
 from fedrun.runs.folder import CLIENT_STATES
 from fedrun.runs.metrics_file import Written
+from fedrun.runs.saved_states import packed, unpacked
 from fedrun.strategies.server import ServerState
-from fedrun.strategies.vectors import Vectors
 from fedrun.system.checksums import DamagedFileError, require_seal, write_sealed
 from fedrun.system.errors import InputError
 
-FORMAT = 6
+FORMAT = 7
 """Changes when checkpoints of an older format can no longer be read."""
 
 
@@ -79,10 +78,7 @@ def save(path: Path, checkpoint: Checkpoint, identity: Identity, store: VectorSt
         ],
         "membership": state.membership,
         "finished": [[model.cpu() for model in models] for models in state.finished],
-        "memory": {
-            client: {name: _placed(vector, store) for name, vector in vectors.items()}
-            for client, vectors in state.client_states.held.items()
-        },
+        "memory": packed(state.client_states.held, store),
         "totals": asdict(state.totals),
         "timings": state.timings,
         "metrics": asdict(checkpoint.metrics),
@@ -96,26 +92,6 @@ def save(path: Path, checkpoint: Checkpoint, identity: Identity, store: VectorSt
             torch.save(content, file)
     except RuntimeError as error:  # torch.save hides a failing write behind an error of its own
         raise error.__context__ if isinstance(error.__context__, OSError) else OSError(str(error)) from error
-
-
-def _placed(vector: torch.Tensor, store: VectorStore) -> torch.Tensor | tuple[int, ...]:
-    """A vector in main memory itself, or the slot of one in the store's file."""
-    slot = store.slot(vector)
-    return vector if slot is None else astuple(slot)
-
-
-def _restored(placed: dict[int, dict[str, Any]], store: VectorStore) -> dict[int, Vectors]:
-    """The inverse of :func:`_placed`, for all clients."""
-    used = [Slot(*place) for vectors in placed.values() for place in vectors.values() if isinstance(place, tuple)]
-    if used:
-        store.reopen(used)
-    return {
-        client: {
-            name: store.read(Slot(*place)) if isinstance(place, tuple) else store.keep(place)
-            for name, place in vectors.items()
-        }
-        for client, vectors in placed.items()
-    }
 
 
 def processes_of(path: Path) -> int | None:
@@ -177,7 +153,7 @@ def load(path: Path, identity: Identity, initial: State, store: VectorStore) -> 
         ):
             raise InputError(f"{path}: holds another model; {advice}")
         try:
-            held = _restored(content["memory"], store)
+            held = unpacked(content["memory"], store)
         except (DamagedFileError, OSError) as error:
             raise InputError(f"{path.with_name(CLIENT_STATES)}: is damaged ({error}); {advice}") from None
         client_states = replace(initial.client_states, held=held)

@@ -118,9 +118,8 @@ def interrupted_run(place: Path) -> list[Target]:
         run(setting, [Interrupting()])
     except KeyboardInterrupt:
         folder = setting.folder
-    held = torch.load(folder / "checkpoint.pt", weights_only=True)["memory"]
-    slots = [vector for vectors in held.values() for vector in vectors.values()]
-    number, length, _ = min(slots)
+    stored = torch.load(folder / "checkpoint.pt", weights_only=True)["memory"]["slots"]
+    _, number, length, _ = min(row for rows in stored.values() for row in rows.tolist())
     files = folder / "checkpoint.pt", folder / "metrics.jsonl"
     targets = [
         Target(f"run {path.name}", path, (0, path.stat().st_size), lambda: run(setting), files) for path in files
