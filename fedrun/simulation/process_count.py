@@ -1,6 +1,6 @@
 """How many processes ``hardware.processes=auto`` starts for a run on a CPU.
 
-SGD steps on small batches leave most of a second core unused, while clients can be trained side by side. So a run that
+SGD steps on small batches use several cores less well than clients that are trained side by side. So a run that
 is long enough gets a process for each core, and at most one for every two clients of a round, so that processes can
 be given equal work. A process needs memory of its own for the model, a batch's activations and PyTorch; they share
 the data.
