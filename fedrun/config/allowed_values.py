@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -31,6 +32,8 @@ def describe(annotation: Any) -> str:
         first, *others = get_args(annotation)
         length = "" if others == [...] else f" of {1 + len(others)}"
         return f"a list{length}, each item {describe(first)}"
+    if origin is Mapping:
+        return "a mapping"
     if annotation in NAMES:
         return NAMES[annotation]
     return f"a mapping whose _target_ is a {annotation.__name__}"

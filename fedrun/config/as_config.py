@@ -51,7 +51,7 @@ def as_config(value: Any, path: str) -> Any:
     """The plain values that :func:`fedrun.config.build.build` makes ``value`` of.
 
     Args:
-        value: a config object, a scalar, or a tuple of them.
+        value: a config object, a scalar, or a tuple or a mapping of them.
         path: its key, for messages.
 
     Raises:
@@ -61,6 +61,8 @@ def as_config(value: Any, path: str) -> Any:
         return value
     if isinstance(value, (tuple, list)):
         return [as_config(item, path) for item in value]
+    if isinstance(value, Mapping):
+        return {str(key): as_config(item, f"{path}.{key}") for key, item in value.items()}
     values = {name: as_config(item, f"{path}.{name}") for name, item in arguments(value, path).items()}
     return {"_target_": f"{type(value).__module__}.{type(value).__qualname__}", **values}
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from math import isfinite
 from types import MappingProxyType
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 from pydantic import ValidationError
 
@@ -129,7 +129,10 @@ def construct(
             raise InputError(
                 f"{_join(path, name)}: is missing; allowed: {_allowed(annotations[name], _join(path, name))}"
             )
-    built = {key: build(value, _join(path, key)) for key, value in arguments.items()}
+    built = {
+        key: value if isinstance(value, Mapping) and _is_mapping(annotations[key]) else build(value, _join(path, key))
+        for key, value in arguments.items()
+    }
     try:
         return config_class(**built, **given)
     except ValidationError as refusal:
@@ -151,6 +154,11 @@ def _allowed(annotation: Any, path: str) -> str:
     if is_dataclass(annotation):
         return f"{path}.KEY=VALUE with a KEY of {', '.join(field.name for field in fields(annotation))}"
     return describe(annotation)
+
+
+def _is_mapping(annotation: Any) -> bool:
+    """Whether a key takes a mapping as it is."""
+    return Mapping in (get_origin(choice) for choice in (annotation, *get_args(annotation)))
 
 
 def _below(path: str) -> str:

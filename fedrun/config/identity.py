@@ -82,6 +82,8 @@ def identity(value: Any, path: str) -> Any:
         return value
     if isinstance(value, (tuple, list)):
         return [identity(item, path) for item in value]
+    if isinstance(value, Mapping):
+        return {str(key): identity(item, f"{path}.{key}") for key, item in value.items()}
     kind = type(value)
     name = kind.__qualname__ if kind.__module__.startswith("fedrun.") else f"{kind.__module__}.{kind.__qualname__}"
     values = {

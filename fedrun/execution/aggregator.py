@@ -87,7 +87,8 @@ class Aggregator:
         rows = self._rows_kept
         if rows != "none":
             model = uploads[MODEL]
-            row = model[self._context.network.layout.head] if rows == "head" else model
+            layout = self._context.network.layout
+            row = {"head": model[layout.head], "parameters": model[: layout.trainable], "all": model}[rows]
             if self._rows is None:
                 self._rows = row.new_empty(len(self.cohort), len(row))
             self._rows[position] = row

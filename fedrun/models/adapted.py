@@ -100,11 +100,14 @@ def split_head(
         known: the part of it whose names are used.
         spec: of the dataset.
         key: the option and its name, for messages.
-        head: the layer's name; None: the last linear layer, if it computes the outputs.
+        head: the layer's name; None: the last linear layer, if it computes the outputs of a task with one output per
+            sample.
 
     Raises:
         InputError: the named layer is not linear, or does not compute the outputs.
     """
+    if spec.task.per_symbol and head is None:
+        return torch.nn.Identity()  # the outputs of a sample are not one product with its embedding
     linear = [name for name, module in known.named_modules() if type(module) is torch.nn.Linear and name]
     name = head or (linear[-1] if linear else "")
     if name not in linear:
@@ -156,9 +159,10 @@ def _check_outputs(network: torch.nn.Module, spec: Spec, key: str) -> None:
         raise InputError(
             f"{key}: rejects one sample of shape {shape} in training ({one_line(str(error), 200)})"
         ) from None
-    if outputs.shape != (1, spec.classes):
-        shape = "x".join(map(str, outputs.shape[1:]))
-        raise InputError(f"{key}: gives {shape} logits per sample; allowed: the dataset's {spec.classes} classes")
+    if outputs.shape != (1, *spec.output_shape):
+        shape, wanted = ("x".join(map(str, sizes)) for sizes in (outputs.shape[1:], spec.output_shape))
+        of = f"{spec.classes} classes" if spec.task.has_classes else wanted
+        raise InputError(f"{key}: gives {shape} outputs per sample; allowed: the dataset's {of}")
 
 
 def _random_samples(spec: Spec, count: int) -> torch.Tensor:

@@ -8,10 +8,7 @@ from typing import Any
 
 import torch
 
-from fedrun.models.flat_network import Layout, Slot
-
-RESIDUAL = "residual"
-"""The name of the buffer R ``[out, in]`` of a layer with adapters: W = W0 + s (R + B A)."""
+from fedrun.models.flat_network import RESIDUAL, Layout, Slot
 
 
 @dataclass(frozen=True)

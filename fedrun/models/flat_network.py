@@ -21,6 +21,9 @@ import torch
 from fedrun.data.datasets.fingerprint import fingerprint
 from fedrun.system.errors import InputError
 
+RESIDUAL = "residual"
+"""The name of buffers that only the server changes: what it adds to a layer's frozen weight."""
+
 
 @dataclass(frozen=True)
 class Slot:
@@ -75,6 +78,11 @@ class Layout:
     head: slice
     classes: int
     embedding: int
+
+    @property
+    def uploaded(self) -> int:
+        """U, how many entries clients can change: what lies behind them, :data:`RESIDUAL`, is not sent up."""
+        return next((slot.start for slot in self.slots if slot.name.endswith(f".{RESIDUAL}")), self.size)
 
     @property
     def head_size(self) -> int:
@@ -137,7 +145,8 @@ def layout_of(network: torch.nn.Sequential) -> Layout:
     buffers = {
         name: buffer for name, buffer in network.named_buffers() if buffer.is_floating_point() and name in persistent
     }
-    tensors = {name: trained[name] for name in names + head_names} | buffers
+    last = sorted(buffers, key=lambda name: name.endswith(f".{RESIDUAL}"))
+    tensors = {name: trained[name] for name in names + head_names} | {name: buffers[name] for name in last}
     slots, start = [], 0
     for name, tensor in tensors.items():
         layer = type(network.get_submodule(name.rpartition(".")[0])).__name__

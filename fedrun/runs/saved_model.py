@@ -10,6 +10,7 @@ import torch
 
 from fedrun.data.datasets.base import Spec
 from fedrun.experiment.state import State
+from fedrun.models.adapters import merged
 from fedrun.models.base import ModelConfig, encoder_and_head
 from fedrun.models.parallel_encoders import ParallelEncoders
 from fedrun.simulation.simulation import Simulation
@@ -36,13 +37,17 @@ def save_model(simulation: Simulation, state: State, path: Path) -> None:
     from safetensors.torch import save
 
     phase = simulation.phase(state)
-    models = [phase.network.layout.views(server.model) for server in state.models]
-    views: Vectors = {**phase.frozen_tensors, **phase.network.frozen, **models[0]}
+    network, frozen = phase.network, phase.network.frozen
+    models = [merged(network.network, network.tensors(server.model)) for server in state.models]
+    views: Vectors = {**phase.frozen_tensors, **models[0]}
     if len(models) > 1:
         several = {
-            f"models.{number}.{name}": view for number, model in enumerate(models) for name, view in model.items()
+            f"models.{number}.{name}": tensor
+            for number, model in enumerate(models)
+            for name, tensor in model.items()
+            if tensor is not frozen.get(name)
         }
-        views = {**phase.network.frozen, **several}
+        views = {**frozen, **several}
     with atomic_write(path) as file:
         file.write(
             save({name: view.cpu().clone(memory_format=torch.contiguous_format) for name, view in views.items()})

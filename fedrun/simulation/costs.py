@@ -31,7 +31,9 @@ def round_costs(phase: Phase, cohort: torch.Tensor, work: RoundResult, executor:
     else:
         down = sum((len(job.cohort) + resting) * (_numbers(job.received) - private) for job in work.jobs)
     sent = work.accepted[0].mean if work.accepted else {}
-    up = len(cohort) * (_numbers(sent) - (private if MODEL in sent else 0))
+    layout = phase.network.layout
+    kept = private + layout.size - layout.uploaded
+    up = len(cohort) * (_numbers(sent) - (kept if MODEL in sent else 0))
     lengths = {name: vector.numel() for name, vector in sent.items()}
     sent_bytes = len(cohort) * executor.context.pipeline.bytes_up(lengths)
     if phase.federation.is_pooled:

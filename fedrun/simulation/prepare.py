@@ -55,7 +55,7 @@ def first_phase(experiment: Experiment, federation: Federation, device: torch.de
     strategy.server.check_cohort(cohort)
     strategy.afterwards().check_clients(clients)
     experiment.model.check(dataset.spec)
-    network = build_network(experiment.model, dataset.spec, experiment.seed, device)
+    network = build_network(experiment.model, dataset.spec, experiment.seed, device, strategy.server)
     if network.layout.head_size and network.layout.classes != dataset.spec.classes:
         raise InputError(
             f"model={type(experiment.model).__name__}: its head has {network.layout.classes} classes, the dataset has "

@@ -101,15 +101,16 @@ class Classifier(PostTraining):
             width, has_bias(layout), joined_heads(models, layout) if self.initial == "clusters" else None, embed
         )
         per_round, given = self.clients_per_round, phase.local
+        server = FewSteps(weighting="uniform", most=self.steps)
         return replace(
             phase,
             end=phase.rounds,
             federation=replace(phase.federation, dataset=dataset),
             samples=samples,
             model=model,
-            network=build_network(model, dataset.spec, phase.seed, samples.device),
+            network=build_network(model, dataset.spec, phase.seed, samples.device, server),
             client=SGD(),
-            server=FewSteps(weighting="uniform", most=self.steps),
+            server=server,
             clustering=Clustering(),
             local=replace(
                 given,

@@ -75,10 +75,13 @@ class Phase:
         variant = 0 if self.clustering.same_initialisation else number
         if self.network.initial is not None and not variant:
             return self.network.initial.clone()
-        return build_network(self.model, self.federation.dataset.spec, self.seed, self.samples.device, variant).vector
+        spec, device = self.federation.dataset.spec, self.samples.device
+        return build_network(self.model, spec, self.seed, device, self.server, variant).vector
 
 
-def build_network(model: ModelConfig, spec: Spec, seed: int, device: torch.device, variant: int = 0) -> FlatNetwork:
+def build_network(
+    model: ModelConfig, spec: Spec, seed: int, device: torch.device, server: ServerStrategy, variant: int = 0
+) -> FlatNetwork:
     """The network of a model with its initial weights.
 
     Args:
@@ -86,12 +89,15 @@ def build_network(model: ModelConfig, spec: Spec, seed: int, device: torch.devic
         spec: of the dataset that it reads.
         seed: the run's seed.
         device: where it is.
+        server: prepares it.
         variant: which of several initialisations.
     """
     purpose = ("model", variant) if variant else ("model",)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(address(seed, *purpose))
-        return FlatNetwork(model.build(spec), device)
+        network = model.build(spec)
+        server.prepare(network)
+        return FlatNetwork(network, device)
 
 
 def cohort_size(clients_per_round: int | float, clients: int, key: str = "clients_per_round") -> int:

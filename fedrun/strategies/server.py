@@ -12,7 +12,7 @@ from fedrun.models.flat_network import Layout
 from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.vectors import MODEL, Vectors
 
-Rows = Literal["none", "head", "all"]
+Rows = Literal["none", "head", "parameters", "all"]
 """Which entries of every single client's model a server strategy needs besides the weighted mean."""
 
 COLUMNS = 2**14
@@ -196,6 +196,13 @@ class ServerStrategy(ABC):
 
         Raises:
             InputError: naming the key and what is allowed.
+        """
+
+    def prepare(self, network: torch.nn.Module) -> None:
+        """Change a model's network, in place, before its vector is laid out: freeze parameters, add buffers.
+
+        Raises:
+            InputError: the network is not as the strategy needs it.
         """
 
     def check_cohort(self, clients: int) -> None:

@@ -136,7 +136,8 @@ class UploadPipeline:
         """Bytes that one client uploads, given the lengths of its uploads: buffers and single numbers in float32."""
         total = sum(transform.extra_bytes() for transform in self._senders)
         for name, length in lengths.items():
-            kept = int(self.private[:length].sum()) if self.private is not None and name == MODEL else 0
+            kept = self.layout.size - self.layout.uploaded if name == MODEL else 0
+            kept += int(self.private[:length].sum()) if self.private is not None and name == MODEL else 0
             total += FLOAT * (length - kept)
             if self._is_transformed(length):
                 shape = self._shape(name)

@@ -38,7 +38,7 @@ SETTING = (
     "hardware.executor=in_process",
 )
 EXTRA = {"maxfl": ("appeal.steps=1",), "mwfed": ("appeal.steps=1",), "krum": ("strategy.server.byzantine=0",)}
-WITHOUT_COSTS = {"fedbn"}
+WITHOUT_COSTS = {"fedbn", "fedexlora", "fedit", "fedsalora", "ffalora", "flora"}
 """Strategies that refuse the network of :data:`SETTING`."""
 
 COSTS = ("down", "up", "trained", "read", "state")

@@ -25,6 +25,7 @@ from fedrun.execution.in_process import InProcess
 from fedrun.execution.vectorized import Vectorized
 from fedrun.experiment.experiment import Experiment, build_experiment
 from fedrun.experiment.strategy import Strategy
+from fedrun.models.lora import LoRA
 from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.client import ClientStrategy
 from fedrun.strategies.client_state import ClientStates
@@ -44,6 +45,12 @@ EXECUTORS = {"in_process": InProcess, "vectorized": Vectorized}
 def mlp(spec):
     encoder = nn.Sequential(nn.Flatten(), nn.Linear(16, 6), nn.ReLU())
     return nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(6, spec.classes)))
+
+
+def with_adapters(spec):
+    network = mlp(spec)
+    LoRA(rank=2, alpha=4.0, targets=("1",), dropout=0.0).insert(network.get_submodule("encoder"))
+    return network
 
 
 def logistic(spec):
@@ -130,6 +137,9 @@ def test_both_executors_agree_on_group_norm(make_experiment, precision, toleranc
 REFUSED = ("fedala", "fedntd", "fedproto", "moon", "moon_turbosvm")
 """Strategies whose clients need more than gradients of a loss of logits: the other executor trains them."""
 
+FOR_ADAPTERS = ("fedexlora", "fedit", "fedsalora", "ffalora", "flora")
+"""Strategies that need a model with low-rank adapters."""
+
 HONEST, NOISY, REVERSED = (
     option("attack", name, **({"share": 0.4} if name != "none" else {})) for name in ("none", "gaussian", "sign_flip")
 )
@@ -140,7 +150,8 @@ def with_strategy(make_experiment, name: str, **changes: object) -> Experiment:
     kept = build_experiment(compose([f"strategy={name}"]).config)
     appeal = option("appeal", "constant", loss=1.0) if kept.appeal.known else kept.appeal
     local = {"epochs": kept.local.epochs} | ({"batch_size": None} if name == "fedsgd" else {})
-    network = batch_norm if name == "fedbn" else mlp  # which the strategy requires
+    required = {"fedbn": batch_norm, **dict.fromkeys(FOR_ADAPTERS, with_adapters)}
+    network = required.get(name, mlp)
     return make_experiment(
         network=network, strategy=strategy(name), appeal=appeal, local=local, clients_per_round=5, rounds=3, **changes
     )

@@ -25,6 +25,9 @@ LOOSE = {"turbosvm": 0.2, "moon_turbosvm": 0.2}
 """Which embeddings become support vectors depends on the last bits (docs/hardware.md)."""
 
 
+FOR_ADAPTERS = ("fedexlora", "fedit", "fedsalora", "ffalora", "flora")
+"""What needs a model with low-rank adapters, which the default model has not."""
+
 NEEDS = {"fedbn": ("model=resnet18_cifar",)}
 """What strategies do not train the default model with."""
 
@@ -44,7 +47,8 @@ def simulated(overrides: Sequence[str]) -> tuple[torch.Tensor, torch.Tensor, flo
 def agreement(device: str, toy: bool) -> list[dict[str, object]]:
     """Every strategy on the device, by both executors, against the CPU in process."""
     rows: list[dict[str, object]] = []
-    for strategy in ("fedavg", "scaffold", "turbosvm") if toy else options("strategy"):
+    every = [name for name in options("strategy") if name not in FOR_ADAPTERS]
+    for strategy in ("fedavg", "scaffold", "turbosvm") if toy else every:
         chosen = [f"strategy={strategy}", *NEEDS.get(strategy, ())]
         initial, reference, accuracy = simulated(chosen)
         for executor in ("in_process", "vectorized"):

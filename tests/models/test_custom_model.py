@@ -59,7 +59,7 @@ def test_a_linear_layer_that_does_not_compute_the_outputs_is_no_head():
 
 @pytest.mark.usefixtures("module")
 def test_outputs_of_another_shape_are_refused():
-    with pytest.raises(InputError, match=r"target=users_networks.doubled: gives 4 logits per sample; allowed: .* 3 "):
+    with pytest.raises(InputError, match=r"target=users_networks.doubled: gives 4 outputs per sample; allowed: .* 3 "):
         custom("users_networks.doubled").build(Spec((2, 3), 3))
 
 

@@ -68,4 +68,5 @@ class Colluding(Attack):
                 mean[:trainable] += float(shares[number]) * (forged - models[number, :trainable])
                 models[number, :trainable] = forged
             update = replace(update, mean={**update.mean, MODEL: mean})
-        return replace(update, rows={"none": None, "head": models[:, head], "all": models}[rows])
+        kept = {"none": None, "head": models[:, head], "parameters": models[:, :trainable], "all": models}
+        return replace(update, rows=kept[rows])

@@ -1,0 +1,64 @@
+"""FedEx-LoRA: averaged adapters, and what averaging loses (Singhal et al., ACL 2025, arXiv 2410.09432)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+
+from fedrun.config.config_class import config_class
+from fedrun.models.adapters import Adapter, add_residuals
+from fedrun.models.flat_network import Layout
+from fedrun.strategies.fedavg import FedAvg
+from fedrun.strategies.lora import required_adapters
+from fedrun.strategies.server import CohortUpdate, Round, Rows, ServerState
+from fedrun.strategies.vectors import MODEL
+from fedrun.system.errors import InputError
+
+
+@config_class
+class FedExLoRA(FedAvg):
+    """The weighted means A and B, and W0 ← W0 + s (Σ_k p_k B_k A_k − B A), which makes W0 + s B A exact.
+
+    The sum of these parts over all rounds is the residual R of W0 + s (R + B A). Clients receive it as a matrix with
+    the model. The paper's code weights all clients alike (``weighting=uniform``).
+
+    Attributes:
+        residual: ``exact``: the paper's. ``transposed``: the published code adds the transpose to the square weights of
+            linear layers.
+    """
+
+    residual: Literal["exact", "transposed"]
+
+    def prepare(self, network: torch.nn.Module) -> None:
+        add_residuals(network)
+
+    @property
+    def rows(self) -> Rows:
+        return "parameters"
+
+    def init(self, model: torch.Tensor, layout: Layout, clients: int) -> ServerState:
+        for adapter in required_adapters(layout, "strategy.server=FedExLoRA"):
+            shape = _residual(adapter, model).shape
+            if self.residual == "transposed" and shape[0] != shape[1]:
+                raise InputError(
+                    f"strategy.server.residual=transposed: {adapter.a.name.partition('.lora_A')[0]} has weights of "
+                    f"shape {shape[0]}x{shape[1]}; allowed: square ones"
+                )
+        return super().init(model, layout, clients)
+
+    def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
+        assert update.rows is not None
+        weights = self.weights(state, update)
+        shares = (weights / weights.sum()).to(update.rows)
+        model = update.mean[MODEL]
+        for adapter in required_adapters(round.layout, "strategy.server=FedExLoRA"):
+            # R ← R + Σ_k p_k B_k A_k − B A
+            missing = torch.tensordot(shares, adapter.product(update.rows), 1) - adapter.product(model)
+            _residual(adapter, model).add_(missing.T if self.residual == "transposed" else missing)
+        return ServerState(model, state.slots), {}
+
+
+def _residual(adapter: Adapter, model: torch.Tensor) -> torch.Tensor:
+    assert adapter.residual is not None
+    return adapter.residual.view(model)

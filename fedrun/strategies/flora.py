@@ -1,0 +1,51 @@
+"""FLoRA: the clients' adapters are stacked and merged (Wang et al., NeurIPS 2024, arXiv 2409.05976)."""
+
+from __future__ import annotations
+
+import torch
+
+from fedrun.config.config_class import config_class
+from fedrun.models.adapters import add_residuals
+from fedrun.models.flat_network import Layout
+from fedrun.strategies.fedavg import FedAvg
+from fedrun.strategies.lora import required_adapters
+from fedrun.strategies.server import CohortUpdate, Round, Rows, ServerState
+from fedrun.strategies.vectors import MODEL
+from fedrun.system.randomness import generator
+
+
+@config_class
+class FLoRA(FedAvg):
+    """W0 + s Σ_k p_k B_k A_k in each round, which continues from new adapters: a new random A, and B = 0.
+
+    The sum over all rounds is the residual R of W0 + s (R + B A). Clients receive it as a matrix with the model: one
+    that has skipped rounds needs the sum, not the last round's stacks.
+    """
+
+    def prepare(self, network: torch.nn.Module) -> None:
+        add_residuals(network)
+
+    @property
+    def rows(self) -> Rows:
+        return "parameters"
+
+    def init(self, model: torch.Tensor, layout: Layout, clients: int) -> ServerState:
+        required_adapters(layout, "strategy.server=FLoRA")
+        return super().init(model, layout, clients)
+
+    def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
+        assert update.rows is not None
+        weights = self.weights(state, update)
+        shares = (weights / weights.sum()).to(update.rows)[:, None, None]
+        model, draw = update.mean[MODEL], generator(round.seed, "lora", round.index)
+        for adapter in required_adapters(round.layout, "strategy.server=FLoRA"):
+            assert adapter.residual is not None
+            a, b = adapter.a.view(model), adapter.b.view(model)
+            # A = [p_1 A_1; ..; p_M A_M] and B = [B_1, .., B_M]: B A = Σ_k p_k B_k A_k
+            stacked_a = (shares * adapter.a.view(update.rows)).flatten(0, 1)
+            stacked_b = adapter.b.view(update.rows).movedim(0, 1).flatten(1)
+            adapter.residual.view(model).addmm_(stacked_b, stacked_a)
+            bound = a.shape[1] ** -0.5
+            a.copy_(torch.empty(a.shape).uniform_(-bound, bound, generator=draw))
+            b.zero_()
+        return ServerState(model, state.slots), {}

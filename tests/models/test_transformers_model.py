@@ -1,0 +1,200 @@
+"""Text models of transformers: random weights, folders, tasks, adapters, and what is refused."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+import torch
+
+from fedrun.config.build import option
+from fedrun.config.composed import compose
+from fedrun.data.datasets.base import Dataset, Spec, Symbols
+from fedrun.data.tasks.symbols import LanguageModelling
+from fedrun.execution.vectorized import Vectorized
+from fedrun.experiment.experiment import build_experiment
+from fedrun.models.flat_network import FlatNetwork, layout_of
+from fedrun.models.lora import LoRA
+from fedrun.runs.saved_model import load_network, save_model
+from fedrun.simulation.simulation import Simulation
+from fedrun.system.errors import InputError
+
+from ..conftest import first_executor
+
+transformers = pytest.importorskip("transformers")
+pytest.importorskip("peft")
+
+TEXTS = Spec((6,), 3, vocabulary=11)
+
+BERT = {
+    "model_type": "bert",
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+    "max_position_embeddings": 6,
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+}
+GPT2 = {"model_type": "gpt2", "n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 6, "bos_token_id": 0,
+        "eos_token_id": 0, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}  # fmt: skip
+
+QUERY_VALUE = LoRA(rank=1, alpha=2.0, targets=("query", "value"), dropout=0.0)
+
+
+def text_model(**changes):
+    return replace(option("model", "transformers"), **changes)
+
+
+def texts(spec=TEXTS, count=70):
+    draw = torch.Generator().manual_seed(5)
+    inputs = torch.randint(0, spec.vocabulary, (count, 6), generator=draw)
+    targets = inputs.roll(-1, 1) if spec.task.per_symbol else inputs[:, 0] % 3
+    names = tuple(map(str, range(spec.classes)))
+    return Dataset(spec, Symbols(), inputs.to(torch.uint8), targets, 60, None, names, "texts")
+
+
+def test_a_classifier_of_texts_has_a_head():
+    torch.manual_seed(1)
+    network = text_model(config=BERT).build(TEXTS).eval()
+    torch.manual_seed(1)
+    config = transformers.AutoConfig.for_model(**BERT, vocab_size=11, num_labels=3)
+    expected = transformers.AutoModelForSequenceClassification.from_config(config).eval()
+    symbols = texts().inputs[:4].long()
+    with torch.no_grad():
+        assert torch.equal(network(symbols), expected(symbols).logits)
+    assert (layout_of(network).classes, layout_of(network).embedding) == (3, 16)
+
+
+def test_adapters_are_all_of_the_vector_but_the_head():
+    network = FlatNetwork(text_model(config=BERT, lora=QUERY_VALUE).build(TEXTS))
+    attention = "encoder.model.bert.encoder.layer.0.attention.self."
+    names = [slot.name.removeprefix(attention) for slot in network.layout.slots]
+    assert names == [
+        "query.lora_A.default.weight",
+        "query.lora_B.default.weight",
+        "value.lora_A.default.weight",
+        "value.lora_B.default.weight",
+        "head.weight",
+        "head.bias",
+    ]
+    assert network.layout.size == 2 * (16 + 16) + 3 * 16 + 3
+    assert network.frozen_size > 20 * network.layout.size  # θ is under 5 % of the model
+
+
+def test_a_language_model_has_no_head_and_a_tied_weight_once():
+    spec = Spec((6,), 11, vocabulary=11, task=LanguageModelling())
+    network = FlatNetwork(text_model(config=GPT2).build(spec))
+    assert network.layout.head_size == 0
+    assert sum("wte" in slot.name or "lm_head" in slot.name for slot in network.layout.slots) == 1
+    assert network.network(torch.zeros(2, 6, dtype=torch.int64)).shape == (2, 6, 11)
+
+
+def test_a_classifier_that_reads_the_last_symbol_has_a_head():
+    network = text_model(config=GPT2).build(TEXTS).eval()
+    symbols = texts().inputs[:4].long()
+    embeddings = network.get_submodule("encoder")(symbols)
+    assert embeddings.shape == (4, 16)
+    changed = symbols.clone()
+    changed[:, -1] = (changed[:, -1] + 1) % 11
+    assert not torch.allclose(network.get_submodule("encoder")(changed), embeddings)
+
+
+def test_padding_is_not_attended_to():
+    network = text_model(config=BERT).build(replace(TEXTS, padding=10)).eval()
+    short, long = torch.tensor([[1, 2, 3, 10, 10, 10]]), torch.tensor([[1, 2, 3]])
+    torch.testing.assert_close(network(short), network(long), rtol=1e-4, atol=1e-5)
+
+
+def test_the_weights_of_a_folder(tmp_path):
+    torch.manual_seed(2)
+    config = transformers.AutoConfig.for_model(**BERT, vocab_size=11)
+    base = transformers.AutoModel.from_config(config)
+    base.save_pretrained(tmp_path)
+    network = text_model(name=str(tmp_path)).build(TEXTS)
+    weights = network.get_parameter("encoder.model.bert.embeddings.word_embeddings.weight")
+    assert torch.equal(weights, base.embeddings.word_embeddings.weight)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({}, r"^model=transformers: allowed: either model.name, .*, or model.config"),
+        ({"name": "a", "config": BERT}, r"^model=transformers: allowed: either model.name, .*, or model.config"),
+        (
+            {"config": {"model_type": "bort"}},
+            r"^model=transformers model.config.model_type=bort: .*; allowed: a",
+        ),
+        ({"config": {**BERT, "vocab_size": 5}}, r"knows 5 symbols; allowed: at least the dataset's 11$"),
+        ({"config": {**BERT, "max_position_embeddings": 5}}, r"rejects one sample of shape 6 in training"),
+        (
+            {"config": BERT, "freeze": ("query",)},
+            r"^model.freeze: no parameter of .* matches 'query'; allowed",
+        ),
+        ({"config": BERT, "lora": replace(QUERY_VALUE, targets=("q",))}, r"^model.lora.targets=\[q\]: "),
+    ],
+)
+def test_what_is_refused(changes, message):
+    with pytest.raises(InputError, match=message):
+        text_model(**changes).build(TEXTS)
+
+
+def test_a_folder_without_a_model_and_a_hub_that_cannot_be_reached(tmp_path, monkeypatch):
+    with pytest.raises(InputError, match=rf"^model.name={tmp_path}: cannot be loaded .* save_pretrained has written$"):
+        text_model(name=str(tmp_path)).build(TEXTS)
+    monkeypatch.setattr(transformers.utils.hub, "is_offline_mode", lambda: True)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(InputError, match=r"^model.name=some/bert: no such folder, .* hf download some/bert .* here$"):
+        text_model(name="some/bert").build(TEXTS)
+
+
+@pytest.fixture
+def experiment(make_experiment):
+    def make(strategy="fedavg", lora=QUERY_VALUE, spec=TEXTS, config=BERT, executor="in_process", **changes):
+        chosen = build_experiment(compose([f"strategy={strategy}"])).strategy
+        return make_experiment(
+            dataset=texts(spec), sizes=(20, 16, 24), clients_per_round=2, strategy=chosen,
+            model=text_model(config=config, lora=lora), hardware={"executor": executor}, **changes,
+        )  # fmt: skip
+
+    return make
+
+
+def test_clients_send_adapters_and_receive_the_model_once(experiment, tmp_path):
+    run = experiment()
+    simulation = Simulation(run)
+    frozen = simulation.network.frozen_size
+    initial = simulation.initial()
+    state, _ = simulation.advance(initial)
+    assert state.totals.params_up == 2 * 115  # 2 (16 + 16) + 3 · 16 + 3
+    assert state.totals.params_down == 3 * frozen + 2 * 115
+    assert 0.05 * (115 + frozen) > 115
+    save_model(simulation, state, tmp_path / "model.safetensors")
+    saved = load_network(tmp_path / "model.safetensors", run.model, TEXTS)
+    simulation.network.load(state.server.model)
+    symbols = texts().inputs[:4].long()
+    assert torch.equal(saved(symbols), simulation.network.network.eval()(symbols))
+
+
+@pytest.mark.parametrize(
+    ("spec", "config", "lora"),
+    [
+        (TEXTS, BERT, QUERY_VALUE),
+        (Spec((6,), 11, vocabulary=11, task=LanguageModelling()), GPT2, LoRA(rank=2, alpha=4.0, targets=("c_attn",),
+                                                                           dropout=0.0)),
+    ],
+)  # fmt: skip
+def test_clients_side_by_side_train_the_same(experiment, spec, config, lora):
+    states = []
+    for executor in ("in_process", "vectorized"):
+        simulation = Simulation(experiment(spec=spec, config=config, lora=lora, executor=executor))
+        states.append(simulation.advance(simulation.initial())[0].server.model)
+    torch.testing.assert_close(*states, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("changes", [{"lora": replace(QUERY_VALUE, dropout=0.1)}, {"spec": replace(TEXTS, padding=10)}])
+def test_what_cannot_be_computed_side_by_side_is_refused(experiment, changes):
+    context = first_executor(Simulation(experiment(**changes))).context
+    assert re.fullmatch("a model (with Dropout layers|that torch.vmap cannot .*)", Vectorized.refusal(context))

@@ -1,0 +1,242 @@
+"""The rules for federated low-rank adapters: worked numbers, invariants, and runs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fedrun.config.build import option
+from fedrun.config.composed import compose
+from fedrun.execution.vector_store import VectorStore
+from fedrun.experiment.experiment import build_experiment
+from fedrun.models.adapters import adapters_of
+from fedrun.models.base import encoder_and_head
+from fedrun.models.flat_network import FlatNetwork
+from fedrun.models.lora import LoRA
+from fedrun.runs import checkpoint
+from fedrun.runs.checkpoint import Checkpoint, Identity
+from fedrun.runs.metrics_file import Written
+from fedrun.runs.saved_model import load_network, save_model
+from fedrun.simulation.simulation import Simulation
+from fedrun.strategies.server import CohortUpdate, Round
+from fedrun.strategies.vectors import MODEL
+from fedrun.system.errors import InputError
+
+pytest.importorskip("peft")
+
+S = 2.0
+"""alpha / rank in the worked example: W = W0 + 2 (R + B A), W0 = 0, 2 x 2, rank 1."""
+
+CLIENTS = {"A": [[0.0, 1.0], [1.0, 1.0]], "B": [[1.0, 0.0], [0.0, 2.0]]}
+"""A_1 = (0, 1), A_2 = (1, 1); B_1 = (1, 0)ᵀ, B_2 = (0, 2)ᵀ."""
+
+RULES = ("fedit", "ffalora", "flora", "fedsalora", "fedexlora")
+
+
+def after_one_step(name, shares, clients=CLIENTS, **changes):
+    """The network and the next model when two clients with these shares have sent their matrices."""
+    server = option("strategy/server", name, **changes)
+    network = torch.nn.Sequential(torch.nn.Linear(2, 2, bias=False))
+    torch.nn.init.zeros_(network[0].weight)
+    LoRA(rank=1, alpha=S, targets=("0",), dropout=0.0).insert(network)
+    server.prepare(network)
+    flat = FlatNetwork(encoder_and_head(network, torch.nn.Identity()))
+    state = server.init(flat.vector.clone(), flat.layout, 2)
+    sent = torch.stack([flat.vector.clone() for _ in range(2)])
+    views = flat.layout.views(sent)
+    for matrix, values in clients.items():
+        if (name := f"encoder.0.lora_{matrix}.default.weight") in views:
+            views[name].copy_(torch.tensor(values).view(views[name].shape))
+    samples = torch.tensor([round(100 * share) for share in shares])
+    update = CohortUpdate(
+        clients=torch.arange(2), samples=samples, steps=torch.ones(2, dtype=torch.int64),
+        mean={MODEL: torch.tensor(shares) @ sent}, total_weight=float(samples.sum()),
+        rows=sent[:, : flat.layout.trainable], excluded=(), loss=0.0, score=0.0, client_samples=2,
+    )  # fmt: skip
+    after, _ = server.aggregate(state, update, Round(0, 1, 2, flat.layout, 0, 0.1))
+    return flat, after.model
+
+
+def weight(flat, model):
+    """W, column by column: the network is linear."""
+    flat.load(model)
+    with torch.no_grad():
+        return flat.network(torch.eye(2)).T
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "shares", "expected"),
+    [
+        ("fedit", {}, [0.25, 0.75], [[0.375, 0.5], [2.25, 3]]),
+        ("fedit", {}, [0.5, 0.5], [[0.5, 1], [1, 2]]),
+        ("fedit", {"variant": "first_client"}, [0.5, 0.5], [[0, 0.5], [0, 0]]),  # 2 (0.5 B_1) (0.5 A_1)
+        ("flora", {}, [0.25, 0.75], [[0, 0.5], [3, 3]]),
+        ("fedexlora", {}, [0.25, 0.75], [[0, 0.5], [3, 3]]),
+        ("fedexlora", {}, [0.5, 0.5], [[0, 1], [2, 2]]),
+        # s Bbar Abar = (0.5, 1; 1, 2) and the transpose of s R = (-0.5, 0; 1, 0)
+        ("fedexlora", {"residual": "transposed"}, [0.5, 0.5], [[0, 2], [1, 2]]),
+    ],
+)
+def test_the_worked_numbers(name, changes, shares, expected):
+    torch.testing.assert_close(
+        weight(*after_one_step(name, shares, **changes)), torch.tensor(expected, dtype=torch.float32)
+    )
+
+
+def test_ffalora_averages_exactly():
+    """A_0 = (1, 2), p = (0.25, 0.75): s (Σ p_k B_k) A_0 = (0.5, 1; 3, 6)."""
+    flat, model = after_one_step("ffalora", [0.25, 0.75])
+    assert [slot.name for slot in flat.layout.slots] == ["encoder.0.lora_B.default.weight"]
+    flat.frozen["encoder.0.lora_A.default.weight"].copy_(torch.tensor([[1.0, 2.0]]))
+    torch.testing.assert_close(weight(flat, model), torch.tensor([[0.5, 1], [3, 6]]))
+
+
+def test_flora_begins_anew_with_other_adapters():
+    flat, model = after_one_step("flora", [0.25, 0.75])
+    (adapter,) = adapters_of(flat.layout)
+    assert not adapter.b.view(model).any()
+    a = adapter.a.view(model)
+    assert a.all() and a.abs().max() <= 2**-0.5 and not torch.equal(a, adapter.a.view(flat.initial))
+
+
+@pytest.mark.parametrize("name", ["fedit", "fedexlora"])
+def test_with_the_same_a_nothing_is_missing(name):
+    flat, model = after_one_step(name, [0.25, 0.75], {"A": [[1.0, 3.0]] * 2, "B": CLIENTS["B"]})
+    torch.testing.assert_close(weight(flat, model), 2 * torch.tensor([[0.25], [1.5]]) @ torch.tensor([[1.0, 3.0]]))
+
+
+def layered(spec):
+    torch.manual_seed(4)
+    network = torch.nn.Sequential(
+        torch.nn.Flatten(), torch.nn.Linear(16, 6), torch.nn.Tanh(), torch.nn.Linear(6, 6), torch.nn.Tanh()
+    )
+    LoRA(rank=2, alpha=4.0, targets=("1", "3"), dropout=0.0).insert(network)
+    return encoder_and_head(network, torch.nn.Linear(6, spec.classes))
+
+
+A, B, HEAD = 2 * (16 + 6), 2 * (6 + 6), 6 * 3 + 3
+"""Numbers of both layers' A, of both B, of the head."""
+
+R = 6 * 16 + 6 * 6
+"""And of both residuals."""
+
+
+@pytest.fixture
+def simulation(make_experiment):
+    def make(name, executor="in_process", **changes):
+        strategy = build_experiment(compose([f"strategy={name}"])).strategy
+        given = {"network": layered, "clients_per_round": 2, "strategy": strategy, **changes}
+        return Simulation(make_experiment(hardware={"executor": executor}, **given))
+
+    return make
+
+
+def advanced(simulation, rounds=1):
+    state = simulation.initial()
+    for _ in range(rounds):
+        state, _ = simulation.advance(state)
+    return state
+
+
+def logits(simulation, state):
+    simulation.network.load(state.server.model)
+    with torch.no_grad():
+        images, _ = simulation.samples.gather(torch.arange(8))
+        return simulation.network.network.eval()(simulation.samples.encoding(images))
+
+
+@pytest.mark.parametrize(
+    ("name", "up", "down"),
+    [
+        ("fedit", A + B + HEAD, A + B + HEAD),
+        ("ffalora", B + HEAD, B + HEAD),
+        ("flora", A + B + HEAD, A + B + HEAD + R),
+        ("fedsalora", A, A),
+        ("fedexlora", A + B + HEAD, A + B + HEAD + R),
+    ],
+)
+def test_what_is_sent(simulation, name, up, down):
+    run = simulation(name)
+    before, after = run.initial().totals, advanced(run).totals
+    assert (after.params_up, after.params_down - before.params_down) == (2 * up, 2 * down)
+    assert after.bytes_up == 4 * 2 * up
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_it_starts_as_the_network_without_adapters_and_trains(simulation, name):
+    run = simulation(name)
+    initial, state = run.initial(), advanced(run)
+    plain = simulation("fedavg")
+    torch.testing.assert_close(logits(run, initial), logits(plain, plain.initial()), rtol=0, atol=0)
+    if name != "fedsalora":  # whose global model has B = 0 and the first head
+        assert not torch.equal(logits(run, state), logits(run, initial))
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_side_by_side_and_one_by_one(simulation, name):
+    states = [advanced(simulation(name, executor), 2) for executor in ("in_process", "vectorized")]
+    torch.testing.assert_close(states[0].server.model, states[1].server.model, rtol=1e-4, atol=1e-6)
+
+
+def test_of_one_client_nothing_is_lost(simulation):
+    """M = 1: FedIT, FedEx-LoRA and FLoRA end at the client's own weights."""
+    outputs = []
+    for name in ("fedit", "fedexlora", "flora"):
+        run = simulation(name, clients_per_round=1)
+        outputs.append(logits(run, advanced(run)))
+    torch.testing.assert_close(outputs[0], outputs[1])
+    torch.testing.assert_close(outputs[0], outputs[2])
+
+
+def test_exact_rules_agree_after_one_round_only(simulation):
+    runs = {name: simulation(name) for name in ("fedexlora", "flora")}
+    first = [logits(run, advanced(run)) for run in runs.values()]
+    second = [logits(run, advanced(run, 2)) for run in runs.values()]
+    torch.testing.assert_close(*first)
+    assert not torch.allclose(*second, rtol=1e-3)
+
+
+def test_a_client_keeps_its_b(simulation):
+    run = simulation("fedsalora", clients_per_round=1)
+    state = advanced(run)
+    adapters = adapters_of(run.network.layout)
+    assert all(not adapter.b.view(state.server.model).any() for adapter in adapters)
+    (held,) = state.client_states.held.values()
+    assert held["private"].count_nonzero() >= B  # both B and the head
+
+
+def test_the_saved_model_has_the_residual_in_its_weights(simulation, tmp_path, make_experiment):
+    run = simulation("fedexlora")
+    state = advanced(run)
+    save_model(run, state, tmp_path / "model.safetensors")
+    saved = load_network(tmp_path / "model.safetensors", run.experiment.model, run.dataset.spec)
+    images, _ = run.samples.gather(torch.arange(8))
+    torch.testing.assert_close(saved(run.samples.encoding(images)), logits(run, state))
+
+
+@pytest.mark.parametrize("name", ["fedexlora", "fedsalora"])
+def test_a_resumed_run_is_the_same_to_the_last_bit(simulation, name, tmp_path):
+    run = simulation(name)
+    identity = Identity("config", 0, "data", frozen=run.network.frozen_fingerprint)
+    store, state = VectorStore(run.network.layout.size, 2**20, None), advanced(run)
+    checkpoint.save(tmp_path / "checkpoint.pt", Checkpoint(state, Written(), "", 0.0), identity, store)
+    again = simulation(name)
+    resumed = checkpoint.load(tmp_path / "checkpoint.pt", identity, again.initial(), again.store).state
+    models = [each.advance(at)[0].server.model for each, at in ((run, state), (again, resumed))]
+    assert torch.equal(*models)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_model_without_adapters_is_refused(simulation, name):
+    def plain(spec):
+        encoder = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(16, 6))
+        return encoder_and_head(encoder, torch.nn.Linear(6, spec.classes))
+
+    with pytest.raises(InputError, match=r"^strategy.(server|client)=\w+: the model has no low-rank adapters; allow"):
+        advanced(simulation(name, network=plain))
+
+
+def test_the_transpose_needs_square_weights(simulation):
+    strategy = build_experiment(compose(["strategy=fedexlora", "strategy.server.residual=transposed"])).strategy
+    with pytest.raises(InputError, match=r"^strategy.server.residual=transposed: encoder.1 has weights of shape 6x16"):
+        simulation("fedexlora", strategy=strategy).initial()
