@@ -241,7 +241,7 @@ def test_a_run_and_the_same_run_again(running: Fedrun, tmp_path: Path) -> None:
     assert (first.status, first.err) == (0, "")
     assert "fedavg · digits · seed 0, 2 rounds" in first.out
     (summary,) = tmp_path.glob("outputs/runs/digits/fedavg/*/seed=0/summary.json")
-    assert f"curves  {summary.parent.relative_to(tmp_path)}/curves.png" in first.out
+    assert re.search(rf"\ncurves +{summary.parent.relative_to(tmp_path)}/curves.png\n", first.out)
     for picture in (summary.with_name("curves.png"), summary.with_name("federation.png")):
         assert picture.read_bytes().startswith(b"\x89PNG")
         assert picture.read_bytes().endswith(b"IEND\xaeB`\x82")
