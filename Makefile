@@ -13,7 +13,7 @@ FIGURES := $(shell grep -o '^      figure[^:]*' conf/experiment/*/*.yaml | sed '
 TABLES := $(subst /,-,$(patsubst conf/experiment/%.yaml,%,$(wildcard conf/experiment/*/table*.yaml)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint types bench gpu bench-data results strategies-page site constraints clean $(TABLES) $(FIGURES)
+.PHONY: help demo test test-slow lint types bench gpu bench-data results strategies-page site notebooks constraints clean $(TABLES) $(FIGURES)
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -74,6 +74,9 @@ strategies-page: $(INSTALLED) ## The table of docs/strategies.md, from conf/ and
 site: $(INSTALLED) ## The pages of docs/ as a site in site/; a broken link is an error
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[docs]'
 	$(BIN)/mkdocs build --quiet --config-file .ci/mkdocs.yml
+
+notebooks: $(INSTALLED) ## Run the notebooks in docs/notebooks/ and store their outputs; needs the extra docs
+	cd docs/notebooks && PATH="$(CURDIR)/$(BIN):$$PATH" jupyter execute --inplace *.ipynb && rm -r outputs
 
 constraints: $(INSTALLED) ## Write the installed versions to .ci/constraints.txt
 	$(BIN)/pip freeze --exclude-editable > .ci/constraints.txt

@@ -82,7 +82,7 @@ def test_a_job_array(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         ((), 'Could not detect "srun", are you indeed on a slurm cluster?'),
-        (("hydra.launcher.cluster=local", "+hydra.launcher.parameters.nope=1"), "Unknown argument 'nope'"),
+        (("hydra.launcher.cluster=local", "+hydra.launcher.parameters.nope=1"), "Parameter 'nope' need to be prefixed"),
     ],
 )
 def test_what_submitit_refuses_is_shown_as_it_is(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
