@@ -207,11 +207,12 @@ def draw(settings: Sequence[Setting], key: str, against: Against, targets: Seque
     Raises:
         InputError: there is nothing to draw, or the file cannot be written.
     """
+    from fedrun.data.targets import Target
     from fedrun.runs.display.curves import plot_metric
 
     seeds = {setting.name: [run.rows for run in setting.drawn] for setting in settings}
     with drawing(path):
-        plot_metric(seeds, path, key, against, targets)
+        plot_metric(seeds, path, key, against, [Target.of(target) for target in targets])
 
 
 @contextmanager

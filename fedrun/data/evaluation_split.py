@@ -35,9 +35,4 @@ def pooled_metric(row: Mapping[str, float | int | None], metric: str) -> float |
 
 
 TARGETED = pooled_name("test", "accuracy")
-"""The metric that targets are about."""
-
-
-def targets_of(split: EvaluationSplit, targets: tuple[float, ...]) -> tuple[float, ...]:
-    """The targets that a run on this split can reach: none on validation samples, as targets are test accuracies."""
-    return targets if split == "test" else ()
+"""The metric of targets that are plain numbers."""

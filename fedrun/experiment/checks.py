@@ -99,7 +99,7 @@ def check_appeal(
 
 
 def check_adaptive(
-    evaluation: Evaluation, targets: Sequence[float], population: Population, appeal: Appeal, strategy: Strategy
+    evaluation: Evaluation, targets: Sequence[float | str], population: Population, appeal: Appeal, strategy: Strategy
 ) -> None:
     """Reject adaptive evaluation where it would find nothing, or save nothing."""
     by_client = population.test_share or appeal.known or strategy.client.is_personal
@@ -108,6 +108,10 @@ def check_adaptive(
             evaluation.adaptive and not targets,
             "evaluation.adaptive=true looks for targets, and there are none; set targets=[0.9] or so, or "
             "evaluation.adaptive=false",
+        ),
+        (
+            evaluation.adaptive and any(isinstance(target, str) for target in targets),
+            "evaluation.adaptive=true looks for test accuracies, and targets has other metrics; allowed: false",
         ),
         (
             evaluation.adaptive and by_client,

@@ -19,9 +19,9 @@ from fedrun.config.config_class import config_class
 from fedrun.config.grids import Scale
 from fedrun.config.identity import Neutral, identity_hash
 from fedrun.data.datasets.base import DatasetConfig
-from fedrun.data.evaluation_split import targets_of
 from fedrun.data.partitions.base import Partition
 from fedrun.data.population import Population
+from fedrun.data.targets import check_targets
 from fedrun.data.validation import Validation
 from fedrun.execution.hardware import Hardware
 from fedrun.experiment.appeal.base import Appeal
@@ -69,7 +69,8 @@ class Experiment:
         seed: of every random choice; 0 is a seed.
         rounds: T, the number of server updates.
         clients_per_round: an int is the number M of clients per round, a float up to 1.0 their share of all clients.
-        targets: test accuracies whose first round is reported.
+        targets: test accuracies whose first round is reported, and values of other metrics, such as
+            ``test/perplexity:40``.
         stop_at_targets: end the run as soon as every target has been reached.
         scale: the scale of an experiment's sweep.
         name: first part of the run's folder; experiments set it to their own name.
@@ -103,7 +104,7 @@ class Experiment:
     seed: Annotated[int, Ge(0)]
     rounds: Annotated[int, Ge(1)]
     clients_per_round: Annotated[int, Ge(1)] | Annotated[float, Gt(0), Le(1)]
-    targets: tuple[Annotated[float, Gt(0), Le(1)], ...]
+    targets: tuple[Annotated[float, Gt(0), Le(1)] | str, ...]
     stop_at_targets: bool
     scale: Scale
     name: str
@@ -152,6 +153,7 @@ class Experiment:
         )  # fmt: skip
         if not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)*", self.name):
             raise InputError(f"name={shown(self.name)}: allowed: words of letters, digits, -, _ and ., joined by /")
+        check_targets(self.targets, self.dataset.spec.task)
         check_appeal(self.strategy, self.appeal, self.participation, self.population, self.evaluation)
         check_adaptive(self.evaluation, self.targets, self.population, self.appeal, self.strategy)
         check_phases(self.strategy, self.rounds, self.population, self.appeal, self.evaluation)
@@ -168,9 +170,9 @@ class Experiment:
             )
         if self.stop_at_targets and not self.targets:
             raise InputError("stop_at_targets=true needs at least one target, such as targets=[0.9]")
-        if self.stop_at_targets and not targets_of(self.validation.evaluation_split, self.targets):
+        if self.stop_at_targets and self.validation.evaluation_split != "test":
             raise InputError(
-                f"stop_at_targets=true: targets are test accuracies, and with validation.share={self.validation.share} "
+                f"stop_at_targets=true: targets are of test samples, and with validation.share={self.validation.share} "
                 "no test sample is used; allowed: false"
             )
 

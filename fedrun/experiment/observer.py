@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedrun.data.targets import Target
+
 Row = Mapping[str, float | int | None]
 """One evaluated round: ``{"round": 3, "test/accuracy": 0.71, ...}``; ``round`` counts server updates made so far."""
 
@@ -22,7 +24,7 @@ class RunInfo:
         group: the run's folder without the seed, relative to the output folder; the same for all seeds.
         seed: the run's seed.
         rounds: number of rounds the run will make.
-        targets: test accuracies whose first round is reported.
+        targets: values of metrics whose first round is reported.
         config: the composed configuration as plain containers.
         history: the rows already written, when the run is resumed; empty for a new run.
         choices: the chosen option of each group, such as ``{"strategy": "fedavg", "dataset": "digits"}``.
@@ -38,7 +40,7 @@ class RunInfo:
     group: str
     seed: int
     rounds: int
-    targets: tuple[float, ...]
+    targets: tuple[Target, ...]
     config: Mapping[str, Any]
     history: tuple[Row, ...]
     choices: Mapping[str, str]

@@ -72,7 +72,7 @@ PERCENT = f"{SPREAD}; shares in percent."
 OUTCOMES = {
     "final": ("After the last round", PERCENT),
     "best": ("Best round", PERCENT),
-    "rounds to": ("Rounds to a test accuracy", f"{SPREAD}; >N: some seed did not reach it in N rounds."),
+    "rounds to": ("Rounds to a target", f"{SPREAD}; >N: some seed did not reach it in N rounds."),
 }
 """Titles and notes of the tables of results."""
 ADAPTIVE = {

@@ -11,7 +11,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from fedrun.data.evaluation_split import TARGETED
+from fedrun.data.targets import Target
 from fedrun.report import quantities
 from fedrun.report.quantities import Quantity
 from fedrun.report.runs import Run
@@ -68,7 +68,7 @@ def embedded(content: Any) -> str:
 def curve_data(settings: Sequence[Setting], metrics: Sequence[str], targets: Sequence[float] = ()) -> dict[str, Any]:
     """What the page's script draws: a record per run, so that the reader can choose which runs make a curve."""
     runs = [(setting, run) for setting in settings for run in setting.drawn]
-    marked = [float(target.key) for target in quantities.targets([run for _, run in runs], targets)]
+    marked = [Target.named(target.key) for target in quantities.targets([run for _, run in runs], targets)]
     keys = grouping_keys(settings)
     last = max((int(run.rows[-1]["round"] or 0) for _, run in runs), default=0)
     axes = [against for against in AXES if any(finite_positions(run, against) for _, run in runs)]
@@ -81,7 +81,7 @@ def curve_data(settings: Sequence[Setting], metrics: Sequence[str], targets: Seq
                 "name": wording.name(key),
                 "share": wording.is_share(key),
                 "loss": wording.is_loss(key),
-                "targets": [{"share": share, "name": wording.target(share)} for share in marked if key == TARGETED],
+                "targets": [{"share": t.value, "name": wording.target(t)} for t in marked if t.metric == key],
             }
             for key in metrics
         ],

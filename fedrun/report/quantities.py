@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from fedrun.data.evaluation_split import TARGETED
+from fedrun.data.targets import Target
 from fedrun.data.tasks.metric_names import lower_is_better
 from fedrun.evaluation.metrics.rounds_to_target import describe, first_hit
 from fedrun.report.runs import Run
@@ -40,9 +40,9 @@ class Quantity:
     """A number that every complete run has, or fails to have.
 
     Attributes:
-        kind: ``final`` (after the last round), ``best`` (of all evaluated rounds), ``rounds to`` a target accuracy
-            (the first evaluated round at or above it), or ``cost`` (in total).
-        key: the metric, the target (``0.9``), or the cost's key; ``seconds`` is the run's own time.
+        kind: ``final`` (after the last round), ``best`` (of all evaluated rounds), ``rounds to`` a target
+            (the first evaluated round that reaches it), or ``cost`` (in total).
+        key: the metric, the target's name (``0.90``), or the cost's key; ``seconds`` is the run's own time.
     """
 
     kind: Kind
@@ -50,12 +50,12 @@ class Quantity:
 
     def known(self, run: Run) -> bool:
         """Whether a complete run's evaluations show it: an adaptive evaluation shows the run's own targets only."""
-        return self.kind != "rounds to" or run.tells(float(self.key))
+        return self.kind != "rounds to" or run.tells(Target.named(self.key))
 
     @property
     def heading(self) -> str:
         if self.kind == "rounds to":
-            return f"to {wording.target(float(self.key))}"
+            return f"to {wording.target(Target.named(self.key))}"
         if self.kind == "cost":
             return self.key.rpartition("/")[2].replace("_", " ")
         return wording.name(self.key)
@@ -63,7 +63,8 @@ class Quantity:
     def of(self, run: Run) -> float | None:
         """The quantity of a complete run; None where it was not recorded, is not finite or was not reached."""
         if self.kind == "rounds to":
-            return first_hit(evaluated_rounds(run.rows), series(run.rows, TARGETED), float(self.key))
+            target = Target.named(self.key)
+            return first_hit(evaluated_rounds(run.rows), series(run.rows, target.metric), target)
         if self.key == SECONDS and run.summary is not None:
             return finite(run.summary["seconds"])
         if self.kind == "best":
@@ -177,6 +178,6 @@ def costs(runs: Iterable[Run]) -> list[Quantity]:
 
 
 def targets(runs: Iterable[Run], more: Sequence[float] = ()) -> list[Quantity]:
-    """The targets of all the runs, and more, in ascending order."""
-    run_targets = {float(target) for run in runs for target in run.config.get("targets") or ()}
-    return [Quantity("rounds to", repr(target)) for target in sorted(run_targets | set(more))]
+    """The targets of all the runs, and more test accuracies, in ascending order."""
+    entries = [*more, *(entry for run in runs for entry in run.config.get("targets") or ())]
+    return [Quantity("rounds to", target.name) for target in sorted(set(map(Target.of, entries)))]

@@ -11,7 +11,8 @@ from typing import Any
 
 import yaml
 
-from fedrun.data.evaluation_split import TARGETED, chosen_split
+from fedrun.data.evaluation_split import chosen_split
+from fedrun.data.targets import Target
 from fedrun.experiment.observer import Row
 from fedrun.runs.folder import CONFIG, METRICS, SUMMARY, DamagedRunError, finished
 from fedrun.runs.metrics_file import evaluated_rounds, read_rows
@@ -90,13 +91,13 @@ class Run:
         """Whether it served to choose settings on validation samples, and is no result."""
         return chosen_split((self.config.get("validation") or {}).get("share") or 0.0) == "validation"
 
-    def tells(self, target: float) -> bool:
-        """Whether its evaluations show when it reached a target (a test accuracy)."""
-        if self.searches or not any(TARGETED in row for row in self.rows):
+    def tells(self, target: Target) -> bool:
+        """Whether its evaluations show when it reached a target."""
+        if self.searches or not any(target.metric in row for row in self.rows):
             return False
-        return not self.adaptive or target in self.config["targets"]
+        return not self.adaptive or target in map(Target.of, self.config["targets"])
 
-    def check_target(self, target: float, interpolated: bool = False) -> None:
+    def check_target(self, target: Target, interpolated: bool = False) -> None:
         """Check that the evaluations show when the run reached a target.
 
         Raises:
@@ -104,14 +105,14 @@ class Run:
         """
         if self.searches:
             raise InputError(
-                f"{self.folder}: was evaluated on validation samples, and does not show the rounds to a test accuracy "
-                f"of {target}; use a run with validation.share=0"
+                f"{self.folder}: was evaluated on validation samples, and does not show the rounds to "
+                f"{target.name}; use a run with validation.share=0"
             )
         if not self.tells(target) or (self.adaptive and interpolated):
             raise InputError(
                 f"{self.folder}: was evaluated with evaluation.adaptive=true, targets={self.config['targets']}, which "
                 "does not show "
-                f"the {'interpolated ' if interpolated else ''}rounds to {target}; use a run with "
+                f"the {'interpolated ' if interpolated else ''}rounds to {target.name}; use a run with "
                 "evaluation.adaptive=false"
             )
 
@@ -272,6 +273,11 @@ def read_config(path: Path) -> dict[str, Any]:
     if wrong := [key for key in SECTIONS if not isinstance(config.get(key) or {}, dict)]:
         raise InputError(f"{path}: is not a run's configuration ({wrong[0]} has no keys)")
     targets = config.get("targets") or []
-    if not isinstance(targets, list) or not all(type(target) in (int, float) for target in targets):
-        raise InputError(f"{path}: is not a run's configuration (targets are no list of numbers)")
+    if not isinstance(targets, list) or not all(type(target) in (int, float, str) for target in targets):
+        raise InputError(f"{path}: is not a run's configuration (targets are no list of numbers and texts)")
+    for target in targets:
+        try:
+            Target.of(target)
+        except InputError as error:
+            raise InputError(f"{path}: is not a run's configuration ({error})") from error
     return {str(key): value for key, value in config.items()}

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from fedrun.config.identity import IRRELEVANT
 from fedrun.data.evaluation_split import pooled_metric, recorded_split
+from fedrun.data.targets import Target
 from fedrun.data.tasks.metric_names import MEASURES
 from fedrun.evaluation.metrics.rounds_to_target import describe
 from fedrun.report.quantities import spread
@@ -54,7 +55,7 @@ def tabulate(summaries: Sequence[Summary]) -> Table:
     groups: dict[str, list[Summary]] = defaultdict(list)
     for summary in summaries:
         groups[summary["group"]].append(summary)
-    targets = sorted({target for summary in summaries for target in summary["rounds_to"]}, key=float)
+    targets = sorted({target for summary in summaries for target in summary["rounds_to"]}, key=Target.named)
     finals = [run["final"] for run in summaries]
     recorded = tuple(m for m in MEASURES if any(pooled_metric(final, m) is not None for final in finals))
     metrics = recorded or ("accuracy", "f1", "mcc")
@@ -75,7 +76,7 @@ def tabulate(summaries: Sequence[Summary]) -> Table:
         "runs",
         *(wording.name(metric) for metric in metrics),
         *(["reported"] if own else []),
-        *(f"to {wording.target(float(target))}" for target in targets),
+        *(f"to {wording.target(Target.named(target))}" for target in targets),
     )
     in_percent = ", in percent" if all(map(wording.is_share, metrics)) else ", shares in percent"
     parts = " and ".join(dict.fromkeys(recorded_split(run["final"]) for run in summaries))

@@ -12,7 +12,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from fedrun.data.evaluation_split import targets_of
+from fedrun.data.targets import Target, targets_of
 from fedrun.evaluation.client_results import Metrics
 from fedrun.execution.distributed_client_state import DistributedClientStates
 from fedrun.execution.ranks import StoppedError
@@ -187,8 +187,8 @@ class Session:
         return self.experiment.stop_at_targets and all(round is not None for round in rounds)
 
     @property
-    def targets(self) -> tuple[float, ...]:
-        """The test accuracies whose first round is reported; none without test samples."""
+    def targets(self) -> tuple[Target, ...]:
+        """The targets whose first round is reported; none without test samples."""
         return targets_of(self.experiment.validation.evaluation_split, self.experiment.targets)
 
     def row(self, state: State, round_metrics: Metrics, earlier: Sequence[Row]) -> Row:
@@ -212,7 +212,8 @@ class Session:
             return None
         if not state.round:
             return math.inf  # the initial model reaches no target
-        missing = [float(target) for target, round in hits(earlier, self.targets).items() if round is None]
+        rounds = hits(earlier, self.targets)
+        missing = [target.value for target in self.targets if rounds[target.name] is None]
         return min(missing, default=math.inf)
 
     def finish(self, last: Checkpoint, rows: Sequence[Row]) -> dict[str, Any]:

@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from fedrun.data.evaluation_split import TARGETED, pooled_names
+from fedrun.data.evaluation_split import pooled_names
+from fedrun.data.targets import Target
 from fedrun.data.tasks.metric_names import MEASURES, lower_is_better
 from fedrun.evaluation.metrics.rounds_to_target import first_hit
 from fedrun.execution.choice import least_seconds
@@ -26,15 +27,10 @@ METRICS = (*MEASURES, "loss")
 PACKAGES = ("fedrun", "numpy", "scikit-learn", "hydra-core")
 
 
-def target_name(target: float) -> str:
-    """A target with at least two decimals: ``0.70``, ``0.975``."""
-    return f"{target:.2f}" if round(target, 2) == target else repr(target)
-
-
-def hits(rows: Sequence[Row], targets: Sequence[float]) -> dict[str, int | None]:
-    """The first evaluated round at which the test accuracy reached each target, None where it did not."""
-    evaluated, accuracies = evaluated_rounds(rows), series(rows, TARGETED)
-    return {target_name(target): first_hit(evaluated, accuracies, target) for target in targets}
+def hits(rows: Sequence[Row], targets: Sequence[Target]) -> dict[str, int | None]:
+    """The first evaluated round at which each target was reached, by its name; None where it was not."""
+    evaluated = evaluated_rounds(rows)
+    return {target.name: first_hit(evaluated, series(rows, target.metric), target) for target in targets}
 
 
 def best(rows: Sequence[Row], reported: str | None) -> dict[str, dict[str, float]]:
@@ -65,7 +61,7 @@ def summarise_run(
     identity: Identity,
     last: Checkpoint,
     rows: Sequence[Row],
-    targets: Sequence[float],
+    targets: Sequence[Target],
     executor: str,
 ) -> dict[str, Any]:
     """The summary of a complete run.
@@ -75,7 +71,7 @@ def summarise_run(
         identity: of the run.
         last: the checkpoint after the last round.
         rows: of the evaluated rounds.
-        targets: test accuracies whose first round is reported.
+        targets: whose first round is reported.
         executor: name of the executor of the next round, if there were one.
     """
     record = experiment.record

@@ -211,6 +211,7 @@ def show(ended: Sequence[Outcome], folder: Path) -> None:
 
 def plot(completed: Sequence[dict[str, Any]], path: Path) -> None:
     """Draw the curves of all runs: one label per setting, the mean over its seeds."""
+    from fedrun.data.targets import Target
     from fedrun.report.sweep_table import labels
     from fedrun.runs.display.curves import plot_curves
     from fedrun.runs.folder import METRICS
@@ -227,5 +228,5 @@ def plot(completed: Sequence[dict[str, Any]], path: Path) -> None:
                 rows[names[group]].append(read_rows(Path(run["folder"]) / METRICS))
             except InputError as error:  # of a run that was finished earlier; its summary is in the table
                 print(f"fedrun: not in the curves: {error}", file=sys.stderr)
-    targets = sorted({float(target) for run in completed for target in run["rounds_to"]})
+    targets = sorted({Target.named(target) for run in completed for target in run["rounds_to"]})
     plot_curves(rows, path, targets)

@@ -29,7 +29,7 @@ def test_the_tables_of_a_report(two):
         "Settings",
         "After the last round",
         "Best round",
-        "Rounds to a test accuracy",
+        "Rounds to a target",
         "Difference from fedavg",
         "Costs",
         "Configuration keys that differ",
@@ -41,8 +41,8 @@ def test_the_tables_of_a_report(two):
     # 60 ± sqrt(200 / 3) and 62 ± sqrt(242 / 3); 62 = (51 + 62 + 73) / 3.
     assert tables["After the last round"].rows == (("fedavg", "60.00 ± 8.16"), ("turbosvm", "62.00 ± 8.98"))
     assert tables["Best round"].rows[1] == ("turbosvm", "80.00 ± 0.00")
-    assert tables["Rounds to a test accuracy"].header == ("setting", "to 30 %", "to 70 %")
-    assert tables["Rounds to a test accuracy"].rows == (
+    assert tables["Rounds to a target"].header == ("setting", "to 30 %", "to 70 %")
+    assert tables["Rounds to a target"].rows == (
         ("fedavg", "1.0 ± 0.0", ">2"),
         ("turbosvm", "1.0 ± 0.0", "1.0 ± 0.0"),
     )

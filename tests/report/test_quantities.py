@@ -1,5 +1,6 @@
 import pytest
 
+from fedrun.data.targets import Target
 from fedrun.report import quantities
 from fedrun.report.quantities import Measured, Quantity, spread
 from fedrun.report.runs import find
@@ -42,9 +43,9 @@ def test_an_adaptive_run_tells_of_its_own_targets_only(folders):
     unknown = Measured.of(Quantity("rounds to", "0.65"), setting)
     assert (unknown.values, unknown.mean, str(unknown)) == ((), None, "-")
     with pytest.raises(InputError, match=r"adaptive=true, targets=\[0.7\], which does not show the rounds to 0.65;"):
-        setting.runs[0].check_target(0.65)
-    with pytest.raises(InputError, match="does not show the interpolated rounds to 0.7;"):
-        setting.runs[0].check_target(0.7, interpolated=True)
+        setting.runs[0].check_target(Target.of(0.65))
+    with pytest.raises(InputError, match="does not show the interpolated rounds to 0.70;"):
+        setting.runs[0].check_target(Target.of(0.7), interpolated=True)
 
 
 def test_a_search_does_not_tell_of_targets(folders):
@@ -53,8 +54,8 @@ def test_a_search_does_not_tell_of_targets(folders):
     folders.write(0, searched, changes={"validation": {"share": 0.1}})
     setting = only_setting(folders)
     assert str(Measured.of(Quantity("rounds to", "0.7"), setting)) == "-"
-    with pytest.raises(InputError, match=r"was evaluated on validation samples, and does not show the rounds to a "):
-        setting.runs[0].check_target(0.7)
+    with pytest.raises(InputError, match=r"was evaluated on validation samples, and does not show the rounds to 0.70"):
+        setting.runs[0].check_target(Target.of(0.7))
 
 
 def test_the_best_of_a_mean_loss_is_the_least(folders):
@@ -93,7 +94,7 @@ def test_any_metric_is_found_and_known_ones_come_first(folders):
 
 def test_targets_are_the_runs_and_more(folders):
     folders.write(0, rows(0.5))
-    assert [quantity.key for quantity in quantities.targets(find([str(folders.top)]).runs, [0.5])] == ["0.5", "0.7"]
+    assert [quantity.key for quantity in quantities.targets(find([str(folders.top)]).runs, [0.5])] == ["0.50", "0.70"]
     assert Quantity("rounds to", "0.7").heading == "to 70 %"
 
 

@@ -103,7 +103,11 @@ def test_metrics_that_were_cut_do_not_pass_for_a_result(folders):
     ("config", "problem"),
     [
         ({"evaluation": None}, ""),
-        ({"targets": ["abc"]}, "is not a run's configuration (targets are no list of numbers)"),
+        (
+            {"targets": ["abc"]},
+            "is not a run's configuration (targets: 'abc'; allowed: a test accuracy "
+            "above 0, at most 1, or METRIC:VALUE, such as test/perplexity:40)",
+        ),
         ({"evaluation": 3}, "is not a run's configuration (evaluation has no keys)"),
     ],
 )

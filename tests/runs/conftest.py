@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from fedrun.data.targets import Target
 from fedrun.experiment.observer import Row, RunInfo
 
 
@@ -31,7 +32,7 @@ def run_info(tmp_path: Path) -> Callable[..., RunInfo]:
             group="runs/femnist/turbosvm/0f3a",
             seed=3,
             rounds=rounds,
-            targets=targets,
+            targets=tuple(map(Target.of, targets)),
             config={"rounds": rounds, "targets": [0.5, 0.7], "strategy": {"server": {"lr": 1.0}}},
             history=history,
             choices={"strategy": "turbosvm", "dataset": "femnist", "partition": "natural"},

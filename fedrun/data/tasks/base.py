@@ -16,16 +16,23 @@ class Task(ABC):
     """What a model's outputs mean for a dataset's targets. A task is a value: a frozen dataclass.
 
     Attributes:
-        score: name of the number by which a single sample's prediction is judged, as in ``test/accuracy``. Its mean
-            over a client's samples is the client's metric.
+        measures: names of the metrics of all samples together, :attr:`score` first.
         has_classes: whether a target is one class of several, int64 ``[n]``, and a model's head has one row per class.
             Partitions by label, attacks on labels and strategies that compare classes need it.
         per_symbol: whether a model gives an output for every symbol of a text: ``[B, length, k]``, not ``[B, k]``.
     """
 
-    score: ClassVar[str]
+    measures: ClassVar[tuple[str, ...]]
     has_classes: ClassVar[bool] = False
     per_symbol: ClassVar[bool] = False
+
+    @property
+    def score(self) -> str:
+        """The name of the number by which a single sample's prediction is judged, as in ``test/accuracy``.
+
+        Its mean over a client's samples is the client's metric.
+        """
+        return self.measures[0]
 
     @property
     def name(self) -> str:

@@ -16,7 +16,7 @@ from fedrun.system.errors import InputError
 class Classification(Task):
     """Targets are classes, int64 ``[n]`` in 0 to k − 1; outputs are logits. Metrics: accuracy, macro-F1, MCC."""
 
-    score: ClassVar[str] = "accuracy"
+    measures: ClassVar[tuple[str, ...]] = ("accuracy", "f1", "mcc")
     has_classes: ClassVar[bool] = True
 
     def check_targets(self, targets: torch.Tensor, outputs: int, where: str) -> None:

@@ -20,7 +20,7 @@ class MultiLabel(Task):
     predicted above 0.5. Metrics: subset accuracy (the share of samples with all labels right), mAP, macro-F1.
     """
 
-    score: ClassVar[str] = "subset_accuracy"
+    measures: ClassVar[tuple[str, ...]] = ("subset_accuracy", "map", "f1")
 
     def check_targets(self, targets: torch.Tensor, outputs: int, where: str) -> None:
         require_shape(targets, (outputs,), "0 or 1 for each label", where)

@@ -26,7 +26,7 @@ class Regression(Task):
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)
 
-    score: ClassVar[str] = "mae"
+    measures: ClassVar[tuple[str, ...]] = ("mae", "rmse", "r2")
 
     def check_targets(self, targets: torch.Tensor, outputs: int, where: str) -> None:
         require_shape(targets, (outputs,), "numbers", where)

@@ -25,7 +25,7 @@ class TokenClassification(Task):
     every text of a batch is padding. Metrics: token accuracy, macro-F1 over symbols.
     """
 
-    score: ClassVar[str] = "token_accuracy"
+    measures: ClassVar[tuple[str, ...]] = ("token_accuracy", "f1")
     per_symbol: ClassVar[bool] = True
 
     def check_targets(self, targets: torch.Tensor, outputs: int, where: str) -> None:
@@ -58,6 +58,8 @@ class TokenClassification(Task):
 @dataclass(frozen=True)
 class LanguageModelling(TokenClassification):
     """The class of a symbol is the symbol that follows it. Metrics: token accuracy, perplexity."""
+
+    measures: ClassVar[tuple[str, ...]] = ("token_accuracy", "perplexity")
 
     def metrics(self, results: SampleResults, outputs: int) -> dict[str, float]:
         loss = results.mean_loss

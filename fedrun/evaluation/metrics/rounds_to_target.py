@@ -10,28 +10,30 @@ import math
 import statistics
 from collections.abc import Sequence
 
+from fedrun.data.targets import Target
 
-def first_hit(rounds: Sequence[int], values: Sequence[float], target: float) -> int | None:
-    """The first evaluated round from 1 on whose value is at least the target; None if there is none (TurboSVM-FL)."""
+
+def first_hit(rounds: Sequence[int], values: Sequence[float], target: Target) -> int | None:
+    """The first evaluated round from 1 on whose value reaches the target; None if there is none (TurboSVM-FL)."""
     for round, value in zip(rounds, values, strict=True):
-        if round >= 1 and value >= target:
+        if round >= 1 and target.reached(value):
             return round
     return None
 
 
-def interpolated(rounds: Sequence[int], values: Sequence[float], target: float) -> float | None:
-    """Where the curve's running maximum, linear between evaluated rounds, reaches the target (McMahan et al., 2017).
+def interpolated(rounds: Sequence[int], values: Sequence[float], target: Target) -> float | None:
+    """Where the curve's running best, linear between evaluated rounds, reaches the target (McMahan et al., 2017).
 
-    An initial model below the target is a point to interpolate from; one that is not is left out. A curve whose first
-    point is at the target reaches it there. None if the target is not reached. Published tables round up.
+    An initial model that has not reached the target is a point to interpolate from; one that has is left out. A curve
+    whose first point is at the target reaches it there. None if the target is not reached. Published tables round up.
     """
-    before, best = 0, -math.inf
-    for round, value in zip(rounds, values, strict=True):
-        if round < 1 and value >= target:
+    goal, before, best = target.sign * target.value, 0, -math.inf
+    for round, value in zip(rounds, (target.sign * value for value in values), strict=True):
+        if round < 1 and value >= goal:
             continue
-        if value >= target:
+        if value >= goal:
             # From -inf, where there is no earlier point, there is nothing to interpolate.
-            share = (target - best) / (value - best) if best > -math.inf else 1.0
+            share = (goal - best) / (value - best) if best > -math.inf else 1.0
             return before + share * (round - before)
         before, best = round, max(best, value)
     return None

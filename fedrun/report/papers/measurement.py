@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fedrun.data.evaluation_split import TARGETED
+from fedrun.data.targets import Target
 from fedrun.evaluation.metrics.rounds_to_target import describe, first_hit, interpolated
 from fedrun.report.papers.paper import Cell
 from fedrun.report.papers.table_reading import RoundsTo, SpeedUp, TableReading, ValueAt
@@ -69,11 +70,12 @@ def measure(
 
 def rounds_needed(run: Run, reading: RoundsTo) -> int | None:
     """The rounds until a run reached the target, None where it did not."""
-    run.check_target(reading.target, reading.interpolated)
+    target = Target(TARGETED, reading.target)
+    run.check_target(target, reading.interpolated)
     evaluated, accuracies = evaluated_rounds(run.rows), series(run.rows, TARGETED)
     if not reading.interpolated:
-        return first_hit(evaluated, accuracies, reading.target)
-    crossing = interpolated(evaluated, accuracies, reading.target)
+        return first_hit(evaluated, accuracies, target)
+    crossing = interpolated(evaluated, accuracies, target)
     return None if crossing is None else math.ceil(crossing)
 
 

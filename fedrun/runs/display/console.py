@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedrun.data.evaluation_split import pooled_metric, pooled_names, recorded_split
+from fedrun.data.targets import Target
 from fedrun.data.tasks.metric_names import MEASURES, recorded_score
 from fedrun.experiment.observer import Observer, Row, RunInfo
 from fedrun.runs.display import wording
@@ -270,7 +271,7 @@ def measured(row: Row, keys: tuple[str, ...]) -> Text:
     return Text("   ").join(parts) if parts else Text(wording.ABSENT, style="dim")
 
 
-def goal(target: float, hit: int | None) -> Text:
+def goal(target: Target, hit: int | None) -> Text:
     """``70 % in round 43`` or ``80 % not yet``."""
     reached = ("not yet", "dim") if hit is None else (f"in round {hit}", "green")
     return Text.assemble(wording.target(target), " ", reached)

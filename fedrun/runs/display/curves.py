@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from fedrun.data.evaluation_split import pooled_names
+from fedrun.data.targets import Target
 from fedrun.experiment.observer import Row
 from fedrun.runs.display import wording
 from fedrun.runs.display.picture_file import save_figure
@@ -155,14 +156,14 @@ PANELS: tuple[tuple[str, tuple[str, ...]], ...] = (
 """Title of each panel and the metrics in it; a panel none of whose metrics was recorded is left out."""
 
 
-def plot_curves(runs: Mapping[str, Seeds], path: Path, targets: Sequence[float]) -> None:
+def plot_curves(runs: Mapping[str, Seeds], path: Path, targets: Sequence[Target]) -> None:
     """Draw a panel for each recorded metric against rounds, and write them as one PNG.
 
     Args:
         runs: for each label, the rows of one or several seeds; several become their mean and a band of ± one standard
             deviation (ddof 0).
         path: the PNG to write; its folder exists.
-        targets: test accuracies marked by a line in the accuracy panel.
+        targets: marked by a line in the panel of their metric.
     """
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -188,8 +189,7 @@ def plot_curves(runs: Mapping[str, Seeds], path: Path, targets: Sequence[float])
                     draw(axes, curves[label, key], key, label, look, alone=len(runs) == 1)
         drawn = [curves[label, key] for key in keys for label in runs if (label, key) in curves]
         finish(axes, remarked(title, drawn), AXES["rounds"], logarithmic=title == "loss")
-        if title == PANELS[0][0]:
-            mark_targets(axes, targets)
+        mark_targets(axes, [target for target in targets if target.metric in keys])
         if len(keys) > 1:
             explain_dashes(
                 axes, [key.partition("/")[0] for key in keys if any((label, key) in curves for label in runs)]
@@ -208,7 +208,7 @@ def plot_curves(runs: Mapping[str, Seeds], path: Path, targets: Sequence[float])
     save_figure(figure, path, dpi=160)
 
 
-def plot_metric(runs: Mapping[str, Seeds], path: Path, key: str, against: Against, targets: Sequence[float]) -> None:
+def plot_metric(runs: Mapping[str, Seeds], path: Path, key: str, against: Against, targets: Sequence[Target]) -> None:
     """Draw one metric against rounds or a cost, and write it as a PNG.
 
     Args:
@@ -353,13 +353,14 @@ def finish(axes: Axes, title: str, label: str, logarithmic: bool) -> None:
         axes.set_yscale("log")
 
 
-def mark_targets(axes: Axes, targets: Sequence[float]) -> None:
-    """A dotted line for each target accuracy, named at the left edge, where most curves are still far below it."""
+def mark_targets(axes: Axes, targets: Sequence[Target]) -> None:
+    """A dotted line for each target, named at the left edge, where most curves are still far from it."""
     for target in targets:
-        axes.axhline(100 * target, color=INK, linewidth=0.9, linestyle=":", zorder=1)
+        place = target.value * (100 if wording.is_share(target.metric) else 1)
+        axes.axhline(place, color=INK, linewidth=0.9, linestyle=":", zorder=1)
         axes.annotate(
             wording.target(target),
-            xy=(0.0, 100 * target),
+            xy=(0.0, place),
             xycoords=("axes fraction", "data"),
             xytext=(3, 2),
             textcoords="offset points",

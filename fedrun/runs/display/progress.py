@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fedrun.data.evaluation_split import pooled_metric
+from fedrun.data.targets import Target
 from fedrun.data.tasks.metric_names import lower_is_better, recorded_score
 from fedrun.experiment.observer import Row, RunInfo
 
@@ -33,7 +34,7 @@ class Progress:
         row: the newest row, or None before the first.
         best: the best value of the task's score, such as the accuracy, on the test samples, and its (first) round, or
             None.
-        hits: for every target, the first round r >= 1 at which the test accuracy had reached it, or None.
+        hits: for every target, the first round r >= 1 at which its metric had reached it, or None.
         cohort: number of the round in progress, clients done in it, its clients; or None before the first.
     """
 
@@ -41,7 +42,7 @@ class Progress:
         self.run = run
         self.row: Row | None = None
         self.best: tuple[float, int] | None = None
-        self.hits: dict[float, int | None] = dict.fromkeys(run.targets)
+        self.hits: dict[Target, int | None] = dict.fromkeys(run.targets)
         self.cohort: tuple[int, int, int] | None = None
         self._clock = clock
         self._started = clock()
@@ -85,23 +86,24 @@ class Progress:
         """``done`` of ``cohort`` clients have finished in the round that will make ``round`` rounds complete."""
         self.cohort = (round, done, cohort)
 
-    def take(self, row: Row) -> tuple[float, ...]:
+    def take(self, row: Row) -> tuple[Target, ...]:
         """Account for a new row; returns the targets it is the first to reach."""
         reached = self._take(row)
         self._mark(row)
         return reached
 
-    def _take(self, row: Row) -> tuple[float, ...]:
+    def _take(self, row: Row) -> tuple[Target, ...]:
         self.row = row
         name = recorded_score(row)
         score, sign = pooled_metric(row, name), -1 if lower_is_better(name) else 1
-        if score is None or math.isnan(score):
-            return ()
-        if self.best is None or sign * score > sign * self.best[0]:
+        if score is not None and not math.isnan(score) and (self.best is None or sign * score > sign * self.best[0]):
             self.best = (score, round_of(row))
-        if round_of(row) < 1 or name != "accuracy":
+        if round_of(row) < 1:
             return ()
-        reached = tuple(target for target, hit in self.hits.items() if hit is None and score >= target)
+        missing = [target for target, hit in self.hits.items() if hit is None]
+        reached = tuple(
+            target for target in missing if (value := row.get(target.metric)) is not None and target.reached(value)
+        )
         self.hits.update(dict.fromkeys(reached, round_of(row)))
         return reached
 

@@ -11,6 +11,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from fedrun.data.targets import Target
 from fedrun.runs.display import wording
 
 
@@ -44,7 +45,7 @@ def result_table(summary: Mapping[str, Any]) -> Group:
     if summary["rounds_to"]:
         table.add_section()
     for target, hit in summary["rounds_to"].items():
-        table.add_row(f"rounds to {wording.target(float(target))}", wording.hit(hit, cap), "", "")
+        table.add_row(f"rounds to {wording.target(Target.named(target))}", wording.hit(hit, cap), "", "")
     folder = Path(summary["folder"])
     where = Table.grid(padding=(0, 2))
     where.add_column(style="dim")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from fedrun.data.evaluation_split import EVALUATION_SPLITS
+from fedrun.data.evaluation_split import EVALUATION_SPLITS, TARGETED
+from fedrun.data.targets import Target
 
 MEANS = ("participants", "all")
 """Whose mean model is evaluated by ``evaluation.client_means``."""
@@ -105,9 +106,10 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def target(share: float) -> str:
-    """``0.7`` → ``70 %``, ``0.925`` → ``92.5 %``."""
-    return f"{100 * share:.6g} %"
+def target(goal: Target) -> str:
+    """``70 %``, ``92.5 %`` for test accuracies; with the metric for others: ``test perplexity 40``."""
+    number = f"{100 * goal.value:.6g} %" if is_share(goal.metric) else f"{goal.value:g}"
+    return number if goal.metric == TARGETED else f"{name(goal.metric)} {number}"
 
 
 def hit(round: int | None, cap: int) -> str:

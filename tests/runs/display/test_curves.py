@@ -5,6 +5,7 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
+from fedrun.data.targets import Target
 from fedrun.runs.display.curves import curve, explain_dashes, plot_curves, plot_metric, spent
 from fedrun.system.errors import InputError
 
@@ -69,7 +70,7 @@ def row(number, value=0.5, **more):
 )
 def test_whatever_was_recorded_is_drawn(tmp_path, runs, panels):
     path = tmp_path / "curves.png"
-    plot_curves(runs, path, (0.5, 0.7))
+    plot_curves(runs, path, (Target.of(0.5), Target.of(0.7)))
     height, width, _ = imread(path).shape
     lines, columns = panels
     # 160 dots per inch; a panel takes 3.6 by 2.6 inches, margins 0.6 and 0.9.
@@ -101,7 +102,7 @@ def test_plotting_leaves_matplotlib_as_it_was(tmp_path):
     import matplotlib
 
     before = dict(matplotlib.rcParams)
-    plot_curves({"a": [[row(0)]]}, tmp_path / "curves.png", (0.5,))
+    plot_curves({"a": [[row(0)]]}, tmp_path / "curves.png", (Target.of(0.5),))
     assert dict(matplotlib.rcParams) == before
 
 
@@ -143,5 +144,5 @@ def test_no_curve_against_what_was_not_recorded(tmp_path):
     assert curve(runs["a"], "test/f1", "params") is None
     with pytest.raises(InputError, match=r"^test/f1 against params: no run has both in any round$"):
         plot_metric(runs, tmp_path / "c.png", "test/f1", "params", ())
-    plot_metric(runs, tmp_path / "c.png", "test/f1", "rounds", (0.5,))
+    plot_metric(runs, tmp_path / "c.png", "test/f1", "rounds", (Target.of(0.5),))
     assert (tmp_path / "c.png").stat().st_size > 0

@@ -2,6 +2,7 @@ import math
 
 import pytest
 
+from fedrun.data.targets import Target
 from fedrun.runs.display.progress import Progress
 
 
@@ -12,14 +13,14 @@ def rows(*accuracies):
 def test_a_target_is_hit_once_and_never_by_the_initial_model(run_info, clock):
     progress = Progress(run_info(), clock)
     reached = [progress.take(row) for row in rows(0.90, 0.40, 0.55, 0.45, 0.72, 0.80)]
-    assert reached == [(), (), (0.5,), (), (0.7,), ()]
-    assert progress.hits == {0.5: 2, 0.7: 4}
+    assert reached == [(), (), (Target.of(0.5),), (), (Target.of(0.7),), ()]
+    assert progress.hits == {Target.of(0.5): 2, Target.of(0.7): 4}
     assert progress.best == (0.90, 0)
 
 
 def test_one_row_may_reach_several_targets(run_info, clock):
     progress = Progress(run_info(), clock)
-    assert [progress.take(row) for row in rows(0.1, 0.75)] == [(), (0.5, 0.7)]
+    assert [progress.take(row) for row in rows(0.1, 0.75)] == [(), (Target.of(0.5), Target.of(0.7))]
 
 
 def test_the_first_of_equal_bests_counts_and_nan_never_does(run_info, clock):
@@ -27,13 +28,13 @@ def test_the_first_of_equal_bests_counts_and_nan_never_does(run_info, clock):
     for row in rows(math.nan, 0.6, None, 0.6, math.nan):
         progress.take(row)
     assert progress.best == (0.6, 1)
-    assert progress.hits == {0.5: 1, 0.7: None}
+    assert progress.hits == {Target.of(0.5): 1, Target.of(0.7): None}
 
 
 def test_history_counts_for_targets_and_best_but_not_for_speed(run_info, clock):
     progress = Progress(run_info(history=tuple(rows(0.1, 0.6, 0.5))), clock)
     assert (progress.resumed_from, progress.round, progress.best) == (2, 2, (0.6, 1))
-    assert progress.hits == {0.5: 1, 0.7: None}
+    assert progress.hits == {Target.of(0.5): 1, Target.of(0.7): None}
     assert progress.rounds_per_second is None
     clock.seconds = 4.0
     progress.take({"round": 4, "test/accuracy": 0.5, "cost/client_samples": 1200})

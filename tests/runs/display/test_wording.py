@@ -2,6 +2,7 @@ import math
 
 import pytest
 
+from fedrun.data.targets import Target
 from fedrun.runs.display import wording
 
 
@@ -62,7 +63,12 @@ def test_names():
     ("share", "text"), [(0.7, "70 %"), (0.925, "92.5 %"), (0.58, "58 %"), (1.0, "100 %"), (0.29, "29 %")]
 )
 def test_targets(share, text):
-    assert wording.target(share) == text
+    assert wording.target(Target.of(share)) == text
+
+
+def test_targets_of_other_metrics() -> None:
+    assert wording.target(Target.of("test/perplexity:40")) == "test perplexity 40"
+    assert wording.target(Target.of("clients/accuracy_mean:0.7")) == "clients mean accuracy 70 %"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,92 @@
+"""Targets: values of metrics whose first round is reported."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fedrun.data.evaluation_split import TARGETED, EvaluationSplit
+from fedrun.data.tasks.metric_names import lower_is_better
+from fedrun.system.errors import InputError
+
+if TYPE_CHECKING:
+    from fedrun.data.tasks.base import Task
+
+
+@dataclass(frozen=True, order=True)
+class Target:
+    """A value that a metric is to reach: at least the value, or at most the value where less is better.
+
+    Attributes:
+        metric: as in a row of ``metrics.jsonl``, such as ``test/accuracy``.
+        value: the value.
+    """
+
+    metric: str
+    value: float
+
+    @classmethod
+    def of(cls, entry: float | str) -> Target:
+        """An item of the key ``targets``: a test accuracy, or a text such as ``test/perplexity:40``.
+
+        Raises:
+            InputError: it is neither.
+        """
+        if not isinstance(entry, str):
+            return cls(TARGETED, float(entry))
+        metric, _, value = entry.rpartition(":")
+        try:
+            number = float(value)
+        except ValueError:
+            number = math.nan
+        part, _, name = metric.strip().rpartition("/")
+        if not (part and name and math.isfinite(number)):
+            raise InputError(
+                f"targets: {entry!r}; allowed: a test accuracy above 0, at most 1, or METRIC:VALUE, such as "
+                "test/perplexity:40"
+            )
+        return cls(metric.strip(), number)
+
+    @property
+    def name(self) -> str:
+        """``0.70``, ``0.975`` for test accuracies; otherwise ``test/perplexity:40``."""
+        if self.metric != TARGETED:
+            return f"{self.metric}:{self.value:g}"
+        return f"{self.value:.2f}" if round(self.value, 2) == self.value else repr(self.value)
+
+    @classmethod
+    def named(cls, name: str) -> Target:
+        """The inverse of :attr:`name`."""
+        return cls.of(name if ":" in name else float(name))
+
+    @property
+    def sign(self) -> int:
+        """−1 where less is better, otherwise 1."""
+        return -1 if lower_is_better(self.metric) else 1
+
+    def reached(self, value: float) -> bool:
+        """Whether a value of the metric reaches the target."""
+        return self.sign * value >= self.sign * self.value
+
+
+def targets_of(split: EvaluationSplit, entries: Iterable[float | str]) -> tuple[Target, ...]:
+    """The targets that a run on this split can reach: none on validation samples, as targets are of test samples."""
+    return tuple(map(Target.of, entries)) if split == "test" else ()
+
+
+def check_targets(entries: Iterable[float | str], task: Task) -> None:
+    """Reject targets of test metrics that a task does not have.
+
+    Raises:
+        InputError: naming the metric and those that the task has.
+    """
+    known = ("loss", *task.measures)
+    for target in map(Target.of, entries):
+        part, _, metric = target.metric.rpartition("/")
+        if part == "test" and metric not in known:
+            raise InputError(
+                f"targets: the dataset's task, {task.name}, has no {target.metric}; allowed: "
+                f"{', '.join(f'test/{name}' for name in known)}, such as targets=[test/{known[1]}:0.5], or targets=[]"
+            )
