@@ -263,10 +263,10 @@ class Evaluator:
         if ranks.count == 1:
             return self._evaluate(models, indices)
         batches = ranks.part(-(-len(indices) // size))
-        part, empty = indices[size * batches.start : size * batches.stop], torch.zeros(0)
-        nothing = SampleResults(empty, empty, empty, self._phase.samples.task)
-        results = self._evaluate(models, part) if len(part) else nothing
-        return joined(ranks.all_gather(results))
+        part = indices[size * batches.start : size * batches.stop]
+        results = ranks.all_gather(self._evaluate(models, part) if len(part) else None)
+        parts = [of_rank for of_rank in results if of_rank is not None]
+        return joined(parts) if parts else self._evaluate(models, indices)
 
     def _evaluate(self, models: Sequence[torch.Tensor], indices: torch.Tensor) -> SampleResults:
         how, network, samples = self._experiment.evaluation, self._phase.network, self._phase.samples

@@ -64,7 +64,7 @@ def started(count: int, work: Callable[[Ranks], int]) -> Iterator[Ranks]:
 
 
 def _store(path: Path, count: int) -> Store:
-    from torch.distributed import FileStore
+    from torch.distributed import FileStore  # type: ignore[attr-defined]  # it is documented there
 
     return FileStore(str(path), count)
 
