@@ -4,16 +4,30 @@ from __future__ import annotations
 
 import torch
 
+from fedrun.data.datasets.base import Spec
+
 
 class CharacterLSTM(torch.nn.Module):
-    """Symbol numbers int64 ``[batch, length]`` to the top layer's state after the last symbol, ``[batch, d]``."""
+    """Symbol numbers int64 ``[batch, length]`` to states of the top layer.
 
-    def __init__(self, vocabulary: int, symbol_dim: int, hidden: int, layers: int) -> None:
+    That is the state after the last symbol that is no padding, ``[batch, d]``; for a task of symbols the state after
+    every symbol, ``[batch, length, d]``.
+    """
+
+    def __init__(self, spec: Spec, symbol_dim: int, hidden: int, layers: int) -> None:
         super().__init__()
-        self.symbols = torch.nn.Embedding(vocabulary, symbol_dim)
+        assert spec.vocabulary is not None
+        self.symbols = torch.nn.Embedding(spec.vocabulary, symbol_dim)
         self.lstm = torch.nn.LSTM(symbol_dim, hidden, num_layers=layers, batch_first=True)
+        self._per_symbol, self._padding = spec.task.per_symbol, spec.padding
 
     def forward(self, text: torch.Tensor) -> torch.Tensor:
-        _, (hidden, _) = self.lstm(self.symbols(text))
-        last: torch.Tensor = hidden[-1]
-        return last
+        states: torch.Tensor
+        states, (hidden, _) = self.lstm(self.symbols(text))
+        if self._per_symbol:
+            return states
+        if self._padding is None:
+            last: torch.Tensor = hidden[-1]
+            return last
+        lengths = (text != self._padding).sum(1).clamp_min(1)
+        return states[torch.arange(len(text), device=text.device), lengths - 1]

@@ -8,12 +8,16 @@ from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
+import torch
 from annotated_types import Ge, Le
 
 from fedrun.config.config_class import config_class
+from fedrun.config.identity import Neutral
 from fedrun.data.datasets.base import Dataset, Encoding, Spec, Symbols
 from fedrun.data.datasets.leaf import Decoder, FileFormat, LeafDataset, LeafJson
 from fedrun.data.datasets.user_tables import ParquetTable
+from fedrun.data.tasks.classification import CLASSIFICATION
+from fedrun.data.tasks.symbols import LanguageModelling
 from fedrun.system.errors import InputError
 
 LENGTH = 80
@@ -37,17 +41,21 @@ class Shakespeare(LeafDataset):
         unknown: treatment of a character outside the alphabet: ``refuse`` stops with an error; ``map`` replaces it by
             the alphabet's last symbol, as LEAF's code does, and logs the count.
         window: number of characters that the model sees: the last ones before the label. An LSTM's time grows with it.
+        predict: ``last``: the character after the window; ``all``: the character after each of the window's, in windows
+            that do not overlap (every ``window``-th of a role), so that each character is predicted once.
     """
 
     unknown: Literal["refuse", "map"]
     window: Annotated[int, Ge(1), Le(LENGTH)]
+    predict: Annotated[Literal["last", "all"], Neutral("last")]
 
     name: ClassVar[str] = "shakespeare"
     class_names: ClassVar[tuple[str, ...]] = tuple(ALPHABET)
 
     @property
     def spec(self) -> Spec:
-        return Spec(input_shape=(self.window,), classes=len(ALPHABET), vocabulary=len(ALPHABET))
+        task = CLASSIFICATION if self.predict == "last" else LanguageModelling()
+        return Spec(input_shape=(self.window,), classes=len(ALPHABET), vocabulary=len(ALPHABET), task=task)
 
     @property
     def stored_shape(self) -> tuple[int, ...]:
@@ -59,7 +67,8 @@ class Shakespeare(LeafDataset):
 
     def load(self) -> Dataset:
         dataset = super().load()
-        return replace(dataset, inputs=dataset.inputs[:, LENGTH - self.window :], overlap=self.window - 1)
+        dataset = replace(dataset, inputs=dataset.inputs[:, LENGTH - self.window :], overlap=self.window - 1)
+        return dataset if self.predict == "last" else whole_windows(dataset)
 
     def decoder(self) -> Decoder:
         return Characters(substitute=self.unknown == "map")
@@ -68,6 +77,29 @@ class Shakespeare(LeafDataset):
         """LEAF's JSON, or Parquet files with the columns of the hub's flwrlabs/shakespeare."""
         table = ParquetTable(self.decoder(), user="character_id", x="x", y="y", class_names=self.class_names)
         return (LeafJson(self.decoder()), table)
+
+
+def whole_windows(dataset: Dataset) -> Dataset:
+    """Every window-th sample of each user, with the next character of each of its characters as targets ``[n, w]``.
+
+    Args:
+        dataset: successive windows ``[n, w]`` of every user, each with the character that follows.
+    """
+    users, window = dataset.users, dataset.inputs.shape[1]
+    assert users is not None
+    starts, sizes = users.offsets[:-1], users.offsets.diff()
+    chosen = torch.cat([torch.arange(first, first + size, window) for first, size in zip(starts, sizes, strict=True)])
+    offsets = torch.cat([torch.zeros(1, dtype=torch.int64), (-(-sizes // window)).cumsum(0)])
+    inputs = dataset.inputs[chosen]
+    targets = torch.cat([inputs[:, 1:].to(torch.int64), dataset.targets[chosen, None].to(torch.int64)], dim=1)
+    return replace(
+        dataset,
+        inputs=inputs,
+        targets=targets,
+        train_size=int(offsets[users.training]),
+        users=replace(users, offsets=offsets),
+        overlap=0,
+    )
 
 
 class Characters:

@@ -16,7 +16,13 @@ LINE = "To be, or not to be: that is the question; Whether 'tis nobler in the mi
 
 def shakespeare(root: Path, unknown: Any = "refuse", window: int = 80) -> Shakespeare:
     return Shakespeare(
-        data_dir=str(root), cache_dir=None, min_samples=1, min_samples_after_split=1, unknown=unknown, window=window
+        data_dir=str(root),
+        cache_dir=None,
+        min_samples=1,
+        min_samples_after_split=1,
+        unknown=unknown,
+        window=window,
+        predict="last",
     )
 
 

@@ -49,7 +49,13 @@ def femnist(root: Path) -> Femnist:
 
 def shakespeare(root: Path) -> Shakespeare:
     return Shakespeare(
-        data_dir=str(root), cache_dir=None, min_samples=1, min_samples_after_split=1, unknown="refuse", window=80
+        data_dir=str(root),
+        cache_dir=None,
+        min_samples=1,
+        min_samples_after_split=1,
+        unknown="refuse",
+        window=80,
+        predict="last",
     )
 
 
