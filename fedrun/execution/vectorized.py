@@ -59,7 +59,8 @@ class Vectorized(Executor):
         if stacked and network.vector.device.type == "cpu":
             return None  # a GPU's dropout draws in an order of its own, which would have to be followed
         for module in network.network.modules():
-            if isinstance(module, UNSUPPORTED):
+            idle = isinstance(module, torch.nn.modules.dropout._DropoutNd) and module.p == 0
+            if isinstance(module, UNSUPPORTED) and not idle:
                 return f"a model with {type(module).__name__} layers"
         return None if stacked else unbatched(context)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import torch
 
 from fedrun.data.datasets.base import Spec
@@ -23,7 +25,9 @@ class CharacterLSTM(torch.nn.Module):
 
     def forward(self, text: torch.Tensor) -> torch.Tensor:
         states: torch.Tensor
-        states, (hidden, _) = self.lstm(self.symbols(text))
+        # on CPUs always in float32: not all of them have an LSTM in bfloat16
+        with torch.autocast("cpu", enabled=False) if torch.is_autocast_enabled("cpu") else nullcontext():
+            states, (hidden, _) = self.lstm(self.symbols(text))
         if self._per_symbol:
             return states
         if self._padding is None:

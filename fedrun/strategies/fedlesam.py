@@ -81,7 +81,7 @@ class FedLESAM(Perturbed):
         # e_i = −ρ u_i / Σ_j |u_j|; the global gradient is −u but for a factor, which cancels out
         first = received[GLOBAL_GRADIENT][: len(slots)]
         shifts = self.rho * first / first.abs().sum().clamp_min(1e-30)
-        sizes = torch.tensor([stop - start for start, stop in slots], device=shifts.device)
+        sizes = torch.tensor([stop - start for start, stop in slots]).to(shifts.device)
         return {"perturbation": shifts.repeat_interleave(sizes)}
 
     def finish(

@@ -103,6 +103,9 @@ class HeadRefinement(ServerStrategy):
                 )
             inner = inner.base
 
+    def prepare(self, network: torch.nn.Module) -> None:
+        self.base.prepare(network)
+
     def check_cohort(self, clients: int) -> None:
         self.base.check_cohort(clients)
 

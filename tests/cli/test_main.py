@@ -92,7 +92,7 @@ REFUSED = [
         "strategy=fedavg,turbosvm",
         "strategy=fedavg,turbosvm: several values are a sweep, fedrun -m ...; a list is written",
     ),
-    ("hydra/launcher=none", "hydra/launcher=none: no such option; allowed: basic, parallel"),
+    ("hydra/launcher=none", "hydra/launcher=none: no such option; allowed: basic, cluster, parallel"),
     (
         "model=leaf_femnist_cnn",
         "model=leaf_femnist_cnn reads inputs of shape 1x28x28, but the dataset's samples are 1x8x8",

@@ -27,7 +27,9 @@ def test_the_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     assert isinstance(summary, dict)
     assert Path(summary["folder"]) == experiment.folder
     assert sorted(path.name for path in tmp_path.iterdir()) == ["outputs"]
-    rounds = [line.split() for line in capsys.readouterr().out.splitlines()]
+    rounds = [
+        words for line in capsys.readouterr().out.splitlines() if len(words := line.split()) == 2 and words[0].isdigit()
+    ]
     assert [number for number, _ in rounds] == ["1", "2"]
     assert float(rounds[-1][1]) == summary["final"]["test/accuracy"]
 

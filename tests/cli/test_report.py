@@ -60,7 +60,7 @@ def test_a_papers_table_and_all_of_them(folders, tmp_path, capsys):
     path = tmp_path / "RESULTS.md"
     assert run([str(folders.top), "--results", "--to", str(path)]) == 0
     written = path.read_text()
-    assert written.startswith("# Results\n\nThe papers' tables with our numbers beside theirs")
+    assert written.startswith("# Results\n\nThe papers' tables with our numbers next to theirs")
     assert table.strip() in written
     assert "## TurboSVM-FL, table 3." in written
     kept = "<!-- fedavg/table1 -->\n\n## FedAvg, table 1. Of runs elsewhere"

@@ -28,8 +28,10 @@ FLEXIBLE = (
     "population.test_share=0.3",
     "evaluation.tuning_steps=2",
 )
-CASES = {strategy: (f"strategy={strategy}",) for strategy in options("strategy") if strategy != "fedbn"} | {
-    # the small model has no normalisation layers; nothing is private in FedBN but what is in FedPer
+OTHER_MODELS = ("fedbn", "fedexlora", "fedit", "fedsalora", "ffalora", "flora")
+"""Strategies for models with normalisation layers or with adapters, which the small model has not."""
+
+CASES = {strategy: (f"strategy={strategy}",) for strategy in options("strategy") if strategy not in OTHER_MODELS} | {
     "krum": ("strategy=krum", "clients_per_round=5"),
     "maxfl": ("strategy=maxfl", "appeal.steps=5"),
     "mwfed": ("strategy=mwfed", "appeal.steps=5"),

@@ -378,13 +378,20 @@ def test_what_clients_are_given_is_left_alone(make_experiment, executor, name):
 )
 def test_vectorized_refuses_layers_by_name_and_falls_back(make_experiment, layer, name, caplog):
     def network(spec):
-        encoder = nn.Sequential(nn.Flatten(), nn.Linear(16, 6), layer)
+        encoder = nn.Sequential(nn.Flatten(), nn.Linear(16, 6), layer, First())
         return nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(6, spec.classes)))
 
     simulation = Simulation(make_experiment(network=network, hardware={"executor": "vectorized"}))
     assert type(first_executor(simulation)) is InProcess
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert re.search(rf"hardware\.executor=vectorized does not support .* {name} .*; using .*in_process", caplog.text)
+
+
+class First(nn.Module):
+    """The outputs alone, where a layer returns its states, too."""
+
+    def forward(self, x):
+        return x[0] if isinstance(x, tuple) else x
 
 
 class Dropping(nn.Module):

@@ -178,23 +178,26 @@ def test_clients_send_adapters_and_receive_the_model_once(experiment, tmp_path):
     assert torch.equal(saved(symbols), simulation.network.network.eval()(symbols))
 
 
-@pytest.mark.parametrize(
-    ("spec", "config", "lora"),
-    [
-        (TEXTS, BERT, QUERY_VALUE),
-        (Spec((6,), 11, vocabulary=11, task=LanguageModelling()), GPT2, LoRA(rank=2, alpha=4.0, targets=("c_attn",),
-                                                                           dropout=0.0)),
-    ],
-)  # fmt: skip
-def test_clients_side_by_side_train_the_same(experiment, spec, config, lora):
+def test_clients_side_by_side_train_the_same(experiment):
     states = []
     for executor in ("in_process", "vectorized"):
-        simulation = Simulation(experiment(spec=spec, config=config, lora=lora, executor=executor))
+        simulation = Simulation(experiment(executor=executor))
+        assert Vectorized.refusal(first_executor(simulation).context) is None
         states.append(simulation.advance(simulation.initial())[0].server.model)
     torch.testing.assert_close(*states, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("changes", [{"lora": replace(QUERY_VALUE, dropout=0.1)}, {"spec": replace(TEXTS, padding=10)}])
+LANGUAGE = {
+    "spec": Spec((6,), 11, vocabulary=11, task=LanguageModelling()),
+    "config": GPT2,
+    "lora": LoRA(rank=2, alpha=4.0, targets=("c_attn",), dropout=0.0),
+    "targets": (),
+}
+
+
+@pytest.mark.parametrize(
+    "changes", [{"lora": replace(QUERY_VALUE, dropout=0.1)}, {"spec": replace(TEXTS, padding=10)}, LANGUAGE]
+)
 def test_what_cannot_be_computed_side_by_side_is_refused(experiment, changes):
     context = first_executor(Simulation(experiment(**changes))).context
     assert re.fullmatch("a model (with Dropout layers|that torch.vmap cannot .*)", Vectorized.refusal(context))

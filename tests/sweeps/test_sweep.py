@@ -292,7 +292,7 @@ def test_how_many_jobs_run_at_once(
 ) -> None:
     """No more than there are; each gets its share of the cores by their number."""
     found = []
-    monkeypatch.setattr("fedrun.execution.hardware.cores", lambda: 4)
+    monkeypatch.setattr("fedrun.system.cores.cores", lambda: 4)
     monkeypatch.setattr(
         "fedrun.sweeps.job_processes.carried_out", lambda job, count, many, lost, progress: found.append(many) or []
     )

@@ -52,7 +52,7 @@ def test_experiments_that_are_no_table(folders):
     assert end.above == ("Data: digits (01234567). Seeds: 0, 1. Code: commit abc123, fedrun 0.1.0, torch 2.11.0.",)
     column = end.header.index("test accuracy")
     assert {row[0]: row[column] for row in end.rows} == {"fedavg": "70.00 ± 10.00", "turbosvm": "50.00 ± 0.00"}
-    assert needed.title == "experiment=turbosvm/shakespeare scale=small: rounds to a test accuracy"
+    assert needed.title == "experiment=turbosvm/shakespeare scale=small: rounds to a target"
     assert needed.rows == (("fedavg", ">2"), ("turbosvm", ">2"))
 
 

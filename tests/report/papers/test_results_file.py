@@ -27,7 +27,7 @@ def test_sections_are_written_in_the_papers_order(tmp_path):
         "turbosvm/table10",
         "fedconcat/tune",
     ]
-    assert text.startswith("# Results\n\nThe papers' tables with our numbers beside theirs")
+    assert text.startswith("# Results\n\nThe papers' tables with our numbers next to theirs")
 
 
 def test_newer_sections_take_the_place_of_the_kept_ones(tmp_path):
