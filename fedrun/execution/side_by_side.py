@@ -1,0 +1,47 @@
+"""Whether and how a model is computed for many clients at once, by ``torch.func``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from fedrun.execution.context import ExecutionContext
+from fedrun.models.precision import computing
+
+
+def unbatched(context: ExecutionContext) -> str | None:
+    """What a model does that cannot be done for many clients at once, in words; None where one step of two goes well.
+
+    It has to be tried: a user's model may count or draw random numbers in its forward pass.
+    """
+    network, samples = context.network, context.samples
+    views, module = client_views(context), network.network.train()
+    if len(list(module.named_modules(remove_duplicate=False))) > len(list(module.modules())):
+        return "a model with a layer in two places"  # functional_call does not put its own weights back
+    inputs, targets = samples.gather(context.clients.samples[[0, 0]].expand(2, 2))
+
+    def loss(parameters: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        with computing(context.local.precision, network.vector.device):
+            logits = torch.func.functional_call(module, views(parameters), (x,))
+        return samples.task.mean_loss(logits.float(), y)
+
+    models = network.vector[: network.layout.trainable].expand(2, -1)
+    try:
+        torch.vmap(torch.func.grad(loss))(models, samples.encoding(inputs), targets)
+    except RuntimeError as error:
+        return f"a model that torch.vmap cannot compute for many clients at once ({str(error).splitlines()[0]})"
+    return None
+
+
+def client_views(context: ExecutionContext) -> Callable[[torch.Tensor], dict[str, torch.Tensor]]:
+    """The function from one client's vector ``[P]`` or ``[T]`` to its named tensors, for use inside ``torch.vmap``.
+
+    GroupNorm copies its inputs in their own memory format. In bfloat16 that is channels-last if the kernels are, and
+    vmap can copy in C order only; then the kernels are brought to C order.
+    """
+    network = context.network
+    normalises = any(isinstance(module, torch.nn.GroupNorm) for module in network.network.modules())
+    if context.local.precision == "float32" or not normalises:
+        return network.layout.views
+    return lambda vector: {name: view.contiguous() for name, view in network.layout.views(vector).items()}
