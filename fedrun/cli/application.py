@@ -220,7 +220,7 @@ def _single_job(config: DictConfig) -> None:
         from fedrun.runs.division import divide  # loads what runs need and refused configurations do not
 
         processes, federation = (1, None) if launched() else divide(experiment)
-    except Exception as error:
+    except Exception as error:  # shown in full by `_failed` if it was not foreseen
         sys.exit(_failed(ranks, error))
     work = partial(_carry_out, experiment, federation)
     if status := work(ranks) if processes == 1 else in_processes(processes, work):
@@ -258,7 +258,7 @@ def _carry_out(experiment: Experiment, federation: Federation | None, ranks: Ran
         Console().print(result_table(run(experiment, ranks=ranks, federation=federation)))
         ranks.leave()
         return 0
-    except Exception as error:
+    except Exception as error:  # shown in full by `_failed` if it was not foreseen
         return _failed(ranks, error)
 
 

@@ -93,8 +93,8 @@ def _read_channels(network: torch.nn.Module, channels: int) -> None:
                 channels,
                 layer.out_channels,
                 layer.kernel_size,  # type: ignore[arg-type]  # a pair, which is typed as a tuple of any length
-                stride=layer.stride,  # type: ignore[arg-type]
-                padding=layer.padding,  # type: ignore[arg-type]
+                stride=layer.stride,  # type: ignore[arg-type]  # likewise
+                padding=layer.padding,  # type: ignore[arg-type]  # likewise
                 bias=layer.bias is not None,
             )
             torch.nn.init.kaiming_normal_(first.weight, mode="fan_out", nonlinearity="relu")

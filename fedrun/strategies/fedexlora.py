@@ -7,17 +7,16 @@ from typing import Literal
 import torch
 
 from fedrun.config.config_class import config_class
-from fedrun.models.adapters import Adapter, add_residuals
+from fedrun.models.adapters import Adapter
 from fedrun.models.flat_network import Layout
-from fedrun.strategies.fedavg import FedAvg
-from fedrun.strategies.lora import required_adapters
-from fedrun.strategies.server import CohortUpdate, Round, Rows, ServerState
+from fedrun.strategies.lora import ResidualServer, required_adapters
+from fedrun.strategies.server import CohortUpdate, Round, ServerState
 from fedrun.strategies.vectors import MODEL
 from fedrun.system.errors import InputError
 
 
 @config_class
-class FedExLoRA(FedAvg):
+class FedExLoRA(ResidualServer):
     """The weighted means A and B, and W0 ← W0 + s (Σ_k p_k B_k A_k − B A), which makes W0 + s B A exact.
 
     The sum of these parts over all rounds is the residual R of W0 + s (R + B A). Clients receive it as a matrix with
@@ -29,13 +28,6 @@ class FedExLoRA(FedAvg):
     """
 
     residual: Literal["exact", "transposed"]
-
-    def prepare(self, network: torch.nn.Module) -> None:
-        add_residuals(network)
-
-    @property
-    def rows(self) -> Rows:
-        return "parameters"
 
     def init(self, model: torch.Tensor, layout: Layout, clients: int) -> ServerState:
         for adapter in required_adapters(layout, "strategy.server=FedExLoRA"):

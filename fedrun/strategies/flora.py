@@ -5,29 +5,20 @@ from __future__ import annotations
 import torch
 
 from fedrun.config.config_class import config_class
-from fedrun.models.adapters import add_residuals
 from fedrun.models.flat_network import Layout
-from fedrun.strategies.fedavg import FedAvg
-from fedrun.strategies.lora import required_adapters
-from fedrun.strategies.server import CohortUpdate, Round, Rows, ServerState
+from fedrun.strategies.lora import ResidualServer, required_adapters
+from fedrun.strategies.server import CohortUpdate, Round, ServerState
 from fedrun.strategies.vectors import MODEL
 from fedrun.system.randomness import generator
 
 
 @config_class
-class FLoRA(FedAvg):
+class FLoRA(ResidualServer):
     """W0 + s Σ_k p_k B_k A_k in each round, which continues from new adapters: a new random A, and B = 0.
 
     The sum over all rounds is the residual R of W0 + s (R + B A). Clients receive it as a matrix with the model: one
     that has skipped rounds needs the sum, not the last round's stacks.
     """
-
-    def prepare(self, network: torch.nn.Module) -> None:
-        add_residuals(network)
-
-    @property
-    def rows(self) -> Rows:
-        return "parameters"
 
     def init(self, model: torch.Tensor, layout: Layout, clients: int) -> ServerState:
         required_adapters(layout, "strategy.server=FLoRA")

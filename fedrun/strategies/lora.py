@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
-from fedrun.models.adapters import Adapter, adapters_of
+import torch
+
+from fedrun.config.config_class import config_class
+from fedrun.models.adapters import Adapter, adapters_of, add_residuals
 from fedrun.models.flat_network import Layout
+from fedrun.strategies.fedavg import FedAvg
+from fedrun.strategies.server import Rows
 from fedrun.system.errors import InputError
+
+
+@config_class
+class ResidualServer(FedAvg):
+    """Changes W0 by residuals in the model's vector, W0 + s (R + B A), given each client's adapters."""
+
+    def prepare(self, network: torch.nn.Module) -> None:
+        add_residuals(network)
+
+    @property
+    def rows(self) -> Rows:
+        return "parameters"
 
 
 def required_adapters(layout: Layout, key: str) -> tuple[Adapter, ...]:

@@ -97,15 +97,14 @@ class Cluster(Launcher):
         logs = sweep / LOGS
         logs.mkdir(parents=True, exist_ok=True)
         configs = [self.configured(initial_job_idx + n, list(job)) for n, job in enumerate(job_overrides)]
+        work = [ClusterJob(self.hydra_context, self.task_function, config) for config in configs]
         try:
             executor = submitit.AutoExecutor(folder=logs, cluster=self.cluster)
             parallelism = {"slurm_array_parallelism": self.at_once} if self.cluster == "slurm" else {}
             name = f"fedrun-{self.config.name}".replace("/", "-")
             executor.update_parameters(name=name, timeout_min=self.minutes, **parallelism, **self.parameters)
             with executor.batch():
-                jobs = [
-                    executor.submit(ClusterJob(self.hydra_context, self.task_function, config)) for config in configs
-                ]
+                jobs = [executor.submit(job) for job in work]
         except Exception as error:  # submitit's own, of many kinds: no srun, an unknown parameter, sbatch's refusal
             raise InputError(f"hydra/launcher=cluster: {one_line(str(error))}") from error
         for number, job in enumerate(jobs, start=initial_job_idx):

@@ -60,7 +60,7 @@ def main() -> None:
     )
     experiment = replace(build_experiment(compose(overrides)), dataset=InMemory(data), model=model)
     import peft  # noqa: F401  # its memory is no part of the simulation's
-    import transformers  # noqa: F401
+    import transformers  # noqa: F401  # likewise
 
     before = largest()
     simulation = Simulation(experiment)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
+from fedrun.config.composed import compose
 from fedrun.data.datasets.base import Dataset, Scaled, Spec
+from fedrun.experiment.experiment import build_experiment
 from fedrun.strategies.local_training import LocalTraining
 
 FEMNIST = Spec((1, 28, 28), 62)
@@ -20,23 +24,6 @@ def random_images(count: int, spec: Spec = FEMNIST, train_size: int | None = Non
 
 
 def plain_sgd(lr: float, batch_size: int, epochs: int = 1) -> LocalTraining:
-    """Local training without anything beyond SGD."""
-    return LocalTraining(
-        lr=lr,
-        lr_decay=1.0,
-        lr_decay_rounds=1,
-        lr_warmup_rounds=0,
-        lr_cosine_rounds=None,
-        optimizer="sgd",
-        beta1=0.9,
-        beta2=0.999,
-        eps=1e-8,
-        momentum=0.0,
-        weight_decay=0.0,
-        batch_size=batch_size,
-        epochs=epochs,
-        steps=None,
-        max_gradient_norm=None,
-        precision="float32",
-        repair_nonfinite=False,
-    )
+    """Local training without anything beyond SGD: what ``conf/config.yaml`` has."""
+    local = build_experiment(compose(["~hparams"])).local
+    return replace(local, lr=lr, batch_size=batch_size, epochs=epochs)

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from ..helpers.forked import Fedrun
+from ..helpers.timeless import results
 
 SMALL = (
     "rounds=3",
@@ -33,9 +34,8 @@ def fedrun() -> Iterator[Fedrun]:
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
-    (metrics,) = folder.glob("outputs/*/*/*/*/seed=0/metrics.jsonl")
-    found = [json.loads(line) for line in metrics.read_text().splitlines()]
-    return [{name: value for name, value in row.items() if not name.startswith("time/")} for row in found]
+    (metrics,) = results(folder).values()
+    return metrics
 
 
 def checkpoint(folder: Path) -> Any:

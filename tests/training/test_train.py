@@ -11,8 +11,10 @@ import torch
 from torch import nn
 
 from fedrun.config.build import build, option
+from fedrun.config.composed import compose
 from fedrun.data.datasets.base import Scaled
 from fedrun.data.samples import Samples
+from fedrun.experiment.experiment import build_experiment
 from fedrun.models.flat_network import FlatNetwork
 from fedrun.strategies.client import ClientStrategy, LinearCorrection
 from fedrun.strategies.local_training import LocalTraining
@@ -24,25 +26,7 @@ from fedrun.training.train import train
 
 SGD = option("strategy/client", "sgd")
 
-LOCAL = LocalTraining(
-    lr=0.1,
-    lr_decay=1.0,
-    lr_decay_rounds=1,
-    lr_warmup_rounds=0,
-    lr_cosine_rounds=None,
-    optimizer="sgd",
-    beta1=0.9,
-    beta2=0.999,
-    eps=1e-8,
-    momentum=0.0,
-    weight_decay=0.0,
-    batch_size=4,
-    epochs=1,
-    steps=None,
-    max_gradient_norm=None,
-    precision="float32",
-    repair_nonfinite=False,
-)
+LOCAL = build_experiment(compose(["~hparams", "local.lr=0.1", "local.batch_size=4"])).local
 
 
 def orders(samples: int, local: LocalTraining) -> list[list[int]]:

@@ -4,41 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import ClassVar
 
 import numpy as np
 import torch
-from annotated_types import Len
 
 from fedrun.config.config_class import config_class
-from fedrun.data.datasets.base import Spec
-from fedrun.data.datasets.sample_table import SampleTable
+from fedrun.data.datasets.column_targets import ColumnTargets
 from fedrun.data.tasks.base import Task
 from fedrun.data.tasks.multi_label import MultiLabel
 from fedrun.system.errors import InputError
 
 
 @config_class
-class TabularMultiLabel(SampleTable):
+class TabularMultiLabel(ColumnTargets):
     """Any number of labels for each sample.
 
     Attributes:
         labels: a column for each label: 1 where a sample has it, otherwise 0.
     """
 
-    labels: Annotated[tuple[str, ...], Len(1)]
-
-    @property
-    def spec(self) -> Spec:
-        return Spec(input_shape=(self.features,), classes=len(self.labels), task=MultiLabel())
-
-    @property
-    def target_columns(self) -> tuple[str, ...]:
-        return self.labels
-
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        return self.labels
+    task: ClassVar[Task] = MultiLabel()
 
     def targets(self, path: Path, columns: Sequence[np.ndarray], training: np.ndarray) -> tuple[torch.Tensor, Task]:
         has = np.stack(columns, axis=1)

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import ClassVar
 
 import numpy as np
 import torch
-from annotated_types import Len
 
 from fedrun.config.config_class import config_class
-from fedrun.data.datasets.base import Spec
-from fedrun.data.datasets.sample_table import SampleTable
+from fedrun.data.datasets.column_targets import ColumnTargets
 from fedrun.data.tasks.base import Task
 from fedrun.data.tasks.regression import Regression
 
 
 @config_class
-class TabularRegression(SampleTable):
+class TabularRegression(ColumnTargets):
     """Regression.
 
     With ``standardise`` the model predicts targets with mean 0 and standard deviation 1 over the training rows, too;
@@ -28,19 +26,7 @@ class TabularRegression(SampleTable):
         labels: the columns of numbers to predict.
     """
 
-    labels: Annotated[tuple[str, ...], Len(1)]
-
-    @property
-    def spec(self) -> Spec:
-        return Spec(input_shape=(self.features,), classes=len(self.labels), task=Regression())
-
-    @property
-    def target_columns(self) -> tuple[str, ...]:
-        return self.labels
-
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        return self.labels
+    task: ClassVar[Task] = Regression()
 
     def targets(self, path: Path, columns: Sequence[np.ndarray], training: np.ndarray) -> tuple[torch.Tensor, Task]:
         numbers = np.stack(columns, axis=1)
