@@ -272,7 +272,7 @@ def parser() -> argparse.ArgumentParser:
     add("--baseline", metavar="SETTING", help="a setting's name or strategy to test the others against")
     add("--test", choices=("t", "wilcoxon"), help="for that: paired t-test (default) or Wilcoxon's")
     add("--curve", metavar="KEY", help="draw this metric as a PNG")
-    axes = ("rounds", "params", "bytes", "samples", "seconds", "virtual")
+    axes = ("rounds", "params", "bytes", "samples", "seconds")
     add("--against", choices=axes, help="for that: the other axis")
     add("--table", metavar="PAPER/TABLE", help="a paper's table, ours beside it")
     add("--figure", metavar="PAPER/FIGURE", help="draw a paper's figure from our runs, as a PNG")

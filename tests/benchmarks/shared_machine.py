@@ -25,6 +25,7 @@ from pathlib import Path
 
 from random_images import FEMNIST, random_images
 
+from fedrun.config.build import option
 from fedrun.config.composed import compose
 from fedrun.data.datasets.in_memory import InMemory
 from fedrun.experiment.experiment import build_experiment
@@ -41,7 +42,7 @@ class Workload:
     Attributes:
         chosen: overrides of the default configuration.
         rounds: that are timed together.
-        femnist: whether the data are random images of FEMNIST's shape.
+        femnist: whether the data are random images of FEMNIST's shape, and the model LEAF's CNN.
     """
 
     chosen: tuple[str, ...]
@@ -53,7 +54,6 @@ WORKLOADS = {
     "digits": Workload((), 30),
     "femnist": Workload(
         (
-            "model=leaf_femnist_cnn",
             "partition=iid",
             f"partition.clients={WRITERS}",
             "clients_per_round=8",
@@ -81,7 +81,11 @@ def serve(work: Workload) -> None:
     experiment = build_experiment(compose([*work.chosen, "tracking=none", *sys.argv[3:]]))
     if work.femnist:
         count = WRITERS * SAMPLES
-        experiment = replace(experiment, dataset=InMemory(random_images(count + 64, FEMNIST, count)))
+        experiment = replace(
+            experiment,
+            dataset=InMemory(random_images(count + 64, FEMNIST, count)),
+            model=option("model", "leaf_femnist_cnn"),
+        )
     simulation = Simulation(experiment)
     state, _ = simulation.advance(simulation.initial())  # also builds what later rounds reuse
     print("ready", flush=True)
@@ -127,8 +131,11 @@ def seconds_of(worker: subprocess.Popen[str]) -> float:
 
 
 def answer(worker: subprocess.Popen[str]) -> str:
+    """A line that a process prints."""
     assert worker.stdout is not None
-    return worker.stdout.readline()
+    if line := worker.stdout.readline():
+        return line
+    raise SystemExit(f"a process of the benchmark ended with status {worker.wait()}; what it printed is above")
 
 
 def main() -> None:

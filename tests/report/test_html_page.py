@@ -93,7 +93,7 @@ def test_the_data_of_the_curves(found):
         "loss": False,
         "targets": [{"share": 0.7, "name": "70 %"}],
     }
-    assert list(data["axes"]) == ["rounds", "params", "samples", "seconds"]  # no run counts bytes or virtual time
+    assert list(data["axes"]) == ["rounds", "params", "samples", "seconds"]  # no run counts bytes
     assert data["keys"] == {"setting": "setting", "local.kind": "local.kind", "seed": "seed"}
     first, second, other = data["runs"]
     assert first["values"] == {"setting": "local.kind=-", "local.kind": "-", "seed": "0"}
@@ -106,14 +106,14 @@ def test_the_data_of_the_curves(found):
     assert "unseen/accuracy" not in first["metrics"] and "unseen/accuracy" in other["metrics"]
 
 
-def test_bytes_and_virtual_time_are_axes(folders):
+def test_bytes_are_an_axis(folders):
     content = rows(0.1, 0.2)
     for row in content:
-        row |= {"cost/bytes_up": 4 * row["round"], "cost/bytes_down": 8 * row["round"], "time/virtual_s": 2.5}
+        row |= {"cost/bytes_up": 4 * row["round"], "cost/bytes_down": 8 * row["round"]}
     folders.write(0, content)
     data = curve_data(settings(find([str(folders.top)]).runs)[0], ["test/accuracy"])
-    assert list(data["axes"]) == ["rounds", "params", "bytes", "samples", "seconds", "virtual"]
-    assert (data["runs"][0]["x"]["bytes"], data["runs"][0]["x"]["virtual"]) == ([0, 12], [2.5, 2.5])
+    assert list(data["axes"]) == ["rounds", "params", "bytes", "samples", "seconds"]
+    assert data["runs"][0]["x"]["bytes"] == [0, 12]
 
 
 def test_long_runs_are_thinned_to_the_same_rounds(folders):

@@ -30,7 +30,7 @@ ESTIMATE = "{}_estimate"
 """The key of what an adaptive evaluation that stopped early has in a metric's place."""
 
 
-Against = Literal["rounds", "params", "bytes", "samples", "seconds", "virtual"]
+Against = Literal["rounds", "params", "bytes", "samples", "seconds"]
 
 AXES: Mapping[Against, str] = {
     "rounds": "round",
@@ -38,7 +38,6 @@ AXES: Mapping[Against, str] = {
     "bytes": "bytes sent, up and down",
     "samples": "client samples trained on",
     "seconds": "seconds of training",
-    "virtual": "seconds of virtual time",
 }
 """The possible x-axes of a curve, and their labels."""
 
@@ -56,8 +55,6 @@ def spent(rows: Sequence[Row], against: Against) -> list[float]:
             return list(map(operator.add, series(rows, "cost/bytes_up"), series(rows, "cost/bytes_down")))
         case "samples":
             return series(rows, "cost/client_samples")
-        case "virtual":
-            return series(rows, "time/virtual_s")
         case "seconds":
             times = series(rows, "time/round_s")
             made = map(operator.sub, evaluated, [0, *evaluated])
