@@ -34,8 +34,8 @@ def check_transforms(
     ]
     if used and not strategy.client.sends:
         raise InputError(f"{used[0]}: strategy.client={type(strategy.client).__name__} sends nothing; choose none")
-    if isinstance(compression, Sign) and compression.votes and compression.memory == "client":
-        raise InputError("compression.rule=vote with compression.memory=client: a vote has no magnitude; allowed: none")
+    if isinstance(compression, Sign) and compression.votes:
+        _check_vote(compression, strategy, attack)
     if isinstance(secure_sum, FixedPoint) and compression.changes_uploads:
         raise InputError(
             f"secure_sum={type(secure_sum).__name__} with {used[-1]}: sums of integers need uploads of all entries; "
@@ -66,6 +66,25 @@ def check_transforms(
         )
 
 
+def _check_vote(compression: Sign, strategy: Strategy, attack: Attack) -> None:
+    """Reject what a majority vote does not go with."""
+    if compression.memory == "client":
+        raise InputError("compression.rule=vote with compression.memory=client: a vote has no magnitude; allowed: none")
+    reason = single_uploads(strategy.client, strategy.server, rows=True)
+    if reason is None and len(strategy.client.sends) > 1:
+        reason = f"{min(strategy.client.sends - {MODEL})!r}, whose size a vote does not keep"
+    if reason is not None:
+        raise InputError(
+            f"compression.rule=vote: the server of this strategy uses {reason}; allowed: strategies whose server needs "
+            "the mean model only, such as fedavg"
+        )
+    if attack.needs_rows:
+        raise InputError(
+            f"compression.rule=vote with attack={type(attack).__name__}, which forges uploads after they have arrived "
+            "as votes; choose another attack"
+        )
+
+
 ALLOWED = "allowed: strategies whose server needs only a sum of vectors, such as fedavg, fedadam or scaffold"
 
 
@@ -90,6 +109,8 @@ def single_uploads(client: ClientStrategy, server: ServerStrategy, rows: bool) -
 
 def _check_privacy(privacy: Privacy, compression: Compression, key: str) -> None:
     """Reject compressors that do not go with clipping."""
+    if not privacy.sees_sums_only:
+        return  # noised uploads may be compressed by any rule
     if isinstance(compression, Compressor) and compression.memory == "client":
         raise InputError(
             f"{key} with compression.memory=client: what clipping cuts off would stay in the client state forever; "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 
 import torch
@@ -21,6 +22,8 @@ from fedrun.uploads.pipeline import UploadPipeline
 from fedrun.uploads.privacy.base import Cohorts, Mechanism, Privacy
 from fedrun.uploads.secure_sum import FixedPoint
 
+log = logging.getLogger(__name__)
+
 
 def upload_pipeline(experiment: Experiment, phase: Phase) -> tuple[UploadPipeline, Mechanism]:
     """The transforms of a phase's uploads, and the mechanism of privacy among them.
@@ -29,23 +32,54 @@ def upload_pipeline(experiment: Experiment, phase: Phase) -> tuple[UploadPipelin
         InputError: the run's clients or its model do not fit them.
     """
     layout, sizes, privacy = phase.network.layout, phase.federation.train.sizes, experiment.privacy
-    if type(privacy) is not Privacy and layout.size > layout.trainable:
-        raise InputError(
-            f"privacy={type(privacy).__name__} with model={type(experiment.model).__name__}: its float buffers "
-            "(BatchNorm's running statistics) would be averaged without noise; choose a model without them, such as "
-            "one with GroupNorm"
-        )
-    mechanism = privacy.mechanism(Cohorts(sizes, phase.cohort_size, phase.end))
-    transforms = (experiment.compression, mechanism, experiment.secure_sum)
+    secure_sum = experiment.secure_sum
+    lengthening = secure_sum.lengthening(layout.trainable * len(phase.client.sends))
+    mechanism = privacy.mechanism(Cohorts(sizes, phase.cohort_size, phase.end, lengthening))
+    compressed = (experiment.compression, mechanism)
+    transforms = (*(compressed[::-1] if mechanism.precedes_compression else compressed), secure_sum)
     pipeline = UploadPipeline(transforms, layout, phase.seed, phase.client.private(layout))
-    if isinstance(experiment.secure_sum, FixedPoint):
+    if type(privacy) is not Privacy:
+        _check_private(experiment, phase, pipeline)
+    if isinstance(secure_sum, FixedPoint):
         everyone = Senders(clients=torch.arange(len(sizes)), samples=sizes)
         weights = pipeline.weights(everyone)
         if weights is None:
             state = phase.server.init(phase.initial_model(), layout, len(sizes))
             weights = phase.server.weights(state, everyone)
-        experiment.secure_sum.check_headroom(float(weights.max()) * phase.cohort_size)
+        # all clients may be drawn by Poisson sampling
+        most = len(sizes) if privacy.cohort_sampling == "poisson" else phase.cohort_size
+        secure_sum.check_headroom(float(weights.topk(most).values.sum()))
     return pipeline, mechanism
+
+
+def _check_private(experiment: Experiment, phase: Phase, pipeline: UploadPipeline) -> None:
+    """Reject what would be sent without being clipped: float buffers, and vectors that are no displacements.
+
+    Raises:
+        InputError: naming the model or the strategy.
+    """
+    layout, key = phase.network.layout, f"privacy={type(experiment.privacy).__name__}"
+    kept = phase.client.private(layout)
+    buffers = slice(layout.trainable, layout.uploaded)
+    if layout.uploaded - layout.trainable > (0 if kept is None else int(kept[buffers].sum())):
+        raise InputError(
+            f"{key} with model={type(experiment.model).__name__}: its float buffers (BatchNorm's running statistics) "
+            "would be averaged without noise; choose a model without them, such as one with GroupNorm"
+        )
+    state = phase.server.init(phase.initial_model(), layout, len(phase.federation.train))
+    broadcast = phase.server.broadcast(state)
+    for name in sorted(phase.client.sends):
+        if name not in broadcast or not pipeline.is_transformed(len(broadcast[name])):
+            raise InputError(
+                f"{key}: strategy.client={type(phase.client).__name__} sends {name!r}, which has not the length of the "
+                "model's parameters and would not be clipped; choose another strategy"
+            )
+    if experiment.stop_at_targets:
+        log.warning(
+            "stop_at_targets=true with %s: test samples decide when the run ends, which ε does not cover; "
+            "privacy/epsilon is that of the rounds made",
+            key,
+        )
 
 
 def empty_round(phase: Phase, state: State) -> RoundResult:

@@ -139,14 +139,14 @@ class UploadPipeline:
             kept = self.layout.size - self.layout.uploaded if name == MODEL else 0
             kept += int(self.private[:length].sum()) if self.private is not None and name == MODEL else 0
             total += FLOAT * (length - kept)
-            if self._is_transformed(length):
+            if self.is_transformed(length):
                 shape = self._shape(name)
                 sizes = [transform.upload_bytes(shape.entries, shape.head) for transform in self._senders]
                 changed = next((size for size in sizes if size is not None), FLOAT * shape.entries)
                 total += changed - FLOAT * shape.entries
         return total
 
-    def _is_transformed(self, length: int) -> bool:
+    def is_transformed(self, length: int) -> bool:
         """Whether an upload of this length holds all parameters of a model, with its buffers or without."""
         return length in (self.layout.trainable, self.layout.size)
 
@@ -154,7 +154,7 @@ class UploadPipeline:
         """What a transform works on, by name: views of those vectors that travel as displacements."""
         displacements = {}
         for name, vector in vectors.items():
-            if not self._is_transformed(len(vector)):
+            if not self.is_transformed(len(vector)):
                 continue
             displacement = vector[: self.layout.trainable]
             if name == MODEL:

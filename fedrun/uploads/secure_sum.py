@@ -6,6 +6,7 @@ the sum, so they change no result.
 
 from __future__ import annotations
 
+import math
 from typing import Annotated
 
 import torch
@@ -20,6 +21,10 @@ from fedrun.uploads.transform import Sender, Sent, UploadTransform
 @config_class
 class SecureSum(UploadTransform):
     """Uploads are summed in the clear."""
+
+    def lengthening(self, entries: int) -> float:
+        """By how much the norm of a displacement with so many entries can grow on its way to the sum."""
+        return 0.0
 
 
 @config_class
@@ -59,6 +64,9 @@ class FixedPoint(SecureSum):
     def holds(self, total_weight: float) -> bool:
         """Whether sums with this total weight stay below the modulus: Σ w · levels < 2^b."""
         return total_weight * self.levels < 1 << self.bits
+
+    def lengthening(self, entries: int) -> float:
+        return self.step / 2 * math.sqrt(entries)  # an entry is rounded by half a step at most
 
     def check_headroom(self, total_weight: float) -> None:
         """Reject a modulus that a round's sum may exceed.

@@ -21,8 +21,8 @@ Sampling = Literal["poisson", "fixed", "assume_poisson"]
 
 ``poisson``: every client independently with probability q = M / N; neighbouring federations differ by one client more
 or less. ``fixed``: exactly M of N without replacement; neighbouring federations differ by one client that is replaced,
-and only RDP has a bound. ``assume_poisson``: exactly M of N are drawn, and ε is computed as if by Poisson sampling, as
-simulators usually do; that is not proved for the draw that is made.
+and only RDP has a bound. ``assume_poisson``: exactly M of N are drawn, and noise is calibrated as if by Poisson
+sampling, as simulators usually do; that ε is not proved for the draw that is made, and is reported apart.
 """
 
 AccountantName = Literal["pld", "rdp"]

@@ -20,11 +20,13 @@ class Cohorts:
         samples: n_k of the N clients, int64 ``[N]``.
         size: M, the (expected) clients per round.
         rounds: T.
+        lengthening: by how much the norm of an upload can grow after it was clipped.
     """
 
     samples: torch.Tensor
     size: int
     rounds: int
+    lengthening: float = 0.0
 
     @property
     def clients(self) -> int:
@@ -38,6 +40,13 @@ class Mechanism(UploadTransform):
     @property
     def answers_empty_cohorts(self) -> bool:
         """Whether the server makes a step also where nobody takes part, since that is private."""
+        return False
+
+    @property
+    def precedes_compression(self) -> bool:
+        """Whether uploads are private before they are compressed. Otherwise what is compressed is clipped, so that the
+        server's noise fits the norm that arrives.
+        """
         return False
 
     def report(self, rounds: int, participations: Callable[[], int]) -> dict[str, float]:

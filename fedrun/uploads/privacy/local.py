@@ -62,13 +62,19 @@ class LocalNoise(Mechanism):
     noise_multiplier: float
     delta: float
 
+    @property
+    def precedes_compression(self) -> bool:
+        return True
+
     def send(self, displacements: Vectors, sender: Sender) -> Sent:
         clipped, share = clip(displacements, self.settings.clip, self.settings.layers, sender.shapes)
         draw, deviation = sender.draw("privacy"), 2 * self.settings.clip * self.noise_multiplier
-        for vector in clipped.values():
+        noised = {
             # c_k + 2 S z ξ
-            vector.add_(torch.randn(len(vector), generator=draw).to(vector.device), alpha=deviation)
-        return Sent(clipped, measures={CLIPPED: share})
+            name: vector.add(torch.randn(len(vector), generator=draw).to(vector.device), alpha=deviation)
+            for name, vector in clipped.items()
+        }
+        return Sent(noised, measures={CLIPPED: share})
 
     def report(self, rounds: int, participations: Callable[[], int]) -> dict[str, float]:
         metrics = {"privacy/delta": self.delta, "privacy/noise_multiplier": self.noise_multiplier}

@@ -99,6 +99,11 @@ class UserLevel(Privacy):
             log.info("privacy.epsilon=%g: noise multiplier %.6g", self.epsilon, wanted.noise_multiplier)
         elif not installed():
             log.warning("privacy/epsilon is not reported: dp-accounting is not installed; install it: %s", INSTALL)
+        if self.denominator == "cohort" and self.sampling == "poisson":
+            log.warning(
+                "privacy.denominator=cohort: the size of a Poisson cohort depends on who is there, which ε does not "
+                "cover; fixed divides by the expected size"
+            )
         # r = C / C̃: the noise of a mean over C̃ clients on a sum of C
         ratio = 1.0 if scaled is None else cohorts.size / wanted.cohort
         weights = torch.ones(cohorts.clients) if self.max_weight is None else cohorts.samples.clamp(max=self.max_weight)
@@ -108,6 +113,7 @@ class UserLevel(Privacy):
             at_scale=None if scaled is None else wanted,
             delta=delta,
             weight=float(weights.double().mean()) * cohorts.size,
+            lengthening=cohorts.lengthening,
         )
 
 
@@ -121,6 +127,7 @@ class CentralNoise(Mechanism):
         at_scale: what it would release in the larger cohort whose noise is simulated; None: no other is.
         delta: δ.
         weight: q W, the expected weight of a cohort.
+        lengthening: by how much the norm of an upload can exceed the clip when it arrives.
     """
 
     settings: UserLevel
@@ -128,6 +135,7 @@ class CentralNoise(Mechanism):
     at_scale: Release | None
     delta: float
     weight: float
+    lengthening: float
 
     def weights(self, senders: Senders) -> torch.Tensor | None:
         most = self.settings.max_weight
@@ -153,7 +161,7 @@ class CentralNoise(Mechanism):
     def combine(self, displacements: Vectors, update: CohortUpdate, slots: Vectors, round: Round) -> Combined:
         bound, total = self.bound(slots), update.total_weight
         denominator = self.weight if self.settings.denominator == "fixed" else max(total, 1.0)
-        deviation = self.update_noise * (self.settings.max_weight or 1.0) * bound
+        deviation = self.update_noise * (self.settings.max_weight or 1.0) * (bound + self.lengthening)
         draw = generator(round.seed, "privacy", round.index)
         signal, noised, entries = 0.0, dict[str, torch.Tensor](), 0
         for name in sorted(displacements):
@@ -179,15 +187,18 @@ class CentralNoise(Mechanism):
         metrics = {"privacy/delta": self.delta, "privacy/noise_multiplier": self.release.noise_multiplier}
         if not installed():
             return metrics
-        by_rdp = self.release.epsilon(rounds, self.delta, "rdp")
-        by_pld = self.release.epsilon(rounds, self.delta, "pld") if self.settings.accountant == "pld" else None
-        assert by_rdp is not None
-        metrics |= {"privacy/epsilon": by_rdp if by_pld is None else by_pld, "privacy/epsilon_rdp": by_rdp}
-        if self.at_scale is not None:
-            at_scale = self.at_scale.epsilon(rounds, self.delta, self.settings.accountant)
-            assert at_scale is not None
-            metrics["privacy/epsilon_at_scale"] = at_scale
-        return metrics
+        accountant, assumed = self.settings.accountant, self.release.sampling == "assume_poisson"
+        # what is proved for the cohorts that are drawn
+        drawn = replace(self.release, sampling="fixed") if assumed else self.release
+        by_rdp = drawn.epsilon(rounds, self.delta, "rdp")
+        by_pld = drawn.epsilon(rounds, self.delta, "pld") if accountant == "pld" else None
+        forecasts = {
+            "privacy/epsilon": by_rdp if by_pld is None else by_pld,
+            "privacy/epsilon_rdp": by_rdp,
+            "privacy/epsilon_if_poisson": self.release.epsilon(rounds, self.delta, accountant) if assumed else None,
+            "privacy/epsilon_at_scale": self.at_scale and self.at_scale.epsilon(rounds, self.delta, accountant),
+        }
+        return metrics | {name: epsilon for name, epsilon in forecasts.items() if epsilon is not None}
 
 
 def clip(

@@ -1,0 +1,247 @@
+"""Private rounds against naive servers: clipping, noise, cohorts, and the ε that is reported."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+import torch
+
+from fedrun.config.build import option
+from fedrun.experiment.strategy import Strategy
+from fedrun.simulation.simulation import Simulation
+from fedrun.system.randomness import generator
+
+from ...helpers.upload_rounds import EXECUTORS, compression, displacements, private, rounds, strategy
+from ...strategies.test_averaging import FEDAVG, SGD, UNIFORM, batch_norm, mlp
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("denominator", ["fixed", "cohort"])
+def test_clipped_sums_with_noise(make_experiment, executor, denominator):
+    """x + (Σ c_k + z S ξ) / den with every client's displacement clipped to S, and noise addressed by the round."""
+    moved, x = displacements(make_experiment)
+    bound = float(moved.norm(dim=1).median())
+    clipped = moved * (bound / moved.norm(dim=1, keepdim=True)).clamp(max=1)
+    noise = torch.randn(len(x), generator=generator(0, "privacy", 0))
+    privacy = private(clip=bound, noise_multiplier=0.5, sampling="fixed", denominator=denominator)
+    experiment = make_experiment(
+        network=mlp,
+        clients_per_round=6,
+        privacy=privacy,
+        hardware={"executor": executor},
+        strategy=Strategy(client=SGD, server=FEDAVG),
+    )
+    _, (_, state), metrics = rounds(experiment)
+    expected = x + (clipped.sum(0) + 0.5 * bound * noise) / 6
+    torch.testing.assert_close(state.server.model, expected, rtol=1e-4, atol=1e-6)
+    assert metrics["privacy/clipped_share"] == pytest.approx(float((moved.norm(dim=1) > bound).float().mean()))
+    assert metrics["privacy/sigma_mean"] == pytest.approx(0.5 * bound / 6)
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_local_noise(make_experiment, executor):
+    """x + Σ (c_k + 2 S z ξ_k) / 6: every client's displacement is clipped to S, then noised by itself."""
+    pair = Strategy(client=SGD, server=UNIFORM)
+    moved, x = displacements(make_experiment, strategy=pair)
+    bound = float(moved.norm(dim=1).median())
+    clipped = moved * (bound / moved.norm(dim=1, keepdim=True)).clamp(max=1)
+    noise = torch.stack([torch.randn(len(x), generator=generator(0, "privacy", 0, client)) for client in range(6)])
+    privacy = private("local", clip=bound, noise_multiplier=0.5)
+    experiment = make_experiment(
+        network=mlp, clients_per_round=6, strategy=pair, privacy=privacy, hardware={"executor": executor}
+    )
+    _, (_, state), _ = rounds(experiment)
+    expected = x + (clipped + 2 * bound * 0.5 * noise).mean(0)
+    torch.testing.assert_close(state.server.model, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_local_noise_is_compressed(make_experiment):
+    """What leaves the client is private before it is compressed, so that no more bytes are sent than are counted."""
+    pair = Strategy(client=SGD, server=UNIFORM)
+    moved, x = displacements(make_experiment, strategy=pair)
+    how = compression("topk", fraction=0.1)
+    noise = torch.stack([torch.randn(len(x), generator=generator(0, "privacy", 0, client)) for client in range(6)])
+    sent = torch.stack([how.compress(each, torch.Generator()) for each in moved + 0.02 * noise])
+    privacy = private("local", clip=1.0, noise_multiplier=0.01)
+    experiment = make_experiment(network=mlp, clients_per_round=6, strategy=pair, privacy=privacy, compression=how)
+    _, (_, state), _ = rounds(experiment)
+    torch.testing.assert_close(state.server.model, x + sent.mean(0), rtol=1e-4, atol=1e-6)
+    assert int((sent[0] != 0).sum()) == round(0.1 * len(x))
+
+
+def test_control_variates_follow_noised_uploads(make_experiment):
+    """Unclipped uploads with local noise: the server's control variate stays the mean of the clients'."""
+    privacy = private("local", clip=1e3, noise_multiplier=1e-4)
+    experiment = make_experiment(network=mlp, clients_per_round=6, strategy=strategy("scaffold"), privacy=privacy)
+    _, (*_, state), _ = rounds(experiment, 2)
+    mean = torch.stack([held["control"] for held in state.client_states.held.values()]).mean(0)
+    torch.testing.assert_close(state.server.slots["control"], mean, rtol=1e-4, atol=1e-6)
+
+
+def test_noise_covers_the_rounding_of_a_secure_sum(make_experiment):
+    """Rounding can lengthen a clipped upload by half a step in every entry."""
+    fixed = option("secure_sum", "fixed_point", levels=100)  # steps of 0.02
+    privacy = private(clip=0.5, noise_multiplier=2.0, sampling="fixed")
+    simulation, _, metrics = rounds(
+        make_experiment(network=mlp, clients_per_round=6, privacy=privacy, secure_sum=fixed)
+    )
+    entries = simulation.network.layout.trainable
+    assert metrics["privacy/sigma_mean"] == pytest.approx(2 * (0.5 + 0.01 * entries**0.5) / 6)
+
+
+def test_compressed_uploads_are_clipped(make_experiment):
+    """What is sent is bounded: compression comes first, and clipping looks at what it has left."""
+    pair = Strategy(client=SGD, server=UNIFORM)
+    moved, x = displacements(make_experiment, strategy=pair)
+    how = compression("topk", fraction=0.1, memory="none")
+    sparse = torch.stack([how.compress(each, torch.Generator()) for each in moved])
+    bound = float(sparse.norm(dim=1).min()) / 2
+    experiment = make_experiment(
+        network=mlp, clients_per_round=6, strategy=pair, compression=how, privacy=private(clip=bound, sampling="fixed")
+    )
+    _, (_, state), _ = rounds(experiment)
+    expected = x + (bound * sparse / sparse.norm(dim=1, keepdim=True)).mean(0)
+    torch.testing.assert_close(state.server.model, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_capped_weights(make_experiment):
+    """Clients weigh min(n_k, 10); the mean is over the expected weight."""
+    moved, x = displacements(make_experiment)
+    sizes = torch.tensor([3.0, 12, 8, 5, 20, 12]).clamp(max=10)
+    privacy = private(clip=1e6, sampling="fixed", max_weight=10.0)
+    _, (_, state), _ = rounds(make_experiment(network=mlp, clients_per_round=6, privacy=privacy))
+    torch.testing.assert_close(state.server.model, x + (sizes @ moved) / sizes.sum(), rtol=1e-4, atol=1e-6)
+    # noise for a client of the largest weight: 0.5 * 10 * 2 on a sum over the weight 46
+    privacy = private(clip=2.0, noise_multiplier=0.5, sampling="fixed", max_weight=10.0)
+    _, _, metrics = rounds(make_experiment(network=mlp, clients_per_round=6, privacy=privacy))
+    assert metrics["privacy/sigma_mean"] == pytest.approx(10 / 46)
+
+
+def test_poisson_cohorts(make_experiment):
+    """Sizes vary around M; an empty cohort is a round with noise alone; the denominator is M all the same."""
+    privacy = private(clip=0.5, noise_multiplier=1.0)
+    experiment = make_experiment(network=mlp, clients_per_round=1, privacy=privacy)
+    simulation = Simulation(experiment)
+    state, sizes, empty = simulation.initial(), [], 0
+    for _ in range(30):
+        cohort, _ = simulation.cohort(state)
+        after, metrics = simulation.advance(state)
+        sizes.append(len(cohort))
+        if not len(cohort):
+            empty += 1
+            noise = torch.randn(len(state.server.model), generator=generator(0, "privacy", state.round))
+            torch.testing.assert_close(after.server.model, state.server.model + 0.5 * noise)
+            assert after.totals == state.totals
+        assert metrics["privacy/cohort"] == len(cohort)
+        state = after
+    assert empty and 0.5 < sum(sizes) / 30 < 1.6 and max(sizes) > 1
+
+
+def test_noise_has_its_variance(make_experiment):
+    """Over 36 entries and 40 rounds without movement: the sample's deviation within 5 standard errors."""
+    privacy = private(clip=2.0, noise_multiplier=0.7, sampling="fixed")
+    experiment = make_experiment(network=mlp, clients_per_round=3, privacy=privacy, local={"lr": 1e-12})
+    _, states, _ = rounds(experiment, 40)
+    steps = torch.stack([after.server.model - before.server.model for before, after in pairwise(states)])
+    deviation, expected = steps.std().item(), 0.7 * 2.0 / 3
+    assert abs(deviation - expected) < 5 * expected / (2 * steps.numel()) ** 0.5
+
+
+def test_adaptive_bounds(make_experiment):
+    """Without noise the bound moves by the share of unclipped clients, and the next round is clipped with it."""
+    moved, x = displacements(make_experiment)
+    bound = float(moved.norm(dim=1).median())
+    privacy = private("user_level_adaptive", clip=bound, sampling="fixed", quantile=0.9, lr=0.5)
+    _, (_, first, second), metrics = rounds(make_experiment(network=mlp, clients_per_round=6, privacy=privacy), 2)
+    share = float((moved.norm(dim=1) <= bound).double().mean())
+    following = bound * torch.tensor(-0.5 * (share - 0.9), dtype=torch.float64).exp().item()
+    assert float(first.server.slots["privacy/clip"]) == pytest.approx(following)
+    assert metrics["privacy/clip"] == pytest.approx(following)
+    clipped = moved * (bound / moved.norm(dim=1, keepdim=True)).clamp(max=1)
+    torch.testing.assert_close(first.server.model, x + clipped.mean(0), rtol=1e-4, atol=1e-6)
+    assert second.totals.bytes_down == 4 * second.totals.params_down == 4 * 2 * 6 * (len(x) + 1)
+
+
+@pytest.mark.parametrize("name", ["scaffold", "feddyn", "fedadam", "fedper"])
+def test_strategies_that_need_sums_only(make_experiment, name):
+    """Two vectors are clipped together, entries that stay with the client get no noise, and rounds go on."""
+    server = {"fedper": "fedavg"}.get(name)
+    client = {"fedadam": "sgd"}.get(name, name)
+    half = Strategy(client=option("strategy/client", client), server=option("strategy/server", server or name))
+    experiment = make_experiment(network=mlp, clients_per_round=3, strategy=half, privacy=private(noise_multiplier=1.0))
+    simulation, states, metrics = rounds(experiment, 3)
+    assert metrics["privacy/sigma_mean"] == pytest.approx(1 / 3)
+    if name == "fedper":
+        head = simulation.network.layout.head
+        assert torch.equal(states[0].server.model[head], states[3].server.model[head])
+    if name == "scaffold":
+        assert not torch.equal(states[2].server.slots["control"], states[3].server.slots["control"])
+
+
+def test_epsilon_is_reported(make_experiment):
+    """Everybody in every round: ε of t rounds is that of one Gaussian release with z / √t."""
+    experiment = make_experiment(network=mlp, clients_per_round=6, privacy=private(noise_multiplier=4.0, delta=1e-5))
+    simulation, states, _ = rounds(experiment, 4)
+    reports = [simulation.test(state) for state in states]
+    spent = [report["privacy/epsilon"] for report in reports]
+    assert spent[:2] + spent[4:] == pytest.approx([0.0, 0.926342, 1.993091], abs=1e-5)
+    assert reports[2]["privacy/epsilon_rdp"] > reports[2]["privacy/epsilon"]
+    local = make_experiment(
+        network=mlp, clients_per_round=2, privacy=private("local", noise_multiplier=4.0, delta=1e-5)
+    )
+    simulation, states, _ = rounds(local, 4)
+    most = max(sum(client in simulation.cohort(state)[0] for state in states[:-1]) for client in range(6))
+    assert most > 1
+    assert simulation.test(states[-1])["privacy/epsilon"] == reports[most]["privacy/epsilon"]
+
+
+def test_noise_of_a_larger_cohort(make_experiment):
+    """The noise of a mean over 60 clients on a sum of 6: a tenth, and both losses are reported."""
+    privacy = private(noise_multiplier=1.0, noise_cohort=60, population=1000, delta=1e-5)
+    simulation, states, metrics = rounds(make_experiment(network=mlp, clients_per_round=6, privacy=privacy))
+    assert metrics["privacy/sigma_mean"] == pytest.approx(1 / 60)
+    report = simulation.test(states[1])
+    assert report["privacy/epsilon"] > 20 * report["privacy/epsilon_at_scale"] > 0
+    assert report["privacy/noise_multiplier"] == pytest.approx(0.1)
+
+
+def test_fixed_cohorts_as_if_poisson(make_experiment):
+    """What is assumed is not reported as what is proved."""
+    settings = {"noise_multiplier": 4.0, "delta": 1e-5, "accountant": "rdp"}
+    reports = {}
+    for sampling in ("poisson", "fixed", "assume_poisson"):
+        privacy = private(**settings, sampling=sampling)
+        simulation = Simulation(make_experiment(network=mlp, clients_per_round=2, privacy=privacy))
+        reports[sampling] = simulation.test(replace(simulation.initial(), round=3))
+    assert "privacy/epsilon_if_poisson" not in reports["poisson"].keys() | reports["fixed"].keys()
+    assumed = reports["assume_poisson"]
+    assert assumed["privacy/epsilon"] == reports["fixed"]["privacy/epsilon"] > 0
+    assert assumed["privacy/epsilon_if_poisson"] == reports["poisson"]["privacy/epsilon"] < assumed["privacy/epsilon"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "warning"),
+    [
+        ({"privacy": private(delta=0.5)}, r"privacy.delta=0.5: .* well below 0.166667"),
+        ({"privacy": private(denominator="cohort")}, r"privacy.denominator=cohort: .* which ε does not cover"),
+        (
+            {"privacy": private(), "targets": (0.9,), "stop_at_targets": True},
+            r"stop_at_targets=true with privacy=UserLevel: .* which ε does not cover",
+        ),
+    ],
+)
+def test_what_epsilon_does_not_cover(make_experiment, caplog, changes, warning):
+    with caplog.at_level("WARNING", "fedrun"):
+        Simulation(make_experiment(network=mlp, **changes))
+    assert re.search(warning, caplog.text)
+
+
+def test_batch_normalisation_that_stays_with_the_clients(make_experiment):
+    """FedBN sends no running statistics, so that nothing of the clients is averaged without noise."""
+    pair = Strategy(client=option("strategy/client", "fedbn"), server=FEDAVG)
+    _, (before, after), _ = rounds(make_experiment(network=batch_norm, strategy=pair, privacy=private(clip=0.1)))
+    moved = (after.server.model - before.server.model).norm()
+    assert 0 < moved <= 0.1

@@ -1,0 +1,98 @@
+"""Privacy, compression, secure sums and attacks that contradict each other, the strategy or the data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pytest
+import torch
+
+from fedrun.config.build import option
+from fedrun.experiment.strategy import Strategy
+from fedrun.simulation.simulation import Simulation
+from fedrun.strategies.client import ClientStrategy
+from fedrun.strategies.fedavg import FedAvg
+from fedrun.system.errors import InputError
+
+from ..helpers.upload_rounds import compression, private
+from ..strategies.test_averaging import batch_norm, mlp
+
+VOTE = compression("sign", rule="vote", memory="none")
+
+
+@dataclass(frozen=True)
+class Counting(ClientStrategy):
+    """Sends two numbers besides the model."""
+
+    sends: ClassVar[frozenset[str]] = frozenset({"model", "counts"})
+
+
+@dataclass(frozen=True)
+class Counts(FedAvg):
+    """Sends them back."""
+
+    broadcasts: ClassVar[frozenset[str]] = frozenset({"counts"})
+
+    def broadcast(self, state):
+        return {"model": state.model, "counts": torch.zeros(2)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"privacy": private(), "strategy": ("krum",)}, r"^privacy=UserLevel: .* every single client's model.*fedavg"),
+        ({"privacy": private(), "strategy": ("fednova",)}, r"^privacy=UserLevel: .*client's 'direction'"),
+        (
+            {"privacy": private(), "compression": compression("topk")},
+            r"compression.memory=client: .*compression.memory=none$",
+        ),
+        ({"privacy": private(epsilon=2.0)}, r"^privacy.noise_multiplier, privacy.epsilon: 0 and 2 are both given"),
+        ({"privacy": private(noise_multiplier=None)}, r"^privacy.noise_multiplier, privacy.epsilon: neither is given"),
+        ({"privacy": private(noise_cohort=3)}, r"^privacy.noise_cohort=3 with privacy.population=None: .*neither$"),
+        ({"secure_sum": option("secure_sum", "fixed_point"), "strategy": ("median",)}, r"^secure_sum=FixedPoint: "),
+        (
+            {"secure_sum": option("secure_sum", "fixed_point"), "compression": compression("sign")},
+            r"^secure_sum=FixedPoint with compression=Sign",
+        ),
+        ({"compression": compression("sign", rule="vote")}, r"^compression.rule=vote with compression.memory=client"),
+        (
+            {"compression": compression("topk"), "strategy": ("solo", "solo")},
+            r"^compression=TopK: .*Solo\w* sends nothing",
+        ),
+        ({"attack": option("attack", "alie"), "privacy": private()}, r"^attack=ALIE forges uploads"),
+        ({"compression": VOTE, "strategy": ("krum",)}, r"^compression.rule=vote: .* uses every single client's model;"),
+        ({"compression": VOTE, "strategy": ("scaffold",)}, r"^compression.rule=vote: .* uses 'control', whose size"),
+        ({"compression": VOTE, "attack": option("attack", "alie")}, r"^compression.rule=vote with attack=ALIE"),
+        ({"compression": VOTE, "privacy": private()}, r"^privacy=UserLevel with compression.rule=vote: "),
+    ],
+)
+def test_what_is_refused(make_experiment, changes, message):
+    if "strategy" in changes:
+        name = changes["strategy"][0]
+        client = name if name in ("fednova", "scaffold", "solo") else "sgd"
+        changes = {
+            **changes,
+            "strategy": Strategy(client=option("strategy/client", client), server=option("strategy/server", name)),
+        }
+    with pytest.raises(InputError, match=message):
+        make_experiment(**changes).check()
+
+
+def test_what_the_data_refuse(make_experiment):
+    with pytest.raises(InputError, match=r"^privacy=UserLevel with model=.*BatchNorm.*GroupNorm$"):
+        Simulation(make_experiment(network=batch_norm, privacy=private()))
+    pair = Strategy(client=Counting(), server=Counts(weighting="samples"))
+    with pytest.raises(InputError, match=r"^privacy=UserLevel: strategy.client=Counting sends 'counts', which has not"):
+        Simulation(make_experiment(network=mlp, strategy=pair, privacy=private()))
+    sums = option("secure_sum", "fixed_point", levels=2**30)  # fits two clients, not all six
+    with pytest.raises(InputError, match=r"^secure_sum.bits=32 .* up to 6, "):
+        Simulation(make_experiment(network=mlp, clients_per_round=2, privacy=private(), secure_sum=sums))
+    with pytest.raises(InputError, match=r"^secure_sum.bits=16 with secure_sum.levels=1048576"):
+        Simulation(make_experiment(network=mlp, secure_sum=option("secure_sum", "fixed_point", bits=16)))
+    with pytest.raises(InputError, match=r"^privacy.count_noise=0.15 costs more than the whole noise multiplier 1;"):
+        Simulation(
+            make_experiment(
+                network=mlp, clients_per_round=3, privacy=private("user_level_adaptive", noise_multiplier=1.0)
+            )
+        )
