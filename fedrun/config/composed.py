@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -130,11 +129,8 @@ def compose(overrides: Sequence[str] = (), config_dir: str | Path | None = None)
     from omegaconf.errors import OmegaConfBaseException
 
     folder = None if config_dir is None else further_folder(config_dir)
-    if folder is None:
-        with suppress(NotPlainError):
-            arguments = completed(overrides)
-            plain = plain_composition(arguments)
-            return Composed(plain.config, plain.choices, tuple(arguments)).checked(plain.sweeper, [conf_dir()])
+    if folder is None and (composed := compose_plainly(overrides)) is not None:
+        return composed
     try:
         config = hydra_config(overrides, folder)
     except (HydraException, OmegaConfBaseException, ValueError) as error:
@@ -142,3 +138,17 @@ def compose(overrides: Sequence[str] = (), config_dir: str | Path | None = None)
 
         raise InputError(explain(error, overrides, folder)) from error
     return Composed.of(OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"]), config.hydra)
+
+
+def compose_plainly(overrides: Sequence[str]) -> Composed | None:
+    """Compose without Hydra, from fedrun's own options; None if only Hydra can compose these overrides, or reject them.
+
+    Raises:
+        InputError: an override cannot be used.
+    """
+    arguments = completed(overrides)
+    try:
+        plain = plain_composition(arguments)
+    except NotPlainError:
+        return None
+    return Composed(plain.config, plain.choices, tuple(arguments)).checked(plain.sweeper, [conf_dir()])

@@ -119,7 +119,7 @@ def first_refusal(config: DictConfig) -> str | None:
     from hydra.types import RunMode
     from omegaconf import OmegaConf
 
-    from fedrun.config.composed import Composed
+    from fedrun.config.composed import Composed, compose_plainly
     from fedrun.config.composition_errors import explain
     from fedrun.config.grids import jobs, stages, sweeper_settings
     from fedrun.experiment.experiment import build_experiment
@@ -138,11 +138,15 @@ def first_refusal(config: DictConfig) -> str | None:
         return explain(error, arguments)
     if not known:
         return "this sweep has no jobs: some key has no values, or hydra.sweeper.grids is empty"
+    further = any(source.provider == "command-line" for source in config.hydra.runtime.config_sources)
     for number, job in enumerate(known):
         try:
-            composed = loader.load_configuration(config.hydra.job.config_name, list(job), RunMode.RUN)
-            settings = OmegaConf.masked_copy(composed, [str(key) for key in composed if key != "hydra"])
-            experiment = build_experiment(Composed.of(settings, composed.hydra))
+            composed = None if further else compose_plainly(job)
+            if composed is None:
+                loaded = loader.load_configuration(config.hydra.job.config_name, list(job), RunMode.RUN)
+                settings = OmegaConf.masked_copy(loaded, [str(key) for key in loaded if key != "hydra"])
+                composed = Composed.of(settings, loaded.hydra)
+            experiment = build_experiment(composed)
             if searched and experiment.validation.evaluation_split == "test":
                 raise InputError(WITHOUT_VALIDATION)
         except Exception as error:  # of many kinds, all about this job's configuration

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-SPINS = 200_000
+SPINS = 20_000
 """Number of times that a waiting thread asks before it sleeps. The default of GNU's OpenMP library is 300 000."""
 
 
