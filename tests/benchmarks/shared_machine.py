@@ -76,6 +76,14 @@ SETTINGS: dict[str, tuple[dict[str, str], int | None]] = {
 """The environment and ``hardware.threads`` of each setting."""
 
 
+LOAD = """
+import os, sys
+while os.getppid() == int(sys.argv[1]):
+    pass
+"""
+"""A process that computes until the benchmark ends, also if the benchmark is killed."""
+
+
 def serve(work: Workload) -> None:
     """Make the workload's rounds for every line of the standard input; print the seconds that they took."""
     experiment = build_experiment(compose([*work.chosen, "tracking=none", *sys.argv[3:]]))
@@ -107,7 +115,7 @@ def measure(name: str, busy: int, pairs: int) -> dict[str, float]:
             command, env={**rest, **environment}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         answer(workers[setting])
-    load = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(busy)]
+    load = [subprocess.Popen([sys.executable, "-c", LOAD, str(os.getpid())]) for _ in range(busy)]
     try:
         seconds: dict[str, list[float]] = {setting: [] for setting in workers}
         for _ in range(pairs):
