@@ -117,13 +117,13 @@ def build_simulation(
 
     The first rank of each machine builds it before the others, because it may fetch or convert the data for them.
     """
-    thresholds = Path(experiment.output_dir) / "thresholds"
+    cache = Path(experiment.output_dir)
     client_states = experiment.folder / CLIENT_STATES if ranks.leads else None
     simulation = None
     for first_of_machine in (True, False):
         with ranks.together():
             if first_of_machine is (ranks.local == 0):
-                simulation = Simulation(experiment, parallel_jobs, thresholds, client_states, federation, ranks)
+                simulation = Simulation(experiment, parallel_jobs, cache, client_states, federation, ranks)
     assert simulation is not None
     ranks.require_same("data with the fingerprint", simulation.dataset.fingerprint)
     ranks.require_same("frozen parameters with the fingerprint", simulation.network.frozen_fingerprint)

@@ -20,13 +20,19 @@ from fedrun.training.optimizer_step import repair
 from fedrun.uploads.attacks.colluding import Colluding
 from fedrun.uploads.pipeline import UploadPipeline
 from fedrun.uploads.privacy.base import Cohorts, Mechanism, Privacy
+from fedrun.uploads.privacy.calibration import Calibration
 from fedrun.uploads.secure_sum import FixedPoint
 
 log = logging.getLogger(__name__)
 
 
-def upload_pipeline(experiment: Experiment, phase: Phase) -> tuple[UploadPipeline, Mechanism]:
+def upload_pipeline(experiment: Experiment, phase: Phase, calibration: Calibration) -> tuple[UploadPipeline, Mechanism]:
     """The transforms of a phase's uploads, and the mechanism of privacy among them.
+
+    Args:
+        experiment: of the run.
+        phase: of the rounds.
+        calibration: finds the noise of the mechanism.
 
     Raises:
         InputError: the run's clients or its model do not fit them.
@@ -34,7 +40,7 @@ def upload_pipeline(experiment: Experiment, phase: Phase) -> tuple[UploadPipelin
     layout, sizes, privacy = phase.network.layout, phase.federation.train.sizes, experiment.privacy
     secure_sum = experiment.secure_sum
     lengthening = secure_sum.lengthening(layout.trainable * len(phase.client.sends))
-    mechanism = privacy.mechanism(Cohorts(sizes, phase.cohort_size, phase.end, lengthening))
+    mechanism = privacy.mechanism(Cohorts(sizes, phase.cohort_size, phase.end, lengthening, calibration))
     compressed = (experiment.compression, mechanism)
     transforms = (*(compressed[::-1] if mechanism.precedes_compression else compressed), secure_sum)
     pipeline = UploadPipeline(transforms, layout, phase.seed, phase.client.private(layout))

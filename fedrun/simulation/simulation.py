@@ -38,6 +38,7 @@ from fedrun.strategies.phase import Phase
 from fedrun.strategies.server import ServerState
 from fedrun.system.errors import RunError
 from fedrun.uploads.privacy.base import Mechanism
+from fedrun.uploads.privacy.calibration import Calibration
 from fedrun.uploads.transform import FLOAT
 
 log = logging.getLogger(__name__)
@@ -74,7 +75,8 @@ class Simulation:
     Args:
         experiment: what to run; checked here.
         parallel_jobs: how many runs share this machine's cores.
-        cache: folder where thresholds are kept for other runs of the same clients; None: nowhere.
+        cache: folder in which values are kept for other runs: in ``thresholds`` those of the same clients, in
+            ``noise`` the noise of the same privacy; None: nowhere.
         memory_file: holds those client states that do not fit into main memory; None: a temporary file.
         federation: who holds which samples; None: what the experiment's configuration makes of it.
         ranks: the processes that carry out the run together, each with a simulation like this one. They must call its
@@ -103,6 +105,7 @@ class Simulation:
         self.device = experiment.hardware.prepare(parallel_jobs, ranks)
         self.federation = prepare_federation(experiment) if federation is None else federation
         self._cache = cache
+        self._calibration = Calibration(None if cache is None else cache / "noise")
         phase = first_phase(experiment, self.federation, self.device)
         if self.device.type == "cpu":
             experiment.hardware.fit_threads(RoundWork.of(phase).step)
@@ -139,11 +142,16 @@ class Simulation:
     @cached_property
     def thresholds(self) -> dict[str, Thresholds]:
         """The threshold ρ_k of each client, by population; empty where appeal is not measured."""
-        return client_thresholds(self.experiment, self._phases[0].phase, self._cache, self.ranks)
+        return client_thresholds(
+            self.experiment,
+            self._phases[0].phase,
+            None if self._cache is None else self._cache / "thresholds",
+            self.ranks,
+        )
 
     def _activated(self, phase: Phase, models: tuple[torch.Tensor, ...] = ()) -> ActivePhase:
         experiment, attackers = self.experiment, phase.federation.attackers
-        pipeline, mechanism = upload_pipeline(experiment, phase)
+        pipeline, mechanism = upload_pipeline(experiment, phase, self._calibration)
         context = ExecutionContext(
             network=phase.network,
             samples=phase.samples,

@@ -97,15 +97,17 @@ class UploadPipeline:
             are, with no next state.
         """
         displacements = self._displacements(uploads, received)
-        if not self._senders or not all(bool(vector.sum().isfinite()) for vector in displacements.values()):
+        if not self._senders or not all(map(_is_finite, displacements.values())):
             return uploads, Sent({})
         shapes = {name: self._shape(name) for name in displacements}
         sent = Sent(displacements)
         for transform in self._senders:
             after = transform.send(sent.displacements, Sender(client, round, self.seed, received, state, shapes))
             sent = Sent(after.displacements, {**sent.state, **after.state}, {**sent.measures, **after.measures})
-        arrived = {name: self._without_displacement(uploads[name]) for name in displacements}
-        self._move(arrived, received, sent.displacements)
+        # those that no transform has replaced arrive as they are, without a rounding error
+        changed = {name: vector for name, vector in sent.displacements.items() if vector is not displacements[name]}
+        arrived = {name: self._without_displacement(uploads[name]) for name in changed}
+        self._move(arrived, received, changed)
         return {**uploads, **arrived}, sent
 
     def combine(
@@ -184,3 +186,8 @@ class UploadPipeline:
             else:
                 shared = self._shared.to(parameters.device)
                 parameters[shared] = received[MODEL][: self.layout.trainable][shared] + displacement
+
+
+def _is_finite(vector: torch.Tensor) -> bool:
+    """Whether every entry is finite. The norm is computed faster than a sum, and overflows sooner."""
+    return bool(torch.linalg.vector_norm(vector).isfinite()) or bool(vector.sum().isfinite())

@@ -196,7 +196,7 @@ def test_no_file(tmp_path, make: Callable[[Path], None]):
 def test_a_second_run_reads_what_the_first_has_computed(make_experiment, tmp_path, monkeypatch):
     experiment = make_experiment(network=mlp, population=TESTED, clients_per_round=2, appeal=warmup(5))
     first = Simulation(experiment, cache=tmp_path / "cache").thresholds
-    (path,) = (tmp_path / "cache").iterdir()
+    (path,) = (tmp_path / "cache" / "thresholds").iterdir()
     again = Simulation(replace(experiment, rounds=7, clients_per_round=1), cache=tmp_path / "cache")
     monkeypatch.setattr(thresholds, "own_results", lambda *_: pytest.fail("computed"))
     found = again.thresholds
@@ -205,14 +205,14 @@ def test_a_second_run_reads_what_the_first_has_computed(make_experiment, tmp_pat
         for field in ("train", "test", "solo_accuracy"):
             assert torch.equal(getattr(found[name], field), getattr(first[name], field))
             assert getattr(found[name], field).dtype == torch.float64
-    assert list((tmp_path / "cache").iterdir()) == [path]
+    assert list(path.parent.iterdir()) == [path]
 
 
 @pytest.mark.parametrize("content", [b"", b"\0" * 100, b"whatever this is, it is not safetensors", None])
 def test_a_damaged_cache_is_computed_again(make_experiment, tmp_path, caplog, content):
     experiment = make_experiment(network=mlp, appeal=warmup(5))
     first = Simulation(experiment, cache=tmp_path).thresholds
-    (path,) = tmp_path.iterdir()
+    (path,) = (tmp_path / "thresholds").iterdir()
     whole = path.read_bytes()
     path.write_bytes(whole[:-100] + bytes([whole[-100] ^ 1]) + whole[-99:] if content is None else content)
     with caplog.at_level(logging.WARNING):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
 from fedrun.config.config_class import config_class
 from fedrun.uploads.privacy.accountant import Sampling
+from fedrun.uploads.privacy.calibration import Calibration
 from fedrun.uploads.transform import UploadTransform
 
 
@@ -21,12 +22,14 @@ class Cohorts:
         size: M, the (expected) clients per round.
         rounds: T.
         lengthening: by how much the norm of an upload can grow after it was clipped.
+        calibration: finds the noise for a target ε.
     """
 
     samples: torch.Tensor
     size: int
     rounds: int
     lengthening: float = 0.0
+    calibration: Calibration = field(default_factory=Calibration)
 
     @property
     def clients(self) -> int:

@@ -16,7 +16,7 @@ from fedrun.strategies.server import CohortUpdate, Round, Senders, uniform
 from fedrun.strategies.vectors import Vectors
 from fedrun.system.errors import InputError
 from fedrun.system.randomness import generator
-from fedrun.uploads.privacy.accountant import INSTALL, AccountantName, Release, Sampling, calibrated, installed
+from fedrun.uploads.privacy.accountant import INSTALL, AccountantName, Release, Sampling, installed
 from fedrun.uploads.privacy.base import Cohorts, Mechanism, Privacy
 from fedrun.uploads.privacy.clipping import clip_factor, joint_norm, layer_bounds
 from fedrun.uploads.transform import Combined, Sender, Sent, Shape
@@ -95,7 +95,7 @@ class UserLevel(Privacy):
             scaled = replace(ours, clients=self.population, cohort=self.noise_cohort)
         wanted = scaled or ours
         if self.epsilon is not None:
-            wanted = calibrated(wanted, cohorts.rounds, self.epsilon, delta, self.accountant)
+            wanted = cohorts.calibration.release(wanted, cohorts.rounds, self.epsilon, delta, self.accountant)
             log.info("privacy.epsilon=%g: noise multiplier %.6g", self.epsilon, wanted.noise_multiplier)
         elif not installed():
             log.warning("privacy/epsilon is not reported: dp-accounting is not installed; install it: %s", INSTALL)
@@ -192,13 +192,15 @@ class CentralNoise(Mechanism):
         drawn = replace(self.release, sampling="fixed") if assumed else self.release
         by_rdp = drawn.epsilon(rounds, self.delta, "rdp")
         by_pld = drawn.epsilon(rounds, self.delta, "pld") if accountant == "pld" else None
-        forecasts = {
+        losses = {
             "privacy/epsilon": by_rdp if by_pld is None else by_pld,
             "privacy/epsilon_rdp": by_rdp,
-            "privacy/epsilon_if_poisson": self.release.epsilon(rounds, self.delta, accountant) if assumed else None,
-            "privacy/epsilon_at_scale": self.at_scale and self.at_scale.epsilon(rounds, self.delta, accountant),
         }
-        return metrics | {name: epsilon for name, epsilon in forecasts.items() if epsilon is not None}
+        if assumed:
+            losses["privacy/epsilon_if_poisson"] = self.release.epsilon(rounds, self.delta, accountant)
+        if self.at_scale is not None:
+            losses["privacy/epsilon_at_scale"] = self.at_scale.epsilon(rounds, self.delta, accountant)
+        return metrics | {name: epsilon for name, epsilon in losses.items() if epsilon is not None}
 
 
 def clip(

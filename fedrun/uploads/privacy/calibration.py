@@ -1,0 +1,64 @@
+"""Calibrated noise multipliers in files: a resumed run, and the other runs of a sweep, need not search again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import platform
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from fedrun.system.atomic_file import atomic_write
+from fedrun.uploads.privacy.accountant import AccountantName, Release, calibrated
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Finds noise multipliers, or reads those that were found before.
+
+    Attributes:
+        folder: where a file is kept for every multiplier; None: nowhere.
+    """
+
+    folder: Path | None = None
+
+    def release(
+        self, release: Release, rounds: int, epsilon: float, delta: float, accountant: AccountantName
+    ) -> Release:
+        """See :func:`fedrun.uploads.privacy.accountant.calibrated`."""
+        if self.folder is None:
+            return calibrated(release, rounds, epsilon, delta, accountant)
+        of = asdict(replace(release, noise_multiplier=0.0))
+        target = {**of, "rounds": rounds, "epsilon": epsilon, "delta": delta, "accountant": accountant}
+        path = self.folder / f"{hashlib.sha256(json.dumps(target).encode()).hexdigest()[:16]}.json"
+        known = _read(path, target)
+        if known is not None:
+            return replace(release, noise_multiplier=known)
+        found = calibrated(release, rounds, epsilon, delta, accountant)
+        content = json.dumps({**target, "noise_multiplier": found.noise_multiplier}, indent=1)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with atomic_write(path, f"{platform.node()}.{os.getpid()}") as file:  # another run may be writing the same
+                file.write(content.encode())
+        except OSError as error:  # the run needs the number in memory only
+            log.warning("%s: cannot be written (%s); the noise will be calibrated again", path, error.strerror)
+        return found
+
+
+def _read(path: Path, target: dict[str, object]) -> float | None:
+    """The noise multiplier in a file for this target; None if there is no file that can be used."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        noise_multiplier = float(content["noise_multiplier"])
+        if content != {**target, "noise_multiplier": content["noise_multiplier"]} or not noise_multiplier > 0:
+            raise ValueError("it is about something else")
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        log.warning("%s: cannot be used (%s); the noise is calibrated again", path, error)
+        return None
+    return noise_multiplier

@@ -1,0 +1,53 @@
+"""Calibrated noise is searched once."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from fedrun.simulation.simulation import Simulation
+from fedrun.uploads.privacy import calibration
+from fedrun.uploads.privacy.accountant import Release
+from fedrun.uploads.privacy.calibration import Calibration
+
+from ...helpers.upload_rounds import private
+from ...strategies.test_averaging import mlp
+
+RELEASE = Release(7, 7, 0.0, "poisson")
+
+
+def test_a_resumed_run_reads_what_was_calibrated(make_experiment, tmp_path, monkeypatch):
+    privacy = private(noise_multiplier=None, epsilon=8.595866, delta=1e-5)
+    experiment = make_experiment(network=mlp, clients_per_round=6, rounds=50, privacy=privacy)
+    first = Simulation(experiment, cache=tmp_path)
+    (path,) = (tmp_path / "noise").iterdir()
+    stored = json.loads(path.read_text())
+    assert stored["noise_multiplier"] == pytest.approx(4.0, abs=2e-3) and stored["rounds"] == 50
+    monkeypatch.setattr(calibration, "calibrated", None)  # which cannot be called
+    again = Simulation(experiment, cache=tmp_path)
+    metrics = [simulation.test(simulation.initial()) for simulation in (first, again)]
+    assert metrics[0] == metrics[1]
+    assert metrics[1]["privacy/noise_multiplier"] == stored["noise_multiplier"]
+
+
+def test_another_target_is_calibrated_anew(tmp_path):
+    found = [Calibration(tmp_path).release(RELEASE, 50, epsilon, 1e-5, "rdp") for epsilon in (2.0, 8.0)]
+    assert found[0].noise_multiplier > found[1].noise_multiplier and len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"noise_multiplier": 1.0}'])
+def test_a_damaged_file_is_calibrated_again(tmp_path, caplog, content):
+    first = Calibration(tmp_path).release(RELEASE, 50, 8.0, 1e-5, "rdp")
+    (path,) = tmp_path.iterdir()
+    good = path.read_text()
+    path.write_text(content)
+    assert Calibration(tmp_path).release(RELEASE, 50, 8.0, 1e-5, "rdp") == first
+    assert f"{path}: cannot be used" in caplog.text and path.read_text() == good
+
+
+def test_a_folder_that_cannot_be_written_costs_nothing(tmp_path, caplog):
+    (tmp_path / "noise").write_text("a file")
+    found = Calibration(tmp_path / "noise").release(RELEASE, 50, 8.0, 1e-5, "rdp")
+    assert found == Calibration().release(RELEASE, 50, 8.0, 1e-5, "rdp")
+    assert "cannot be written" in caplog.text
