@@ -112,6 +112,7 @@ class CohortJob:
         steps: local steps of each, int64 ``[C]``; None: as the local training says.
         uploads: whether what is trained will be sent: only then do attackers change it.
         mixture: the weight of each of several models for each of the cohort, float64 ``[C, M]``.
+        lost: x − x̂ ``[P]``, what the server's model has and the broadcast one has not; None: nothing.
     """
 
     cohort: torch.Tensor
@@ -121,6 +122,7 @@ class CohortJob:
     steps: torch.Tensor | None = None
     uploads: bool = True
     mixture: torch.Tensor | None = None
+    lost: torch.Tensor | None = None
 
     def part(self, members: torch.Tensor) -> CohortJob:
         """The same for some of the cohort, by their positions or a mask ``[C]``."""

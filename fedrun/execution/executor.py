@@ -237,8 +237,20 @@ class Executor(ABC):
         ``info``, what the client knows of itself, is made only if it is needed.
         """
         context, client = self.context, int(task.cohort[result.position])
-        if not task.uploads or not context.pipeline.changes_uploads:
+        if not task.uploads:
             return result
+        if context.pipeline.changes_uploads:
+            result = self._transformed(result, task, client, info)
+        if task.lost is not None and MODEL in result.uploads:
+            # D_k = y_k − x̂ is what the client has done; the server adds it to x
+            result = replace(result, uploads={**result.uploads, MODEL: result.uploads[MODEL] + task.lost})
+        return result
+
+    def _transformed(
+        self, result: ClientResult, task: CohortJob, client: int, info: Callable[[], ClientInfo]
+    ) -> ClientResult:
+        """A client's result after the transforms of its uploads."""
+        context = self.context
         lengths = context.pipeline.client_state(context.client.sends)
         own = replace(task.client_states, lengths=lengths).of(client, context.network.vector.device)
         uploads, sent = context.pipeline.send(result.uploads, task.received, own, task.round, client)

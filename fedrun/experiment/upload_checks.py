@@ -29,17 +29,23 @@ def check_transforms(
             (f"privacy={type(privacy).__name__}", type(privacy) is not Privacy),
             (f"secure_sum={type(secure_sum).__name__}", secure_sum.changes_uploads),
             (f"compression={type(compression).__name__}", compression.changes_uploads),
+            (f"compression.down={compression.down}", compression.changes_downloads),
         )
         if is_used
     ]
     if used and not strategy.client.sends:
         raise InputError(f"{used[0]}: strategy.client={type(strategy.client).__name__} sends nothing; choose none")
+    if compression.changes_downloads and strategy.clusters().several:
+        raise InputError(
+            f"compression.down={compression.down} with strategy.clustering={type(strategy.clusters()).__name__}, whose "
+            "clients compare or mix several models, of which only one is rounded; allowed: none"
+        )
     if isinstance(compression, Sign) and compression.votes:
         _check_vote(compression, strategy, attack)
     if isinstance(secure_sum, FixedPoint) and compression.changes_uploads:
         raise InputError(
-            f"secure_sum={type(secure_sum).__name__} with {used[-1]}: sums of integers need uploads of all entries; "
-            "allowed: compression=none"
+            f"secure_sum={type(secure_sum).__name__} with compression={type(compression).__name__}: sums of integers "
+            "need uploads of all entries; allowed: compression=none"
         )
     if type(privacy) is not Privacy:
         _check_privacy(privacy, compression, used[0])

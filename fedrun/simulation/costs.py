@@ -26,18 +26,22 @@ def round_costs(phase: Phase, cohort: torch.Tensor, work: RoundResult, executor:
     mask = client.private(phase.network.layout)
     private = 0 if mask is None else int(mask.sum())
     resting = clients - len(cohort) if phase.server.idle_training is not None else 0
-    if phase.clustering.downloads_all:
+    pipeline = executor.context.pipeline
+    if phase.clustering.downloads_all:  # what is compressed is checked to have one model
         down = len(cohort) * sum(_broadcast_numbers(phase, server) for server in work.models)
+        received_bytes = FLOAT * down
     else:
-        down = sum((len(job.cohort) + resting) * (_numbers(job.received) - private) for job in work.jobs)
+        downloads = [(len(job.cohort) + resting, _numbers(job.received) - private) for job in work.jobs]
+        down = sum(count * numbers for count, numbers in downloads)
+        received_bytes = sum(count * pipeline.bytes_down(numbers) for count, numbers in downloads)
     sent = work.accepted[0].mean if work.accepted else {}
     layout = phase.network.layout
     kept = private + layout.size - layout.uploaded
     up = len(cohort) * (_numbers(sent) - (kept if MODEL in sent else 0))
     lengths = {name: vector.numel() for name, vector in sent.items()}
-    sent_bytes = len(cohort) * executor.context.pipeline.bytes_up(lengths)
+    sent_bytes = len(cohort) * pipeline.bytes_up(lengths)
     if phase.federation.is_pooled:
-        down = up = sent_bytes = 0
+        down = up = sent_bytes = received_bytes = 0
     idle, idle_forward = 0, 0
     if resting:  # all of them train, though only those are computed that are selected next
         at_rest = torch.ones(clients, dtype=torch.bool)
@@ -48,7 +52,7 @@ def round_costs(phase: Phase, cohort: torch.Tensor, work: RoundResult, executor:
         params_up=up,
         params_down=down,
         bytes_up=sent_bytes,
-        bytes_down=FLOAT * down,
+        bytes_down=received_bytes,
         client_samples=client_samples,
         forward_samples=work.forward_samples + idle_forward + client_samples * phase.frozen_encoders,
         excluded=len(work.excluded),

@@ -157,7 +157,12 @@ class RoundRunner:
         received = {name: vector for name, vector in self.phase.server.broadcast(server).items() if name in needs}
         if CENTRES in needs:
             received[CENTRES] = torch.stack([other.model for other in state.models])
-        received |= self.executor.context.pipeline.broadcast(server.slots)
+        pipeline, lost = self.executor.context.pipeline, None
+        received |= pipeline.broadcast(server.slots)
+        if pipeline.changes_downloads:
+            whole = received[MODEL]
+            received[MODEL] = pipeline.download(whole)
+            lost = whole - received[MODEL]
         return CohortJob(
             cohort=clients,
             round=state.round,
@@ -165,6 +170,7 @@ class RoundRunner:
             client_states=state.client_states,
             steps=self.phase.server.steps(server, clients, self.executor.usual_steps[clients]),
             mixture=mixture,
+            lost=lost,
         )
 
     # --- training ---

@@ -1,4 +1,6 @@
-"""The way of an update from a client to the server: which transforms it passes, what it weighs and what it costs."""
+"""The way of an update from a client to the server, and of the model to a client: which transforms they pass, and what
+they cost.
+"""
 
 from __future__ import annotations
 
@@ -44,6 +46,15 @@ class UploadPipeline:
         return [transform for transform in self.transforms if transform.changes_means]
 
     @cached_property
+    def _downloaders(self) -> list[UploadTransform]:
+        return [transform for transform in self.transforms if transform.changes_downloads]
+
+    @property
+    def changes_downloads(self) -> bool:
+        """Whether clients receive another model than the server has."""
+        return bool(self._downloaders)
+
+    @cached_property
     def _shared(self) -> torch.Tensor | None:
         """Which parameters of a model leave the client, bool ``[T]``; None: all."""
         return None if self.private is None else ~self.private[: self.layout.trainable]
@@ -79,6 +90,23 @@ class UploadPipeline:
     def broadcast(self, slots: Vectors) -> dict[str, torch.Tensor]:
         """What the clients must know of the server's state for the transforms, given its slots."""
         return {name: value for transform in self.transforms for name, value in transform.broadcast(slots).items()}
+
+    def download(self, model: torch.Tensor) -> torch.Tensor:
+        """x̂, what clients receive of a model x ``[P]``: its parameters rounded, but those that never leave a client."""
+        received = model
+        for transform in self._downloaders:
+            parameters = model[: self.layout.trainable]
+            rounded = transform.download(parameters)
+            if self._shared is not None:
+                rounded = torch.where(self._shared.to(model.device), rounded, parameters)
+            received = torch.cat([rounded, model[self.layout.trainable :]])
+        return received
+
+    def bytes_down(self, numbers: int) -> int:
+        """Bytes that one client downloads, given how many numbers; those of one model are among them."""
+        entries = self._shapes[0].entries
+        sizes = (transform.download_bytes(entries) for transform in self._downloaders)
+        return FLOAT * numbers + sum(size - FLOAT * entries for size in sizes if size is not None)
 
     def send(
         self, uploads: Vectors, received: Vectors, state: Vectors, round: int, client: int

@@ -143,6 +143,19 @@ class UploadTransform:
         """
         return Combined(displacements, {}, {}, len(update.clients))
 
+    @property
+    def changes_downloads(self) -> bool:
+        """Whether :meth:`download` does anything."""
+        return type(self).download is not UploadTransform.download
+
+    def download(self, parameters: torch.Tensor) -> torch.Tensor:
+        """What clients receive of the model's parameters, float32 ``[d]``, which are not changed."""
+        return parameters
+
+    def download_bytes(self, entries: int) -> int | None:
+        """Bytes of so many parameters of the model that a client receives; None: the transform does not change them."""
+        return None
+
     def upload_bytes(self, entries: int, head: int) -> int | None:
         """Bytes of an upload's displacement of so many entries, the last ``head`` of which are the head's; None: the
         transform does not change them.

@@ -122,7 +122,7 @@ APPEAL = ("appeal=warmup", "appeal.steps=5", "population.test_share=0.3", "popul
         (2, ("strategy=norm_clipping",)),  # likewise, and its next model is built in the mean's place
         (2, ("strategy=qffl", "attack=gaussian", "attack.share=0.3")),
         (2, ("strategy=maxfl", "participation=flexible", "evaluation.tuning_steps=2", *APPEAL)),
-        (2, ("strategy=scaffold", "compression=topk", "compression.fraction=0.1")),
+        (2, ("strategy=scaffold", "compression=topk", "compression.fraction=0.1", "compression.down=half")),
         (3, ("privacy=user_level_adaptive", "privacy.noise_multiplier=0.3", "privacy.count_noise=1.0")),
         (2, ("attack=ipm", "attack.share=0.3")),
         (3, ("strategy=fedumf", "clients_per_round=3")),

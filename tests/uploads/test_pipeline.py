@@ -45,12 +45,13 @@ def test_what_was_left_out_is_added_to_the_next_upload(decay, sent):
     assert after.state["compression error of model"].tolist() == [1.0, 0.0]
 
 
+@pytest.mark.parametrize("down", ["none", "half"])
 @pytest.mark.parametrize("name", ["scaffold", "feddyn", "feddc"])
-def test_control_variates_follow_what_has_arrived(make_experiment, name):
+def test_control_variates_follow_what_has_arrived(make_experiment, name, down):
     """The server's mean of all clients' states stays their mean, though uploads are compressed."""
     half = strategy(name)
     experiment = make_experiment(
-        network=mlp, clients_per_round=3, strategy=half, compression=compression("topk", fraction=0.2)
+        network=mlp, clients_per_round=3, strategy=half, compression=compression("topk", fraction=0.2, down=down)
     )
     simulation, states, _ = rounds(experiment, 3)
     names = {"scaffold": ["control"], "feddyn": ["drift"], "feddc": ["drift"]}[name]
@@ -68,6 +69,7 @@ def test_control_variates_follow_what_has_arrived(make_experiment, name):
         {"compression": ("quantize", {})},
         {"compression": ("randk", {"fraction": 0.3})},
         {"compression": ("sign", {})},
+        {"compression": ("topk", {"fraction": 0.1, "down": "half"})},
         {"privacy": ("user_level_adaptive", {"noise_multiplier": 0.2})},
         {"privacy": ("local", {"noise_multiplier": 0.1})},
         {"secure_sum": ("fixed_point", {})},
@@ -89,6 +91,46 @@ def test_both_executors_and_any_process(make_experiment, changes):
         assert torch.equal(again.server.model, states[3].server.model)
         models.append(states[3].server.model)
     torch.testing.assert_close(*models, rtol=1e-3, atol=2e-4)
+
+
+def test_the_nearest_in_float16():
+    # between 512 and 1024 float16 has multiples of 1/2; its largest number is 65504
+    received = compression("none", down="half").download(torch.tensor([512.3, -600.2, 1e6, -1e6, 0.25]))
+    assert received.tolist() == [512.5, -600.0, 65504.0, -65504.0, 0.25]
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_a_model_that_is_broadcast_in_float16(make_experiment, executor):
+    """Clients train from the rounded model x̂; the server adds the mean of y_k − x̂ to its own."""
+    settings = {"network": mlp, "clients_per_round": 6, "strategy": Strategy(client=SGD, server=UNIFORM)}
+    plain = Simulation(make_experiment(**settings))
+    start = plain.initial()
+    x = start.server.model
+    rounded = x.numpy().astype("float16").astype("float32")
+    received = torch.from_numpy(rounded)
+    from_rounded, _ = plain.advance(replace(start, models=(replace(start.server, model=received),)))
+    experiment = make_experiment(
+        **settings, compression=compression("none", down="half"), hardware={"executor": executor}
+    )
+    _, (_, state), _ = rounds(experiment)
+    expected = x + (from_rounded.server.model - received)
+    torch.testing.assert_close(state.server.model, expected, rtol=0, atol=2e-6)
+    assert (x - received).abs().max() > 2e-5  # the test would see a server that continues from the rounded model
+    assert state.totals.bytes_down == 6 * 2 * len(x)
+    assert state.totals.bytes_up == 6 * 4 * len(x) == 4 * state.totals.params_down
+
+
+def test_buffers_and_private_parts_are_not_rounded(make_experiment):
+    how = compression("none", down="half")
+    simulation, (_, state), _ = rounds(make_experiment(network=batch_norm, clients_per_round=6, compression=how))
+    layout = simulation.network.layout
+    assert state.totals.bytes_down == 6 * (2 * layout.trainable + 4 * (layout.size - layout.trainable))
+    pipeline = simulation.round_runner(state).executor.context.pipeline
+    model = torch.linspace(0.1, 0.9, layout.size)
+    mine = torch.arange(layout.size) % 3 == 0
+    received = replace(pipeline, private=mine).download(model)
+    in_full = mine | (torch.arange(layout.size) >= layout.trainable)
+    assert torch.equal(received, torch.where(in_full, model, model.half().float()))
 
 
 def test_a_vote(make_experiment):

@@ -9,6 +9,8 @@ import pytest
 import torch
 
 from fedrun.config.build import option
+from fedrun.config.composed import compose
+from fedrun.experiment.experiment import build_experiment
 from fedrun.experiment.strategy import Strategy
 from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.client import ClientStrategy
@@ -77,6 +79,13 @@ def test_what_is_refused(make_experiment, changes, message):
         }
     with pytest.raises(InputError, match=message):
         make_experiment(**changes).check()
+
+
+def test_several_models_are_broadcast_in_full(make_experiment):
+    """Clusters, whose clients compare models."""
+    half, clusters = compression("none", down="half"), build_experiment(compose(["strategy=ifca"]).config).strategy
+    with pytest.raises(InputError, match=r"^compression.down=half with strategy.clustering=IFCA, .*allowed: none$"):
+        make_experiment(compression=half, strategy=clusters).check()
 
 
 def test_what_the_data_refuse(make_experiment):

@@ -1,4 +1,4 @@
-"""Compression of uploads: what a compressor is, and the one that changes nothing."""
+"""Compression of uploads and of the broadcast model: what a compressor is, and the one that leaves uploads alone."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ import torch
 from annotated_types import Ge, Le
 
 from fedrun.config.config_class import config_class
+from fedrun.config.identity import Neutral
 from fedrun.strategies.vectors import Vectors
 from fedrun.system.randomness import generator
 from fedrun.uploads.transform import FLOAT, Sender, Sent, UploadTransform
+
+HALF = 2
+"""Bytes of a number in float16."""
 
 ERROR = "compression error of "
 """Before an upload's name: e_k in a client's state."""
@@ -19,7 +23,27 @@ ERROR = "compression error of "
 
 @config_class
 class Compression(UploadTransform):
-    """Uploads travel in float32."""
+    """Uploads travel in float32.
+
+    Attributes:
+        down: ``half``: the broadcast model's parameters travel in float16, the nearest to each, at most ±65504. Clients
+            train from the rounded model x̂ and upload y_k − x̂; the server adds that to its own model x. ``none``.
+    """
+
+    down: Annotated[Literal["none", "half"], Neutral("none")]
+
+    @property
+    def changes_downloads(self) -> bool:
+        return self.down == "half"
+
+    def download(self, parameters: torch.Tensor) -> torch.Tensor:
+        if self.down == "none":
+            return parameters
+        most = torch.finfo(torch.float16).max
+        return parameters.clamp(-most, most).half().float()
+
+    def download_bytes(self, entries: int) -> int | None:
+        return HALF * entries if self.down == "half" else None
 
 
 @config_class

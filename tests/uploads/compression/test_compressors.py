@@ -14,7 +14,7 @@ from fedrun.uploads.compression.topk import TopK
 
 V = torch.tensor([4.0, -3.0, 2.0, -1.0, 0.5])
 U = torch.tensor([0.1, 0.9, 0.5, 0.2, 0.99])
-BASE = {"memory": "none", "memory_decay": 1.0, "skip": "none"}
+BASE = {"memory": "none", "memory_decay": 1.0, "skip": "none", "down": "none"}
 MILLION = 1_000_000
 
 
