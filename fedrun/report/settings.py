@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -148,25 +148,40 @@ def _names(settings: Sequence[tuple[Run, Leaves]]) -> list[str]:
     """Dataset and strategy where they differ, and the keys that differ between settings with both in common.
 
     Keys that only some of these have follow from another key's value. They are named only if the names would be equal
-    without them.
+    without them: first those that differ between settings with one class, then all.
     """
     pairs = [(run.dataset, run.strategy) for run, _ in settings]
     several = [len(set(values)) > 1 for values in zip(*pairs, strict=True)]
 
-    def name(pair: tuple[str, str], content: Leaves, everywhere: bool) -> str:
+    def name(pair: tuple[str, str], content: Leaves, named: Callable[[str, Leaves, list[Leaves]], bool]) -> str:
         alike = [other for other_pair, (_, other) in zip(pairs, settings, strict=True) if other_pair == pair]
-        keys = [key for key in varying(alike) if not everywhere or all(key in other for other in alike)]
+        keys = [key for key in varying(alike) if named(key, content, alike)]
         parts = [part for part, differs in zip(pair, several, strict=True) if differs]
         return " ".join([*parts, *(f"{_short(key)}={written(content, key)}" for key in keys)]) or " ".join(pair)
 
-    def names(everywhere: bool) -> list[str]:
-        return [name(pair, content, everywhere) for pair, (_, content) in zip(pairs, settings, strict=True)]
+    def names(named: Callable[[str, Leaves, list[Leaves]], bool]) -> list[str]:
+        return [name(pair, content, named) for pair, (_, content) in zip(pairs, settings, strict=True)]
 
-    short = names(everywhere=True)
-    if len(set(short)) == len(short):
-        return short
-    long = names(everywhere=False)  # classes of one name from two modules are still alike
+    for named in (_everywhere, _within_class):
+        short = names(named)
+        if len(set(short)) == len(short):
+            return short
+    long = names(lambda key, content, alike: True)  # classes of one name from two modules are still alike
     return [name if long.count(name) == 1 else f"{name} ({long[:n].count(name) + 1})" for n, name in enumerate(long)]
+
+
+def _everywhere(key: str, content: Leaves, alike: list[Leaves]) -> bool:
+    """Whether all settings have a key."""
+    return all(key in other for other in alike)
+
+
+def _within_class(key: str, content: Leaves, alike: list[Leaves]) -> bool:
+    """Whether all settings have a key; or this one has it and differs in it from others with the same class."""
+    if _everywhere(key, content, alike):
+        return True
+    target = f"{key.rpartition('.')[0]}._target_".lstrip(".")
+    same = [other for other in alike if key in other and other.get(target) == content.get(target)]
+    return key in content and len({written(other, key) for other in same}) > 1
 
 
 def _short(key: str) -> str:

@@ -56,7 +56,7 @@ def test_keys_that_follow_from_a_choice_are_named_only_where_they_must_be(folder
     assert [setting.name for setting in grouped(folders)[0]] == ["partition=IID", "partition=Labels"]
     folders.write(0, rows(0.1), changes=labels | {"partition.labels_per_client": 3})
     assert [setting.name for setting in grouped(folders)[0]] == [
-        "partition=IID partition.labels_per_client=-",
+        "partition=IID",
         "partition=Labels partition.labels_per_client=2",
         "partition=Labels partition.labels_per_client=3",
     ]
