@@ -23,6 +23,7 @@ from fedrun.system.lazy_import import lazy_import
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
+    from fedrun.config.composed import Composed
     from fedrun.data.federation import Federation
     from fedrun.experiment.experiment import Experiment
     from fedrun.experiment.studies.base import Study
@@ -43,8 +44,7 @@ def run(arguments: Sequence[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that knows no ± must not end a run
-    sys.argv[1:] = completed(options_first(arguments))  # where Hydra reads them
-    return _guarded()
+    return _guarded(options_first(arguments))
 
 
 def options_first(arguments: Sequence[str]) -> list[str]:
@@ -128,12 +128,21 @@ def refuse(message: str) -> NoReturn:
     raise InputError(f"{message}; fedrun --help shows what is allowed")
 
 
-def _guarded() -> int:
-    """Run Hydra's application and turn the errors users are expected to meet into one line and an exit status."""
+def _guarded(arguments: Sequence[str]) -> int:
+    """Answer or run, and turn the errors users are expected to meet into one line and an exit status.
+
+    Hydra's application starts where it has something to do: for sweeps, for its own options and keys, and for
+    configurations that only Hydra can compose or reject.
+    """
+    from fedrun.config.composed import compose_run
+
     config_dir = None
     try:
-        if (answer := _answer(sys.argv[1:])) is not None:
+        if (answer := _answer(arguments)) is not None:
             print(answer, flush=True)
+            return 0
+        if not any(argument.startswith("-") for argument in arguments) and (run := compose_run(arguments)) is not None:
+            _single_job(run)
             return 0
         import hydra
 
@@ -141,6 +150,7 @@ def _guarded() -> int:
         from fedrun.config.options import conf_dir, further_folder
         from fedrun.sweeps.plugins import register_plugins
 
+        sys.argv[1:] = completed(arguments)  # where Hydra reads them
         options = _parse(sys.argv[1:])
         register_plugins()
         register_listed_options()
@@ -159,7 +169,7 @@ def _guarded() -> int:
     except Exception as error:  # only the composition of the configuration is left, and Hydra's output folder
         from fedrun.config.composition_errors import explain
 
-        return _composition_failed(explain(error, sys.argv[1:], config_dir))
+        return _composition_failed(explain(error, arguments, config_dir))
 
 
 def _composition_failed(line: str) -> int:
@@ -201,17 +211,23 @@ def job(config: DictConfig) -> float | None:
     ignore_closed_stdout()
     if HydraConfig.get().mode == RunMode.MULTIRUN:
         return _sweep_job(config)
-    _single_job(config)
+    try:
+        composed = _composed(config)
+    except InputError as error:
+        sys.exit(_composition_failed(str(error)))
+    _single_job(composed)
     return None
 
 
-def _single_job(config: DictConfig) -> None:
+def _single_job(composed: Composed) -> None:
     """A run by itself: it ends with its result table, or ends the process with an exit status."""
+    from fedrun.experiment.experiment import build_experiment
+
     ranks = SINGLE_PROCESS
     try:
         ranks = _ranks()
         with ranks.together():
-            experiment = _checked(config)
+            experiment = build_experiment(composed)
             if experiment.study is not None and launched():
                 raise InputError("a study is computed by one process; start it without torchrun")
         if experiment.study is not None:
@@ -296,6 +312,7 @@ def _sweep_job(config: DictConfig) -> float:
 
     from fedrun.data.evaluation_split import pooled_metric, recorded_split
     from fedrun.data.tasks.metric_names import recorded_score
+    from fedrun.experiment.experiment import build_experiment
     from fedrun.runs.display import wording
     from fedrun.runs.folder import finished
     from fedrun.runs.run import run
@@ -308,7 +325,7 @@ def _sweep_job(config: DictConfig) -> float:
     _log_to_screen(logging.WARNING, begin)
     summary, failure = None, None
     try:
-        experiment = _checked(config)
+        experiment = build_experiment(_composed(config))
         if experiment.study is not None:
             raise InputError("a study does not go into a sweep; start it by itself")
         if searches(hydra.sweeper) and experiment.validation.evaluation_split == "test":
@@ -336,14 +353,13 @@ def _sweep_job(config: DictConfig) -> float:
     return math.nan if last is None else float(last)
 
 
-def _checked(config: DictConfig) -> Experiment:
-    """The experiment of a job's configuration."""
+def _composed(config: DictConfig) -> Composed:
+    """What Hydra has composed for a job."""
     from hydra.core.hydra_config import HydraConfig
 
     from fedrun.config.composed import Composed
-    from fedrun.experiment.experiment import build_experiment
 
-    return build_experiment(Composed.of(config, HydraConfig.get()))
+    return Composed.of(config, HydraConfig.get())
 
 
 class OneLine(logging.Formatter):

@@ -12,7 +12,7 @@ from fedrun.config.defaults_lists import NotPlainError
 from fedrun.config.grids import scale_settings, sweeper_settings
 from fedrun.config.hydra_config import completed, hydra_config
 from fedrun.config.options import conf_dir, further_folder, option_names
-from fedrun.config.plain_composition import plain_composition
+from fedrun.config.plain_composition import PlainComposition, plain_composition
 from fedrun.config.suggestions import did_you_mean
 from fedrun.system.errors import InputError
 
@@ -146,9 +146,33 @@ def compose_plainly(overrides: Sequence[str]) -> Composed | None:
     Raises:
         InputError: an override cannot be used.
     """
-    arguments = completed(overrides)
+    plain = _plain(overrides)
+    return None if plain is None else _composed(plain, overrides)
+
+
+def compose_run(overrides: Sequence[str]) -> Composed | None:
+    """The same for a single run; None also if the overrides ask for a sweep.
+
+    Raises:
+        InputError: an override cannot be used.
+    """
+    plain = _plain(overrides)
+    return None if plain is None or plain.sweeps else _composed(plain, overrides)
+
+
+def _plain(overrides: Sequence[str]) -> PlainComposition | None:
+    """What is composed without Hydra; None if only Hydra can compose or reject these overrides."""
     try:
-        plain = plain_composition(arguments)
+        return plain_composition(completed(overrides))
     except NotPlainError:
         return None
-    return Composed(plain.config, plain.choices, tuple(arguments)).checked(plain.sweeper, [conf_dir()])
+
+
+def _composed(plain: PlainComposition, overrides: Sequence[str]) -> Composed:
+    """What was composed without Hydra, checked.
+
+    Raises:
+        InputError: there is no such option or scale.
+    """
+    composed = Composed(plain.config, plain.choices, tuple(completed(overrides)))
+    return composed.checked(plain.sweeper, [conf_dir()])

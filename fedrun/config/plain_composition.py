@@ -28,11 +28,13 @@ class PlainComposition:
     Attributes:
         config: the values, references resolved.
         sweeper: what Hydra's own part has below ``hydra.sweeper``.
+        sweeps: whether it is that of a sweep: ``hydra.mode`` is ``MULTIRUN``.
         choices: the option of each of fedrun's groups.
     """
 
     config: Plain
     sweeper: Plain
+    sweeps: bool
     choices: Mapping[str, Any]
 
 
@@ -53,7 +55,8 @@ def plain_composition(overrides: Sequence[str]) -> PlainComposition:
     for key, value in values:
         _set(merged, key, value)
     hydra = merged.pop("hydra")
-    return PlainComposition(_resolved(merged, merged), _resolved(hydra["sweeper"], merged), tree.choices)
+    sweeper, sweeps = _resolved(hydra["sweeper"], merged), hydra.get("mode") == "MULTIRUN"
+    return PlainComposition(_resolved(merged, merged), sweeper, sweeps, tree.choices)
 
 
 def embedded(part: Placed) -> Plain:
