@@ -18,7 +18,7 @@ from fedrun.config.composed import compose
 from fedrun.config.options import conf_dir
 from fedrun.experiment.experiment import build_experiment
 
-from ..helpers.forked import Fedrun
+from ..helpers.forked import RUNS, Fedrun
 
 GROUPS = (
     "appeal",
@@ -53,7 +53,7 @@ def checking() -> Iterator[Fedrun]:
 @pytest.fixture(scope="module")
 def running() -> Iterator[Fedrun]:
     """Commands that run something."""
-    with Fedrun("fedrun.runs.run", "matplotlib.figure", "sklearn.datasets", "rich.console") as fedrun:
+    with Fedrun(*RUNS, "matplotlib.figure") as fedrun:
         yield fedrun
 
 

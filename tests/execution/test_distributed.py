@@ -26,7 +26,7 @@ from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.vectors import MODEL
 
 from ..conftest import first_executor
-from ..helpers.forked import Ended, Fedrun
+from ..helpers.forked import RUNS, Ended, Fedrun
 
 REPOSITORY = Path(__file__).parents[2]
 HERE = REPOSITORY / "tests" / "helpers"
@@ -47,8 +47,7 @@ RANKS = "hardware=distributed"
 
 @pytest.fixture(scope="module")
 def fedrun() -> Iterator[Fedrun]:
-    packages = ("fedrun.runs.run", "sklearn.datasets", "rich.console", "torch.distributed", "plotless")
-    with Fedrun(*packages) as command:
+    with Fedrun(*RUNS, "torch.distributed", "plotless") as command:
         yield command
 
 
@@ -123,7 +122,15 @@ APPEAL = ("appeal=warmup", "appeal.steps=5", "population.test_share=0.3", "popul
         (2, ("strategy=qffl", "attack=gaussian", "attack.share=0.3")),
         (2, ("strategy=maxfl", "participation=flexible", "evaluation.tuning_steps=2", *APPEAL)),
         (2, ("strategy=scaffold", "compression=topk", "compression.fraction=0.1", "compression.down=half")),
-        (3, ("privacy=user_level_adaptive", "privacy.noise_multiplier=0.3", "privacy.count_noise=1.0")),
+        (
+            3,
+            (
+                "privacy=user_level_adaptive",
+                "privacy.noise_multiplier=0.3",
+                "privacy.count_noise=1.0",
+                "privacy.accountant=rdp",
+            ),
+        ),
         (2, ("attack=ipm", "attack.share=0.3")),
         (3, ("strategy=fedumf", "clients_per_round=3")),
         (2, ("strategy=solo", "population.test_share=0.3")),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from ..helpers.forked import Fedrun
+from ..helpers.forked import RUNS, Fedrun
 from ..helpers.timeless import results
 
 SMALL = (
@@ -29,7 +29,7 @@ TWO = "hardware.processes=2"
 
 @pytest.fixture(scope="module")
 def fedrun() -> Iterator[Fedrun]:
-    with Fedrun("fedrun.runs.run", "rich.console", "torch.distributed", "plotless") as command:
+    with Fedrun(*RUNS, "torch.distributed", "plotless") as command:
         yield command
 
 

@@ -25,6 +25,9 @@ from typing import IO, Any
 
 from fedrun.system.lazy_import import lazy_import
 
+RUNS = ("fedrun.runs.run", "sklearn.datasets", "rich.console", "pyarrow.parquet", "pyarrow.pandas_compat")
+"""The packages that every run needs, or loads where they are installed."""
+
 
 @dataclass(frozen=True)
 class Ended:

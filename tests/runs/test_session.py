@@ -33,7 +33,7 @@ from fedrun.simulation.simulation import Simulation
 from fedrun.system.checksums import write_sealed
 from fedrun.system.errors import InputError, RunError
 
-from ..helpers.forked import Fedrun
+from ..helpers.forked import RUNS, Fedrun
 
 SETTING = (
     "model=logistic",
@@ -68,7 +68,7 @@ def ran(tmp_path: Path, plain: None) -> Folder:
 
 @pytest.fixture(scope="module")
 def fedrun() -> Iterator[Fedrun]:
-    with Fedrun("fedrun.runs.run", "sklearn.datasets", "rich.console", "plotless") as command:
+    with Fedrun(*RUNS, "plotless") as command:
         yield command
 
 

@@ -17,7 +17,7 @@ from fedrun.sweeps.callback import unlaunchable
 from fedrun.sweeps.outcome import Outcome, outcomes
 from fedrun.sweeps.parallel_launcher import Parallel
 
-from ..helpers.forked import Fedrun
+from ..helpers.forked import RUNS, Fedrun
 from ..helpers.timeless import results
 
 SETTING = (
@@ -32,7 +32,7 @@ SETTING = (
 
 @pytest.fixture(scope="module")
 def fedrun() -> Iterator[Fedrun]:
-    with Fedrun("fedrun.runs.run", "matplotlib.figure", "sklearn.datasets", "rich.console", "plotless") as command:
+    with Fedrun(*RUNS, "matplotlib.figure", "plotless") as command:
         yield command
 
 
