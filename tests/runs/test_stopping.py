@@ -135,11 +135,11 @@ def test_a_terminal_that_is_closed(tmp_path: Path) -> None:
 
 def test_nohup(tmp_path: Path) -> None:
     """What a process was started to ignore it ignores, with its jobs."""
-    with started(tmp_path, *SWEEP, "rounds=60", *PARALLEL, nohup=True) as command:
+    with started(tmp_path, *SWEEP, "rounds=30", *PARALLEL, nohup=True) as command:
         wait_for(lambda: command.runs_begun(2))
         os.killpg(command.process.pid, signal.SIGHUP)
         assert command.ended() == (0, "")
-    assert [len(rows) for rows in results(tmp_path).values()] == [61] * 3
+    assert [len(rows) for rows in results(tmp_path).values()] == [31] * 3
 
 
 def test_a_worker_that_is_asked_to_stop(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_the_same_command_continues_a_parallel_sweep_whose_parent_was_killed(fed
     one, two = tmp_path / "one", tmp_path / "two"
     one.mkdir()
     two.mkdir()
-    sweep = (*SWEEP, "rounds=80")  # so many that they are not over before the parent is killed
+    sweep = (*SWEEP, "rounds=50")  # so many that they are not over before the parent is killed
     assert fedrun(*sweep, folder=one).status == 0
     with started(two, *sweep, *PARALLEL) as command:
         wait_for(lambda: command.runs_begun(1))
@@ -164,7 +164,7 @@ def test_the_same_command_continues_a_parallel_sweep_whose_parent_was_killed(fed
         assert command.ended()[0] == -signal.SIGKILL
     begun = {Path(path).parent.name: len(rows) for path, rows in results(two).items() if rows}
     assert begun.keys() <= set(checkpoints(two))
-    assert min(begun.values()) < 81
+    assert min(begun.values()) < 51
     with started(two, *sweep, *PARALLEL) as command:
         assert command.ended() == (0, "")
     assert results(two) == results(one)
@@ -172,13 +172,13 @@ def test_the_same_command_continues_a_parallel_sweep_whose_parent_was_killed(fed
 
 def test_a_worker_that_is_killed(tmp_path: Path) -> None:
     """Its job has failed, the others go on; the same command goes on from its newest checkpoint."""
-    sweep = (*SWEEP, "rounds=80", "checkpoint_seconds=0", *PARALLEL)
+    sweep = (*SWEEP, "rounds=50", "checkpoint_seconds=0", *PARALLEL)
     with started(tmp_path, *sweep) as command:
         wait_for(lambda: command.runs_begun(2))
         os.kill(command.workers()[0], signal.SIGKILL)
         status, complaint = command.ended()
     why = "its process was killed (SIGKILL), usually because memory ran out; run fewer jobs at once"
-    told = " ".join(["seed=0", *SETTING[:-1], "checkpoint_seconds=0", "rounds=80"])
+    told = " ".join(["seed=0", *SETTING[:-1], "checkpoint_seconds=0", "rounds=50"])
     assert status == 1
     assert complaint.splitlines() == [
         f"== 0: failed: {why}",
@@ -189,7 +189,7 @@ def test_a_worker_that_is_killed(tmp_path: Path) -> None:
     assert (complete, "seed=0" in checkpoints(tmp_path)) == ({"seed=1", "seed=2"}, True)
     with started(tmp_path, *sweep) as command:
         assert command.ended() == (0, "")
-    assert [len(rows) for rows in results(tmp_path).values()] == [81] * 3
+    assert [len(rows) for rows in results(tmp_path).values()] == [51] * 3
 
 
 def test_a_second_ctrl_c_waits_for_nothing(tmp_path: Path) -> None:
