@@ -58,8 +58,9 @@ def located(target: str) -> Any:
 
 
 @pytest.mark.parametrize("dataset", options("dataset"))
-def test_every_dataset(dataset: str) -> None:
-    composed = compose([f"dataset={dataset}"])
+def test_every_dataset(dataset: str, tmp_path: Path) -> None:
+    (tmp_path / "table.csv").write_text("a,label\n1,0\n2,1\n")  # tables are read to find their columns
+    composed = compose([f"dataset={dataset}", f"data_dir={tmp_path}"])
     assert composed.choices["dataset"] == dataset
     assert "${" not in str(composed.config)
     build_experiment(composed)
@@ -671,7 +672,7 @@ def test_whole_numbers_serve_as_numbers() -> None:
     assert build("local.lr=1").local.lr == 1.0
 
 
-def test_torch_is_not_loaded_to_check_an_option() -> None:
+def test_torch_is_not_loaded_to_check_an_option(tmp_path: Path) -> None:
     """A module that holds a recipe may say ``import torch``, but not use it while it is imported."""
     code = """
 import sys
@@ -682,7 +683,7 @@ from fedrun.config.options import options
 from fedrun.experiment.experiment import build_experiment
 for group in ("strategy", "dataset", "partition"):
     for name in options(group):
-        build_experiment(compose([f"{group}={name}"]))
+        build_experiment(compose([f"{group}={name}", "data_dir=."]))
         if type(sys.modules["torch"]) is not LazyModule:
             sys.exit(f"{group}={name} loads torch")
 from fedrun.config.build import option
@@ -692,7 +693,9 @@ for group in ("strategy/client", "model"):
         if type(sys.modules["torch"]) is not LazyModule:
             sys.exit(f"{group}={name} loads torch")
 """
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    (tmp_path / "table.csv").write_text("a,label\n1,0\n2,1\n")
+    command = [sys.executable, "-c", code]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
 
 

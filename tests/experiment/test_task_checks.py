@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from fedrun.config.composed import compose
 from fedrun.experiment.experiment import build_experiment
 from fedrun.system.errors import InputError
 
-TABLE = ["dataset=tabular_regression", "dataset.features=3", "model=mlp"]
+TABLE = ["dataset=tabular_regression", "dataset.file=table.csv", "model=mlp"]
+
+
+@pytest.fixture(autouse=True)
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("table.csv").write_text("client,a,b,y\nx,1,2,3.5\ny,2,3,4.5\n")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from fedrun.data.tasks.classification import CLASSIFICATION
 
 @dataclass(frozen=True)
 class Spec:
-    """Shapes that a model needs to know about a dataset; known before any file is read.
+    """Shapes that a model needs to know about a dataset, and the task.
 
     Attributes:
         input_shape: shape of one sample: ``(channels, height, width)`` of an image, ``(length,)`` of a text.
@@ -119,6 +119,7 @@ class Dataset:
         augmentation: how training images are changed at random, or None.
         overlap: with how many samples before and after it a sample shares input: 79 for successive windows of 80
             characters; 0 for separate samples. Clients' held-out samples keep this distance from training samples.
+        note: what was inferred about the data, for the display; empty: nothing was.
     """
 
     spec: Spec
@@ -131,6 +132,7 @@ class Dataset:
     fingerprint: str
     augmentation: Augmentation | None = None
     overlap: int = 0
+    note: str = ""
 
 
 class DatasetConfig(ABC):
@@ -139,7 +141,7 @@ class DatasetConfig(ABC):
     @property
     @abstractmethod
     def spec(self) -> Spec:
-        """Shape and classes, without reading a file."""
+        """Shape and classes. Only the users' own tables are read for it."""
 
     @abstractmethod
     def load(self) -> Dataset:

@@ -2,37 +2,43 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
 
-from annotated_types import Len
+import numpy as np
 
 from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Spec
-from fedrun.data.datasets.sample_table import SampleTable
+from fedrun.data.datasets.sample_table import SampleTable, TableHead, numbers
+from fedrun.data.datasets.table_columns import ColumnKeys, Columns
 from fedrun.data.tasks.base import Task
+
+if TYPE_CHECKING:
+    import pyarrow
 
 
 @config_class
 class ColumnTargets(SampleTable):
-    """A table whose ``labels`` are columns of numbers, one per output.
+    """A table whose targets are columns of numbers, one per output.
 
     Attributes:
-        labels: the columns.
+        labels: the columns; None: the one that is named like a target.
         task: what they mean, before the table is read.
     """
 
-    labels: Annotated[tuple[str, ...], Len(1)]
+    labels: tuple[str, ...] | None
 
     task: ClassVar[Task]
 
     @property
-    def spec(self) -> Spec:
-        return Spec(input_shape=(self.features,), classes=len(self.labels), task=self.task)
+    def keys(self) -> ColumnKeys:
+        return ColumnKeys("labels", self.labels or (), self.client, self.split, self.drop, texts=False)
 
-    @property
-    def target_columns(self) -> tuple[str, ...]:
-        return self.labels
+    def head(self, path: Path, table: pyarrow.Table, columns: Columns) -> TableHead:
+        spec = Spec(input_shape=(len(columns.features),), classes=len(columns.targets), task=self.task)
+        return TableHead(columns, spec, columns.targets)
 
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        return self.labels
+
+def stacked(path: Path, table: pyarrow.Table, head: TableHead) -> np.ndarray:
+    """The target columns, float64 ``[n, k]``, all finite."""
+    return np.stack([numbers(path, table, column) for column in head.columns.targets], axis=1)

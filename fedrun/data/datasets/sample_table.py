@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from annotated_types import Ge
 
 from fedrun.config.config_class import config_class
-from fedrun.data.datasets.base import Dataset, DatasetConfig, Scaled, Users
+from fedrun.data.datasets.base import Dataset, DatasetConfig, Scaled, Spec, Users
 from fedrun.data.datasets.fingerprint import fingerprint
 from fedrun.data.datasets.regular_file import stat_regular
+from fedrun.data.datasets.table_columns import ColumnKeys, Columns, numeric
 from fedrun.data.tasks.base import Task
 from fedrun.system.errors import InputError
 
@@ -24,6 +24,23 @@ if TYPE_CHECKING:
     import pyarrow
 
 SPLITS = ("train", "test")
+
+
+@dataclass(frozen=True)
+class TableHead:
+    """What is known about a table before its samples are read.
+
+    Attributes:
+        columns: what they are.
+        spec: shape and classes; the task without the training rows' scale.
+        class_names: one name per class, or per number that is predicted.
+        labels: the values of the label column in the order of their classes; empty without classes.
+    """
+
+    columns: Columns
+    spec: Spec
+    class_names: tuple[str, ...]
+    labels: tuple[str | int, ...] = ()
 
 
 @config_class
@@ -35,10 +52,9 @@ class SampleTable(DatasetConfig):
 
     Attributes:
         file: the table, ``.csv`` with a header in UTF-8 or ``.parquet``.
-        client: the column of clients; None if there are no clients.
-        split: the column with ``train`` or ``test``; None if all rows are training samples.
-        features: number of feature columns, which are all other columns. The model is built for it before the table is
-            read.
+        client: the column of clients; ``auto``: the one that is named so, if there is one; None: rows belong to nobody.
+        split: the column with ``train`` or ``test``; ``auto`` likewise; None: all rows are training samples.
+        drop: columns that are not used. All others are features.
         standardise: subtract each feature's mean over the training rows and divide by its standard deviation; features
             that do not vary become 0.
     """
@@ -46,21 +62,32 @@ class SampleTable(DatasetConfig):
     file: str
     client: str | None
     split: str | None
-    features: Annotated[int, Ge(1)]
+    drop: tuple[str, ...]
     standardise: bool
 
     @property
     @abstractmethod
-    def target_columns(self) -> tuple[str, ...]:
-        """The columns of the targets."""
+    def keys(self) -> ColumnKeys:
+        """What the configuration says about the columns."""
 
     @abstractmethod
-    def targets(self, path: Path, columns: Sequence[np.ndarray], training: np.ndarray) -> tuple[torch.Tensor, Task]:
+    def head(self, path: Path, table: pyarrow.Table, columns: Columns) -> TableHead:
+        """The columns of a table, with the task and the outputs.
+
+        Raises:
+            InputError: the target columns cannot be used.
+        """
+
+    @abstractmethod
+    def targets(
+        self, path: Path, table: pyarrow.Table, head: TableHead, training: np.ndarray
+    ) -> tuple[torch.Tensor, Task]:
         """The dataset's targets ``[n, ...]`` and its task.
 
         Args:
             path: of the table, for messages.
-            columns: the values of :attr:`target_columns`, float64 ``[n]`` each, all finite.
+            table: its content.
+            head: what its columns are.
             training: which rows are training samples, bool ``[n]``.
 
         Raises:
@@ -68,9 +95,25 @@ class SampleTable(DatasetConfig):
         """
 
     @property
-    @abstractmethod
-    def class_names(self) -> tuple[str, ...]:
-        """One name per class, or per number that is predicted."""
+    def path(self) -> Path:
+        return Path(self.file).expanduser()
+
+    @property
+    def spec(self) -> Spec:
+        """Shape and classes, which the table is read for; once for the same file."""
+        path = self.path
+        return head_of(self, path.stat().st_mtime_ns if path.exists() else 0).spec
+
+    def read(self) -> tuple[pyarrow.Table, TableHead]:
+        """The table, and what its columns are."""
+        path = self.path
+        table = read_table(path)
+        if not table.num_rows:
+            raise InputError(f"{path} has no rows")
+        columns = self.keys.columns(path, table)
+        if path.suffix == ".csv" and columns.client is not None and numeric(table, columns.client):
+            table = read_table(path, (columns.client,))  # as written: 007 is another client than 7
+        return table, self.head(path, table, columns)
 
     def load(self) -> Dataset:
         """Read the table; inputs are float32 ``[n, features]``.
@@ -78,32 +121,17 @@ class SampleTable(DatasetConfig):
         Raises:
             InputError: the table is missing, damaged or lacks a column, or a value in it cannot be used.
         """
-        path = Path(self.file).expanduser()
-        table = read_table(path, () if self.client is None else (self.client,))
-        if repeated := [column for column in table.column_names if table.column_names.count(column) > 1]:
-            raise InputError(
-                f"{path} has {table.column_names.count(repeated[0])} columns named {repeated[0]!r}; allowed: one"
-            )
-        special = [*self.target_columns, *(column for column in (self.client, self.split) if column is not None)]
-        for column in special:
-            if table.column_names.count(column) != 1:
-                raise InputError(f"{path} has no single column {column!r}; it has {', '.join(table.column_names)}")
-        names = [column for column in table.column_names if column not in special]
-        if not names:
-            raise InputError(f"{path} has no feature columns besides {', '.join(special)}; allowed: at least one")
-        if len(names) != self.features:
-            raise InputError(f"{path} has {len(names)} feature columns; set dataset.features={len(names)}")
-        if not table.num_rows:
-            raise InputError(f"{path} has no rows")
-        inputs = np.stack([_numbers(path, table, column) for column in names], axis=1)
-        test = self._test(path, table)
+        path = self.path
+        table, head = self.read()
+        columns = head.columns
+        inputs = np.stack([numbers(path, table, column) for column in columns.features], axis=1)
+        test = _test(path, table, columns.split)
         if test.all():
-            raise InputError(f"{path}: column {self.split} has no row 'train'")
-        values = [_numbers(path, table, column) for column in self.target_columns]
-        targets, task = self.targets(path, values, ~test)
+            raise InputError(f"{path}: column {columns.split} has no row 'train'")
+        targets, task = self.targets(path, table, head, ~test)
         if self.standardise:
             inputs = standardised(inputs, ~test)
-        clients, client_names = self._clients(path, table)
+        clients, client_names = _clients(path, table, columns.client)
         order = np.lexsort((clients, test))  # training rows first, by client; the sort is stable
         group = (test * len(client_names) + clients)[order]
         present, sizes = np.unique(group, return_counts=True)
@@ -117,40 +145,49 @@ class SampleTable(DatasetConfig):
             stored = inputs[order].astype(np.float32)
         targets = targets[torch.from_numpy(order)]
         if not np.isfinite(stored).all():
-            column = names[int(np.argmin(np.isfinite(stored).all(0)))]
+            column = columns.features[int(np.argmin(np.isfinite(stored).all(0)))]
             raise InputError(f"{path}: column {column} has numbers beyond float32; set dataset.standardise=true")
         return Dataset(
-            spec=replace(self.spec, task=task),
+            spec=replace(head.spec, task=task),
             encoding=Scaled(divisor=1.0),
             inputs=torch.from_numpy(stored),
             targets=targets,
             train_size=int((~test).sum()),
-            users=None if self.client is None else users,
-            class_names=self.class_names,
+            users=None if columns.client is None else users,
+            class_names=head.class_names,
             fingerprint=fingerprint([users.training, *users.names, offsets, stored, targets.numpy()]),
+            note=str(columns),
         )
 
-    def _test(self, path: Path, table: pyarrow.Table) -> np.ndarray:
-        """Which rows are test samples, bool ``[n]``."""
-        if self.split is None:
-            return np.zeros(table.num_rows, bool)
-        splits = table.column(self.split).to_pylist()
-        for row, split in enumerate(splits, start=1):
-            if split not in SPLITS:
-                raise InputError(f"{path}: row {row} has {self.split} {split!r}; allowed: train, test")
-        return np.array([split == "test" for split in splits])
 
-    def _clients(self, path: Path, table: pyarrow.Table) -> tuple[np.ndarray, list[str]]:
-        """Each row's client number, int64 ``[n]``, and the clients' names; a single client if there is no column."""
-        if self.client is None:
-            return np.zeros(table.num_rows, np.int64), ["all"]
-        values = table.column(self.client).to_pylist()
-        for row, value in enumerate(values, start=1):
-            if not isinstance(value, (str, int)) or value == "":
-                raise InputError(f"{path}: row {row} has {self.client} {value!r}; clients are texts or integers")
-        ordered = sorted(set(values), key=int if all(map(_is_number, values)) else None)  # a column has one type
-        numbers = {value: number for number, value in enumerate(ordered)}
-        return np.array([numbers[value] for value in values]), [str(value) for value in ordered]
+@cache
+def head_of(config: SampleTable, modified: int) -> TableHead:
+    """What the columns of a table are; ``modified``: when its file was changed last."""
+    return config.read()[1]
+
+
+def _test(path: Path, table: pyarrow.Table, column: str | None) -> np.ndarray:
+    """Which rows are test samples, bool ``[n]``."""
+    if column is None:
+        return np.zeros(table.num_rows, bool)
+    splits = table.column(column).to_pylist()
+    for row, split in enumerate(splits, start=1):
+        if split not in SPLITS:
+            raise InputError(f"{path}: row {row} has {column} {split!r}; allowed: train, test")
+    return np.array([split == "test" for split in splits])
+
+
+def _clients(path: Path, table: pyarrow.Table, column: str | None) -> tuple[np.ndarray, list[str]]:
+    """Each row's client number, int64 ``[n]``, and the clients' names; a single client if there is no column."""
+    if column is None:
+        return np.zeros(table.num_rows, np.int64), ["all"]
+    values = table.column(column).to_pylist()
+    for row, value in enumerate(values, start=1):
+        if not isinstance(value, (str, int)) or value == "":
+            raise InputError(f"{path}: row {row} has {column} {value!r}; clients are texts or integers")
+    ordered = sorted(set(values), key=int if all(map(_is_number, values)) else None)  # a column has one type
+    client = {value: number for number, value in enumerate(ordered)}
+    return np.array([client[value] for value in values]), [str(value) for value in ordered]
 
 
 def standardised(inputs: np.ndarray, training: np.ndarray) -> np.ndarray:
@@ -195,22 +232,24 @@ def read_table(path: Path, texts: Sequence[str] = ()) -> pyarrow.Table:
             stat_regular(path)
         table = readers[path.suffix](path)
         _ = table.column_names  # names are decoded here
-        return table
     except (OSError, pyarrow.ArrowException, UnicodeDecodeError) as error:
         reason = "no such file" if isinstance(error, FileNotFoundError) else " ".join(str(error).split())
         raise InputError(f"{path} cannot be read: {reason}") from error
+    if path.suffix == ".csv" and (binary := [field.name for field in table.schema if field.type == pyarrow.binary()]):
+        raise InputError(f"{path} cannot be read: column {binary[0]} is not UTF-8")
+    return table
 
 
-def _numbers(path: Path, table: pyarrow.Table, column: str) -> np.ndarray:
-    """A column as float64 ``[n]``, all finite."""
+def numbers(path: Path, table: pyarrow.Table, column: str) -> np.ndarray:
+    """A column of numbers as float64 ``[n]``, all finite.
+
+    Raises:
+        InputError: a number is missing, infinite or NaN.
+    """
     import pyarrow
 
-    values = table.column(column)
-    kinds = pyarrow.types
-    if not (kinds.is_integer(values.type) or kinds.is_floating(values.type) or kinds.is_boolean(values.type)):
-        raise InputError(f"{path}: column {column} has values of type {values.type}; it must have numbers only")
-    numbers: np.ndarray = values.cast(pyarrow.float64(), safe=False).to_numpy()  # missing values become NaN
-    if not np.isfinite(numbers).all():
-        row = int(np.argmin(np.isfinite(numbers)))
+    values: np.ndarray = table.column(column).cast(pyarrow.float64(), safe=False).to_numpy()  # missing ones become NaN
+    if not np.isfinite(values).all():
+        row = int(np.argmin(np.isfinite(values)))
         raise InputError(f"{path}: row {row + 1} has no finite number in column {column}")
-    return numbers
+    return values

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import torch
@@ -12,10 +11,14 @@ from annotated_types import Ge
 
 from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Spec
-from fedrun.data.datasets.sample_table import SampleTable
+from fedrun.data.datasets.sample_table import SampleTable, TableHead
+from fedrun.data.datasets.table_columns import ColumnKeys, Columns
 from fedrun.data.tasks.base import Task
 from fedrun.data.tasks.classification import CLASSIFICATION
 from fedrun.system.errors import InputError
+
+if TYPE_CHECKING:
+    import pyarrow
 
 
 @config_class
@@ -23,32 +26,57 @@ class Tabular(SampleTable):
     """Classification.
 
     Attributes:
-        label: the column of classes, which are integers from 0.
-        classes: number of classes.
+        label: the column of classes; None: the one that is named so.
+        classes: number of classes, where labels are integers from 0 of which the table may lack some; None: the classes
+            are the different values of the column, integers or texts, in ascending order.
     """
 
-    label: str
-    classes: Annotated[int, Ge(2)]
+    label: str | None
+    classes: Annotated[int, Ge(2)] | None
 
     @property
-    def spec(self) -> Spec:
-        return Spec(input_shape=(self.features,), classes=self.classes)
+    def keys(self) -> ColumnKeys:
+        targets = () if self.label is None else (self.label,)
+        return ColumnKeys("label", targets, self.client, self.split, self.drop, texts=True)
 
-    @property
-    def target_columns(self) -> tuple[str, ...]:
-        return (self.label,)
+    def head(self, path: Path, table: pyarrow.Table, columns: Columns) -> TableHead:
+        (column,) = columns.targets
+        values = _labels(path, table, column)
+        if self.classes is None:
+            labels: tuple[str | int, ...] = tuple(sorted(set(values)))
+            if len(labels) < 2:
+                raise InputError(f"{path}: column {column} has the value {labels[0]!r} alone; allowed: at least 2")
+        else:
+            labels = tuple(range(self.classes))
+            for row, value in enumerate(values, start=1):
+                if value not in labels:
+                    raise InputError(
+                        f"{path}: row {row} has {column} {value!r}; labels are integers from 0 to {self.classes - 1} "
+                        f"(dataset.classes={self.classes}; null takes the values in the table)"
+                    )
+        spec = Spec(input_shape=(len(columns.features),), classes=len(labels))
+        return TableHead(columns, spec, tuple(map(str, labels)), labels)
 
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        return tuple(map(str, range(self.classes)))
+    def targets(
+        self, path: Path, table: pyarrow.Table, head: TableHead, training: np.ndarray
+    ) -> tuple[torch.Tensor, Task]:
+        (column,) = head.columns.targets
+        number = {label: number for number, label in enumerate(head.labels)}
+        return torch.tensor([number[value] for value in _labels(path, table, column)]), CLASSIFICATION
 
-    def targets(self, path: Path, columns: Sequence[np.ndarray], training: np.ndarray) -> tuple[torch.Tensor, Task]:
-        (labels,) = columns
-        wrong = (labels != np.floor(labels)) | (labels < 0) | (labels >= self.classes)
-        if wrong.any():
-            row = int(np.argmax(wrong))
+
+def _labels(path: Path, table: pyarrow.Table, column: str) -> list[str] | list[int]:
+    """The values of a label column, all texts or all integers.
+
+    Raises:
+        InputError: a label is missing, or no integer.
+    """
+    values = table.column(column).to_pylist()
+    for row, value in enumerate(values, start=1):
+        whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+        if not (whole or (isinstance(value, str) and value)):
             raise InputError(
-                f"{path}: row {row + 1} has {self.label} {labels[row]:g}; labels are integers from 0 to "
-                f"{self.classes - 1} (dataset.classes={self.classes})"
+                f"{path}: row {row} has {column} {value!r}; labels are integers or texts "
+                "(dataset=tabular_regression predicts numbers)"
             )
-        return torch.from_numpy(labels.astype(np.int64)), CLASSIFICATION
+    return [int(value) if isinstance(value, (bool, float)) else value for value in values]

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
 
 from fedrun.config.config_class import config_class
-from fedrun.data.datasets.column_targets import ColumnTargets
+from fedrun.data.datasets.column_targets import ColumnTargets, stacked
+from fedrun.data.datasets.sample_table import TableHead
 from fedrun.data.tasks.base import Task
 from fedrun.data.tasks.multi_label import MultiLabel
 from fedrun.system.errors import InputError
+
+if TYPE_CHECKING:
+    import pyarrow
 
 
 @config_class
@@ -26,10 +29,14 @@ class TabularMultiLabel(ColumnTargets):
 
     task: ClassVar[Task] = MultiLabel()
 
-    def targets(self, path: Path, columns: Sequence[np.ndarray], training: np.ndarray) -> tuple[torch.Tensor, Task]:
-        has = np.stack(columns, axis=1)
+    def targets(
+        self, path: Path, table: pyarrow.Table, head: TableHead, training: np.ndarray
+    ) -> tuple[torch.Tensor, Task]:
+        has = stacked(path, table, head)
         wrong = (has != 0) & (has != 1)
         if wrong.any():
             row, label = (int(place) for place in np.argwhere(wrong)[0])
-            raise InputError(f"{path}: row {row + 1} has {self.labels[label]} {has[row, label]:g}; allowed: 0 or 1")
+            raise InputError(
+                f"{path}: row {row + 1} has {head.columns.targets[label]} {has[row, label]:g}; allowed: 0 or 1"
+            )
         return torch.from_numpy(has.astype(np.uint8)), MultiLabel()

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
 
 from fedrun.config.config_class import config_class
-from fedrun.data.datasets.column_targets import ColumnTargets
+from fedrun.data.datasets.column_targets import ColumnTargets, stacked
+from fedrun.data.datasets.sample_table import TableHead
 from fedrun.data.tasks.base import Task
 from fedrun.data.tasks.regression import Regression
+
+if TYPE_CHECKING:
+    import pyarrow
 
 
 @config_class
@@ -28,8 +31,10 @@ class TabularRegression(ColumnTargets):
 
     task: ClassVar[Task] = Regression()
 
-    def targets(self, path: Path, columns: Sequence[np.ndarray], training: np.ndarray) -> tuple[torch.Tensor, Task]:
-        numbers = np.stack(columns, axis=1)
+    def targets(
+        self, path: Path, table: pyarrow.Table, head: TableHead, training: np.ndarray
+    ) -> tuple[torch.Tensor, Task]:
+        numbers = stacked(path, table, head)
         task = scaled_task(numbers[training]) if self.standardise else Regression()
         return torch.from_numpy(numbers.astype(np.float32)), task
 

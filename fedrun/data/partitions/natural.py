@@ -50,8 +50,8 @@ class Natural(Partition):
         users = dataset.users
         if users is None:
             raise InputError(
-                "partition=natural needs a dataset whose samples have users, and this one has none; "
-                "allowed here: any other partition"
+                "partition=natural needs a dataset whose samples have users, and this one has none; allowed: another "
+                "partition, such as partition=iid or partition=dirichlet; or a column of clients (dataset.client)"
             )
         seed = seed if self.seed is None else self.seed
         sampled = self._sampled_users(users, seed)

@@ -51,6 +51,7 @@ class FederationSummary:
         test_samples: samples that the global model is tested on.
         evaluation_split: whether these are test or validation samples.
         missing: names of the classes that no client holds.
+        note: what was inferred about the data; empty: nothing was.
     """
 
     clients: int
@@ -62,9 +63,10 @@ class FederationSummary:
     test_samples: int
     evaluation_split: EvaluationSplit
     missing: tuple[str, ...]
+    note: str
 
     def lines(self) -> list[str]:
-        """Three lines, and a warning where a class is missing."""
+        """Three lines, one about what was inferred, and a warning where a class is missing."""
         test = "in one pooled set" if self.test_holders == 1 else f"of {self.test_holders:,} held-out users"
         lines = [
             f"clients   {self.clients:,} with {self.samples} training samples each, {self.total:,} in all",
@@ -73,6 +75,8 @@ class FederationSummary:
             else f"classes   {self.client_classes} per client, {self.outputs} in the dataset",
             f"{self.evaluation_split:<9} {self.test_samples:,} samples {test}",
         ]
+        if self.note:
+            lines.insert(0, f"data      {self.note}")
         if self.missing:
             shown = ", ".join(self.missing[:10]) + (", ..." if len(self.missing) > 10 else "")
             lines.append(f"warning: no client holds {len(self.missing)} of the {self.outputs} classes: {shown}")
@@ -96,6 +100,7 @@ def summarise(federation: Federation) -> FederationSummary:
         test_samples=len(federation.test.samples),
         evaluation_split=federation.evaluation_split,
         missing=(),
+        note=dataset.note,
     )
     if not task.has_classes:
         return summary

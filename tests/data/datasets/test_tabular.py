@@ -20,7 +20,7 @@ def tabular(
     path: Path, *, client: str | None = "client", split: str | None = "part", standardise: bool = False
 ) -> Tabular:
     return Tabular(
-        file=str(path), label="label", classes=3, client=client, split=split, features=2, standardise=standardise
+        file=str(path), label="label", classes=3, client=client, split=split, drop=(), standardise=standardise
     )
 
 
@@ -76,20 +76,25 @@ def test_rows_may_belong_to_nobody(tmp_path: Path) -> None:
     [
         ("", "cannot be read"),
         ("client,a,b,label,part\n", "has no rows"),
-        (TABLE.replace("label", "class"), "has no single column 'label'; it has client, a, class, b, part"),
-        (TABLE.replace(",b,", ",label,"), "has 2 columns named 'label'; allowed: one"),
-        ("client,a,label,part\nx,1,0,train\n", "has 1 feature columns; set dataset.features=1"),
+        (
+            TABLE.replace("label", "class"),
+            "dataset.label: there is no column 'label'. Its columns: client, a, class, b, part",
+        ),
+        (TABLE.replace(",b,", ",label,"), "several columns are named label; allowed: one each"),
         (TABLE.replace("x,5,1", "x,5,3"), "row 3 has label 3; labels are integers from 0 to 2"),
         (TABLE.replace("x,5,1", "x,5,-1"), "row 3 has label -1"),
         (TABLE.replace("x,5,1", "x,5,0.5"), "row 3 has label 0.5"),
-        (TABLE.replace("x,5,1", "x,5,cat"), "column label has values of type string; it must have numbers only"),
+        (TABLE.replace("x,5,1", "x,5,cat"), "row 1 has label '0'; labels are integers from 0 to 2"),
         (TABLE.replace("x,5,1", "x,,1"), "row 3 has no finite number in column a"),
         (TABLE.replace("x,5,1", "x,inf,1"), "row 3 has no finite number in column a"),
-        (TABLE.replace("x,5,1", "x,five,1"), "column a has values of type string"),
+        (
+            TABLE.replace("x,5,1", "x,five,1"),
+            "columns without numbers among the inputs: a; leave them out with dataset.drop=[a]",
+        ),
         (TABLE.replace("y,7", ",7").replace("x", "1").replace("y", "2"), "row 4 has client ''"),
         (TABLE.replace("10,test", "10,valid"), "row 2 has part 'valid'; allowed: train, test"),
         (TABLE.replace("train", "test"), "has no row 'train'"),
-        (TABLE.replace(",b,", ",a,"), "has 2 columns named 'a'; allowed: one"),
+        (TABLE.replace(",b,", ",a,"), "several columns are named a; allowed: one each"),
         (TABLE[:-12], "cannot be read"),
     ],
 )
@@ -112,7 +117,7 @@ def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
     refused(
         tabular(tmp_path / "latin.csv"),
         tmp_path,
-        "latin.csv cannot be read: In CSV column #0: CSV conversion error to string: invalid UTF8",
+        "latin.csv cannot be read: column client is not UTF-8",
     )
 
 
@@ -129,7 +134,7 @@ def test_features_that_do_not_vary_or_are_huge(tmp_path: Path) -> None:
     rows = [f"{index % 2},0.1,{(-1) ** index * 1e200},train" for index in range(100)]
     path = tmp_path / "table.csv"
     path.write_text("\n".join(["y,constant,huge,split", *rows, "1,0.2,2e200,test", ""]))
-    recipe = Tabular(file=str(path), label="y", classes=2, client=None, split="split", features=2, standardise=True)
+    recipe = Tabular(file=str(path), label="y", classes=2, client=None, split="split", drop=(), standardise=True)
     inputs = recipe.load().inputs
     assert inputs[:, 0].tolist() == [0] * 101
     torch.testing.assert_close(inputs[:, 1], torch.tensor([1.0, -1.0] * 50 + [2.0]))
@@ -138,7 +143,7 @@ def test_features_that_do_not_vary_or_are_huge(tmp_path: Path) -> None:
 def test_clients_are_named_as_they_are_written(tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
     path.write_text("who,y,a\n7,0,1\n007,1,2\n10,0,3\n")
-    recipe = Tabular(file=str(path), label="y", classes=2, client="who", split=None, features=1, standardise=False)
+    recipe = Tabular(file=str(path), label="y", classes=2, client="who", split=None, drop=(), standardise=False)
     users = recipe.load().users
     assert users is not None
     assert users.names == ("007", "10", "7")  # as texts, since one of them is no number
@@ -146,5 +151,54 @@ def test_clients_are_named_as_they_are_written(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"row 2 has who ''; clients are texts or integers"):
         recipe.load()
     path.write_text("who,y\n7,0\n")
-    with pytest.raises(InputError, match=r"has no feature columns besides y, who; allowed: at least one"):
+    with pytest.raises(InputError, match=r"no column is left as an input"):
         recipe.load()
+
+
+def inferred(path: Path, **keys: object) -> Tabular:
+    settings = {"label": None, "classes": None, "client": "auto", "split": "auto", "drop": (), "standardise": False}
+    return Tabular(file=str(path), **{**settings, **keys})
+
+
+def test_columns_are_found_by_their_names(tmp_path: Path) -> None:
+    path = write(tmp_path, "User_ID,a,Class,b,split\nx,1,dog,10,train\ny,3,cat,10,test\nx,5,ant,10,train\n")
+    dataset = inferred(path).load()
+    assert dataset.users is not None and dataset.users.names == ("x", "y")
+    assert (dataset.class_names, dataset.targets.tolist()) == (("ant", "cat", "dog"), [2, 0, 1])
+    assert (dataset.train_size, dataset.inputs.tolist()) == (2, [[1, 10], [5, 10], [3, 10]])
+    assert dataset.spec == inferred(path).spec
+    assert dataset.note == "predicts Class from 2 columns (a, b); clients: User_ID; split: split"
+
+
+def test_classes_are_the_integers_in_the_table(tmp_path: Path) -> None:
+    path = write(tmp_path, "a,y,name\n1,8,x\n2,3,x\n3,8,x\n4,-1,x\n")
+    dataset = inferred(path, drop=("name",)).load()
+    assert dataset.users is None
+    assert (dataset.class_names, dataset.targets.tolist()) == (("-1", "3", "8"), [2, 1, 2, 0])
+
+
+def test_a_changed_table_is_read_again(tmp_path: Path) -> None:
+    path = write(tmp_path, "a,y\n1,0\n2,1\n")
+    assert inferred(path).spec.classes == 2
+    path.write_text("a,b,y\n1,1,0\n2,2,1\n3,3,2\n")
+    assert (inferred(path).spec.classes, inferred(path).spec.input_shape) == (3, (2,))
+
+
+def test_one_message_lists_all_that_cannot_be_decided(tmp_path: Path) -> None:
+    path = write(tmp_path, "age,city,outcome,ward\n1,Rome,0,a\n2,Oslo,1,b\n")
+    with pytest.raises(InputError) as refusal:
+        _ = inferred(path, split="part").spec
+    assert str(refusal.value) == (
+        f"{path}: dataset.split: there is no column 'part'; "
+        "dataset.label: which column is predicted? No single one is named label or target or class or y; "
+        "dataset.client: no single column is named client or client_id or user or user_id; name one, or choose "
+        "partition=iid or partition=dirichlet; "
+        "columns without numbers among the inputs: city, ward; leave them out with dataset.drop=[city,ward], or write "
+        "them as numbers. Its columns: age, city, outcome, ward"
+    )
+    spec = inferred(path, label="outcome", client="ward", drop=("city",)).spec
+    assert (spec.input_shape, spec.classes) == ((1,), 2)
+    with pytest.raises(InputError, match=r"row 1 has age 0.5; labels are integers or texts"):
+        _ = inferred(write(tmp_path, "age,a\n0.5,1\n2,2\n"), label="age").spec
+    with pytest.raises(InputError, match=r"column y has the value 1 alone; allowed: at least 2"):
+        _ = inferred(write(tmp_path, "y,b\n1,1\n1,2\n")).spec

@@ -38,25 +38,29 @@ def test_numbers_are_scaled_by_the_training_rows(tmp_path: Path) -> None:
 
 
 def test_numbers_as_they_are(tmp_path: Path) -> None:
-    settings = ("dataset.labels=[price]", "dataset.features=2", "dataset.standardise=false")
+    settings = ("dataset.labels=[price]", "dataset.standardise=false")
     assert load(tmp_path, "tabular_regression", *settings).spec.task == Regression()
 
 
 def test_several_labels(tmp_path: Path) -> None:
-    dataset = load(tmp_path, "tabular_multi_label", "dataset.labels=[size]", "dataset.features=2")
+    dataset = load(tmp_path, "tabular_multi_label", "dataset.labels=[size]")
     assert dataset.targets.tolist() == [[1], [0], [1]]
     assert dataset.spec.task == MultiLabel()
 
 
 @pytest.mark.parametrize(
-    ("option", "labels", "features", "message"),
+    ("option", "labels", "message"),
     [
-        ("tabular_multi_label", "[size,price]", 1, "row 1 has price 0.5; allowed: 0 or 1"),
-        ("tabular_regression", "[cost]", 1, "has no single column 'cost'; it has part, a, price, size"),
-        ("tabular_regression", "[]", 1, "dataset.labels="),
-        ("tabular_regression", "[part]", 3, "column part has values of type string; it must have numbers only"),
+        ("tabular_multi_label", "[size,price]", "row 1 has price 0.5; allowed: 0 or 1"),
+        (
+            "tabular_regression",
+            "[cost]",
+            "dataset.labels: there is no column 'cost'. Its columns: part, a, price, size",
+        ),
+        ("tabular_regression", "[]", "dataset.labels: which column is predicted"),
+        ("tabular_regression", "[part]", "dataset.labels: column part has texts; it must have numbers"),
     ],
 )
-def test_wrong_columns(tmp_path: Path, option: str, labels: str, features: int, message: str) -> None:
+def test_wrong_columns(tmp_path: Path, option: str, labels: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        load(tmp_path, option, f"dataset.labels={labels}", f"dataset.features={features}")
+        load(tmp_path, option, f"dataset.labels={labels}")

@@ -1,0 +1,132 @@
+"""What the columns of a user's own table are: targets, inputs, clients and splits.
+
+Keys of the configuration name columns. A column that no key names is found by its name, and one message lists all that
+could not be decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedrun.system.errors import InputError
+
+if TYPE_CHECKING:
+    import pyarrow
+
+AUTO = "auto"
+
+TARGET_NAMES = ("label", "target", "class", "y")
+CLIENT_NAMES = ("client", "client_id", "user", "user_id")
+SPLIT_NAMES = ("split",)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of a table.
+
+    Attributes:
+        targets: what is predicted.
+        features: the inputs, in the table's order.
+        client: whose values name the clients; None: rows belong to nobody.
+        split: with ``train`` and ``test``; None: all rows are training samples.
+    """
+
+    targets: tuple[str, ...]
+    features: tuple[str, ...]
+    client: str | None
+    split: str | None
+
+    def __str__(self) -> str:
+        shown = ", ".join(self.features[:5]) + (", ..." if len(self.features) > 5 else "")
+        return (
+            f"predicts {', '.join(self.targets)} from {len(self.features)} columns ({shown}); "
+            f"clients: {self.client or 'none'}; split: {self.split or 'none'}"
+        )
+
+
+@dataclass(frozen=True)
+class ColumnKeys:
+    """What the configuration says about the columns.
+
+    Attributes:
+        key: the name of the key for the targets: ``label`` or ``labels``.
+        targets: the columns of the targets; empty: the one that is named like a target.
+        client: the column of clients; ``auto``: the one that is named like one, if there is one; None: none.
+        split: likewise, of ``train`` and ``test``.
+        drop: columns that are not used.
+        texts: whether targets may be texts.
+    """
+
+    key: str
+    targets: tuple[str, ...]
+    client: str | None
+    split: str | None
+    drop: tuple[str, ...]
+    texts: bool
+
+    def columns(self, path: Path, table: pyarrow.Table) -> Columns:
+        """The columns of a table.
+
+        Raises:
+            InputError: listing everything that is missing or cannot be decided.
+        """
+        names, problems = table.column_names, list[str]()
+        if repeated := sorted({name for name in names if names.count(name) > 1}):
+            problems.append(f"several columns are named {', '.join(repeated)}; allowed: one each")
+        one_each = {
+            f"dataset.{self.key}": self.targets,
+            "dataset.client": () if self.client in (AUTO, None) else (self.client,),
+            "dataset.split": () if self.split in (AUTO, None) else (self.split,),
+            "dataset.drop": self.drop,
+        }
+        for key, wanted in one_each.items():
+            if missing := [name for name in wanted if name not in names]:
+                problems.append(f"{key}: there is no column {', '.join(map(repr, missing))}")
+        targets, client, split = self.targets, self.client, self.split
+        if not targets:
+            target = named_like(TARGET_NAMES, names)
+            targets = () if target is None else (target,)
+            if target is None:
+                problems.append(
+                    f"dataset.{self.key}: which column is predicted? No single one is named {' or '.join(TARGET_NAMES)}"
+                )
+        if client == AUTO:
+            client = named_like(CLIENT_NAMES, names)
+            if client is None and problems:
+                problems.append(
+                    f"dataset.client: no single column is named {' or '.join(CLIENT_NAMES)}; name one, or choose "
+                    "partition=iid or partition=dirichlet"
+                )
+        if split == AUTO:
+            split = named_like(SPLIT_NAMES, names)
+        special = {*targets, client, split, *self.drop}
+        features = tuple(name for name in names if name not in special)
+        if texts := [name for name in features if name not in repeated and not numeric(table, name)]:
+            problems.append(
+                f"columns without numbers among the inputs: {', '.join(texts)}; leave them out with "
+                f"dataset.drop=[{','.join([*self.drop, *texts])}], or write them as numbers"
+            )
+        if texts := [name for name in targets if name in names and not (self.texts or numeric(table, name))]:
+            problems.append(f"dataset.{self.key}: column {', '.join(texts)} has texts; it must have numbers")
+        if not features:
+            problems.append("no column is left as an input")
+        if problems:
+            raise InputError(f"{path}: {'; '.join(problems)}. Its columns: {', '.join(names)}")
+        return Columns(targets, features, client, split)
+
+
+def named_like(wanted: Sequence[str], names: Sequence[str]) -> str | None:
+    """The only column with one of these names, in upper or lower case; None if there is none, or several."""
+    matching = [name for name in names if name.lower() in wanted]
+    return matching[0] if len(matching) == 1 else None
+
+
+def numeric(table: pyarrow.Table, column: str) -> bool:
+    """Whether a column has integers, floating-point numbers or booleans."""
+    import pyarrow
+
+    kind, kinds = table.column(column).type, pyarrow.types
+    return bool(kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_boolean(kind))
