@@ -375,4 +375,4 @@ def _log_to_screen(level: int, begin: str = "") -> None:
     handler.setLevel(level)
     handler.setFormatter(OneLine(f"{begin}%(message)s"))
     logging.basicConfig(handlers=[handler], force=True)
-    logging.getLogger("fedrun").setLevel(logging.INFO)  # the run's log file takes all of it
+    logging.getLogger("fedrun").setLevel(logging.DEBUG)  # the run's log file takes all of it

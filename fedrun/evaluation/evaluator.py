@@ -54,6 +54,18 @@ class Evaluator:
         self._ranks = ranks
         self._newest: tuple[tuple[ServerState, ...], dict[int, SampleResults]] | None = None
 
+    @property
+    def tested(self) -> str:
+        """The model that the metrics on pooled samples are of, and the samples, in words."""
+        phase, federation = self._phase, self._phase.federation
+        samples = f"{len(federation.test.samples):,} pooled {federation.evaluation_split} samples"
+        if phase.is_last and self._personal:
+            model = "each client's own model" if phase.client.is_personal else "the model of each client's cluster"
+            if federation.client_test is not None:
+                return f"{model} on the client's own {federation.evaluation_split} samples"
+            return f"{model} on {samples}; means over clients"
+        return f"{'all models together' if phase.clustering.several else 'the global model'} on {samples}"
+
     def metrics(self, state: State, target: float | None = None) -> Metrics:
         """``test/*`` (or ``validation/*``) on the pooled samples; ``clients/*`` and ``unseen/*`` where clients are
         evaluated on samples of their own.

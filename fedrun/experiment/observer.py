@@ -20,7 +20,7 @@ class RunInfo:
     Attributes:
         folder: the run's folder.
         title: one short line, such as ``turbosvm · femnist · seed 0``.
-        hparams: the published values that fill the configuration in, in words; None: there are none.
+        decisions: what the run consists of where its command does not say so, such as ``{"model": "mlp, ..."}``.
         group: the run's folder without the seed, relative to the output folder; the same for all seeds.
         seed: the run's seed.
         rounds: number of rounds the run will make.
@@ -36,7 +36,7 @@ class RunInfo:
 
     folder: Path
     title: str
-    hparams: str | None
+    decisions: Mapping[str, str]
     group: str
     seed: int
     rounds: int

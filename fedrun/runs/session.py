@@ -6,7 +6,7 @@ import logging
 import math
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -22,6 +22,8 @@ from fedrun.experiment.state import State
 from fedrun.runs import checkpoint as checkpoints
 from fedrun.runs.checkpoint import Checkpoint, Identity
 from fedrun.runs.client_table import save_clients
+from fedrun.runs.decisions import decisions
+from fedrun.runs.display import wording
 from fedrun.runs.display.curves import plot_curves
 from fedrun.runs.display.federation import plot_labels, summarise
 from fedrun.runs.folder import (
@@ -63,6 +65,7 @@ class Session:
         frozen = simulation.network.frozen_fingerprint
         self.identity = Identity(self.record.hash, experiment.seed, data, appeal, frozen)
         self.began = time.perf_counter()
+        self.decisions: Mapping[str, str] = {}
         self._saved: Checkpoint | None = None
         self._distributed: DistributedClientStates | None = None
 
@@ -92,6 +95,7 @@ class Session:
                     last = checkpoints.load(path, self.identity, last.state, self.simulation.store)
                 metrics = MetricsFile(self.folder / METRICS, last.metrics)
                 rows = list(read_rows(self.folder / METRICS))
+                self.decisions = decisions(self.experiment, self.simulation, last.state)
                 self.describe()
         self._saved = last
         if self.ranks.count == 1:
@@ -106,7 +110,7 @@ class Session:
         return replace(last, state=state), metrics, rows
 
     def describe(self) -> None:
-        """Write the configuration to the folder, and the federation in numbers to the log."""
+        """Write the configuration to the folder, and to the log the federation in numbers and the decisions."""
         config = self.folder / CONFIG
         with writing(config):
             config.parent.mkdir(exist_ok=True)
@@ -114,7 +118,8 @@ class Session:
             OmegaConf.save(list(self.record.overrides), self.folder / OVERRIDES)
         for line in str(summarise(self.simulation.federation)).splitlines():
             log.info(line)
-        log.info("machine   %s", self.simulation.division)
+        for name, words in self.decisions.items():
+            log.debug("%-9s %s", name, words)  # for the log file; the display shows them
 
     def rounds(self, last: Checkpoint, metrics: MetricsFile | None, rows: list[Row]) -> Checkpoint:
         """Run the missing rounds; the checkpoint after the last one.
@@ -231,9 +236,9 @@ class Session:
         with writing(curves):
             plot_curves({self.record.title: [rows]}, curves, self.targets)
         executor = self.simulation.executor(state)
-        summary = summarise_run(self.experiment, self.identity, last, rows, self.targets, executor)
+        summary = summarise_run(self.experiment, self.identity, last, rows, self.targets, executor, self.decisions)
         if (reported := summary["reported"]) is not None:
-            log.info("reported: %s %s", reported, summary["final"][reported])
+            log.debug("reported  %s %s", wording.name(reported), wording.value(reported, summary["final"][reported]))
         with writing(self.folder / SUMMARY):
             finish(self.folder, summary)
         return self.ranks.broadcast(summary)
@@ -243,7 +248,7 @@ class Session:
         return RunInfo(
             folder=self.folder,
             title=self.record.title,
-            hparams=self.record.hparams,
+            decisions=self.decisions,
             group=self.record.group,
             seed=self.experiment.seed,
             rounds=self.experiment.rounds,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -63,6 +63,7 @@ def summarise_run(
     rows: Sequence[Row],
     targets: Sequence[Target],
     executor: str,
+    decisions: Mapping[str, str],
 ) -> dict[str, Any]:
     """The summary of a complete run.
 
@@ -73,6 +74,7 @@ def summarise_run(
         rows: of the evaluated rounds.
         targets: whose first round is reported.
         executor: name of the executor of the next round, if there were one.
+        decisions: what the run consists of, in words.
     """
     record = experiment.record
     reported = experiment.evaluation.reported(experiment.strategy.client, rows[-1].keys())
@@ -98,5 +100,6 @@ def summarise_run(
         "seconds": last.seconds,
         "machine": {"processes": last.processes, "threads": torch.get_num_threads()},
         "executor": {"name": executor, "seconds_per_sample": least_seconds(last.state.timings)},
+        "decisions": dict(decisions),
         "versions": versions(),
     }

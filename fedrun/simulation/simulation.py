@@ -115,11 +115,6 @@ class Simulation:
             _ = self.thresholds  # a file that cannot be used is rejected before anything is written
 
     @property
-    def division(self) -> str:
-        """The number of processes of the run and of the threads of each."""
-        return f"processes: {self.ranks.count}, threads of each: {torch.get_num_threads()}"
-
-    @property
     def dataset(self) -> Dataset:
         """The dataset of the first phase."""
         return self.federation.dataset

@@ -89,7 +89,10 @@ def first_job(command: str) -> tuple[str, ...]:
     return tuple(job)
 
 
-def test_commands_compose() -> None:
+def test_commands_compose(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("measurements.csv").write_text("client,a,b,label\nx,1,2,cat\ny,2,3,dog\n")
+    Path("patients.csv").write_text("name,ward,age,outcome\nx,1,2,0\ny,2,3,1\n")
     lines = [command for command in commands("fedrun") if OWN_OPTIONS not in command]
     assert len(lines) > 30
     jobs: dict[tuple[str, ...], str] = {}

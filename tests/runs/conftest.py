@@ -28,7 +28,7 @@ def run_info(tmp_path: Path) -> Callable[..., RunInfo]:
         return RunInfo(
             folder=tmp_path,
             title="turbosvm · femnist · seed 3",
-            hparams=None,
+            decisions={},
             group="runs/femnist/turbosvm/0f3a",
             seed=3,
             rounds=rounds,

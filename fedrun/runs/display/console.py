@@ -109,10 +109,10 @@ class PlainLines(Observer):
 
     def on_start(self, run: RunInfo) -> None:
         self._progress = Progress(run, self._clock)
-        self._print(f"run     {run.title}, {wording.counted(run.rounds, 'round')}")
-        self._print(f"folder  {run.folder}")
-        if run.hparams is not None:
-            self._print(f"hparams {run.hparams}")
+        self._print(f"run       {run.title}, {wording.counted(run.rounds, 'round')}")
+        for name, words in run.decisions.items():
+            self._print(f"{name:<9} {words}")
+        self._print(f"folder    {run.folder}")
         if self._progress.resumed_from is not None:
             self._print(f"resumed after round {self._progress.resumed_from} of {run.rounds}")
         self._headed = False
@@ -200,8 +200,11 @@ def panel(progress: Progress, width: int) -> Panel:
     """The live panel, ``width`` columns wide: bars, newest metrics, best score, targets."""
     run = progress.run
     resumed = "" if progress.resumed_from is None else f"resumed after round {progress.resumed_from}"
+    parts: list[RenderableType] = [bars(progress), Text(), facts(progress)]
+    if run.decisions:
+        parts += [Text(), made_of(run)]
     return Panel(
-        Group(bars(progress), Text(), facts(progress)),
+        Group(*parts),
         title=Text(run.title, style="bold"),
         title_align="left",
         subtitle=Text(resumed, style="dim") if resumed else None,
@@ -258,6 +261,16 @@ def facts(progress: Progress) -> Table:
         grid.add_row("best", Text(f"{wording.value(score, best)} in round {round}"))
     if progress.hits:
         grid.add_row("targets", Text("   ").join(goal(target, hit) for target, hit in progress.hits.items()))
+    return grid
+
+
+def made_of(run: RunInfo) -> Table:
+    """What the run consists of."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(style="dim")
+    for name, words in run.decisions.items():
+        grid.add_row(name, Text(words))
     return grid
 
 

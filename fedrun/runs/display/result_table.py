@@ -50,6 +50,8 @@ def result_table(summary: Mapping[str, Any]) -> Group:
     where = Table.grid(padding=(0, 2))
     where.add_column(style="dim")
     where.add_column(overflow="fold")
+    for name, words in summary.get("decisions", {}).items():  # summaries of earlier versions have none
+        where.add_row(name, Text(words))
     if (reported := summary.get("reported")) is not None:  # not in summaries of earlier versions
         where.add_row("reported", Text(f"{wording.name(reported)} {wording.value(reported, final[reported])}"))
     where.add_row("time", wording.duration(summary["seconds"]))

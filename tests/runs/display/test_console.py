@@ -48,8 +48,8 @@ def test_plain_lines_are_exactly_these(run_info, clock, tmp_path):
     lines.close()
     # Round 2 reaches the target; 1 and 3 follow a printed line by 2 s. Two rounds are left after round 2, at 2 s each.
     assert stream.getvalue().splitlines() == [
-        "run     turbosvm · femnist · seed 3, 4 rounds",
-        f"folder  {tmp_path}",
+        "run       turbosvm · femnist · seed 3, 4 rounds",
+        f"folder    {tmp_path}",
         "  round   accuracy        F1       MCC       loss  train loss     time left",
         "      0     9.74 %    5.00 %   -1.20 %     2.3026           -             -",
         "      2    70.13 %   60.00 %   50.00 %     0.9321      0.8000         4.0 s",
@@ -59,10 +59,13 @@ def test_plain_lines_are_exactly_these(run_info, clock, tmp_path):
     ]
 
 
-def test_published_values_are_named(run_info, clock, tmp_path):
-    stream = io.StringIO()
-    PlainLines(stream, 10.0, clock).on_start(replace(run_info(), hparams="femnist-turbosvm"))
-    assert stream.getvalue().splitlines()[1:3] == [f"folder  {tmp_path}", "hparams femnist-turbosvm"]
+def test_the_decisions_are_shown(run_info, clock, tmp_path):
+    stream, chosen = io.StringIO(), replace(run_info(), decisions={"model": "cnn", "hparams": "femnist-turbosvm"})
+    PlainLines(stream, 10.0, clock).on_start(chosen)
+    lines = ["model     cnn", "hparams   femnist-turbosvm", f"folder    {tmp_path}"]
+    assert stream.getvalue().splitlines()[1:] == lines
+    shown = [line.strip("│ ").split() for line in rendered(Progress(chosen, clock))]
+    assert shown[-3:-1] == [["model", "cnn"], ["hparams", "femnist-turbosvm"]]
 
 
 def test_an_estimated_accuracy_is_marked(run_info, clock):

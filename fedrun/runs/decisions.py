@@ -1,0 +1,48 @@
+"""What a run consists of where its command does not say so: model, partition, executor, machine, and what is tested."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from fedrun.execution.choice import AUTO
+from fedrun.experiment.experiment import Experiment
+from fedrun.experiment.state import State
+from fedrun.runs.display.wording import counted
+from fedrun.simulation.simulation import Simulation
+from fedrun.system.cores import cores
+
+
+def decisions(experiment: Experiment, simulation: Simulation, state: State) -> Mapping[str, str]:
+    """A few words on each choice, in the order in which they are shown.
+
+    Args:
+        experiment: of the run.
+        simulation: of the experiment.
+        state: in which the run begins or is resumed.
+    """
+    phase, clients = simulation.phase(state), len(simulation.federation.train)
+    layout, device = phase.network.layout, simulation.device
+    executor = simulation.executor(state)
+    if experiment.hardware.executor == AUTO:
+        executor += " at first; the faster one after a trial"
+    computing = counted(torch.get_num_threads(), "thread") if device.type == "cpu" else str(device)
+    count = simulation.ranks.count
+    processes = f"1 process with {computing}" if count == 1 else f"{count} processes with {computing} each"
+    return {
+        "model": f"{_named(experiment, 'model')}, {layout.size:,} parameters",
+        "partition": _named(experiment, "partition"),
+        "hparams": experiment.record.hparams or "none published for this dataset",
+        "cohort": f"{phase.cohort_size:,} of {clients:,} clients per round",
+        "machine": f"{processes}, {counted(cores(), 'core')}; executor {executor}",
+        "tested": simulation.evaluator(state).tested,
+    }
+
+
+def _named(experiment: Experiment, group: str) -> str:
+    """The chosen option of a group, and whether the user named it."""
+    record, origin = experiment.record, experiment.origin
+    option = record.choices.get(group) or type(getattr(experiment, group)).__name__
+    named = any(override.startswith((f"{group}=", "experiment=")) for override in record.overrides)
+    return option if named or group not in origin.choices else f"{option} (the default of dataset={record.dataset})"

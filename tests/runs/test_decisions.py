@@ -1,0 +1,52 @@
+"""What a run says about the choices that its command leaves to it."""
+
+from __future__ import annotations
+
+import pytest
+
+from fedrun.config.composed import compose
+from fedrun.experiment.experiment import build_experiment
+from fedrun.runs.decisions import decisions
+from fedrun.simulation.simulation import Simulation
+
+
+def decided(*overrides: str) -> dict[str, str]:
+    experiment = build_experiment(compose(["partition.clients=8", "hardware.threads=1", "tracking=none", *overrides]))
+    simulation = Simulation(experiment)
+    return dict(decisions(experiment, simulation, simulation.initial()))
+
+
+def test_defaults_and_what_the_command_names() -> None:
+    shown = decided("clients_per_round=3", "model=logistic")
+    assert shown["model"] == "logistic, 650 parameters"  # 64 pixels and a bias for each of 10 digits
+    assert shown["partition"] == "dirichlet (the default of dataset=digits)"
+    assert shown["hparams"] == "none published for this dataset"
+    assert shown["cohort"] == "3 of 8 clients per round"
+    assert shown["machine"].startswith("1 process with 1 thread, ")
+    assert shown["machine"].endswith("; executor in_process")
+
+
+def test_an_executor_that_is_still_to_be_found() -> None:
+    machine = decided("hardware.executor=auto")["machine"]
+    assert machine.endswith("executor in_process at first; the faster one after a trial")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "tested"),
+    [
+        ((), "the global model on 355 pooled test samples"),
+        (("strategy=ditto", "population.test_share=0.3"), "each client's own model on the client's own test samples"),
+        (("strategy=solo",), "each client's own model on 355 pooled test samples; means over clients"),
+        (("strategy=ifca",), "all models together on 355 pooled test samples"),
+        (
+            ("strategy=ifca", "population.test_share=0.3"),
+            "the model of each client's cluster on the client's own test samples",
+        ),
+    ],
+)
+def test_what_is_tested(overrides: tuple[str, ...], tested: str) -> None:
+    assert decided(*overrides)["tested"] == tested
+
+
+def test_validation_samples_are_named() -> None:
+    assert decided("validation.share=0.1")["tested"].endswith(" pooled validation samples")
