@@ -27,7 +27,7 @@ LARGEST_INTEGER = 10**12
 NOTHING: Mapping[str, object] = MappingProxyType({})
 
 
-def option(group: str, name: str, **changes: Any) -> Any:
+def option(group: str, name: str, /, **changes: Any) -> Any:
     """The config object of one option, such as ``option("strategy/client", "fedprox", mu=0.1)``, without the rest.
 
     The options in its defaults list are parts of it. Those with interpolations cannot be built on their own.
@@ -45,15 +45,19 @@ def option(group: str, name: str, **changes: Any) -> Any:
 
 
 def _composed(group: str, name: str) -> dict[str, Any]:
-    """An option with the options that its defaults list names: others of its group, or of groups below it."""
+    """An option with the options that its defaults list names: others of its group, or of groups below it.
+
+    What it chooses or sets outside of its group is left out.
+    """
     node = content(group, name, option_files(group)[name])
     below: dict[str, Any] = {}
     for entry in node.pop("defaults", []):
         if isinstance(entry, Mapping):
-            below |= {key: _composed(f"{group}/{key}", choice) for key, choice in entry.items()}
+            own = {key: choice for key, choice in entry.items() if not key.startswith("override ")}
+            below |= {key: _composed(f"{group}/{key}", choice) for key, choice in own.items()}
         elif entry != "_self_":
             below |= _composed(group, entry)
-    return {**below, **node}
+    return {**below, **(node if "_target_" in node or group not in node else node[group])}
 
 
 def build(node: Any, path: str) -> Any:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-
 import torch
 
 from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Spec
 from fedrun.models.adapted import AdaptedModel, Norm, replace_batch_norm
+from fedrun.system.dotted_path import function_at
 from fedrun.system.errors import InputError
 
 
@@ -31,23 +30,10 @@ class CustomModel(AdaptedModel):
         return f"model=custom model.target={self.target}"
 
     def check(self, spec: Spec) -> None:
-        module, _, name = self.target.rpartition(".")
-        try:
-            function = getattr(importlib.import_module(module), name)
-        except (ImportError, AttributeError, ValueError) as error:
-            raise InputError(
-                f"model.target={self.target}: {error}; allowed: the dotted path of a function; its module must be "
-                "installed, or its folder in PYTHONPATH"
-            ) from None
-        if not callable(function):
-            raise InputError(
-                f"model.target={self.target}: not a function; allowed: one from a Spec to a torch.nn.Module"
-            )
+        function_at(self.target, "model.target")
 
     def build(self, spec: Spec) -> torch.nn.Sequential:
-        self.check(spec)
-        module, _, name = self.target.rpartition(".")
-        network = getattr(importlib.import_module(module), name)(spec)
+        network = function_at(self.target, "model.target")(spec)
         if not isinstance(network, torch.nn.Module):
             raise InputError(
                 f"model.target={self.target}: returns a {type(network).__name__}; allowed: a torch.nn.Module"

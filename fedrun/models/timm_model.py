@@ -9,8 +9,8 @@ from fedrun.config.suggestions import did_you_mean
 from fedrun.data.datasets.base import Spec
 from fedrun.models.adapted import AdaptedModel, Norm, replace_batch_norm
 from fedrun.models.base import require_image
-from fedrun.models.hub import hub_cure
 from fedrun.system.errors import InputError
+from fedrun.system.hub import hub_cure
 
 INSTALL = "pip install 'fedrun[timm]'"
 

@@ -14,8 +14,8 @@ from fedrun.data.datasets.base import Spec
 from fedrun.data.tasks.symbols import LanguageModelling
 from fedrun.models.adapted import AdaptedModel
 from fedrun.models.base import require_text
-from fedrun.models.hub import hub_cure
 from fedrun.system.errors import InputError, one_line
+from fedrun.system.hub import hub_cure
 
 INSTALL = "pip install 'fedrun[transformers]'"
 

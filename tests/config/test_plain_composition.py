@@ -34,7 +34,8 @@ def assert_as_hydra(overrides: Sequence[str]) -> None:
 def mixtures() -> list[list[str]]:
     """Arguments that choose an option in every group at once, so often that every option is chosen."""
     names = {group: options(group) for group in groups([conf_dir()]) if group not in ALONE}
-    names["model"].remove("custom")  # has keys without values
+    for group, own in (("model", "custom"), ("dataset", "custom"), ("dataset", "huggingface")):
+        names[group].remove(own)  # has keys without values
     parts = [group for group in names if "/" not in group]  # an option's parts are chosen by the option
     most = max(len(names[group]) for group in parts)
     chosen = [islice(cycle([f"{group}={name}" for name in names[group]]), most) for group in parts]

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from numbers import Integral
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 
 from fedrun.data.datasets.augmentation import Augmentation
-from fedrun.data.datasets.base import Dataset, DatasetConfig, Encoding, Scaled, Spec
+from fedrun.data.datasets.base import Dataset, DatasetConfig, Encoding, Scaled, Spec, Users
 from fedrun.data.datasets.fingerprint import fingerprint
-from fedrun.system.errors import InputError
+from fedrun.data.datasets.sample_table import SampleTable
+from fedrun.data.tasks.base import Task
+from fedrun.data.tasks.classification import CLASSIFICATION
+from fedrun.system.errors import InputError, one_line
 
 Arrays = tuple[np.ndarray, np.ndarray]
-"""Samples uint8 or float32 ``[n, *input_shape]`` and classes ``[n]`` of any integer type."""
+"""Samples uint8 or float32 ``[n, *input_shape]`` and targets ``[n, ...]``, such as classes of any integer type."""
+
+Split: TypeAlias = "tuple[Any, Any] | Mapping[str, Any] | torch.utils.data.Dataset[Any]"
+"""Samples and targets as a pair of arrays or tensors, as a mapping with the keys ``inputs`` and ``targets``, or as a
+PyTorch dataset of pairs of one sample and its target."""
 
 DIVISORS = {"uint8": 255.0, "float32": 1.0}
 """Divisors of stored numbers by type, in :meth:`InMemory.of`."""
@@ -31,43 +41,91 @@ class InMemory(DatasetConfig):
     dataset: Dataset
 
     @classmethod
-    def of(cls, train: Arrays, test: Arrays, classes: int) -> InMemory:
-        """NumPy arrays as a dataset without users, for every partition except ``natural``.
+    def of(
+        cls,
+        train: Split,
+        test: Split,
+        classes: int,
+        users: Sequence[object] | None = None,
+        task: Task = CLASSIFICATION,
+    ) -> InMemory:
+        """Samples in memory as a dataset.
 
         Args:
-            train: training samples, uint8 (encoded as stored/255) or float32 (unchanged), and their classes.
-            test: test samples and their classes.
-            classes: C ≥ 2; classes are 0 to C − 1.
+            train: training samples, uint8 (encoded as stored/255) or float32 (unchanged), and their targets.
+            test: test samples and their targets.
+            classes: C ≥ 2; classes are 0 to C − 1. Of other tasks the number of outputs, at least 1.
+            users: whose each training sample is, ``[n]``, for ``partition=natural``; None: nobody's.
+            task: what is learned.
 
         Raises:
-            InputError: a type, a shape or a class is not allowed.
+            InputError: a type, a shape or a target is not allowed.
         """
-        if not isinstance(classes, Integral) or classes < 2:
-            raise InputError(f"classes={classes}: allowed: an integer, at least 2")
-        train, test = ((np.asarray(inputs), np.asarray(labels)) for inputs, labels in (train, test))
-        samples = train[0]
+        least = 2 if task.has_classes else 1
+        if not isinstance(classes, Integral) or classes < least:
+            raise InputError(f"classes={classes}: allowed: an integer, at least {least}")
+        splits = {where: arrays(split, where) for where, split in {"train": train, "test": test}.items()}
+        samples = splits["train"][0]
         if samples.ndim < 2 or 0 in samples.shape[1:]:
             raise InputError(f"train: samples {list(samples.shape)}; allowed: [n, ...], numbers for each of n samples")
-        for where, (inputs, labels) in {"train": train, "test": test}.items():
+        for where, (inputs, targets) in splits.items():
             if inputs.dtype.name not in DIVISORS or inputs.dtype != samples.dtype:
                 raise InputError(
                     f"{where}: samples are {inputs.dtype}; allowed: uint8 or float32, the same in both splits"
                 )
-            if (
-                inputs.shape[1:] != samples.shape[1:]
-                or labels.shape != inputs.shape[:1]
-                or labels.dtype.kind not in "iu"
-            ):
+            wrong_type = task.has_classes and (targets.ndim != 1 or targets.dtype.kind not in "iu")
+            if inputs.shape[1:] != samples.shape[1:] or targets.shape[:1] != inputs.shape[:1] or wrong_type:
                 raise InputError(
-                    f"{where}: samples {list(inputs.shape)} with classes {list(labels.shape)} of {labels.dtype}; "
-                    f"allowed: [n, {', '.join(map(str, samples.shape[1:]))}] with integers [n]"
+                    f"{where}: samples {list(inputs.shape)} with targets {list(targets.shape)} of {targets.dtype}; "
+                    f"allowed: [n, {', '.join(map(str, samples.shape[1:]))}] with "
+                    f"{'integers [n]' if task.has_classes else 'targets [n, ...]'}"
                 )
-            require_labels(labels, range(classes), where)
+            if task.has_classes:
+                require_labels(targets, range(classes), where)
             if not np.isfinite(inputs).all():
                 raise InputError(f"{where}: samples with NaN or infinity; allowed: finite numbers")
-        spec = Spec(tuple(samples.shape[1:]), int(classes))
+        spec = Spec(tuple(samples.shape[1:]), int(classes), task=task)
         encoding = Scaled(DIVISORS[samples.dtype.name])
-        return cls(in_memory(spec, encoding, tuple(map(str, range(classes))), train, test))
+        names = tuple(map(str, range(classes)))
+        if users is None:
+            dataset = in_memory(spec, encoding, names, splits["train"], splits["test"])
+        else:
+            owners = [str(user) for user in users]
+            if len(owners) != len(samples):
+                raise InputError(f"users: {len(owners)} for {len(samples)} training samples; allowed: one for each")
+            order = np.argsort(owners, kind="stable")
+            ordered = (samples[order], splits["train"][1][order])
+            unique, sizes = np.unique(owners, return_counts=True)
+            offsets = np.cumsum([0, *sizes])
+            dataset = in_memory(spec, encoding, names, ordered, splits["test"])
+            dataset = replace(
+                dataset,
+                users=users_of(unique.tolist(), offsets, len(splits["test"][0])),
+                fingerprint=fingerprint([dataset.fingerprint, *owners]),
+            )
+        if not task.has_classes:
+            task.check_targets(dataset.targets, int(classes), "targets")
+        return cls(dataset)
+
+    @classmethod
+    def of_table(cls, table: Any, columns: SampleTable) -> InMemory:
+        """A data frame, or an Arrow table, as a dataset.
+
+        Example:
+            >>> InMemory.of_table(frame, fedrun.option("dataset", "tabular", label="outcome", client="ward"))
+
+        Args:
+            table: of pandas or pyarrow.
+            columns: what the columns are; its ``file`` is not read.
+
+        Raises:
+            InputError: the table lacks a column, or a value in it cannot be used.
+        """
+        import pyarrow
+
+        if not isinstance(table, pyarrow.Table):
+            table = pyarrow.Table.from_pandas(table, preserve_index=False)
+        return cls(columns.dataset(table, Path("the table")))
 
     @property
     def spec(self) -> Spec:
@@ -91,7 +149,8 @@ def in_memory(
 ) -> Dataset:
     """The dataset of a training and a test split without users."""
     inputs = np.concatenate([train[0], test[0]])
-    targets = np.concatenate([train[1], test[1]]).astype(np.int64)
+    targets = np.concatenate([train[1], test[1]])
+    targets = targets.astype(np.float32 if targets.dtype.kind == "f" else np.int64)
     return Dataset(
         spec=spec,
         encoding=encoding,
@@ -103,6 +162,39 @@ def in_memory(
         fingerprint=fingerprint([len(train[1]), inputs, targets]),
         augmentation=augmentation,
     )
+
+
+def arrays(split: Split, where: str) -> Arrays:
+    """Samples and targets as arrays.
+
+    Raises:
+        InputError: they are of another kind, or the samples of a PyTorch dataset differ in shape.
+    """
+    if isinstance(split, Mapping):
+        if split.keys() != {"inputs", "targets"}:
+            raise InputError(f"{where}: a mapping with {', '.join(split) or 'no keys'}; allowed: inputs, targets")
+        split = (split["inputs"], split["targets"])
+    elif isinstance(split, torch.utils.data.Dataset):
+        pairs = [split[number] for number in range(len(split))]  # type: ignore[arg-type]  # one with a length
+        try:
+            split = tuple(np.stack([np.asarray(pair[part]) for pair in pairs]) for part in (0, 1))  # type: ignore[assignment]
+        except (ValueError, TypeError, IndexError) as error:
+            raise InputError(
+                f"{where}: {one_line(str(error))}; allowed: a PyTorch dataset of pairs of one sample, always of the "
+                "same shape, and its target"
+            ) from None
+    if not isinstance(split, (tuple, list)) or len(split) != 2:
+        raise InputError(
+            f"{where}: {type(split).__name__}; allowed: a pair of samples and targets, a mapping with inputs and "
+            "targets, or a PyTorch dataset of pairs"
+        )
+    inputs, targets = (np.asarray(part) for part in split)
+    return inputs, targets
+
+
+def users_of(names: Sequence[str], offsets: np.ndarray, test: int) -> Users:
+    """The users of training samples in their order, and one test user with all test samples."""
+    return Users((*names, "test"), torch.from_numpy(np.append(offsets, offsets[-1] + test)), len(names))
 
 
 def require_labels(labels: np.ndarray, allowed: range, where: object) -> None:

@@ -13,10 +13,11 @@ import numpy as np
 import torch
 
 from fedrun.config.config_class import config_class
-from fedrun.data.datasets.base import Dataset, DatasetConfig, Scaled, Spec, Users
+from fedrun.data.datasets.base import Dataset, DatasetConfig, Scaled, Spec
 from fedrun.data.datasets.fingerprint import fingerprint
 from fedrun.data.datasets.regular_file import stat_regular
 from fedrun.data.datasets.table_columns import ColumnKeys, Columns, numeric
+from fedrun.data.datasets.user_order import by_user, numbered
 from fedrun.data.tasks.base import Task
 from fedrun.system.errors import InputError
 
@@ -104,16 +105,28 @@ class SampleTable(DatasetConfig):
         path = self.path
         return head_of(self, path.stat().st_mtime_ns if path.exists() else 0).spec
 
-    def read(self) -> tuple[pyarrow.Table, TableHead]:
-        """The table, and what its columns are."""
+    def read(self) -> pyarrow.Table:
+        """The file's content.
+
+        Raises:
+            InputError: the file is missing or damaged, or lacks a column.
+        """
         path = self.path
         table = read_table(path)
+        client = self.keys.columns(path, table).client if table.num_rows else None
+        if path.suffix == ".csv" and client is not None and numeric(table, client):
+            table = read_table(path, (client,))  # as written: 007 is another client than 7
+        return table
+
+    def described(self, table: pyarrow.Table, path: Path) -> TableHead:
+        """What the columns of a table are.
+
+        Raises:
+            InputError: the table is empty, or a column is missing or cannot be used.
+        """
         if not table.num_rows:
             raise InputError(f"{path} has no rows")
-        columns = self.keys.columns(path, table)
-        if path.suffix == ".csv" and columns.client is not None and numeric(table, columns.client):
-            table = read_table(path, (columns.client,))  # as written: 007 is another client than 7
-        return table, self.head(path, table, columns)
+        return self.head(path, table, self.keys.columns(path, table))
 
     def load(self) -> Dataset:
         """Read the table; inputs are float32 ``[n, features]``.
@@ -121,8 +134,19 @@ class SampleTable(DatasetConfig):
         Raises:
             InputError: the table is missing, damaged or lacks a column, or a value in it cannot be used.
         """
-        path = self.path
-        table, head = self.read()
+        return self.dataset(self.read(), self.path)
+
+    def dataset(self, table: pyarrow.Table, path: Path) -> Dataset:
+        """The samples in a table; inputs are float32 ``[n, features]``.
+
+        Args:
+            table: its content.
+            path: where it is from, for messages.
+
+        Raises:
+            InputError: the table lacks a column, or a value in it cannot be used.
+        """
+        head = self.described(table, path)
         columns = head.columns
         inputs = np.stack([numbers(path, table, column) for column in columns.features], axis=1)
         test = _test(path, table, columns.split)
@@ -132,15 +156,7 @@ class SampleTable(DatasetConfig):
         if self.standardise:
             inputs = standardised(inputs, ~test)
         clients, client_names = _clients(path, table, columns.client)
-        order = np.lexsort((clients, test))  # training rows first, by client; the sort is stable
-        group = (test * len(client_names) + clients)[order]
-        present, sizes = np.unique(group, return_counts=True)
-        offsets = np.cumsum([0, *sizes])
-        users = Users(
-            tuple(client_names[number % len(client_names)] for number in present),
-            torch.from_numpy(offsets),
-            int((present < len(client_names)).sum()),
-        )
+        order, users = by_user(clients, client_names, test)
         with np.errstate(over="ignore"):
             stored = inputs[order].astype(np.float32)
         targets = targets[torch.from_numpy(order)]
@@ -155,7 +171,7 @@ class SampleTable(DatasetConfig):
             train_size=int((~test).sum()),
             users=None if columns.client is None else users,
             class_names=head.class_names,
-            fingerprint=fingerprint([users.training, *users.names, offsets, stored, targets.numpy()]),
+            fingerprint=fingerprint([users.training, *users.names, users.offsets.numpy(), stored, targets.numpy()]),
             note=str(columns),
         )
 
@@ -163,7 +179,7 @@ class SampleTable(DatasetConfig):
 @cache
 def head_of(config: SampleTable, modified: int) -> TableHead:
     """What the columns of a table are; ``modified``: when its file was changed last."""
-    return config.read()[1]
+    return config.described(config.read(), config.path)
 
 
 def _test(path: Path, table: pyarrow.Table, column: str | None) -> np.ndarray:
@@ -185,9 +201,7 @@ def _clients(path: Path, table: pyarrow.Table, column: str | None) -> tuple[np.n
     for row, value in enumerate(values, start=1):
         if not isinstance(value, (str, int)) or value == "":
             raise InputError(f"{path}: row {row} has {column} {value!r}; clients are texts or integers")
-    ordered = sorted(set(values), key=int if all(map(_is_number, values)) else None)  # a column has one type
-    client = {value: number for number, value in enumerate(ordered)}
-    return np.array([client[value] for value in values]), [str(value) for value in ordered]
+    return numbered(values)
 
 
 def standardised(inputs: np.ndarray, training: np.ndarray) -> np.ndarray:
@@ -199,11 +213,6 @@ def standardised(inputs: np.ndarray, training: np.ndarray) -> np.ndarray:
     varies = train.max(0) > train.min(0)  # the standard deviation of a constant may be above 0 by rounding
     result: np.ndarray = (scaled - train.mean(0)) / np.where(varies, train.std(0), np.inf)
     return result
-
-
-def _is_number(name: str | int) -> bool:
-    """Whether a client's name is an integer in its usual form: 7, but not 007, which may be another client."""
-    return isinstance(name, int) or (name.removeprefix("-").isdecimal() and str(int(name)) == name)
 
 
 def read_table(path: Path, texts: Sequence[str] = ()) -> pyarrow.Table:

@@ -10,6 +10,8 @@ import torch
 
 import fedrun
 from fedrun.data.datasets.base import Spec
+from fedrun.data.partitions.natural import Natural
+from fedrun.data.tasks.regression import Regression
 from fedrun.system.errors import InputError
 
 
@@ -59,8 +61,8 @@ def test_an_experiment_on_arrays(default_experiment):
             (split(4)[0][:, :, 1:], split(4)[1]),
             r"^test: samples \[4, 1, 7, 8\] .* allowed: \[n, 1, 8, 8\] with",
         ),
-        ((split(4)[0], split(5)[1]), split(4), r"^train: samples \[4, 1, 8, 8\] with classes \[5\] of int64"),
-        ((split(4)[0], split(4)[1] / 2), split(4), r"^train: .* with classes \[4\] of float64"),
+        ((split(4)[0], split(5)[1]), split(4), r"^train: samples \[4, 1, 8, 8\] with targets \[5\] of int64"),
+        ((split(4)[0], split(4)[1] / 2), split(4), r"^train: .* with targets \[4\] of float64"),
         (
             (split(4)[1].astype("uint8"), split(4)[1]),
             split(4),
@@ -85,3 +87,71 @@ def test_classes_are_an_integer_of_any_type():
     assert fedrun.InMemory.of((images, labels), (images, labels), classes=np.int64(3)).spec.classes == 3
     with pytest.raises(InputError, match=r"^classes=3\.0: allowed: an integer, at least 2$"):
         fedrun.InMemory.of((images, labels), (images, labels), classes=3.0)
+
+
+class Pairs(torch.utils.data.Dataset):
+    def __init__(self, images: np.ndarray, classes: np.ndarray) -> None:
+        self.images, self.classes = images, classes
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, number: int) -> tuple[torch.Tensor, int]:
+        return torch.from_numpy(self.images[number]), int(self.classes[number])
+
+
+def test_tensors_mappings_and_datasets_of_pytorch_are_the_same_data():
+    train, test = split(20), split(5)
+    expected = fedrun.InMemory.of(train, test, classes=3).load().fingerprint
+    tensors = tuple(map(torch.from_numpy, train))
+    assert fedrun.InMemory.of(tensors, test, classes=3).load().fingerprint == expected
+    mapping = dict(zip(("inputs", "targets"), tensors, strict=True))
+    assert fedrun.InMemory.of(mapping, test, classes=3).load().fingerprint == expected
+    assert fedrun.InMemory.of(Pairs(*train), Pairs(*test), classes=3).load().fingerprint == expected
+
+
+@pytest.mark.parametrize(
+    ("train", "message"),
+    [
+        ({"x": 1}, r"^train: a mapping with x; allowed: inputs, targets$"),
+        (3, r"^train: int; allowed: a pair of samples and targets, a mapping with inputs and targets, or a PyTorch"),
+        (Pairs([np.zeros((2, 2)), np.zeros((2, 3))], [0, 1]), r"^train: .* always of the same shape, and its target$"),
+    ],
+)
+def test_other_kinds_of_samples(train, message):
+    with pytest.raises(InputError, match=message):
+        fedrun.InMemory.of(train, split(4), classes=3)
+
+
+def test_samples_belong_to_users():
+    images, classes = split(5)
+    dataset = fedrun.InMemory.of((images, classes), split(3), classes=3, users=["b", "a", "b", "c", "a"]).load()
+    assert (dataset.users.names, dataset.users.training) == (("a", "b", "c", "test"), 3)
+    assert dataset.users.offsets.tolist() == [0, 2, 4, 5, 8]
+    assert np.array_equal(dataset.inputs[:5], images[[1, 4, 0, 2, 3]])
+    assert dataset.targets[:5].tolist() == classes[[1, 4, 0, 2, 3]].tolist()
+    federation = Natural(sample_fraction=1.0, train_fraction=0.9, min_samples=1, seed=0).split(dataset, seed=0)
+    assert federation.train.sizes.tolist() == [2, 2, 1]
+    assert federation.test.samples.tolist() == [5, 6, 7]
+    with pytest.raises(InputError, match=r"^users: 1 for 5 training samples; allowed: one for each$"):
+        fedrun.InMemory.of((images, classes), split(3), classes=3, users=["a"])
+
+
+def test_numbers_to_predict():
+    features, numbers = np.ones((4, 2), np.float32), np.array([[0.5], [1.5], [2.5], [3.5]])
+    dataset = fedrun.InMemory.of((features, numbers), (features, numbers), classes=1, task=Regression()).load()
+    assert (dataset.targets.dtype, dataset.targets[:4].flatten().tolist()) == (torch.float32, [0.5, 1.5, 2.5, 3.5])
+    with pytest.raises(InputError, match="targets"):
+        fedrun.InMemory.of((features, numbers), (features, numbers), classes=2, task=Regression())
+
+
+def test_a_data_frame():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"age": [1.0, 2.0, 3.0], "ward": ["y", "x", "y"], "outcome": ["dead", "alive", "dead"]})
+    columns = fedrun.option("dataset", "tabular", label="outcome", client="ward", standardise=False)
+    dataset = fedrun.InMemory.of_table(frame, columns).load()
+    assert dataset.users.names == ("x", "y")
+    assert (dataset.class_names, dataset.targets.tolist()) == (("alive", "dead"), [0, 1, 1])
+    assert dataset.inputs.flatten().tolist() == [2, 1, 3]
+    with pytest.raises(InputError, match=r"^the table: dataset.label: which column is predicted"):
+        fedrun.InMemory.of_table(frame, fedrun.option("dataset", "tabular"))

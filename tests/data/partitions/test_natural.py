@@ -83,7 +83,7 @@ def test_seed_zero_is_not_the_runs_seed(make_dataset):
 
 def test_refusals(make_dataset):
     natural = Natural(sample_fraction=1.0, train_fraction=0.9, min_samples=1, seed=0)
-    with pytest.raises(InputError, match="users, and this one has none; allowed here: any other partition"):
+    with pytest.raises(InputError, match="users, and this one has none; allowed: another partition"):
         natural.split(make_dataset([0, 1], 1), 0)
     with pytest.raises(
         InputError, match="no training user is left of 1 users with sample_fraction=1, train_fraction=0.9"

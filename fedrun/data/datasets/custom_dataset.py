@@ -1,0 +1,49 @@
+"""Samples that a function of the user's own loads."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from fedrun.config.config_class import config_class
+from fedrun.data.datasets.base import Dataset, DatasetConfig, Spec
+from fedrun.data.datasets.in_memory import InMemory
+from fedrun.system.dotted_path import function_at
+from fedrun.system.errors import InputError
+
+
+@config_class
+class CustomDataset(DatasetConfig):
+    """The dataset that ``target()`` returns, as :meth:`InMemory.of` or :meth:`InMemory.of_table` makes one.
+
+    The function is called once per process, before the first round. A run's folder is named by the function; a run
+    whose data have changed since is not resumed.
+
+    Attributes:
+        target: dotted path of a function without arguments that returns a :class:`fedrun.InMemory`.
+    """
+
+    target: str
+
+    @property
+    def spec(self) -> Spec:
+        return returned(self.target).spec
+
+    def load(self) -> Dataset:
+        """Call the function.
+
+        Raises:
+            InputError: there is no such function, or it returns something else.
+        """
+        return returned(self.target).load()
+
+
+@cache
+def returned(target: str) -> InMemory:
+    """What the function returns."""
+    own = function_at(target, "dataset.target")()
+    if not isinstance(own, InMemory):
+        raise InputError(
+            f"dataset.target={target}: returns a {type(own).__name__}; allowed: a fedrun.InMemory, such as "
+            "fedrun.InMemory.of((inputs, classes), (test_inputs, test_classes), classes=10)"
+        )
+    return own

@@ -1,0 +1,275 @@
+"""Datasets of the Hugging Face hub, or folders in its formats: images or texts with classes, or texts alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import torch
+from annotated_types import Ge, Gt, Le, Lt
+
+from fedrun.config.config_class import config_class
+from fedrun.data.datasets.base import Dataset, DatasetConfig, Scaled, Spec, Symbols
+from fedrun.data.datasets.fingerprint import fingerprint
+from fedrun.data.datasets.image_decoding import decode_image
+from fedrun.data.datasets.text_symbols import NO_WORD, split_texts, vocabulary_of
+from fedrun.data.datasets.user_order import by_user, numbered
+from fedrun.data.tasks.base import Task
+from fedrun.data.tasks.classification import CLASSIFICATION
+from fedrun.data.tasks.symbols import IGNORED, LanguageModelling, TokenClassification
+from fedrun.system.errors import InputError, one_line
+
+if TYPE_CHECKING:
+    import datasets
+
+INSTALL = "pip install 'fedrun[huggingface]'"
+
+
+@config_class
+class HuggingFace(DatasetConfig):
+    """A dataset that the library datasets reads. Images are decoded and texts are split into symbols once, into the
+    library's cache.
+
+    Without ``label`` the next symbol of a text is predicted. Where ``label`` has a list for each sample, ``text`` has a
+    list of as many words, and the first symbol of each word has the word's class.
+
+    Attributes:
+        name: on the hub, or a folder: of ``save_to_disk``, or with Parquet, CSV or JSON files.
+        subset: one of the dataset's configurations, where it has several.
+        train: the split with the training samples.
+        test: the split with the test samples; None: ``test_share`` of the training split, drawn with seed 0.
+        test_share: used if ``test`` is None.
+        image: the column of images; None: samples are texts.
+        text: the column of texts, or of lists of words.
+        label: the column of classes, integers or texts; None: the next symbol is predicted.
+        client: the column of clients, for ``partition=natural``; None: samples belong to nobody.
+        size: images are resized to 3 x size x size pixels, whatever their proportions.
+        tokenizer: of transformers, on the hub or a folder; None: symbols are the bytes of the text in UTF-8.
+        length: symbols of a sample. Longer texts are cut, shorter ones are padded.
+    """
+
+    name: str
+    subset: str | None
+    train: str
+    test: str | None
+    test_share: Annotated[float, Gt(0), Lt(1)]
+    image: str | None
+    text: str | None
+    label: str | None
+    client: str | None
+    size: Annotated[int, Ge(1), Le(1024)]
+    tokenizer: str | None
+    length: Annotated[int, Ge(1)]
+
+    @property
+    def spec(self) -> Spec:
+        """Shape and classes, for which the dataset is opened, once per process."""
+        return opened(self).spec
+
+    def load(self) -> Dataset:
+        """Read all samples: images as uint8 ``[n, 3, size, size]``, symbols as int32 ``[n, length]``.
+
+        Raises:
+            InputError: datasets is not installed, the dataset cannot be found, or a column cannot be used.
+        """
+        source = opened(self)
+        parts = [self._samples(source, split) for split in source.splits]
+        inputs, targets = (np.concatenate([part[place] for part in parts]) for place in (0, 1))
+        test = np.repeat([False, True], [len(inputs) for inputs, _ in parts])
+        users = None
+        if self.client is not None:
+            owner, names = numbered([name for split in source.splits for name in self._clients(split)])
+            order, users = by_user(owner, names, test)
+            inputs, targets = inputs[order], targets[order]
+        owners: list[str | int | np.ndarray] = []
+        if users is not None:
+            owners = [users.training, *users.names, users.offsets.numpy()]
+        return Dataset(
+            spec=source.spec,
+            encoding=Symbols() if self.image is None else Scaled(255.0),
+            inputs=torch.from_numpy(inputs),
+            targets=torch.from_numpy(targets),
+            train_size=len(parts[0][0]),
+            users=users,
+            class_names=source.names,
+            fingerprint=fingerprint([*owners, inputs, targets]),
+        )
+
+    def _samples(self, source: Source, split: datasets.Dataset) -> tuple[np.ndarray, np.ndarray]:
+        """The inputs of a split ``[n, ...]``, and the targets, int64 ``[n]`` or ``[n, length]``."""
+        if self.image is not None:
+            return self._pixels(split), self._classes(source, split)
+        language = self.label is None
+        symbols, words = self._symbols(split, self.length + language)
+        if language:
+            following = symbols[:, 1:].astype(np.int64)
+            following[following == source.spec.padding] = IGNORED
+            return np.ascontiguousarray(symbols[:, :-1]), following
+        if not source.spec.task.per_symbol:
+            return symbols, self._classes(source, split)
+        targets = np.full(symbols.shape, IGNORED, np.int64)
+        first = (words != NO_WORD) & (np.diff(words, prepend=NO_WORD) != 0)
+        for row, values in enumerate(split[self.label]):
+            classes = np.array([source.number[value] for value in values], np.int64)
+            if first[row].any() and words[row].max() >= len(classes):
+                raise InputError(
+                    f"{self.name}: sample {row + 1} has {len(classes)} classes in {self.label} and more words in "
+                    f"{self.text}; allowed: one for each"
+                )
+            targets[row, first[row]] = classes[words[row, first[row]]]
+        return symbols, targets
+
+    def _pixels(self, split: datasets.Dataset) -> np.ndarray:
+        """The images of a split, uint8 ``[n, 3, size, size]``, decoded into the library's cache."""
+        import datasets
+
+        encoded = split.cast_column(self.image, datasets.Image(decode=False))
+        keys = {"column": self.image, "size": self.size}
+        decoded = encoded.map(_decoded, fn_kwargs=keys, with_indices=True, remove_columns=split.column_names)
+        content = b"".join(decoded["pixels"])
+        return np.frombuffer(content, np.uint8).reshape(-1, 3, self.size, self.size).copy()
+
+    def _symbols(self, split: datasets.Dataset, length: int) -> tuple[np.ndarray, np.ndarray]:
+        """The symbols of a split's texts and the numbers of their words, int32 ``[n, length]`` each."""
+        keys = {"column": self.text, "tokenizer": self.tokenizer, "length": length}
+        texts = split.map(_symbols, fn_kwargs=keys, batched=True, remove_columns=split.column_names)
+        columns = texts.with_format("numpy")[:]
+        return np.stack(columns["symbols"]).astype(np.int32), np.stack(columns["words"]).astype(np.int32)
+
+    def _classes(self, source: Source, split: datasets.Dataset) -> np.ndarray:
+        """The class of every sample, int64 ``[n]``."""
+        return np.array([source.number[value] for value in split[self.label]], np.int64)
+
+    def _clients(self, split: datasets.Dataset) -> list[str | int]:
+        """The client of every sample."""
+        names = list(split[self.client])
+        for row, name in enumerate(names, start=1):
+            if not isinstance(name, (str, int)) or name == "":
+                raise InputError(f"{self.name}: row {row} has {self.client} {name!r}; clients are texts or integers")
+        return names
+
+
+@dataclass(frozen=True)
+class Source:
+    """An opened dataset, whose samples are not read yet.
+
+    Attributes:
+        splits: with the training and the test samples.
+        spec: shape and classes.
+        names: of the classes.
+        number: the class of each value of the label column; empty without one.
+    """
+
+    splits: tuple[datasets.Dataset, datasets.Dataset]
+    spec: Spec
+    names: tuple[str, ...]
+    number: Mapping[str | int, int]
+
+
+@cache
+def opened(config: HuggingFace) -> Source:
+    """The splits of a dataset, and what its columns are.
+
+    Raises:
+        InputError: see :meth:`HuggingFace.load`.
+    """
+    splits = _splits(config)
+    for split in splits:
+        has = f"{config.name} has the columns {', '.join(split.column_names)}"
+        for key in ("image", "text", "label", "client"):
+            if (column := getattr(config, key)) is not None and column not in split.column_names:
+                raise InputError(f"dataset.{key}={column}: no such column; {has}")
+        if (config.image is None) == (config.text is None):
+            raise InputError(f"dataset.image and dataset.text: exactly one of the two must name a column; {has}")
+        if config.image is not None and config.label is None:
+            raise InputError(f"dataset.label=null: images need a column of classes; {has}")
+    listed, values, names = _label_values(config, splits)
+    number = {value: number for number, value in enumerate(values)}
+    if config.image is not None:
+        return Source(splits, Spec((3, config.size, config.size), len(names)), names, number)
+    vocabulary = vocabulary_of(config.tokenizer)
+    task: Task = TokenClassification() if listed else CLASSIFICATION
+    if config.label is None:
+        task, names = LanguageModelling(), vocabulary.names
+    if listed and config.tokenizer is None:
+        raise InputError(f"dataset.tokenizer=null: classes of words ({config.label}) need a tokenizer")
+    spec = Spec((config.length,), len(names), len(vocabulary.names), task, vocabulary.padding)
+    return Source(splits, spec, names, number)
+
+
+def _label_values(
+    config: HuggingFace, splits: Sequence[datasets.Dataset]
+) -> tuple[bool, Sequence[str | int], tuple[str, ...]]:
+    """Whether the label column has lists, its values in the order of the classes, and the classes' names."""
+    import datasets
+
+    if config.label is None:
+        return False, (), ()
+    feature = splits[0].features[config.label]
+    listed = isinstance(feature, (datasets.List, datasets.LargeList))
+    kind = feature.feature if listed else feature
+    if isinstance(kind, datasets.ClassLabel):
+        return listed, range(kind.num_classes), tuple(kind.names)
+    columns = [split[config.label] for split in splits]
+    values = {value for column in columns for entry in column for value in (entry if listed else (entry,))}
+    if not all(isinstance(value, int) for value in values) and not all(isinstance(value, str) for value in values):
+        raise InputError(f"dataset.label={config.label}: has other values than integers or texts alone")
+    if len(values) < 2:
+        raise InputError(f"dataset.label={config.label}: has {len(values)} different values; allowed: at least 2")
+    ordered = sorted(values)
+    return listed, ordered, tuple(map(str, ordered))
+
+
+def _splits(config: HuggingFace) -> tuple[datasets.Dataset, datasets.Dataset]:
+    """The training and the test split."""
+    try:
+        import datasets
+    except ImportError:
+        raise InputError(f"dataset=huggingface: datasets is not installed; {INSTALL}") from None
+    datasets.disable_progress_bars()
+    folder = Path(config.name).expanduser()
+    try:
+        if (folder / "dataset_dict.json").exists() or (folder / "state.json").exists():
+            loaded: Any = datasets.load_from_disk(str(folder))
+        else:
+            loaded = datasets.load_dataset(str(folder) if folder.is_dir() else config.name, config.subset)
+    except Exception as error:  # the library's own are of many kinds
+        reason = one_line(str(error).strip().partition("\n")[0] or type(error).__name__, 160)
+        if folder.is_dir():
+            cure = "allowed: a folder of save_to_disk, or with Parquet, CSV or JSON files"
+        else:
+            cure = (
+                f"there is no such folder; where the internet can be reached: hf download --repo-type dataset "
+                f"{config.name} --local-dir FOLDER (after hf auth login for a gated one), then copy it here and set "
+                "dataset.name=FOLDER"
+            )
+        raise InputError(f"dataset.name={config.name}: cannot be loaded ({reason}); {cure}") from None
+    if isinstance(loaded, datasets.Dataset):
+        loaded = {config.train: loaded}
+    for key in ("train", "test"):
+        if (split := getattr(config, key)) is not None and split not in loaded:
+            alone = "; or dataset.test=null" if key == "test" else ""
+            raise InputError(f"dataset.{key}={split}: no such split; {config.name} has {', '.join(loaded)}{alone}")
+    if config.test is not None:
+        return loaded[config.train], loaded[config.test]
+    parts = loaded[config.train].train_test_split(test_size=config.test_share, seed=0)
+    return parts["train"], parts["test"]
+
+
+def _decoded(sample: Mapping[str, Any], row: int, column: str, size: int) -> dict[str, bytes]:
+    """The pixels of one sample's image, ``[3, size, size]``."""
+    image = sample[column]
+    source = Path(image["path"]) if image["bytes"] is None else image["bytes"]
+    try:
+        return {"pixels": decode_image(source, "RGB", size, "bilinear").tobytes()}
+    except InputError as error:
+        raise InputError(f"dataset.image={column}: the image of row {row + 1} {error}") from None
+
+
+def _symbols(batch: Mapping[str, Any], column: str, tokenizer: str | None, length: int) -> dict[str, list[list[int]]]:
+    """The symbols of a batch of texts."""
+    return split_texts(batch[column], tokenizer, length)

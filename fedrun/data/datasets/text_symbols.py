@@ -1,0 +1,103 @@
+"""Texts as numbered symbols: the tokens of a tokenizer of transformers, or bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from fedrun.system.errors import InputError, one_line
+
+NO_WORD = -1
+"""In place of a word's number: the symbol belongs to none, such as padding."""
+
+BYTES = 256
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The symbols of texts.
+
+    Attributes:
+        names: one per symbol.
+        padding: the symbol that fills up shorter texts.
+    """
+
+    names: tuple[str, ...]
+    padding: int
+
+
+@cache
+def vocabulary_of(tokenizer: str | None) -> Vocabulary:
+    """The symbols of a tokenizer; None: the 256 bytes, and one for padding.
+
+    Raises:
+        InputError: the tokenizer cannot be loaded.
+    """
+    if tokenizer is None:
+        return Vocabulary((*(repr(bytes([number]))[2:-1] for number in range(BYTES)), "padding"), BYTES)
+    loaded = tokenizer_of(tokenizer)
+    padding = loaded.eos_token_id if loaded.pad_token_id is None else loaded.pad_token_id
+    if padding is None:
+        raise InputError(
+            f"dataset.tokenizer={tokenizer}: has neither a symbol for padding nor one for the end of a text"
+        )
+    return Vocabulary(tuple(loaded.convert_ids_to_tokens(list(range(len(loaded))))), int(padding))
+
+
+@cache
+def tokenizer_of(name: str) -> Any:
+    """A tokenizer of transformers, from the hub or from a folder.
+
+    Raises:
+        InputError: transformers is not installed, or there is no such tokenizer.
+    """
+    try:
+        import transformers
+    except ImportError:
+        raise InputError(
+            f"dataset.tokenizer={name}: transformers is not installed; pip install 'fedrun[transformers]'"
+        ) from None
+    try:
+        return transformers.AutoTokenizer.from_pretrained(name)
+    except (OSError, ValueError, KeyError) as error:
+        from fedrun.system.hub import hub_cure
+
+        if Path(name).is_dir():
+            reason = one_line(str(error).strip().partition("\n")[0], 200)
+            raise InputError(
+                f"dataset.tokenizer={name}: cannot be loaded ({reason}); allowed: a folder that save_pretrained has "
+                "written"
+            ) from None
+        raise InputError(f"dataset.tokenizer={name}: no such folder, and on the hub {hub_cure(name, error)}") from None
+
+
+def split_texts(texts: Sequence[str | Sequence[str]], tokenizer: str | None, length: int) -> dict[str, list[list[int]]]:
+    """Texts as symbols of a fixed length.
+
+    Args:
+        texts: texts, or lists of words.
+        tokenizer: see :func:`vocabulary_of`; words need one.
+        length: longer texts are cut, shorter ones are padded.
+
+    Returns:
+        ``symbols`` ``[n][length]``, and ``words`` ``[n][length]``: the number of each symbol's word (:data:`NO_WORD`).
+    """
+    if tokenizer is None:
+        cut = [list(str(text).encode()[:length]) for text in texts]
+        return {
+            "symbols": [symbols + [BYTES] * (length - len(symbols)) for symbols in cut],
+            "words": [[NO_WORD] * length for _ in cut],
+        }
+    loaded, padding = tokenizer_of(tokenizer), vocabulary_of(tokenizer).padding
+    in_words = bool(texts) and not isinstance(texts[0], str)
+    encoded = loaded(list(texts), truncation=True, max_length=length, is_split_into_words=in_words)
+    symbols, words = [], []
+    for number, own in enumerate(encoded["input_ids"]):
+        filling = length - len(own)
+        symbols.append([*own, *[padding] * filling])
+        of_word = encoded.word_ids(number) if in_words else [None] * len(own)
+        words.append([*(NO_WORD if word is None else word for word in of_word), *[NO_WORD] * filling])
+    return {"symbols": symbols, "words": words}

@@ -1,0 +1,183 @@
+"""Folders in the formats of the library datasets, as a dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from fedrun.config.build import option
+from fedrun.config.composed import compose
+from fedrun.data.datasets.base import Spec
+from fedrun.data.datasets.huggingface import HuggingFace
+from fedrun.data.tasks.symbols import IGNORED, LanguageModelling, TokenClassification
+from fedrun.experiment.experiment import build_experiment
+from fedrun.simulation.simulation import Simulation
+from fedrun.system.errors import InputError
+
+datasets = pytest.importorskip("datasets")
+
+
+@pytest.fixture(autouse=True)
+def offline(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path_factory.mktemp("cache"))
+    monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+
+
+def saved(folder: Path, train: Mapping[str, Any], test: Mapping[str, Any], **features: Any) -> Path:
+    """A folder of ``save_to_disk`` with two splits."""
+
+    def split(columns: Mapping[str, Any]) -> Any:
+        made = datasets.Dataset.from_dict(columns)
+        for name, feature in features.items():
+            made = made.cast_column(name, feature)
+        return made
+
+    datasets.DatasetDict({"train": split(train), "test": split(test)}).save_to_disk(str(folder))
+    return folder
+
+
+def texts(folder: Path, **keys: Any) -> HuggingFace:
+    return option("dataset", "huggingface", **{"name": str(folder), "text": "text", "length": 4, **keys})
+
+
+@pytest.fixture
+def reviews(tmp_path: Path) -> Path:
+    train = {"text": ["abc", "héé!", "b"], "label": [1, 0, 1], "who": ["y", "x", "y"]}
+    return saved(tmp_path / "reviews", train, {"text": ["xyz"], "label": [0], "who": ["x"]})
+
+
+def test_texts_are_bytes_without_a_tokenizer(reviews: Path) -> None:
+    config = texts(reviews)
+    dataset = config.load()
+    assert config.spec == dataset.spec == Spec((4,), 2, vocabulary=257, padding=256)
+    assert dataset.inputs.tolist() == [
+        [97, 98, 99, 256],
+        [104, 0xC3, 0xA9, 0xC3],  # é is two bytes; the fifth byte is cut off
+        [98, 256, 256, 256],
+        [120, 121, 122, 256],
+    ]
+    assert (dataset.targets.tolist(), dataset.train_size, dataset.users) == ([1, 0, 1, 0], 3, None)
+    assert dataset.class_names == ("0", "1")
+
+
+def test_clients_in_a_column(reviews: Path) -> None:
+    dataset = texts(reviews, client="who").load()
+    assert dataset.users is not None
+    assert (dataset.users.names, dataset.users.training) == (("x", "y", "x"), 2)
+    assert dataset.users.offsets.tolist() == [0, 1, 3, 4]
+    assert dataset.inputs[:, 0].tolist() == [104, 97, 98, 120]
+    assert dataset.targets.tolist() == [0, 1, 1, 0]
+
+
+def test_the_next_symbol(reviews: Path) -> None:
+    dataset = texts(reviews, label=None).load()
+    assert dataset.spec == Spec((4,), 257, 257, LanguageModelling(), 256)
+    assert dataset.inputs[:2].tolist() == [[97, 98, 99, 256], [104, 0xC3, 0xA9, 0xC3]]
+    assert dataset.targets[:2].tolist() == [[98, 99, IGNORED, IGNORED], [0xC3, 0xA9, 0xC3, 0xA9]]
+
+
+def test_named_classes_and_classes_that_are_texts(tmp_path: Path) -> None:
+    named = datasets.ClassLabel(names=["bad", "good", "great"])
+    folder = saved(tmp_path / "named", {"text": ["a"], "label": [1]}, {"text": ["b"], "label": [0]}, label=named)
+    dataset = texts(folder).load()
+    assert (dataset.spec.classes, dataset.class_names, dataset.targets.tolist()) == (
+        3,
+        ("bad", "good", "great"),
+        [1, 0],
+    )
+    folder = saved(tmp_path / "words", {"text": ["a"], "label": ["no"]}, {"text": ["b"], "label": ["maybe"]})
+    dataset = texts(folder).load()
+    assert (dataset.class_names, dataset.targets.tolist()) == (("maybe", "no"), [1, 0])
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A tokenizer of letters, which has ``##`` before every letter but a word's first."""
+    transformers = pytest.importorskip("transformers")
+    folder = tmp_path_factory.mktemp("tokenizer")
+    symbols = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "##a", "##b"]
+    (folder / "vocab.txt").write_text("\n".join(symbols))
+    transformers.BertTokenizerFast(str(folder / "vocab.txt")).save_pretrained(folder)
+    return str(folder)
+
+
+def test_a_tokenizer_and_a_class_for_every_word(tmp_path: Path, tokenizer: str) -> None:
+    tags = datasets.List(datasets.ClassLabel(names=["O", "NAME"]))
+    train = {"words": [["ab", "b"], ["a"]], "tags": [[1, 0], [0]]}
+    folder = saved(tmp_path / "tags", train, {"words": [["b"]], "tags": [[1]]}, tags=tags)
+    dataset = texts(folder, text="words", label="tags", tokenizer=tokenizer, length=6).load()
+    assert dataset.spec == Spec((6,), 2, 9, TokenClassification(), 0)
+    # [CLS] a ##b b [SEP] [PAD], and [CLS] a [SEP] ...
+    assert dataset.inputs[:2].tolist() == [[2, 5, 8, 6, 3, 0], [2, 5, 3, 0, 0, 0]]
+    none = IGNORED
+    assert dataset.targets[:2].tolist() == [[none, 1, none, 0, none, none], [none, 0, none, none, none, none]]
+    with pytest.raises(InputError, match=r"dataset.tokenizer=null: classes of words \(tags\) need a tokenizer"):
+        _ = texts(folder, text="words", label="tags").spec
+
+
+def test_images_of_parquet_files(tmp_path: Path) -> None:
+    pixels = np.zeros((2, 2, 3), np.uint8)
+    pixels[0, 1] = (10, 20, 30)
+    for split, count in (("train", 2), ("test", 1)):
+        rows = {"picture": [Image.fromarray(pixels)] * count, "kind": [7, 3][:count] if count > 1 else [3]}
+        features = datasets.Features({"picture": datasets.Image(), "kind": datasets.Value("int64")})
+        datasets.Dataset.from_dict(rows, features=features).to_parquet(str(tmp_path / f"{split}.parquet"))
+    config = option("dataset", "huggingface", name=str(tmp_path), image="picture", label="kind", size=2)
+    dataset = config.load()
+    assert (config.spec, dataset.train_size) == (Spec((3, 2, 2), 2), 2)
+    assert dataset.inputs[0].tolist() == [[[0, 10], [0, 0]], [[0, 20], [0, 0]], [[0, 30], [0, 0]]]
+    assert (dataset.class_names, dataset.targets.tolist()) == (("3", "7"), [1, 0, 0])
+
+
+def test_a_share_of_the_training_split(tmp_path: Path) -> None:
+    rows = datasets.Dataset.from_dict({"text": list("abcdefghij"), "label": [0, 1] * 5})
+    rows.save_to_disk(str(tmp_path / "one"))
+    dataset = texts(tmp_path / "one", test=None, test_share=0.3).load()
+    assert dataset.train_size == 7
+    assert sorted(dataset.inputs[:, 0].tolist()) == [ord(letter) for letter in "abcdefghij"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"label": "stars"}, "dataset.label=stars: no such column; .* has the columns text, label, who"),
+        ({"image": "text"}, "exactly one of the two must name a column"),
+        ({"text": None}, "exactly one of the two must name a column"),
+        ({"text": None, "image": "text", "label": None}, "dataset.label=null: images need a column of classes"),
+        ({"test": "validation"}, "dataset.test=validation: no such split; .* has train, test; or dataset.test=null"),
+        ({"train": "all"}, "dataset.train=all: no such split"),
+        ({"tokenizer": "/nowhere"}, "dataset.tokenizer=/nowhere: "),
+        (
+            {"name": "/nowhere/at/all"},
+            "cannot be loaded .* there is no such folder; where the internet can be reached: hf",
+        ),
+    ],
+)
+def test_what_cannot_be_used(reviews: Path, keys: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message) as refusal:
+        _ = texts(reviews, **keys).spec
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_folder_that_is_none(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="allowed: a folder of save_to_disk, or with Parquet, CSV or JSON files"):
+        _ = texts(tmp_path).spec
+
+
+def test_a_round_of_a_transformer_on_a_saved_folder(reviews: Path) -> None:
+    pytest.importorskip("transformers")
+    shape = "{model_type:bert,hidden_size:8,num_hidden_layers:1,num_attention_heads:1,intermediate_size:8}"
+    setting = ["model=transformers", f"model.config={shape}", "tracking=none", "partition.clients=2", "rounds=1"]
+    own = [f"dataset.name={reviews}", "dataset.text=text", "dataset.length=4", "hardware.threads=1"]
+    simulation = Simulation(build_experiment(compose(["dataset=huggingface", *own, *setting])))
+    state, metrics = simulation.advance(simulation.initial())
+    assert metrics["train/loss"] > 0
+    assert simulation.test(state)["test/accuracy"] in (0.0, 1.0)
+    assert torch.isfinite(state.server.model).all()
