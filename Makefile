@@ -18,7 +18,7 @@ TABLES := $(subst /,-,$(patsubst conf/experiment/%.yaml,%,$(wildcard conf/experi
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 	@echo "PAPER-tableN  a paper's table, ours beside it; SCALE=smoke, small or full; JOBS=runs at once: $(TABLES)"
-	@echo "PAPER-figureN a paper's figure from our runs, as PAPER_figureN.png: $(FIGURES)"
+	@echo "PAPER-figureN a paper's figure from our runs, as outputs/pictures/PAPER_figureN.png: $(FIGURES)"
 
 $(INSTALLED): pyproject.toml .ci/constraints.txt
 	$(PYTHON) -m venv $(VENV)

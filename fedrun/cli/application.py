@@ -19,6 +19,7 @@ from fedrun.execution.ranks import SINGLE_PROCESS, RankLostError, Ranks, Stopped
 from fedrun.system.closed_stdout import ignore_closed_stdout
 from fedrun.system.errors import BAD_INPUT, InputError, RunError, foreseen, one_line
 from fedrun.system.lazy_import import lazy_import
+from fedrun.system.signals import stop_behind
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -44,6 +45,7 @@ def run(arguments: Sequence[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that knows no ± must not end a run
+    ignore_closed_stdout()
     return _guarded(options_first(arguments))
 
 
@@ -159,14 +161,14 @@ def _guarded(arguments: Sequence[str]) -> int:
         return 0
     except Defect:
         raise
-    except InputError as error:
-        return _composition_failed(str(error))
-    except RunError as error:
-        return _ended(SINGLE_PROCESS, error)
-    except BrokenPipeError:  # whoever read our output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return FAILED
-    except Exception as error:  # only the composition of the configuration is left, and Hydra's output folder
+    except Exception as error:
+        if (stop := stop_behind(error)) is not None:
+            raise stop from None
+        if isinstance(error, InputError):
+            return _composition_failed(str(error))
+        if isinstance(error, RunError):
+            return _ended(SINGLE_PROCESS, error)
+        # Only the composition of the configuration is left, and Hydra's output folder.
         from fedrun.config.composition_errors import explain
 
         return _composition_failed(explain(error, arguments, config_dir))
@@ -208,7 +210,6 @@ def job(config: DictConfig) -> float | None:
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
 
-    ignore_closed_stdout()
     if HydraConfig.get().mode == RunMode.MULTIRUN:
         return _sweep_job(config)
     try:
@@ -283,7 +284,10 @@ def _failed(ranks: Ranks, error: Exception) -> int:
 
     Raises:
         Defect: the error was not foreseen. It is kept apart from what the composition raises, and shown in full.
+        KeyboardInterrupt: a signal has stopped the run, and the error came of that.
     """
+    if (stop := stop_behind(error)) is not None:
+        raise stop from None
     known = error if isinstance(error, (InputError, RunError)) else foreseen(error)
     if known is None:
         raise Defect("please report this, unless the error above is one of your own code") from error

@@ -29,9 +29,9 @@ examples:
   fedrun-report outputs/runs --baseline fedavg                 and p-values against FedAvg, paired over seeds
   fedrun-report outputs/runs --format csv --per-run --to runs.csv
   fedrun-report outputs/runs --format html --to report.html    one page with curves to explore
-  fedrun-report outputs/runs --curve test/accuracy --against params --to curve.png
+  fedrun-report outputs/runs --curve test/accuracy --against params   a picture of curves
   fedrun-report outputs --table turbosvm/table2                a paper's table, ours beside it
-  fedrun-report outputs --figure turbosvm/figure2              a paper's figure, of ours
+  fedrun-report outputs --figure turbosvm/figure2              a paper's figure from our runs
   fedrun-report outputs --results --keep --to docs/RESULTS.md  all tables and experiments that have runs, into that file
 """
 
@@ -84,6 +84,10 @@ MODES = ("curve", "table", "figure", "results")
 """Options that ask for something else than the tables that compare settings."""
 
 
+PICTURES = "pictures"
+"""The folder within that of the runs where pictures are written, unless ``--to`` names a file."""
+
+
 def check(options: argparse.Namespace) -> None:
     """Reject options that contradict one another or would be ignored; choose the file of a picture.
 
@@ -121,7 +125,8 @@ def check(options: argparse.Namespace) -> None:
     if wrong := [target for target in options.target if not 0 < target <= 1]:
         raise InputError(f"--target {wrong[0]:g}: allowed: an accuracy above 0, at most 1")
     if picture and not options.to:
-        options.to = f"{picture.replace('/', '_')}.png"
+        folder = next((folder for folder in options.runs if Path(folder).is_dir()), "outputs")
+        options.to = f"{folder}/{PICTURES}/{picture.replace('/', '_')}.png"
     if picture and not Path(options.to).suffix:
         raise InputError(f"--to {options.to}: allowed for a picture: a file whose name ends in .png, .pdf or .svg")
     if options.to and Path(options.to).is_dir():
@@ -223,6 +228,8 @@ def drawing(path: Path) -> Iterator[Path]:
         InputError: the file cannot be written.
     """
     try:
+        if path.parent.name == PICTURES:
+            path.parent.mkdir(exist_ok=True)
         yield path
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror or error})") from None
@@ -266,7 +273,7 @@ def parser() -> argparse.ArgumentParser:
     add("runs", nargs="*", default=["outputs"], metavar="RUNS", help="folders, or patterns of them (default: outputs)")
     add("--format", choices=("markdown", "latex", "csv", "html"), default="markdown", help="default: markdown")
     add("--per-run", action="store_true", help="with --format csv: a row per run, settings and metrics as columns")
-    add("--to", metavar="FILE", help="write there instead of to the screen")
+    add("--to", metavar="FILE", help="write there instead of to the screen; a picture otherwise goes to RUNS/pictures")
     add("--metric", action="append", default=[], metavar="KEY", help="report this metric only (may be repeated)")
     add("--target", action="append", default=[], type=float, metavar="A", help="rounds to this accuracy, too")
     add("--baseline", metavar="SETTING", help="a setting's name or strategy to test the others against")

@@ -73,6 +73,11 @@ class Session:
         """Resume or begin, run the missing rounds and write the results; the summary."""
         last, metrics, rows = self.resumed()
         try:
+            # On all ranks: they make the phase together in which a run is resumed.
+            self.decisions = decisions(self.experiment, self.simulation, last.state)
+            with self.ranks.together():
+                if self.ranks.leads:
+                    self.describe()
             info = self.info(last, rows)
             self.observers.notify(lambda observer: observer.on_start(info))
             last = self.rounds(last, metrics, rows)
@@ -95,8 +100,6 @@ class Session:
                     last = checkpoints.load(path, self.identity, last.state, self.simulation.store)
                 metrics = MetricsFile(self.folder / METRICS, last.metrics)
                 rows = list(read_rows(self.folder / METRICS))
-                self.decisions = decisions(self.experiment, self.simulation, last.state)
-                self.describe()
         self._saved = last
         if self.ranks.count == 1:
             return last, metrics, rows

@@ -19,7 +19,6 @@ from omegaconf import DictConfig
 from fedrun.execution.ranks import launched
 from fedrun.experiment.observer import Row
 from fedrun.sweeps.outcome import OUTCOME, Outcome, outcomes
-from fedrun.system.closed_stdout import ignore_closed_stdout
 from fedrun.system.errors import InputError, one_line
 
 if TYPE_CHECKING:
@@ -80,7 +79,6 @@ class Sweep(Callback):
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Reject the sweep, with exit status 2 and nothing written, if the configuration of a job is invalid."""
-        ignore_closed_stdout()
         refusal = unlaunchable(config.hydra.launcher) or unplaceable(config) or first_refusal(config)
         if launched():
             refusal = "torchrun starts the processes of a single run; start a sweep's runs one by one"

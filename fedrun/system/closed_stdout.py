@@ -40,5 +40,5 @@ class ClosedStdout:
 
 def ignore_closed_stdout() -> None:
     """Continue without an error if the reader of the standard output closes it."""
-    if not isinstance(sys.stdout, ClosedStdout):
+    if sys.stdout is not None and not isinstance(sys.stdout, ClosedStdout):  # it is None in a process started without
         sys.stdout = cast(TextIO, ClosedStdout(sys.stdout))

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
@@ -109,9 +110,16 @@ def is_safe(frame: FrameType | None) -> bool:
 
 def is_handled(error: BaseException) -> bool:
     """Whether an exception, or one that was raised while it was handled, is being handled here."""
-    current = sys.exc_info()[1]
-    while current is not None:
-        if current is error:
-            return True
-        current = current.__cause__ or current.__context__
-    return False
+    return any(current is error for current in chain(sys.exc_info()[1]))
+
+
+def stop_behind(error: BaseException) -> KeyboardInterrupt | None:
+    """The stop that an error replaced: a library that is stopped may fail as it tidies up. None where there is none."""
+    return next((current for current in chain(error) if isinstance(current, KeyboardInterrupt)), None)
+
+
+def chain(error: BaseException | None) -> Iterator[BaseException]:
+    """An exception, the one during whose handling it was raised, and so on."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__

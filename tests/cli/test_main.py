@@ -294,7 +294,7 @@ def test_a_reader_who_has_seen_enough(tmp_path: Path) -> None:
     )
     assert command.stdout is not None and command.stderr is not None
     command.stdout.close()
-    assert command.wait(30) == 1
+    assert command.wait(30) == 0
     assert command.stderr.read() == b""
     command.stderr.close()
 

@@ -51,10 +51,16 @@ def test_a_curve(runs, tmp_path, capsys, against):
     assert capsys.readouterr().out == f"{path}\n"
 
 
+def test_a_picture_without_a_file_goes_to_a_folder_of_its_own_among_the_runs(runs, capsys):
+    assert run([runs, "--curve", "test/accuracy"]) == 0
+    assert capsys.readouterr().out == f"{runs}/pictures/test_accuracy.png\n"
+    assert run([runs, "--curve", "test/accuracy"]) == 0  # the folder is no run, and may exist
+
+
 def test_a_papers_table_and_all_of_them(folders, tmp_path, capsys):
-    config = next(iter(cell_configs("turbosvm/table2", "smoke").values()))
+    config = next(iter(cell_configs("turbosvm/table2", "small").values()))
     folders.write(0, rows(0.1, 0.8), config=config)
-    assert run([str(folders.top), "--table", "turbosvm/table2", "--scale", "smoke"]) == 0
+    assert run([str(folders.top), "--table", "turbosvm/table2", "--scale", "small"]) == 0
     table = capsys.readouterr().out
     assert table.startswith("## TurboSVM-FL, table 2.")
     path = tmp_path / "RESULTS.md"
@@ -64,16 +70,16 @@ def test_a_papers_table_and_all_of_them(folders, tmp_path, capsys):
     assert table.strip() in written
     assert "## TurboSVM-FL, table 3." in written
     kept = "<!-- fedavg/table1 -->\n\n## FedAvg, table 1. Of runs elsewhere"
-    less = "<!-- turbosvm/table2/smoke -->\n\n" + 100 * "not run "
+    less = "<!-- turbosvm/table2/small -->\n\n" + 100 * "not run "
     path.write_text(f"# Results\n\n{kept}\n\n{less}\n")
     assert run([str(folders.top), "--results", "--keep", "--to", str(path)]) == 0
-    heading, mark, rest = written.partition("<!-- turbosvm/table2/smoke -->")
-    assert path.read_text() == f"{heading}{kept}\n\n{mark}{rest}"
+    _, mark, rest = written.partition("<!-- turbosvm/table2/small -->")
+    assert path.read_text().endswith(f"{kept}\n\n{mark}{rest}")
     folders.write(0, rows(0.1), complete=False)
     folders.write(1, rows(0.1), complete=False, config=config)
-    assert run([str(folders.top), "--table", "turbosvm/table2", "--scale", "smoke"]) == 0
+    assert run([str(folders.top), "--table", "turbosvm/table2", "--scale", "small"]) == 0
     (problem,) = capsys.readouterr().err.splitlines()  # of the table's own runs
-    assert "seed=1: unfinished (round 0 of 20); " in problem
+    assert "seed=1: unfinished (round 0 of 100); " in problem
 
 
 def test_what_cannot_be_replaced_is_written_to(runs, capfd):

@@ -48,7 +48,7 @@ def test_one_command_computes_in_two_processes_what_one_does(fedrun: Fedrun, tmp
     divided.mkdir(), alone.mkdir()
     ended = fedrun(*SMALL, TWO, folder=divided)
     assert (ended.status, ended.err) == (0, "")
-    assert ended.out.count("machine   processes: 2, threads of each: 1") == ended.out.count("rounds to 90 %") == 1
+    assert ended.out.count("machine    2 processes with 1 thread each, ") == ended.out.count("rounds to 90 %") == 1
     assert fedrun(*SMALL, folder=alone).status == 0
     assert len(rows(divided)) == 4
     for row, expected in zip(rows(divided), rows(alone), strict=True):

@@ -28,6 +28,9 @@ from fedrun.system.lazy_import import lazy_import
 RUNS = ("fedrun.runs.run", "sklearn.datasets", "rich.console", "pyarrow.parquet", "pyarrow.pandas_compat")
 """The packages that every run needs, or loads where they are installed."""
 
+PATIENCE = 300.0
+"""Seconds after which a command is killed: ranks that wait for each other would wait for an hour."""
+
 
 @dataclass(frozen=True)
 class Ended:
@@ -141,6 +144,8 @@ def serve() -> None:
         commands, folder, send, largest_file = json.loads(line)
         with ExitStack() as opened:
             children = [Child(command, folder, send, largest_file, opened) for command in commands]
+            signal.signal(signal.SIGALRM, lambda *_, children=children: [child.kill() for child in children])
+            signal.setitimer(signal.ITIMER_REAL, PATIENCE)
             print(json.dumps([child.ended() for child in children]), flush=True)
 
 
@@ -156,6 +161,7 @@ class Child:
         opened: ExitStack,
     ) -> None:
         self._files = [opened.enter_context(tempfile.TemporaryFile()) for _ in range(3)]  # noqa: SIM115
+        self._ended = False
         self._number = os.fork()
         if self._number == 0:
             os.environ.update(command["environment"])
@@ -165,12 +171,17 @@ class Child:
         if self._alarm is not None:
             self._alarm.start()
 
+    def kill(self) -> None:
+        if not self._ended:
+            os.kill(self._number, signal.SIGKILL)
+
     def ended(self) -> dict[str, Any]:
         """Wait for it; how it ended."""
         os.waitid(os.P_PID, self._number, os.WEXITED | os.WNOWAIT)  # it keeps its number until no alarm can go off
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm.join()
+        self._ended = True  # from now on its number may be another process's
         status = os.waitstatus_to_exitcode(os.waitpid(self._number, 0)[1])
         printed, complained, deferred = map(written, self._files)
         return {"status": status, "out": printed, "err": complained, "deferred": deferred == "True"}
@@ -197,6 +208,7 @@ def become(
         os.dup2(files[1], 2)
         os.chdir(folder)
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
         if kill_at is not None:
             arrange_death(*kill_at)
         if largest_file is not None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-PROGRAM = """
+PROGRAM = r"""
 import os, signal, sys, time
 from fedrun.system.signals import TERMINATING, Stop, describe_stop
 stop = Stop()
@@ -20,7 +20,7 @@ def ask():
     for _ in range(3): time.sleep(0.01)  # a handler would have run by now
 try:
 {body}
-    print("went on")
+    sys.stdout.write("went on\n")  # in one piece, whenever the stop is raised again
     time.sleep(30)
     print("lost")
 except KeyboardInterrupt as error:
@@ -122,6 +122,32 @@ def test_a_command_that_is_stopped_while_it_starts(
         _, complaint = process.communicate(timeout=60)
     assert complaint == f"fedrun: {word}; the same command (without overwrite=true) continues\n"
     assert process.returncode == 128 + sent
+
+
+REPLACED = """
+import sys
+from fedrun.config import composed
+from fedrun.cli.main import main
+def interrupted(arguments):
+    try:
+        raise KeyboardInterrupt
+    except BaseException:
+        try:
+            None.attribute
+        except AttributeError as error:
+            raise ValueError("the library tidies up") from error
+composed.compose_run = interrupted
+sys.argv[1:] = ["rounds=1"]
+main()
+"""
+
+
+def test_an_error_that_replaced_a_stop_ends_the_command_like_the_stop(tmp_path: Path) -> None:
+    """OmegaConf, stopped between two statements, raises an error of its own about what it had not set yet."""
+    command = [sys.executable, "-c", REPLACED]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert result.stderr == "fedrun: interrupted; the same command (without overwrite=true) continues\n"
+    assert (result.stdout, result.returncode) == ("", 130)
 
 
 def catches(process: int, number: int) -> bool:

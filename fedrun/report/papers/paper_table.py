@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
+from typing import Any
 
 from fedrun.config.experiments import experiment_sweep
 from fedrun.config.grids import SCALES, Scale
@@ -86,7 +87,7 @@ def at_scale(name: str, scale: Scale, runs: Sequence[Run]) -> list[Table]:
         for position in configs
         for key, overrides in substitutes[position].items()
     }
-    first, *deviations = provenance(scale, matched)
+    first, *deviations = provenance(name, scale, matched)
     above = (
         first,
         *shortened(name, configs, matched) * (scale != "full"),
@@ -184,10 +185,10 @@ def layout(
     return Table(title, header, rows, labels=len(down))
 
 
-def provenance(scale: Scale, matched: Matched) -> list[str]:
-    """Which scale, data, seeds and code the runs are of, and where they differ from the experiment's jobs."""
+def provenance(name: str, scale: Scale, matched: Matched) -> list[str]:
+    """The command of the runs, their data, seeds, code and cost, and where they differ from the experiment's jobs."""
     runs = list({id(run): run for cell_runs in matched.runs.values() for run in cell_runs}.values())
-    lines = [f"Scale: {scale}. {made_of(runs)} Mean ± std over seeds (ddof 0)."]
+    lines = [f"Scale: {scale} (fedrun {asked_with(name, scale)}). {made_of(runs)} Mean ± std over seeds (ddof 0)."]
     lines += [f"Not as the experiment has it: {line}." for line in matched.deviations]
     lines += [
         f"Left out, since they {problem}: {len(others)} runs of this sweep, such as {others[0].folder}."
@@ -207,7 +208,7 @@ def shortened(name: str, configs: Mapping[int, Leaves], matched: Matched) -> tup
 
 
 def made_of(runs: Sequence[Run]) -> str:
-    """The data, seeds and code that complete runs are of, in one line."""
+    """The data, seeds, code and cost of complete runs, in one line."""
     summaries = [run.summary for run in runs if run.summary is not None]
     data = dict.fromkeys(f"{run['dataset']} ({run['data'][:8]})" for run in summaries)
     seeds = sorted({run.seed for run in runs})
@@ -215,7 +216,18 @@ def made_of(runs: Sequence[Run]) -> str:
         ", ".join(f"{part} {run['versions'].get(part, 'not recorded')}" for part in ("commit", "fedrun", "torch"))
         for run in summaries
     )
-    return f"Data: {', '.join(data)}. Seeds: {', '.join(map(str, seeds))}. Code: {'; '.join(code)}."
+    line = f"Data: {', '.join(data)}. Seeds: {', '.join(map(str, seeds))}. Code: {'; '.join(code)}."
+    hours = core_hours(summaries)
+    return line if hours is None else f"{line} Cost: {hours:.2g} core hours."
+
+
+def core_hours(summaries: Sequence[Mapping[str, Any]]) -> float | None:
+    """Hours that runs took, times the threads they used; None where some of them do not say how many these were."""
+    machines = [(summary["seconds"], summary["machine"]) for summary in summaries if "machine" in summary]
+    if len(machines) < len(summaries):
+        return None
+    used = (seconds * machine["processes"] * machine["threads"] for seconds, machine in machines)
+    return float(sum(used) / 3600)
 
 
 def omissions(

@@ -35,6 +35,8 @@ class Section:
 def sections(runs: Sequence[Run], progress: Progress = lambda done, total: None) -> list[Section]:
     """The papers' tables at every scale at which there are complete runs, then the papers' other experiments.
 
+    Runs at scale smoke are left out: they only show that a table can be made.
+
     Args:
         runs: complete and unfinished ones.
         progress: called before each table with the number of tables so far and the number of all.
@@ -45,7 +47,7 @@ def sections(runs: Sequence[Run], progress: Progress = lambda done, total: None)
     made = []
     for number, name in enumerate(tables()):
         progress(number, len(tables()))
-        for scale in available(name, runs):
+        for scale in (scale for scale in available(name, runs) if scale != "smoke"):
             with suppress(NoRunsError):  # the runs there are may all be another table's, which shares them
                 made.append(Section(named(name, scale), tuple(at_scale(name, scale, runs))))
     tabulated = {experiment_sweep(name).run_name(scale) for name in tables() for scale in SCALES}
@@ -53,6 +55,7 @@ def sections(runs: Sequence[Run], progress: Progress = lambda done, total: None)
         name
         for run in runs
         if run.complete and not run.searches and "/" in (name := run.config["name"]) and name not in tabulated
+        if not name.endswith("/smoke")
     )
     for name in sorted(others):
         own = [run for run in runs if run.complete and run.config["name"] == name]

@@ -6,9 +6,10 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from fedrun.report.papers.agreement import overview, table_of
 from fedrun.report.papers.measurement import NOT_RUN
 from fedrun.report.papers.results import Section
-from fedrun.report.papers.table_reading import by_number, tables
+from fedrun.report.papers.table_reading import by_number
 from fedrun.report.table import markdown
 from fedrun.system.errors import InputError
 
@@ -24,23 +25,25 @@ MARK = re.compile(r"^<!-- (\S+/\S+) -->$", re.MULTILINE)
 
 
 def document(sections: Sequence[Section], kept: Sequence[tuple[str, str]] = ()) -> str:
-    """The file's text: the papers' tables first, each by its number.
+    """The file's text: the overview, then the papers' tables by their numbers, then the other experiments.
 
     Args:
         sections: made just now.
         kept: names and texts of sections as :func:`read` has found them. Of the same name the newer one counts, unless
             more of its cells were not run: tables share runs, and one table's may be a few of another's.
     """
-    texts, papers = dict(kept), tables()
+    texts = dict(kept)
     for section in sections:
         text = "\n\n".join(map(markdown, section.tables))
         if text.count(NOT_RUN) <= texts.get(section.name, text).count(NOT_RUN):
             texts[section.name] = text
 
     def order(name: str) -> tuple[bool, list[str | int]]:
-        return not any(name == table or name.startswith(f"{table}/") for table in papers), by_number(name)
+        return table_of(name) is None, by_number(name)
 
-    return "\n\n".join([HEADING, *(f"<!-- {name} -->\n\n{texts[name]}" for name in sorted(texts, key=order))])
+    ordered = {name: texts[name] for name in sorted(texts, key=order)}
+    begin = [HEADING] if (table := overview(ordered)) is None else [HEADING, markdown(table)]
+    return "\n\n".join([*begin, *(f"<!-- {name} -->\n\n{text}" for name, text in ordered.items())])
 
 
 def read(path: Path) -> list[tuple[str, str]]:

@@ -1,7 +1,7 @@
 import pytest
 
 from fedrun.report.papers.matching import match
-from fedrun.report.papers.paper_table import paper_tables
+from fedrun.report.papers.paper_table import core_hours, paper_tables
 from fedrun.report.runs import find
 from fedrun.report.settings import leaves, unrecorded
 from fedrun.system.errors import InputError
@@ -37,7 +37,8 @@ def test_rounds_next_to_the_papers(folders):
     assert lines["turbosvm"] == ("54.6 ± 1.6", ">100", "-")
     assert lines["moon"] == ("145.6 ± 3.7", "not run", "-")
     assert table.above == (
-        "Scale: small. Data: femnist (01234567). Seeds: 0, 1. Code: commit abc123, fedrun 0.1.0, torch 2.11.0. "
+        "Scale: small (fedrun experiment=turbosvm/table2 scale=small). Data: femnist (01234567). Seeds: 0, 1. "
+        "Code: commit abc123, fedrun 0.1.0, torch 2.11.0. "
         "Mean ± std over seeds (ddof 0).",
         "Fewer rounds than at scale full: 100 of 200.",
     )
@@ -306,3 +307,13 @@ def test_speed_ups_are_of_means_of_rounds_that_are_rounded_up(folders):
     rounds, speed = paper_tables("fedavg/table1", None, found(folders))
     assert [by_strategy(rounds)[c][1] for c in ("0.0", "0.1")] == ["11.5 ± 1.5", "4.5 ± 0.5"]
     assert by_strategy(speed)["0.1"][1] == "2.6"
+
+
+def test_the_cost_of_runs_in_core_hours():
+    """Half an hour in two processes, and a quarter of one with four threads: two hours of a core."""
+    summaries = [
+        {"seconds": 1800.0, "machine": {"processes": 2, "threads": 1}},
+        {"seconds": 900.0, "machine": {"processes": 1, "threads": 4}},
+    ]
+    assert core_hours(summaries) == 2.0
+    assert core_hours([*summaries, {"seconds": 1.0}]) is None  # of a version that did not record it

@@ -1,5 +1,6 @@
 import pytest
 
+from fedrun.report.papers.cell_jobs import cell_configs
 from fedrun.report.papers.paper_table import paper_tables
 from fedrun.report.papers.results import sections
 from fedrun.report.runs import find
@@ -28,8 +29,8 @@ def test_every_table_that_has_runs(folders):
 
 def test_tables_that_share_runs_but_have_none_of_their_own_are_left_out(folders):
     """FedConcat's tables 4, 5, 10 and 14 look for theirs among those of table 1; a search is no result."""
-    overrides = ["experiment=fedconcat/table1", "scale=smoke", "dataset=digits", "model=mlp", "strategy=fedprox"]
-    folders.write(0, rows(0.1, 0.7), strategy="fedprox", config=job_config(overrides))
+    overrides = ["experiment=fedconcat/table1", "dataset=fmnist", "hparams=fedconcat_c3", "strategy=fedprox"]
+    folders.write(0, rows(0.1, 0.7), strategy="fedprox", dataset="fmnist", config=job_config(overrides))
     searched = job_config(["experiment=fedumf/tune", "scale=smoke", "dataset=digits", "model=mlp"])
     folders.write(0, rows(0.1, 0.7), strategy="fedumf", config=searched)
     titles = [table.title.partition(".")[0] for table in tables(folders)]
@@ -38,6 +39,14 @@ def test_tables_that_share_runs_but_have_none_of_their_own_are_left_out(folders)
         InputError, match=r"^table fedconcat/table5: its finished runs belong to no cell of this table$"
     ):
         paper_tables("fedconcat/table5", None, found(folders))
+
+
+def test_runs_that_only_show_that_a_table_can_be_made_are_left_out(folders):
+    (config, *_) = cell_configs("turbosvm/table2", "smoke").values()
+    folders.write(0, rows(0.1, 0.8), config=config)
+    folders.write(0, rows(0.1, 0.8), config=CONFIG | {"name": "turbosvm/shakespeare/smoke"})
+    with pytest.raises(InputError, match="no finished run of any paper's table"):
+        tables(folders)
 
 
 def test_experiments_that_are_no_table(folders):

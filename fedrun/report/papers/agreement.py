@@ -1,0 +1,117 @@
+"""The overview that RESULTS.md begins with: how many numbers of each paper's table agree with ours.
+
+It is computed from the sections as they are printed, so that it also covers sections that a report keeps from an
+earlier one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+
+from fedrun.config.grids import SCALES
+from fedrun.report.papers.paper_table import PARTS
+from fedrun.report.papers.table_reading import load, tables
+from fedrun.report.table import Table
+from fedrun.runs.display import wording
+
+NEAR = Decimal("0.05")
+"""Largest difference, relative to the paper's number, of a number that is near without agreeing."""
+
+RULE = (
+    "Compared are the cells for which the paper and our runs have a number, where the runs are of the paper's data and "
+    "model. A number agrees if it differs from the paper's by at most the larger of the two standard deviations, where "
+    f"there are any. Others within {NEAR:.0%} of the paper's number are near; the rest are above or below."
+)
+
+DIFFERS = "differs"
+"""The note of a table that says why its numbers differ from the paper's, as far as known."""
+
+NUMBER = re.compile(r"(-?\d+(?:\.\d+)?)(?: ± (\d+(?:\.\d+)?))?")
+"""A printed number and its standard deviation."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A cell for which the paper and our runs have a number.
+
+    Attributes:
+        paper: the paper's number.
+        ours: the mean over our seeds.
+        deviation: the larger of the two standard deviations; 0 where neither is known.
+    """
+
+    paper: Decimal
+    ours: Decimal
+    deviation: Decimal
+
+    @property
+    def verdict(self) -> str:
+        """``agree``, ``near``, ``above`` or ``below``."""
+        difference = self.ours - self.paper
+        if abs(difference) <= self.deviation:
+            return "agree"
+        if abs(difference) <= NEAR * abs(self.paper):
+            return "near"
+        return "above" if difference > 0 else "below"
+
+
+VERDICTS = ("agree", "near", "above", "below")
+
+
+def overview(sections: Mapping[str, str]) -> Table | None:
+    """One row per paper's table; None where no section is one.
+
+    Args:
+        sections: the Markdown of each section by its name, in the order of the rows.
+    """
+    rows = []
+    for name, text in sections.items():
+        if (table := table_of(name)) is None:
+            continue
+        scale = name.removeprefix(table).removeprefix("/") or SCALES[0]
+        verdicts = [cell.verdict for cell in compared(text)]
+        counts = [str(verdicts.count(verdict)) for verdict in VERDICTS]
+        rows.append((table, scale, remarks(table, text), str(len(verdicts)), *counts))
+    if not rows:
+        return None
+    header = ("table", "scale", "what is known", "compared", *VERDICTS)
+    return Table("Overview", header, tuple(rows), above=(RULE,), labels=3)
+
+
+def table_of(section: str) -> str | None:
+    """The paper's table that a section shows; None where it shows an experiment that is no table."""
+    return next((table for table in tables() if section == table or section.startswith(f"{table}/")), None)
+
+
+def remarks(table: str, text: str) -> str:
+    """What makes a section's runs differ from the paper's, and the first sentence of the table's own note on it."""
+    lines = text.splitlines()
+    shorter = [line.partition(": ")[2] for line in lines if line.startswith("Fewer rounds than at scale full: ")]
+    known = [f"Rounds: {rounds}" for rounds in shorter]
+    if any(" stands in for " in line for line in lines):
+        known.append("Other data or another model than the paper's.")
+    if note := load(table).notes.get(DIFFERS):
+        known.append(re.split(r"(?<=\.) (?=[A-Z])", note)[0])
+    return " ".join(known)
+
+
+def compared(text: str) -> Iterator[Comparison]:
+    """The cells of a section's tables that are compared: those for which the section prints a difference."""
+    header: list[str] = []
+    for line in text.splitlines():
+        if not line.startswith("|"):
+            header = []
+            continue
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if not header:
+            header = cells
+            continue
+        for place, column in enumerate(header):
+            if column.endswith(PARTS[-1]) and cells[place] != wording.ABSENT:
+                paper, ours = (NUMBER.fullmatch(cell) for cell in cells[place - 2 : place])
+                if paper and ours:  # not so in the line below the header
+                    deviation = max(Decimal(paper[2] or 0), Decimal(ours[2] or 0))
+                    yield Comparison(Decimal(paper[1]), Decimal(ours[1]), deviation)

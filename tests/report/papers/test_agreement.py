@@ -1,0 +1,86 @@
+"""The overview of RESULTS.md, from sections written by hand."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+
+from fedrun.report.papers.agreement import Comparison, compared, overview, remarks
+
+SECTION = """\
+## FedConcat, table 1. Accuracy
+
+Scale: small (fedrun experiment=fedconcat/table1 scale=small). Data: fmnist (01234567).
+
+Fewer rounds than at scale full: 10 of 50.
+
+| strategy  | two labels: paper | two labels: ours | two labels: difference | iid: ours |
+| --------- | ----------------: | ---------------: | ---------------------: | --------: |
+| fedavg    |        79.0 ± 4.7 |       82.6 ± 1.0 |                   +3.6 |      90.0 |
+| fedprox   |        80.0 ± 0.5 |             77.0 |                   -3.0 |      90.0 |
+| moon      |              80.0 |             90.0 |                  +10.0 |      90.0 |
+| fedrs     |        80.0 ± 0.5 |       60.0 ± 0.1 |                  -20.0 |   not run |
+| fedlc     |                 - |             60.0 |                      - |      90.0 |
+| fedconcat |        84.4 ± 0.6 |             >200 |                      - |      90.0 |
+| turbosvm  |        84.4 ± 0.6 |             83.0 |                      - |      90.0 |
+
+A note with a | in it.
+
+## FedConcat, table 1. Another block
+
+| strategy |  paper |  ours | difference |
+| -------- | -----: | ----: | ---------: |
+| fedavg   |   -0.5 | -0.25 |      +0.25 |
+"""
+
+
+def comparison(paper: str, ours: str, deviation: str) -> Comparison:
+    return Comparison(Decimal(paper), Decimal(ours), Decimal(deviation))
+
+
+@pytest.mark.parametrize(
+    ("paper", "ours", "deviation", "verdict"),
+    [
+        ("79.0", "83.7", "4.7", "agree"),
+        ("80.0", "77.0", "0.5", "near"),  # 3 of 80 is less than a twentieth
+        ("80.0", "76.0", "0.0", "near"),  # exactly a twentieth
+        ("80.0", "90.0", "0.0", "above"),
+        ("80.0", "60.0", "0.5", "below"),
+        ("-0.5", "-0.25", "0.0", "above"),
+        ("0.0", "0.0", "0.0", "agree"),
+    ],
+)
+def test_verdicts(paper: str, ours: str, deviation: str, verdict: str) -> None:
+    assert comparison(paper, ours, deviation).verdict == verdict
+
+
+def test_cells_are_compared_where_a_difference_is_printed() -> None:
+    """The larger deviation counts. Dashes are cells without the paper's number, without ours, or of a stand-in."""
+    assert list(compared(SECTION)) == [
+        comparison("79.0", "82.6", "4.7"),
+        comparison("80.0", "77.0", "0.5"),
+        comparison("80.0", "90.0", "0.0"),
+        comparison("80.0", "60.0", "0.5"),
+        comparison("-0.5", "-0.25", "0.0"),
+    ]
+
+
+def test_a_row_for_each_papers_table_and_none_for_other_experiments() -> None:
+    table = overview({"fedconcat/table1/small": SECTION, "fedconcat/table2": "", "turbosvm/shakespeare": SECTION})
+    assert table is not None
+    assert table.header == ("table", "scale", "what is known", "compared", "agree", "near", "above", "below")
+    assert table.rows == (
+        ("fedconcat/table1", "small", "Rounds: 10 of 50.", "5", "1", "1", "2", "1"),
+        ("fedconcat/table2", "full", "", "0", "0", "0", "0", "0"),
+    )
+    assert overview({"turbosvm/shakespeare": SECTION}) is None
+
+
+def test_what_is_known_of_a_difference() -> None:
+    """Stand-ins and shortened runs from the section, and the first sentence of the table's note."""
+    text = "Fewer rounds than at scale full: 4 of 50.\n\ndataset=digits stands in for dataset mnist; so no differences."
+    assert remarks("fedumf/table2", text) == (
+        "Rounds: 4 of 50. Other data or another model than the paper's. "
+        "The paper's shards may be milder than two of 300 images per client."
+    )
