@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence, Set
 from functools import partial
 from typing import TypeVar
@@ -19,7 +20,7 @@ from fedrun.execution.ranks import SINGLE_PROCESS, Ranks
 from fedrun.experiment.appeal.base import Convention, OwnResults, Thresholds
 from fedrun.experiment.experiment import Experiment
 from fedrun.experiment.state import State
-from fedrun.models.inference import ensemble, evaluate, per_holder
+from fedrun.models.inference import ensemble, evaluate, labelled_embeddings, per_holder
 from fedrun.strategies.client import state_names
 from fedrun.strategies.client_state import LAST
 from fedrun.strategies.phase import Phase
@@ -53,6 +54,7 @@ class Evaluator:
         self._thresholds = thresholds
         self._ranks = ranks
         self._newest: tuple[tuple[ServerState, ...], dict[int, SampleResults]] | None = None
+        self._newest_personal: tuple[weakref.ref[State], dict[int, SampleResults]] | None = None
 
     @property
     def tested(self) -> str:
@@ -232,8 +234,16 @@ class Evaluator:
         return per_holder(results, shares)
 
     def _personal_results(self, state: State, shares: ClientIndices) -> SampleResults:
-        """The results of each client's models on its samples, in the order of the shares."""
-        return joined(self._by_client(state, lambda client, models: self._evaluate(models, shares[client])))
+        """The results of each client's models on its samples, in the order of the shares; those of the newest state are
+        kept.
+        """
+        if self._newest_personal is None or self._newest_personal[0]() is not state:
+            self._newest_personal = (weakref.ref(state), {})  # its client states may fill the memory
+        known = self._newest_personal[1]
+        if id(shares) not in known:  # the federation's own, which live as long as this object
+            of_client = self._by_client(state, lambda client, models: self._evaluate(models, shares[client]))
+            known[id(shares)] = joined(of_client)
+        return known[id(shares)]
 
     def _by_client(self, state: State, measure: Callable[[int, list[torch.Tensor]], T]) -> list[T]:
         """Measure the models that each client uses. The ranks share the clients."""
@@ -263,11 +273,21 @@ class Evaluator:
         if not strategy.is_personal:
             weights = torch.zeros(len(models)) if state.membership is None else state.membership[client]
             return [models[int(weights.argmax())]] if weights.any() else models
-        if state_names(strategy, layout).isdisjoint(state.client_states.held.get(client, {})):
+        newcomer = state_names(strategy, layout).isdisjoint(state.client_states.held.get(client, {}))
+        if newcomer and not strategy.evaluates_newcomers:
             return models
-        return [strategy.own_model(models[0], state.client_states.of(client, models[0].device), layout)]
+        received = {**self._phase.server.broadcast(state.server), MODEL: models[0]}
+        client_state = state.client_states.of(client, models[0].device)
+        return [strategy.own_model(received, client_state, layout, partial(self._embeddings, client))]
 
     # --- forward passes ---
+
+    def _embeddings(self, client: int, model: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The embeddings ``[n, d]`` and labels ``[n]`` of a client's training samples under a model."""
+        phase = self._phase
+        phase.network.load(model)
+        indices = phase.federation.train[client]
+        return labelled_embeddings(phase.network, phase.samples, indices, self._experiment.evaluation.batch_size)
 
     def _evaluate_on_all_ranks(self, models: Sequence[torch.Tensor], indices: torch.Tensor) -> SampleResults:
         """Evaluate in the same batches as a single process; each rank computes some of them."""

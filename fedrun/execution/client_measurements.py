@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 
 from fedrun.execution.context import ExecutionContext
-from fedrun.models.precision import computing
+from fedrun.models.inference import labelled_embeddings
+from fedrun.strategies.client_info import LabelledEmbeddings
 from fedrun.strategies.clustering.context import FORWARD_BATCH
 
 
@@ -37,19 +38,15 @@ class BatchGradient:
         return loss.item(), network.backward(loss).clone()
 
 
-def class_means(context: ExecutionContext, client: int) -> torch.Tensor:
-    """The mean embedding of each class over a client's training samples, under the loaded model in evaluation mode.
+def training_embeddings(context: ExecutionContext, client: int) -> LabelledEmbeddings:
+    """Measures the embeddings of a client's training samples under any model; the loaded model stays loaded."""
 
-    float32 ``[classes, d]``; zeros for classes that the client does not hold.
-    """
-    network, samples = context.network, context.samples
-    encoder, layout = network.network.get_submodule("encoder").eval(), network.layout
-    sums = torch.zeros(layout.classes, layout.embedding, device=samples.device)
-    counts = torch.zeros(layout.classes, 1, device=samples.device)
-    with torch.no_grad(), computing(context.local.precision, samples.device):
-        for part in torch.split(context.clients[client], FORWARD_BATCH):
-            inputs, labels = samples.gather(part)
-            embeddings = encoder(samples.encoding(inputs)).float()
-            sums.index_add_(0, labels, embeddings)
-            counts.index_add_(0, labels, torch.ones_like(labels, dtype=counts.dtype)[:, None])
-    return sums / counts.clamp_min(1)
+    def embed(model: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        network, loaded = context.network, context.network.vector.clone()
+        network.load(model)
+        indices, precision = context.clients[client], context.local.precision
+        measured = labelled_embeddings(network, context.samples, indices, FORWARD_BATCH, precision)
+        network.load(loaded)
+        return measured
+
+    return embed

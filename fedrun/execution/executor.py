@@ -132,7 +132,7 @@ class Executor(ABC):
         client = self.context.client
         adapting = processed(samples, self._before_loss) if client.steps_before_loss else 0
         backward = adapting + samples * ("initial_gradient" in client.wants)
-        return backward, samples * len(client.wants & {"initial_loss", "class_means"})
+        return backward, samples * len(client.wants & {"initial_loss", "training_embeddings"})
 
     @cached_property
     def usual_samples(self) -> torch.Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from fedrun.execution.client_measurements import BatchGradient, class_means
+from fedrun.execution.client_measurements import BatchGradient, training_embeddings
 from fedrun.execution.client_training import train_client
 from fedrun.execution.context import ClientResult, CohortJob, Progress
 from fedrun.execution.executor import Executor
@@ -40,8 +40,8 @@ class InProcess(Executor):
         if measure is not None:
             trained = replace(trained, measured=measure.processed)
         info = replace(info, start=start)
-        if "class_means" in context.client.wants:
-            info = replace(info, class_means=class_means(context, client))
+        if "training_embeddings" in context.client.wants:
+            info = replace(info, training_embeddings=training_embeddings(context, client))
         model = self.tampered(network.vector, task, client)
         uploads, next_state = self.finished(model, task, received, state, constants, optimizer, info)
         result = ClientResult(position, start, network.vector, uploads, next_state, trained)

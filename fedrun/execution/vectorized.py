@@ -53,7 +53,7 @@ class Vectorized(Executor):
         strategy = context.client
         if strategy.reference_models or not strategy.wants.isdisjoint(("embeddings", "earlier_embeddings")):
             return f"strategy.client={type(strategy).__name__}, which uses embeddings or reference models"
-        if not strategy.wants.isdisjoint(("batch_gradient", "class_means")):
+        if not strategy.wants.isdisjoint(("batch_gradient", "training_embeddings")):
             return f"strategy.client={type(strategy).__name__}, which measures one client at a time"
         network = context.network
         stacked = context.local.precision == "float32" and StackedPerceptron.of(network.network) is not None

@@ -33,7 +33,7 @@ def check_head(strategy: Strategy, evaluation: Evaluation, layout: Layout) -> No
     if layout.head_size:
         return
     client, server, clusters = strategy.client, strategy.server, strategy.clusters()
-    measured = client.wants & {"embeddings", "earlier_embeddings", "class_means", "label_counts"}
+    measured = client.wants & {"embeddings", "earlier_embeddings", "training_embeddings", "label_counts"}
     private = client.private(layout)
     needing = [
         f"{key}={type(part).__name__}"

@@ -22,6 +22,20 @@ def evaluate(
         return _results(lambda encoded: module(encoded).float(), samples, indices, batch_size)
 
 
+def labelled_embeddings(
+    network: FlatNetwork, samples: Samples, indices: torch.Tensor, batch_size: int, precision: Precision = "float32"
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The embeddings ``[n, d]`` of samples under the loaded model, in evaluation mode; their labels, int64 ``[n]``."""
+    encoder = network.network.get_submodule("encoder").eval()
+    embeddings, labels = [], []
+    with torch.no_grad(), computing(precision, samples.device):
+        for batch in torch.split(indices, batch_size):
+            inputs, truth = samples.gather(batch)
+            embeddings.append(encoder(samples.encoding(inputs)).float())
+            labels.append(truth)
+    return torch.cat(embeddings), torch.cat(labels)
+
+
 def ensemble(
     network: FlatNetwork,
     models: Sequence[torch.Tensor],

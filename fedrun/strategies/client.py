@@ -16,7 +16,7 @@ import torch
 from fedrun.data.tasks.base import Task
 from fedrun.data.tasks.classification import CLASSIFICATION
 from fedrun.models.flat_network import Layout
-from fedrun.strategies.client_info import ClientInfo
+from fedrun.strategies.client_info import ClientInfo, LabelledEmbeddings
 from fedrun.strategies.client_state import PRIVATE
 from fedrun.strategies.vectors import MODEL, Vectors
 
@@ -33,7 +33,7 @@ Measurement = Literal[
     "threshold",
     "initial_model",
     "batch_gradient",
-    "class_means",
+    "training_embeddings",
     "embeddings",
     "earlier_embeddings",
 ]
@@ -116,6 +116,8 @@ class ClientStrategy:
         assumes_sgd: whether the algorithm reads gradients off a client's displacement, or makes SGD steps of its own
             besides the optimizer's; then ``local.optimizer`` must be ``sgd``.
         reported: the accuracy that the strategy's paper reports: of which models, and how averaged.
+        evaluates_newcomers: whether :meth:`own_model` also gives the model of a client that has not taken part in
+            training; otherwise such a client is evaluated by the global one.
         steps_before_loss: SGD steps by which the client adapts the broadcast model before it measures its
             ``initial_loss``. Local training begins at the broadcast model all the same.
     """
@@ -123,6 +125,7 @@ class ClientStrategy:
     reference_models: ClassVar[tuple[str, ...]] = ()
     shuffles: ClassVar[bool] = True
     reported: ClassVar[tuple[EvaluatedModel, Averaging]] = ("global", "samples")
+    evaluates_newcomers: ClassVar[bool] = False
 
     @property
     def needs(self) -> frozenset[str]:
@@ -138,7 +141,7 @@ class ClientStrategy:
 
     @property
     def needs_classes(self) -> bool:
-        return not self.wants.isdisjoint(("label_counts", "class_means"))
+        return not self.wants.isdisjoint(("label_counts", "training_embeddings"))
 
     @property
     def passes(self) -> tuple[int, ...]:
@@ -193,19 +196,22 @@ class ClientStrategy:
         """The model ``[..., P]`` at which local training starts: the broadcast one."""
         return received[MODEL]
 
-    def own_model(self, model: torch.Tensor, client_state: Vectors, layout: Layout) -> torch.Tensor:
-        """The model ``[P]`` by which a client is evaluated that has taken part in training.
+    def own_model(
+        self, received: Vectors, client_state: Vectors, layout: Layout, embed: LabelledEmbeddings
+    ) -> torch.Tensor:
+        """The model ``[P]`` by which a client is evaluated.
 
         Args:
-            model: the global one, ``[P]``.
+            received: the newest broadcast, with the global model that is evaluated, ``[P]``.
             client_state: what the client keeps.
             layout: where every tensor lies in a model's vector.
+            embed: measures the client's training samples.
         """
         private = self.private(layout)
         if private is None:
-            return model
-        own = model.clone()
-        own[private.to(model.device)] = client_state[PRIVATE]
+            return received[MODEL]
+        own = received[MODEL].clone()
+        own[private.to(own.device)] = client_state[PRIVATE]
         return own
 
     def constants(self, received: Vectors, client_state: Vectors, client: ClientInfo) -> Vectors:

@@ -14,6 +14,10 @@ from fedrun.system.randomness import generator
 if TYPE_CHECKING:
     from fedrun.strategies.local_training import LocalTraining
 
+LabelledEmbeddings = Callable[["torch.Tensor"], "tuple[torch.Tensor, torch.Tensor]"]
+"""The embeddings ``[n, d]`` of a client's n training samples under a model ``[P]``, in evaluation mode and without
+gradient, and their labels, int64 ``[n]``."""
+
 
 @dataclass(frozen=True)
 class ClientInfo:
@@ -39,9 +43,9 @@ class ClientInfo:
         initial_model: x_0, the global model before the first round, ``[P]``; for strategies that want it.
         batch_gradient: from a model ``[P]`` and positions among the client's training samples (int64 ``[b]``) to their
             mean loss and its gradient ``[T]``, in evaluation mode; for strategies that want it, one client at a time.
-        class_means: the mean embedding of each class over the client's training samples, under the trained model and
-            in evaluation mode, float32 ``[classes, d]``; zeros for classes that it does not hold. For strategies that
-            want it, in :meth:`ClientStrategy.finish`. It costs a forward pass over the samples.
+        training_embeddings: from a model ``[P]`` to the embeddings and labels of the client's training samples; for
+            strategies that want it, in :meth:`ClientStrategy.finish`, one client at a time. It costs a forward pass
+            over the samples, which counts once.
         mixture: the weight of each of several models for the client, float32 ``[..., M]``; None where there is one.
         start: where local training started, ``[..., P]``; None before :meth:`ClientStrategy.finish`.
     """
@@ -62,7 +66,7 @@ class ClientInfo:
     threshold: torch.Tensor | None = None
     initial_model: torch.Tensor | None = None
     batch_gradient: Callable[[torch.Tensor, torch.Tensor], tuple[float, torch.Tensor]] | None = None
-    class_means: torch.Tensor | None = None
+    training_embeddings: LabelledEmbeddings | None = None
     mixture: torch.Tensor | None = None
     start: torch.Tensor | None = None
 

@@ -12,7 +12,7 @@ from annotated_types import Ge, Gt, Le
 from fedrun.config.config_class import config_class
 from fedrun.models.flat_network import Layout
 from fedrun.strategies.client import Averaging, ClientStrategy, EvaluatedModel, Measurement
-from fedrun.strategies.client_info import ClientInfo
+from fedrun.strategies.client_info import ClientInfo, LabelledEmbeddings
 from fedrun.strategies.vectors import MODEL, Vectors
 
 LOCAL = "local"
@@ -68,8 +68,10 @@ class FedALA(ClientStrategy):
         top = self.top(layout)
         return {LOCAL: top.stop - top.start, WEIGHTS: top.stop - top.start, ADAPTED: 1}
 
-    def own_model(self, model: torch.Tensor, client_state: Vectors, layout: Layout) -> torch.Tensor:
-        return adapted(model, self.top(layout), client_state[LOCAL], client_state[WEIGHTS])
+    def own_model(
+        self, received: Vectors, client_state: Vectors, layout: Layout, embed: LabelledEmbeddings
+    ) -> torch.Tensor:
+        return adapted(received[MODEL], self.top(layout), client_state[LOCAL], client_state[WEIGHTS])
 
     def constants(self, received: Vectors, client_state: Vectors, client: ClientInfo) -> Vectors:
         x = received[MODEL]

@@ -42,7 +42,7 @@ class FedProtoClient(ClientStrategy):
 
     needs: ClassVar[frozenset[str]] = frozenset({PROTOTYPES, KNOWN})
     sends: ClassVar[frozenset[str]] = frozenset({PROTOTYPES, CLASS_WEIGHTS})
-    wants: ClassVar[frozenset[Measurement]] = frozenset({"embeddings", "label_counts", "class_means"})
+    wants: ClassVar[frozenset[Measurement]] = frozenset({"embeddings", "label_counts", "training_embeddings"})
     reported: ClassVar[tuple[EvaluatedModel, Averaging]] = ("own", "clients")
 
     def private(self, layout: Layout) -> torch.Tensor:
@@ -63,9 +63,13 @@ class FedProtoClient(ClientStrategy):
         self, model: torch.Tensor, received: Vectors, client_state: Vectors, constants: Vectors, client: ClientInfo
     ) -> tuple[Vectors, Vectors]:
         assert client.label_counts is not None
-        assert client.class_means is not None
-        weights = client.label_counts if self.weighting == "samples" else (client.label_counts > 0).float()
-        return {PROTOTYPES: (weights[:, None] * client.class_means).flatten(), CLASS_WEIGHTS: weights}, {}
+        assert client.training_embeddings is not None
+        embeddings, labels = client.training_embeddings(model)
+        counts = client.label_counts
+        sums = embeddings.new_zeros(len(counts), embeddings.shape[1]).index_add_(0, labels, embeddings)
+        means = sums / counts.clamp_min(1)[:, None]
+        weights = counts if self.weighting == "samples" else (counts > 0).float()
+        return {PROTOTYPES: (weights[:, None] * means).flatten(), CLASS_WEIGHTS: weights}, {}
 
 
 @config_class

@@ -28,6 +28,6 @@ def test_every_strategy_has_its_row() -> None:
         assert cells[:-MEASURED] == text_cells(name)
 
 
-@pytest.mark.parametrize("name", ["scaffold", "moon", "fedproto"])
+@pytest.mark.parametrize("name", ["scaffold", "moon", "fedproto", "pfedfda"])
 def test_costs_are_measured(name: str) -> None:
     assert rows()[name][-MEASURED:] == cost_cells(name, costs("fedavg"))

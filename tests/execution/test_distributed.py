@@ -141,6 +141,7 @@ APPEAL = ("appeal=warmup", "appeal.steps=5", "population.test_share=0.3", "popul
         (2, ("strategy=apfl", "population.test_share=0.3", "hardware.executor=vectorized")),
         (2, ("strategy=fedala", "population.test_share=0.3")),
         (3, ("strategy=fedproto", "clients_per_round=2", "population.test_share=0.3")),
+        (2, ("strategy=pfedfda", "population.test_share=0.3", "model=mlp", "local.lr=0.003")),
         (3, ("strategy=feddyn", "clients_per_round=2", "evaluation.client_means=true")),
         (3, ("strategy=ifca", "clients_per_round=5", *CLUSTERS)),
         (2, ("strategy=ifca", "population.test_share=0.3", "strategy/server=median", *CLUSTERS)),

@@ -134,7 +134,7 @@ def test_both_executors_agree_on_group_norm(make_experiment, precision, toleranc
     assert "does not support" not in caplog.text
 
 
-REFUSED = ("fedala", "fedntd", "fedproto", "moon", "moon_turbosvm")
+REFUSED = ("fedala", "fedntd", "fedproto", "moon", "moon_turbosvm", "pfedfda")
 """Strategies whose clients need more than gradients of a loss of logits: the other executor trains them."""
 
 FOR_ADAPTERS = ("fedexlora", "fedit", "fedsalora", "ffalora", "flora")

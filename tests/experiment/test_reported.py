@@ -25,6 +25,7 @@ TUNED = (*PERSONAL, "clients/tuned_accuracy_mean", "clients/tuned_accuracy_weigh
         ("fedrep", {}, PERSONAL, "clients/accuracy_weighted"),
         ("fedrep", {"model": "global"}, PERSONAL, "clients/global_accuracy_weighted"),
         ("fedproto", {}, PERSONAL, "clients/accuracy_mean"),
+        ("pfedfda", {}, PERSONAL, "clients/accuracy_weighted"),
         ("fedbabu", {}, TUNED, "clients/tuned_accuracy_mean"),
         ("fedbabu", {}, PERSONAL, "clients/accuracy_mean"),  # without tuning
         ("fedbabu", {}, POOLED, "test/accuracy"),

@@ -29,6 +29,7 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("strategy=fedlc", "strategy.client=FedLC"),
         ("strategy=fedntd", "strategy.client=FedNTD"),
         ("strategy=fedproto", "strategy.client=FedProtoClient"),
+        ("strategy=pfedfda", "strategy.client=PFedFDA"),
         ("strategy=fedconcat", "strategy.clustering=LabelDistributions"),
         ("partition=dirichlet", "partition=Dirichlet"),
         ("partition=shards", "partition=Shards"),

@@ -36,6 +36,7 @@ def test_fedavg_trains_it(make_experiment):
         ("fedlc", "strategy.client=FedLC"),
         ("fedper", "strategy.client=FedPer"),
         ("fedproto", "strategy.client=FedProtoClient"),
+        ("pfedfda", "strategy.client=PFedFDA"),
         ("fedconcat_ib", "strategy.clustering=BiasMovement"),
         ("fedconcat_fedsoft", "strategy.post_training=Classifier"),
     ],

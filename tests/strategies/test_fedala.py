@@ -15,7 +15,7 @@ from fedrun.strategies.vectors import MODEL
 
 from ..helpers.naive_averaging import NaiveClients
 from ..helpers.naive_personal import NaiveFedALA
-from .test_averaging import COHORT, FEDAVG, ONE, assert_equal_after, data_of, info_of, mlp, network_of
+from .test_averaging import COHORT, FEDAVG, ONE, assert_equal_after, data_of, info_of, mlp, network_of, no_samples
 
 
 def adapted(weight_lr: float, samples: int, adapted: float, losses=lambda count: 0.0, is_new: bool = False):
@@ -42,9 +42,9 @@ def test_learned_weights(weight_lr, batches, weight, start):
     assert constants["weights"].item() == pytest.approx(weight)
     assert constants["start"].item() == pytest.approx(start)
     assert sorted(calls) == [[position] for position in range(batches)]
-    assert half.own_model(torch.tensor([1.0]), {"local": torch.tensor([2.0]), **constants}, ONE).item() == (
-        pytest.approx(start)
-    )
+    assert half.own_model(
+        {MODEL: torch.tensor([1.0])}, {"local": torch.tensor([2.0]), **constants}, ONE, no_samples
+    ).item() == (pytest.approx(start))
 
 
 def test_the_first_adaptation_repeats_its_passes():
@@ -81,7 +81,7 @@ def test_networks(make_experiment, default_experiment, tensors):
         state, _ = simulation.advance(state)
     moved = 0
     for number, vectors in state.client_states.held.items():
-        own = layout.views(half.own_model(state.server.model, vectors, layout))
+        own = layout.views(half.own_model({MODEL: state.server.model}, vectors, layout, no_samples))
         for name, tensor in naive.tested(number).state_dict().items():
             torch.testing.assert_close(own[name], tensor, rtol=1e-4, atol=1e-5)
         moved += int((vectors["weights"] < 0.99).sum())

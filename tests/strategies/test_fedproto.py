@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -37,12 +38,21 @@ def test_the_pull():
     assert z.grad.tolist() == [pytest.approx([0.5, -0.5]), [0.0, 0.0]]
 
 
+def known(embeddings, labels, model):
+    return embeddings, labels
+
+
 @pytest.mark.parametrize(("weighting", "expected"), [("clients", [0.5, 0.5]), ("samples", [0.25, 0.75])])
 def test_mean_prototypes(weighting, expected):
     """Two clients hold class 0, by 1 and 3 samples; one holds class 1; nobody holds class 2, which has a prototype."""
     sent = []
     for means, counts in (([[1.0, 0.0], [2.0, 4.0], [0.0, 0.0]], [1.0, 5.0, 0.0]), ([[0.0, 1.0]] * 3, [3.0, 0.0, 0.0])):
-        info = replace(info_of((1,), 0, 1, 0.1), label_counts=torch.tensor(counts), class_means=torch.tensor(means))
+        labels = torch.arange(3).repeat_interleave(torch.tensor(counts).long())
+        info = replace(
+            info_of((1,), 0, 1, 0.1),
+            label_counts=torch.tensor(counts),
+            training_embeddings=partial(known, torch.tensor(means)[labels], labels),
+        )
         sent.append(half(weighting=weighting).finish(torch.zeros(6), {}, {}, {}, info)[0])
     mean = {name: (sent[0][name] + sent[1][name]) / 2 for name in sent[0]}
     state = SERVER.init(torch.zeros(6), TWO, 2)
