@@ -68,7 +68,10 @@ class Composed:
         composed = cls({str(key): value for key, value in plain.items()}, choices, tuple(hydra.overrides.task))
         folders = [Path(source.path) for source in hydra.runtime.config_sources if source.schema == "file"]
         sweep = Path(hydra.sweep.dir).name if hydra.mode == RunMode.MULTIRUN else None
-        return replace(composed.checked(sweeper_settings(hydra), folders), sweep=sweep)
+        composed = replace(composed.checked(sweeper_settings(hydra), folders), sweep=sweep)
+        if sweep is None and (scale := composed.config["scale"]) != "full":
+            raise InputError(f"scale={scale}: allowed in sweeps, such as those of experiments, and not in a single run")
+        return composed
 
     def checked(self, sweeper: Mapping[str, Any], folders: Sequence[Path]) -> Composed:
         """The same with the name of its published values, where there are such options and such a scale.

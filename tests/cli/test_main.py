@@ -179,6 +179,8 @@ REFUSED_LATER = [
     ("hardware.device=abacus", "hardware.device=abacus: no such device; allowed: cpu, cuda, cuda:N"),
     ("hardware.device=cuda:999", "hardware.device=cuda:999: PyTorch sees "),
     (f"dataset=mnist data_dir={'a' * 300}", f"{'a' * 300}/MNIST/raw"),
+    ("experiment=demo scale=smoke hydra.mode=RUN", "scale=smoke: allowed: full, as this is no experiment with scales"),
+    ("experiment=suite/tune scale=smoke hydra.mode=RUN", "scale=smoke: allowed in sweeps, such as those of experi"),
     ("output_dir=/dev/null/here", "/dev/null: is not a folder that can be written; choose another output_dir"),
 ]
 
