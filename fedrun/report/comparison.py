@@ -171,7 +171,7 @@ def significance(
         for quantity in columns
     }
     rows = tuple(
-        (setting.name, *(_outcome(quantity, results[setting.name, quantity], common(setting)) for quantity in columns))
+        (setting.name, *(outcome(quantity, results[setting.name, quantity], common(setting)) for quantity in columns))
         for setting in others
     )
     notes = [
@@ -193,7 +193,7 @@ def significance(
     return Table(f"Difference from {baseline.name}", header, rows, notes=tuple(notes))
 
 
-def _outcome(quantity: Quantity, result: Comparison, common: int) -> str:
+def outcome(quantity: Quantity, result: Comparison, common: int) -> str:
     """The cell of a comparison, given how many seeds the two settings have in common."""
     if result.difference is None:
         return wording.ABSENT

@@ -12,6 +12,7 @@ from fedrun.report import comparison
 from fedrun.report.papers.paper_table import NoRunsError, at_scale, available, made_of
 from fedrun.report.papers.table_reading import asked_with, tables
 from fedrun.report.quantities import is_internal, metrics
+from fedrun.report.ranking import ranking
 from fedrun.report.runs import Progress, Run
 from fedrun.report.settings import settings
 from fedrun.report.table import Table
@@ -49,7 +50,8 @@ def sections(runs: Sequence[Run], progress: Progress = lambda done, total: None)
         progress(number, len(tables()))
         for scale in (scale for scale in available(name, runs) if scale != "smoke"):
             with suppress(NoRunsError):  # the runs there are may all be another table's, which shares them
-                made.append(Section(named(name, scale), tuple(at_scale(name, scale, runs))))
+                ranks = ranking(settings(complete_runs(experiment_sweep(name).run_name(scale), runs))[0])
+                made.append(Section(named(name, scale), (*at_scale(name, scale, runs), *ranks)))
     tabulated = {experiment_sweep(name).run_name(scale) for name in tables() for scale in SCALES}
     others = dict.fromkeys(
         name
@@ -58,12 +60,16 @@ def sections(runs: Sequence[Run], progress: Progress = lambda done, total: None)
         if not name.endswith("/smoke")
     )
     for name in sorted(others):
-        own = [run for run in runs if run.complete and run.config["name"] == name]
-        if compared := experiment_tables(name, own):
+        if compared := experiment_tables(name, complete_runs(name, runs)):
             made.append(Section(name, tuple(compared)))
     if not made:
         raise InputError(f"no finished run of any paper's table; such are made with: fedrun experiment={tables()[0]}")
     return made
+
+
+def complete_runs(name: str, runs: Sequence[Run]) -> list[Run]:
+    """The complete runs of an experiment at one scale."""
+    return [run for run in runs if run.complete and run.config["name"] == name]
 
 
 def experiment_tables(name: str, runs: Sequence[Run]) -> list[Table]:
@@ -83,4 +89,4 @@ def experiment_tables(name: str, runs: Sequence[Run]) -> list[Table]:
         for setting in compared
         if (seeds := [run.seed for run in setting.runs]) != every
     ]
-    return [replace(titled[0], above=(made_of(runs), *fewer)), *titled[1:]] if titled else []
+    return [replace(titled[0], above=(made_of(runs), *fewer)), *titled[1:], *ranking(compared)] if titled else []

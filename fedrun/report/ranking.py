@@ -1,0 +1,68 @@
+"""Strategies ranked over seeds, each with a paired test against FedAvg."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from fedrun.data.evaluation_split import TARGETED
+from fedrun.data.tasks.metric_names import lower_is_better
+from fedrun.report.comparison import outcome
+from fedrun.report.quantities import Measured, Quantity
+from fedrun.report.settings import Setting
+from fedrun.report.significance import NAMES, compare
+from fedrun.report.table import Table
+
+BASELINE = "fedavg"
+
+NOTE = (
+    "Rank 1 is the best; equal values share the mean of their ranks. Means over seeds {seeds}. In brackets p of the "
+    f"two-sided {NAMES['t']} over these seeds, not corrected for the number of comparisons."
+)
+
+
+def ranking(settings: Sequence[Setting], key: str = TARGETED) -> list[Table]:
+    """The settings by their mean rank, and their differences from FedAvg.
+
+    Args:
+        settings: to compare, of one dataset.
+        key: the metric after the last round.
+
+    Returns:
+        One table, or none where not exactly one setting is FedAvg, or fewer than three settings have two seeds in
+        common.
+    """
+    quantity = Quantity("final", key)
+    values = {setting.name: {run.seed: quantity.of(run) for run in setting.complete} for setting in settings}
+    known = {name: {seed: value for seed, value in own.items() if value is not None} for name, own in values.items()}
+    seeds = sorted({seed for own in known.values() for seed in own})
+    ranked = [setting for setting in settings if len(known[setting.name]) == len(seeds)]
+    baselines = [setting for setting in settings if setting.strategy == BASELINE]
+    if len(ranked) < 3 or len(seeds) < 2 or len(baselines) != 1 or len({each.dataset for each in settings}) > 1:
+        return []
+    (baseline,) = baselines
+    sign = 1 if lower_is_better(key) else -1
+    of_seed = [ranks([sign * known[setting.name][seed] for setting in ranked]) for seed in seeds]
+    columns = zip(*of_seed, strict=True)
+    mean = {setting.name: statistics.fmean(column) for setting, column in zip(ranked, columns, strict=True)}
+    rows = tuple(
+        (
+            setting.name,
+            str(Measured.of(quantity, setting)),
+            f"{mean[setting.name]:.2f}",
+            "" if setting is baseline else outcome(quantity, compare(setting, baseline, quantity, "t"), len(seeds)),
+        )
+        for setting in sorted(ranked, key=lambda setting: mean[setting.name])
+    )
+    notes = [NOTE.format(seeds=", ".join(map(str, seeds)))]
+    if incomplete := [setting.name for setting in settings if setting not in ranked]:
+        notes.append(f"Not ranked, without a result for every seed: {', '.join(incomplete)}.")
+    header = ("setting", quantity.heading, "mean rank", f"difference from {baseline.name}")
+    return [Table(f"Ranks by {quantity.heading}", header, rows, notes=tuple(notes))]
+
+
+def ranks(values: Sequence[float]) -> list[float]:
+    """The rank of each value, 1 for the smallest; equal values share the mean of their ranks."""
+    from scipy.stats import rankdata
+
+    return [float(rank) for rank in rankdata(values)]

@@ -1,0 +1,61 @@
+"""Ranks over seeds, worked by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from fedrun.report.ranking import ranking
+from fedrun.report.runs import find
+from fedrun.report.settings import settings
+
+from ..helpers.run_folders import rows
+
+
+def compared(folders, finals: dict[str, tuple[float, ...]]):
+    for strategy, values in finals.items():
+        server = {"strategy.server._target_": f"fedrun.strategies.{strategy}.X"}
+        for seed, value in enumerate(values):
+            folders.write(seed, rows(0.1, value), strategy=strategy, changes=server)
+    return settings(find([str(folders.top)]).runs)[0]
+
+
+FINALS = {"fedavg": (0.5, 0.6, 0.7), "turbosvm": (0.51, 0.62, 0.73), "median": (0.5, 0.9, 0.1)}
+
+
+def test_ranks_over_seeds(folders):
+    """Seed 0: TurboSVM-FL 1, the others share 2.5; seed 1: median, TurboSVM-FL, FedAvg; seed 2: TurboSVM-FL, FedAvg,
+    median. The differences of TurboSVM-FL from FedAvg are 1, 2 and 3 points, whose p is in test_significance. Those of
+    the median are 0, 30 and -60: t = -0.378, and p = 1 - 0.378 / sqrt(0.378² + 2) with two degrees of freedom.
+    """
+    (table,) = ranking(compared(folders, FINALS))
+    assert table.title == "Ranks by test accuracy"
+    assert table.header == ("setting", "test accuracy", "mean rank", "difference from fedavg")
+    assert table.rows == (
+        ("turbosvm", "62.00 ± 8.98", "1.33", "+2.00 (p = 0.0742)"),
+        ("median", "50.00 ± 32.66", "2.17", "-10.00 (p = 0.742)"),
+        ("fedavg", "60.00 ± 8.16", "2.50", ""),
+    )
+
+
+def test_lower_losses_rank_first(folders):
+    """The losses are 1 minus the accuracies."""
+    (table,) = ranking(compared(folders, FINALS), "test/loss")
+    assert [row[0] for row in table.rows] == ["turbosvm", "median", "fedavg"]
+
+
+def test_settings_without_every_seed_are_named(folders):
+    (table,) = ranking(compared(folders, FINALS | {"krum": (0.1,)}))
+    assert [row[0] for row in table.rows] == ["turbosvm", "median", "fedavg"]
+    assert table.notes[1:] == ("Not ranked, without a result for every seed: krum.",)
+
+
+@pytest.mark.parametrize(
+    "finals",
+    [
+        {"fedavg": (0.5, 0.6), "turbosvm": (0.6, 0.7)},  # two settings
+        {"fedavg": (0.5,), "turbosvm": (0.6,), "median": (0.7,)},  # one seed
+        {"krum": (0.5, 0.6), "turbosvm": (0.6, 0.7), "median": (0.7, 0.8)},  # no FedAvg
+    ],
+)
+def test_too_little_to_rank(folders, finals):
+    assert ranking(compared(folders, finals)) == []
