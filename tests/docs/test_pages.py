@@ -31,10 +31,14 @@ def written(path: Path) -> str:
     return path.read_text(encoding="utf-8")
 
 
+def without_fenced(page: str) -> str:
+    """A page without its fenced blocks of code."""
+    return re.sub(r"^```.*?^```", "", page, flags=re.DOTALL | re.MULTILINE)
+
+
 def anchors(page: str) -> set[str]:
     """The anchors of a page's headings, as GitHub makes them."""
-    without_code = re.sub(r"^```.*?^```", "", page, flags=re.DOTALL | re.MULTILINE)
-    headings = re.findall(r"^#+ (.*)$", without_code, re.MULTILINE)
+    headings = re.findall(r"^#+ (.*)$", without_fenced(page), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
@@ -42,7 +46,7 @@ def snippets(page: str) -> Iterator[str]:
     """Lines of indented blocks, in which a backslash continues a line, and code within a line."""
     indented = re.sub(r" *\\\n *", " ", page)
     yield from (line[4:] for line in indented.splitlines() if line.startswith("    "))
-    yield from (" ".join(code.split()) for code in re.findall(r"`([^`]+)`", page))
+    yield from (" ".join(code.split()) for code in re.findall(r"`([^`]+)`", without_fenced(page)))
 
 
 def commands(program: str) -> list[str]:
