@@ -1,7 +1,7 @@
-"""``fedrun-report``: tables, curves and a page from any set of run folders, and the papers' tables beside ours.
+"""``fedrun-report``: tables, curves and a page from any set of run folders, and the papers' tables next to ours.
 
-Exit status: 0 done; 2 nothing can be reported, a file of a run is damaged, or the command line cannot be used (one
-line says why).
+Exit status: 0 done; 2 nothing can be reported, a file of a run is damaged, or the command line is invalid (one line
+says why).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ examples:
   fedrun-report outputs/runs --format csv --per-run --to runs.csv
   fedrun-report outputs/runs --format html --to report.html    one page with curves to explore
   fedrun-report outputs/runs --curve test/accuracy --against params   a picture of curves
-  fedrun-report outputs --table turbosvm/table2                a paper's table, ours beside it
+  fedrun-report outputs --table turbosvm/table2                a paper's table next to ours
   fedrun-report outputs --figure turbosvm/figure2              a paper's figure from our runs
   fedrun-report outputs --results --keep --to docs/RESULTS.md  all tables and experiments that have runs, into that file
 """
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Carry out a command line; the exit status."""
+    """Carry out a command line and return the exit status."""
     options = parser().parse_args(arguments)
     try:
         check(options)
@@ -81,8 +81,7 @@ def report_problem(line: str) -> None:
 
 
 MODES = ("curve", "table", "figure", "results")
-"""Options that ask for something else than the tables that compare settings."""
-
+"""Options for something other than the tables that compare settings."""
 
 PICTURES = "pictures"
 """The folder within that of the runs where pictures are written, unless ``--to`` names a file."""
@@ -92,7 +91,7 @@ def check(options: argparse.Namespace) -> None:
     """Reject options that contradict one another or would be ignored; choose the file of a picture.
 
     Raises:
-        InputError: they do.
+        InputError: some options do.
     """
     for name in ("curve", "table", "figure", "baseline", "to"):
         if getattr(options, name) == "":
@@ -134,7 +133,7 @@ def check(options: argparse.Namespace) -> None:
 
 
 def experiments(options: argparse.Namespace) -> frozenset[str] | None:
-    """The names of the runs that a table or a figure is made from, at any scale; None where all runs count.
+    """The names of the runs of a table or a figure, at any scale; None if all runs count.
 
     Raises:
         InputError: there is no such table or figure.
@@ -151,10 +150,10 @@ def experiments(options: argparse.Namespace) -> frozenset[str] | None:
 
 
 def report(options: argparse.Namespace, runs: Sequence[Run]) -> str | None:
-    """The report as text; None if it was a picture, which is written already.
+    """The report as text; None if it is a picture, which has been written already.
 
     Raises:
-        InputError: these runs do not allow it.
+        InputError: it cannot be made from these runs.
     """
     from fedrun.report import comparison
     from fedrun.report.papers.paper_table import paper_tables
@@ -182,10 +181,10 @@ def report(options: argparse.Namespace, runs: Sequence[Run]) -> str | None:
 
         kept = read(Path(options.to)) if options.keep else []
         with progress_bar("comparing tables") as progress:
-            made = sections(runs, progress)
+            section_list = sections(runs, progress)
         if options.format == "latex":
-            return written([table for section in made for table in section.tables], "latex")
-        return document(made, kept)
+            return written([table for section in section_list for table in section.tables], "latex")
+        return document(section_list, kept)
     compared, problems = settings(runs)
     for problem in problems:
         report_problem(problem)
@@ -195,7 +194,7 @@ def report(options: argparse.Namespace, runs: Sequence[Run]) -> str | None:
         return None
     metrics = comparison.selected(compared, list(dict.fromkeys(options.metric)))
     if options.format == "csv":
-        return comparison.tidy(compared, comparison.measured(compared, metrics, options.target))
+        return comparison.tidy(compared, comparison.reported_quantities(compared, metrics, options.target))
     baseline = comparison.chosen_baseline(compared, options.baseline) if options.baseline else None
     tables = comparison.report(compared, metrics, options.target, baseline, options.test or "t")
     if options.format == "html":
@@ -273,19 +272,23 @@ def parser() -> argparse.ArgumentParser:
     add("runs", nargs="*", default=["outputs"], metavar="RUNS", help="folders, or patterns of them (default: outputs)")
     add("--format", choices=("markdown", "latex", "csv", "html"), default="markdown", help="default: markdown")
     add("--per-run", action="store_true", help="with --format csv: a row per run, settings and metrics as columns")
-    add("--to", metavar="FILE", help="write there instead of to the screen; a picture otherwise goes to RUNS/pictures")
+    add("--to", metavar="FILE", help="write to this file instead of the screen; pictures: instead of to RUNS/pictures")
     add("--metric", action="append", default=[], metavar="KEY", help="report this metric only (may be repeated)")
     add("--target", action="append", default=[], type=float, metavar="A", help="rounds to this accuracy, too")
     add("--baseline", metavar="SETTING", help="a setting's name or strategy to test the others against")
-    add("--test", choices=("t", "wilcoxon"), help="for that: paired t-test (default) or Wilcoxon's")
+    add("--test", choices=("t", "wilcoxon"), help="with --baseline: paired t-test (default) or Wilcoxon's")
     add("--curve", metavar="KEY", help="draw this metric as a PNG")
     axes = ("rounds", "params", "bytes", "samples", "seconds")
-    add("--against", choices=axes, help="for that: the other axis")
-    add("--table", metavar="PAPER/TABLE", help="a paper's table, ours beside it")
+    add("--against", choices=axes, help="with --curve: the horizontal axis")
+    add("--table", metavar="PAPER/TABLE", help="a paper's table next to ours")
     add("--figure", metavar="PAPER/FIGURE", help="draw a paper's figure from our runs, as a PNG")
-    add("--scale", choices=("full", "small", "smoke"), help="for that: which runs (default: the largest there are)")
+    add(
+        "--scale",
+        choices=("full", "small", "smoke"),
+        help="with --table or --figure: which runs (default: the largest scale with runs)",
+    )
     add("--results", action="store_true", help="every paper's table that has runs, and other experiments")
-    add("--keep", action="store_true", help="for that: keep FILE's sections of which there are no runs here")
+    add("--keep", action="store_true", help="with --results: keep FILE's sections whose runs are not given")
     return parser
 
 

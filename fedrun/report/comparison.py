@@ -29,8 +29,10 @@ def selected(settings: Sequence[Setting], requested: Sequence[str]) -> list[str]
     return list(requested) or [key for key in recorded if not quantities.is_internal(key)]
 
 
-def measured(settings: Sequence[Setting], metrics: Sequence[str], targets: Sequence[float]) -> list[Quantity]:
-    """Everything that is reported of each setting."""
+def reported_quantities(
+    settings: Sequence[Setting], metrics: Sequence[str], targets: Sequence[float]
+) -> list[Quantity]:
+    """All quantities reported for each setting."""
     runs = [run for setting in settings for run in setting.complete]
     return [
         *(Quantity("final", key) for key in metrics),
@@ -52,19 +54,19 @@ def report(
     Args:
         settings: what is compared.
         metrics: to report.
-        targets: accuracies to report the first round of, besides the runs' own.
-        baseline: one of the settings, to test the others against.
-        test: the test for that.
+        targets: accuracies whose first round is reported, in addition to the runs' own targets.
+        baseline: one of the settings; the others are tested against it.
+        test: the test against the baseline.
     """
-    every = measured(settings, metrics, targets)
+    reported = reported_quantities(settings, metrics, targets)
     tables = [overview(settings)]
-    whole = [setting for setting in settings if setting.complete]
-    if not whole:
+    complete = [setting for setting in settings if setting.complete]
+    if not complete:
         return [*tables, *differences(settings)]
-    tables += outcomes(whole, every, ("final", "best", "rounds to"))
+    tables += outcomes(complete, reported, ("final", "best", "rounds to"))
     if baseline is not None:
-        tables.append(significance(whole, baseline, metrics, every, test))
-    tables += _table("Costs", whole, [quantity for quantity in every if quantity.kind == "cost"], COSTS)
+        tables.append(significance(complete, baseline, metrics, reported, test))
+    tables += _table("Costs", complete, [quantity for quantity in reported if quantity.kind == "cost"], COSTS)
     return [*tables, *differences(settings)]
 
 
@@ -79,25 +81,25 @@ ADAPTIVE = {
     "best": "With evaluation.adaptive=true, of the rounds that were tested fully.",
     "rounds to": "-: with evaluation.adaptive=true, this was not a target.",
 }
-"""What is to be added where some runs were evaluated adaptively."""
+"""What is added to the notes if some runs were evaluated adaptively."""
 
 
-def outcomes(settings: Sequence[Setting], every: Sequence[Quantity], kinds: Sequence[str]) -> list[Table]:
-    """A table of the settings' quantities for each kind that has any."""
+def outcomes(settings: Sequence[Setting], reported: Sequence[Quantity], kinds: Sequence[str]) -> list[Table]:
+    """For each kind of quantity a table of the settings; none for a kind without quantities."""
     adaptive = any(run.adaptive for setting in settings for run in setting.complete)
     tables = []
-    ends = sorted({run.made for setting in settings for run in setting.complete})
+    ends = sorted({run.last_round for setting in settings for run in setting.complete})
     for kind in kinds:
         title, note = OUTCOMES[kind]
         note += f" The runs ended in rounds {ends[0]} to {ends[-1]}." if kind == "final" and len(ends) > 1 else ""
         note += f" {ADAPTIVE[kind]}" if adaptive and kind in ADAPTIVE else ""
-        tables += _table(title, settings, [quantity for quantity in every if quantity.kind == kind], note)
+        tables += _table(title, settings, [quantity for quantity in reported if quantity.kind == kind], note)
     return tables
 
 
 COSTS = (
     "Totals over clients and rounds: params up and down are numbers sent by and to clients; client samples were "
-    "trained on, forward samples only looked at."
+    "trained on, forward samples used in forward passes only."
 )
 
 

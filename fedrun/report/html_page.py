@@ -23,10 +23,10 @@ from fedrun.runs.metrics_file import evaluated_rounds
 
 FOLDER = Path(__file__).parent / "page"
 WHO_HOLDS = ("dataset.", "partition.", "population.", "validation.")
-"""Sections of the configuration that say who holds which training samples."""
+"""Sections of the configuration that determine which client holds which training samples."""
 
 POINTS = 400
-"""Of a curve with more points than this, evenly spaced ones are on the page."""
+"""A curve with more points than this is drawn at evenly spaced ones."""
 
 
 def page(title: str, tables: Sequence[Table], settings: Sequence[Setting], targets: Sequence[float] = ()) -> str:
@@ -36,7 +36,7 @@ def page(title: str, tables: Sequence[Table], settings: Sequence[Setting], targe
         title: its heading.
         tables: shown as they are; the page sorts and filters their rows.
         settings: whose curves and federations are shown, unfinished runs included where no seed is complete.
-        targets: accuracies to be marked besides the runs' own.
+        targets: accuracies to be marked, in addition to the runs' own targets.
     """
     metrics = quantities.metrics(run for setting in settings for run in setting.runs)
     note = (
@@ -61,7 +61,7 @@ def page(title: str, tables: Sequence[Table], settings: Sequence[Setting], targe
 
 
 def embedded(content: Any) -> str:
-    """JSON that may stand in a script element: nothing in it can end the element."""
+    """JSON for a script element: nothing in it can end the element."""
     return json.dumps(content, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
@@ -96,7 +96,9 @@ def curve_data(settings: Sequence[Setting], metrics: Sequence[str], targets: Seq
 
 
 def grouping_keys(settings: Sequence[Setting]) -> list[str]:
-    """By what the page groups runs: the setting, dataset and strategy, keys that differ, and the seed, if any do."""
+    """The keys by which the page groups runs: the setting, and those of dataset, strategy, configuration keys and seed
+    that differ.
+    """
     chosen = [key for key in ("dataset", "strategy") if len({getattr(setting, key) for setting in settings}) > 1]
     seeds = {run.seed for setting in settings for run in setting.drawn}
     return ["setting", *chosen, *differing(settings), *(["seed"] if len(seeds) > 1 else [])]
@@ -114,10 +116,10 @@ def finite_positions(run: Run, against: Against) -> bool:
 
 
 def run_data(run: Run, metrics: Sequence[str], axes: Sequence[Against], step: int) -> dict[str, Any]:
-    """The curves of one run: rounds, their place on every axis, and every metric at some of them.
+    """The curves of one run: rounds, their position on every axis, and every metric at some of them.
 
     Args:
-        run: of which all rows are read.
+        run: whose rows are all read.
         metrics: to be shown; those that the run did not record are left out.
         axes: other axes than the rounds.
         step: where a metric has more than :data:`POINTS` rounds, multiples of this are shown, and the last one.
@@ -144,9 +146,9 @@ def run_data(run: Run, metrics: Sequence[str], axes: Sequence[Against], step: in
 
 
 def thinned(rounds: Sequence[int], step: int) -> list[int]:
-    """These rounds; where they are more than ``POINTS``, the multiples of ``step`` among them, the first and the last.
+    """These rounds; of more than ``POINTS``, the first, the last and the multiples of ``step``.
 
-    The same step for all runs: those of several runs that are averaged have these rounds in common.
+    The step is the same for all runs, so that runs that are averaged have these rounds in common.
     """
     if len(rounds) <= POINTS:
         return list(rounds)
@@ -154,7 +156,7 @@ def thinned(rounds: Sequence[int], step: int) -> list[int]:
 
 
 def short(number: float | None) -> float | int | None:
-    """Six significant digits; None for what JSON does not know."""
+    """Six significant digits; None for a number that JSON cannot express."""
     if number is None or not math.isfinite(number):
         return None
     rounded = float(f"{number:.6g}")

@@ -29,7 +29,7 @@ class LoadedRun:
 
     Attributes:
         run: the run's files.
-        own_dataset: of a run on data in memory, which its folder does not hold; otherwise None.
+        own_dataset: of a run on data in memory, which its folder does not contain; otherwise None.
     """
 
     run: Run
@@ -80,7 +80,7 @@ class LoadedRun:
         if self.own_dataset is not None:
             return self.own_dataset
         if str(self.config["dataset"].get("_target_")).endswith(".InMemory"):
-            raise InputError(f"{self.folder}: was run on data in memory; give them: fedrun.load(folder, dataset=...)")
+            raise InputError(f"{self.folder}: was run on data in memory; pass them: fedrun.load(folder, dataset=...)")
         dataset: DatasetConfig = build(self.config["dataset"], "dataset")
         return dataset
 
@@ -110,7 +110,7 @@ class LoadedRun:
         return load_network(self._result(MODEL), build(self.config["model"], "model"), self.dataset_config.spec, number)
 
     def predict(self, samples: torch.Tensor, number: int = 0, batch_size: int = 256) -> torch.Tensor:
-        """The predictions for samples, on the CPU: of a classification the classes, int64 ``[n]``; of other tasks
+        """The predictions for samples, on the CPU: for a classification the classes, int64 ``[n]``; for other tasks
         what :meth:`fedrun.data.tasks.base.Task.predictions` returns.
 
         Args:

@@ -18,8 +18,8 @@ def per_run_rows(runs: Sequence[Run]) -> list[dict[str, Value]]:
 
     The keys are ``folder``, ``name``, ``dataset``, ``strategy``, ``seed``, ``complete``; every configuration key whose
     value differs between the runs; ``round`` (the last evaluated one) with all its metrics; ``best/KEY`` and
-    ``best_round/KEY``; ``rounds_to/TARGET``; ``seconds``. Numbers are as measured: shares up to 1. What a run does not
-    have is None.
+    ``best_round/KEY``; ``rounds_to/TARGET``; ``seconds``. Numbers are as measured: shares up to 1. A missing
+    value is None.
     """
     contents = [leaves(run.config) for run in runs]
     rows = [

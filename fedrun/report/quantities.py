@@ -1,4 +1,4 @@
-"""What is compared between settings: final and best metrics, rounds to targets, costs. Any metric's name will do."""
+"""What is compared between settings: final and best metrics, rounds to targets, costs. Any metric is allowed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedrun.runs.display import wording
 from fedrun.runs.metrics_file import evaluated_rounds, series
 
 SECONDS = "seconds"
-"""The time that a run took in all, in the place of a cost's key."""
+"""The total time of a run, used like a cost's key."""
 
 NOT_METRICS = ("cost/", "time/")
 INTERNALS = "server/"
@@ -27,17 +27,17 @@ TRAINING = ("train/", INTERNALS)
 """Metrics whose best value says nothing about the model: they are measured while it changes."""
 
 COUNTS = ("clients/excluded", "clients/untested", "unseen/untested")
-"""Bookkeeping, of interest only where it is not zero; there is no best of it."""
+"""Counts that are reported only where they are not zero, and have no best value."""
 
 ADAPTIVE = ("accuracy_estimate", "evaluated")
-"""Metrics of adaptive evaluations: how many samples they tested, and the accuracy on these if not on all."""
+"""Metrics of adaptive evaluations: the number of samples tested, and the accuracy on these if they are not all."""
 
 Kind = Literal["final", "best", "rounds to", "cost"]
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """A number that every complete run has, or fails to have.
+    """A number that a complete run has, or lacks.
 
     Attributes:
         kind: ``final`` (after the last round), ``best`` (of all evaluated rounds), ``rounds to`` a target
@@ -50,7 +50,7 @@ class Quantity:
 
     def known(self, run: Run) -> bool:
         """Whether a complete run's evaluations show it: an adaptive evaluation shows the run's own targets only."""
-        return self.kind != "rounds to" or run.tells(Target.named(self.key))
+        return self.kind != "rounds to" or run.shows_target(Target.named(self.key))
 
     @property
     def heading(self) -> str:
@@ -79,9 +79,9 @@ class Measured:
 
     Attributes:
         quantity: what was measured.
-        values: one per complete run, None where a run has none; empty where not all of them show it.
-        cap: the largest number of rounds of these runs. Where some did not reach a target: the smallest number of
-            rounds that one of those made, because a run that has reached all its own targets ends early.
+        values: one per complete run, None where a run has none; empty if not all of them show it.
+        cap: the largest number of rounds of these runs. If some did not reach a target: the smallest number of rounds
+            that one of those made, because a run that has reached all its own targets ends early.
     """
 
     quantity: Quantity
@@ -92,12 +92,12 @@ class Measured:
     def of(cls, quantity: Quantity, setting: Setting) -> Measured:
         runs = setting.complete
         values = tuple(map(quantity.of, runs)) if all(map(quantity.known, runs)) else ()
-        without = [run.made for run, value in zip(runs, values, strict=False) if value is None]
+        without = [run.last_round for run, value in zip(runs, values, strict=False) if value is None]
         return cls(quantity, values, min(without, default=max((run.cap for run in runs), default=0)))
 
     @property
     def known(self) -> list[float]:
-        """The values, or nothing where any run has none: the mean of the others would flatter."""
+        """The values, or nothing if any run has none: the mean of the others would be too good."""
         known = [value for value in self.values if value is not None]
         return known if len(known) == len(self.values) else []
 
@@ -111,7 +111,7 @@ class Measured:
         return statistics.pstdev(self.known) if self.known else None
 
     def __str__(self) -> str:
-        """``71.23 ± 0.45`` (shares in percent); ``>200`` where a seed did not reach the target; ``-`` without value."""
+        """``71.23 ± 0.45`` (shares in percent); ``>200`` if a seed did not reach the target; ``-`` without value."""
         if self.quantity.kind == "rounds to":
             return describe([None if value is None else round(value) for value in self.values], self.cap)
         return spread(self.quantity.key, self.known)
@@ -135,7 +135,7 @@ def spread(key: str, values: Sequence[float]) -> str:
 
 
 def is_total(key: str) -> bool:
-    """Whether a number is a count so large that decimals say nothing."""
+    """Whether a number is a large count, written without decimals."""
     return key.startswith("cost/")
 
 
@@ -145,7 +145,7 @@ def is_internal(key: str) -> bool:
 
 
 def has_best(key: str) -> bool:
-    """Whether the best value of a metric says something of the model."""
+    """Whether the best value of a metric says something about the model."""
     return not key.startswith(TRAINING) and key not in COUNTS and not key.endswith("_std")
 
 

@@ -19,7 +19,7 @@ from fedrun.runs.metrics_file import evaluated_rounds, read_rows
 from fedrun.system.errors import InputError
 
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""libyaml's parser where PyYAML has it: it takes a tenth of the time."""
+"""libyaml's parser if PyYAML has it; it takes a tenth of the time."""
 
 SUMMARISED: Mapping[str, type | tuple[type, ...]] = {
     "dataset": str,
@@ -35,7 +35,7 @@ SECTIONS = ("evaluation", "validation")
 """Parts of a configuration that a report reads."""
 
 HASH = re.compile("[0-9a-f]{8}")
-"""The name of the folder above a run's, where it lies as it was made."""
+"""The name of the folder above a run's folder, as fedrun writes it."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +43,12 @@ class Run:
     """One run, as its folder describes it.
 
     Attributes:
-        folder: where it lies.
+        folder: of the run.
         config: the composed configuration, plain containers and scalars.
         dataset: the chosen option's name.
         strategy: the chosen option's name.
         rows: of ``metrics.jsonl``; at least one.
-        summary: of ``summary.json``; None of a run that is not complete.
+        summary: of ``summary.json``; None if the run is not complete.
     """
 
     folder: Path
@@ -64,7 +64,7 @@ class Run:
 
     @property
     def data(self) -> str | None:
-        """The fingerprint of its data; None of a run that is not complete."""
+        """The fingerprint of its data; None if the run is not complete."""
         return None if self.summary is None else str(self.summary["data"])
 
     @property
@@ -77,7 +77,7 @@ class Run:
         return int(self.config["rounds"])
 
     @property
-    def made(self) -> int:
+    def last_round(self) -> int:
         """The last evaluated round; less than the cap if the run reached all its targets."""
         return int(self.rows[-1]["round"] or 0)
 
@@ -88,10 +88,10 @@ class Run:
 
     @property
     def searches(self) -> bool:
-        """Whether it served to choose settings on validation samples, and is no result."""
+        """Whether it was evaluated on validation samples, to choose settings; such a run is no result."""
         return chosen_split((self.config.get("validation") or {}).get("share") or 0.0) == "validation"
 
-    def tells(self, target: Target) -> bool:
+    def shows_target(self, target: Target) -> bool:
         """Whether its evaluations show when it reached a target."""
         if self.searches or not any(target.metric in row for row in self.rows):
             return False
@@ -108,7 +108,7 @@ class Run:
                 f"{self.folder}: was evaluated on validation samples, and does not show the rounds to "
                 f"{target.name}; use a run with validation.share=0"
             )
-        if not self.tells(target) or (self.adaptive and interpolated):
+        if not self.shows_target(target) or (self.adaptive and interpolated):
             raise InputError(
                 f"{self.folder}: was evaluated with evaluation.adaptive=true, targets={self.config['targets']}, which "
                 "does not show "
@@ -124,7 +124,7 @@ class FoundRuns:
     Attributes:
         runs: complete and unfinished ones, in the order of their folders.
         problems: one line for everything that is missing or damaged.
-        damaged: whether a run is left out because a file differs from what fedrun wrote.
+        damaged: whether a run was left out because a file differs from what fedrun wrote.
     """
 
     runs: tuple[Run, ...]
@@ -185,7 +185,7 @@ def _folders(places: Sequence[str]) -> tuple[list[Path], list[str]]:
 
 
 def summary_of(folder: Path) -> dict[str, Any] | None:
-    """The summary of a finished run, None of another one.
+    """The summary of a run; None if the run is not finished.
 
     Raises:
         InputError: a file of the run is damaged or cannot be read.
@@ -205,7 +205,7 @@ def run_folders(folders: Iterable[Path]) -> list[Path]:
 
 
 def read(folder: Path, config: Mapping[str, Any], summary: Mapping[str, Any] | None) -> tuple[Run, str]:
-    """The run of a configuration and a summary, and a remark about it (empty: there is none).
+    """The run with a configuration and a summary, and a remark about it (empty: none).
 
     Raises:
         InputError: the folder has no usable metrics.
@@ -223,23 +223,23 @@ def read(folder: Path, config: Mapping[str, Any], summary: Mapping[str, Any] | N
     return Run(folder, config, dataset, strategy, tuple(rows), summary), remark
 
 
-def lacking(evaluated: Sequence[int], made: int, every: int | None) -> str:
-    """What a complete run's rows lack; empty where they are all there.
+def lacking(evaluated: Sequence[int], rounds_made: int, every: int | None) -> str:
+    """What a complete run's rows lack; empty if they lack nothing.
 
     Args:
         evaluated: the rounds of the rows.
-        made: the rounds that the run has made, by its summary.
+        rounds_made: the rounds that the run has made, by its summary.
         every: after how many rounds there is a row; None: not known.
     """
-    if evaluated[-1] != made:
-        return f"its last round is {evaluated[-1]}, but the run has made {made}"
-    missing = sorted(set(range(0, made, every)) - set(evaluated)) if every else []
+    if evaluated[-1] != rounds_made:
+        return f"its last round is {evaluated[-1]}, but the run has made {rounds_made}"
+    missing = sorted(set(range(0, rounds_made, every)) - set(evaluated)) if every else []
     return f"it lacks round {missing[0]}" if missing else ""
 
 
 def chosen(folder: Path, config: Mapping[str, Any]) -> tuple[str, str]:
-    """The names of an unfinished run's dataset and strategy: from where it lies, .../dataset/strategy/hash/seed=0; if
-    it was moved, those of its classes.
+    """The names of an unfinished run's dataset and strategy: from its path, .../dataset/strategy/hash/seed=0; if the
+    folder was moved, the names of their classes.
     """
     above = folder.absolute().parts
     if len(above) >= 4 and HASH.fullmatch(above[-2]):

@@ -118,16 +118,16 @@ def written(leaves: Leaves, key: str) -> str:
 
 
 def unrecorded(one: Leaves, other: Leaves) -> set[str]:
-    """The keys of which one of two configurations does not know, since fedrun had no such key when it was composed.
+    """The keys that only one of two configurations has because the other was composed before fedrun had them.
 
-    They are arguments that the very same class takes in the one configuration and not in the other; keys below an
-    argument that both know (another class, or null in the one) are no such keys.
+    They are arguments that the same class has in only one of the configurations. Keys below an argument that both have
+    (with another class, or null in one of them) are not among them.
     """
     return _newer(one, other) | _newer(other, one)
 
 
 def _newer(leaves: Leaves, other: Leaves) -> set[str]:
-    """The keys of the first configuration that the second one does not know."""
+    """The keys of the first configuration that fedrun did not have when the second one was composed."""
     known = {node for key in other for node in _nodes(key)}
     newer = set()
     for key in leaves.keys() - other.keys():
@@ -145,10 +145,10 @@ def _nodes(key: str) -> list[str]:
 
 
 def _names(settings: Sequence[tuple[Run, Leaves]]) -> list[str]:
-    """Dataset and strategy where they differ, and the keys that differ between settings with both in common.
+    """Dataset and strategy where they differ, and the keys that differ between settings with the same two.
 
-    Keys that only some of these have follow from another key's value. They are named only if the names would be equal
-    without them: first those that differ between settings with one class, then all.
+    Keys that only some of these have depend on another key's value. They are named only if the names would be equal
+    without them: first those that differ between settings with the same class, then all.
     """
     pairs = [(run.dataset, run.strategy) for run, _ in settings]
     several = [len(set(values)) > 1 for values in zip(*pairs, strict=True)]
@@ -166,7 +166,7 @@ def _names(settings: Sequence[tuple[Run, Leaves]]) -> list[str]:
         short = names(named)
         if len(set(short)) == len(short):
             return short
-    long = names(lambda key, content, alike: True)  # classes of one name from two modules are still alike
+    long = names(lambda key, content, alike: True)  # classes with the same name in two modules are still equal
     return [name if long.count(name) == 1 else f"{name} ({long[:n].count(name) + 1})" for n, name in enumerate(long)]
 
 
@@ -176,7 +176,7 @@ def _everywhere(key: str, content: Leaves, alike: list[Leaves]) -> bool:
 
 
 def _within_class(key: str, content: Leaves, alike: list[Leaves]) -> bool:
-    """Whether all settings have a key; or this one has it and differs in it from others with the same class."""
+    """Whether all settings have a key, or this one differs in it from others with the same class."""
     if _everywhere(key, content, alike):
         return True
     target = f"{key.rpartition('.')[0]}._target_".lstrip(".")

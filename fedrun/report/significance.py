@@ -1,4 +1,4 @@
-"""Is a setting really better than the baseline? Paired tests over common seeds."""
+"""Paired tests over common seeds, of whether a setting differs from the baseline."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Test = Literal["t", "wilcoxon"]
 NAMES: Mapping[Test, str] = {"t": "paired t-test", "wilcoxon": "Wilcoxon signed-rank test"}
 
 DIGITS = 13
-"""Of the larger of two values that count in their difference; floats have between 15 and 16."""
+"""Decimal digits of the larger of two values that count in their difference; floats have between 15 and 16."""
 
 TOO_FEW = "there are fewer than 2 common seeds with a value in both"
 CENSORED = "some common seed did not reach the target in both"
@@ -50,7 +50,7 @@ def compare(setting: Setting, baseline: Setting, quantity: Quantity, test: Test)
     common = {seed: (value, theirs[seed]) for seed, value in sorted(ours.items()) if seed in theirs}
     pairs = {seed: (one, other) for seed, (one, other) in common.items() if one is not None and other is not None}
     if quantity.kind == "rounds to" and len(pairs) < len(common):
-        return Comparison(tuple(pairs), 0, None, None, CENSORED)  # the mean of the others would flatter
+        return Comparison(tuple(pairs), 0, None, None, CENSORED)  # the mean of the others would be too good
     differences = exact_differences(pairs.values())
     mean = math.fsum(differences) / len(differences) if differences else None
 

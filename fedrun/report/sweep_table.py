@@ -24,13 +24,13 @@ Summary = Mapping[str, Any]
 """The content of a complete run's ``summary.json``."""
 
 UNFOLDED = 10_000
-"""Columns into which any table fits."""
+"""A width in columns that is enough for any table."""
 
 NOTE = "{} metrics after the last round{}; mean ± std over seeds (ddof 0)."
 
 
 def sweep_table(summaries: Sequence[Summary]) -> Group:
-    """The sweep's complete runs, of which there is at least one, grouped by everything but their seed."""
+    """The sweep's complete runs (at least one), grouped by everything but their seed."""
     table = tabulate(summaries)
     # Two strategies with two targets fit into 80 columns; in less space a number breaks at its ±.
     drawn = RichTable(box=box.SIMPLE_HEAD, show_edge=False, collapse_padding=True, pad_edge=False, header_style="dim")
@@ -42,7 +42,7 @@ def sweep_table(summaries: Sequence[Summary]) -> Group:
 
 
 def show(table: Group, console: Console) -> None:
-    """Print a table: on a terminal folded to its width, in files and pipes as wide as it is."""
+    """Print a table: folded to the width of a terminal; in files and pipes in its own width."""
     if not console.is_terminal:
         console.width = max(
             console.width, console.measure(table, options=console.options.update(width=UNFOLDED)).maximum
@@ -51,7 +51,7 @@ def show(table: Group, console: Console) -> None:
 
 
 def tabulate(summaries: Sequence[Summary]) -> Table:
-    """Group the runs and write every cell; settings stand in the order in which they first appear."""
+    """Group the runs and write every cell; settings are in the order of their first runs."""
     groups: dict[str, list[Summary]] = defaultdict(list)
     for summary in summaries:
         groups[summary["group"]].append(summary)
@@ -84,14 +84,18 @@ def tabulate(summaries: Sequence[Summary]) -> Table:
 
 
 def reported_by_clients(groups: Mapping[str, Sequence[Summary]], names: Mapping[str, str]) -> list[str]:
-    """What each setting reports, in words, if that is an accuracy over clients for one of them; otherwise nothing."""
+    """A line on which metric each setting reports, if one of them reports an accuracy over clients; otherwise none."""
     settings: dict[str, list[str]] = defaultdict(list)
     for group, runs in groups.items():
         for metric in dict.fromkeys(run.get("reported") or "" for run in runs):
             settings[metric].append(names[group])
     if not any(metric.startswith("clients/") for metric in settings):
         return []
-    return [f"Reported: {wording.name(metric)} of {', '.join(found)}." for metric, found in settings.items() if metric]
+    return [
+        f"Reported: {wording.name(metric)} of {', '.join(setting_names)}."
+        for metric, setting_names in settings.items()
+        if metric
+    ]
 
 
 def labels(settings: Mapping[str, Summary]) -> dict[str, str]:
@@ -110,7 +114,7 @@ def labels(settings: Mapping[str, Summary]) -> dict[str, str]:
         for group, parts in parts_of.items()
     }
     names = {group: name or "default" for group, name in names.items()}
-    # Two settings may differ in what no override says, such as an edited YAML file; the hash that ends the group does.
+    # Two settings may differ without an override, such as by an edited YAML file; the hash at the group's end differs.
     written = list(names.values())
     return {
         group: name if written.count(name) == 1 else f"{name} {group.rpartition('/')[2]}"
@@ -119,19 +123,19 @@ def labels(settings: Mapping[str, Summary]) -> dict[str, str]:
 
 
 def is_setting(override: str) -> bool:
-    """Whether an override says more about a setting than its seed, dataset and strategy do."""
+    """Whether an override is part of a setting's name; seed, dataset, strategy and irrelevant keys are not."""
     key = override.lstrip("+").partition("=")[0]
     return key not in ("dataset", "strategy") and key.partition(".")[0] not in IRRELEVANT
 
 
 def mean_and_std(metric: str, values: Sequence[float | None]) -> str:
-    """A metric over the seeds; ``-`` where one of them has none."""
+    """A metric over the seeds; ``-`` if one of them has none."""
     known = [value for value in values if value is not None]
     return spread(metric, known) if len(known) == len(values) else wording.ABSENT
 
 
 def rounds_cell(runs: Sequence[Summary], target: str) -> str:
-    """The rounds a setting's seeds needed to a target; ``-`` where it was not one of the setting's targets."""
+    """The rounds a setting's seeds needed to a target; ``-`` if it was not one of the setting's targets."""
     if not all(target in run["rounds_to"] for run in runs):
         return wording.ABSENT
     return describe([run["rounds_to"][target] for run in runs], max(run["cap"] for run in runs))

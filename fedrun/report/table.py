@@ -1,4 +1,4 @@
-"""A table of texts, and its ways onto paper and screen."""
+"""A table of texts, and its Markdown, LaTeX and HTML."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Table:
         title: one line.
         header: heading of each column.
         rows: each as long as ``header``.
-        above: what stands between the title and the table, one paragraph each.
-        notes: what stands below the table, likewise.
+        above: paragraphs between the title and the table.
+        notes: paragraphs below the table.
         labels: how many columns on the left name the row; the others hold values and are set flush right.
     """
 
@@ -47,7 +47,7 @@ def markdown(table: Table, level: int = 2) -> str:
 
 
 def latex(table: Table) -> str:
-    """A ``table`` environment with booktabs' rules; the texts around it stand in the caption."""
+    """A ``table`` environment with booktabs' rules; the texts around it are in the caption."""
     columns = "l" * table.labels + "r" * (len(table.header) - table.labels)
     caption = " ".join(f"{sentence.rstrip('.')}." for sentence in (table.title, *table.above, *table.notes))
     return "\n".join(
@@ -69,7 +69,7 @@ def latex(table: Table) -> str:
 
 LATEX_PREAMBLE = r"% needs \usepackage{booktabs}"
 
-# Backslash and braces first would break what the others put in, so all are replaced in one pass.
+# All are replaced in one pass: several passes would replace backslashes and braces of earlier replacements.
 _TEX = {
     "\\": r"\textbackslash{}",
     "{": r"\{",
@@ -98,7 +98,7 @@ MINUS = re.compile(r"^-(?=\d)")
 
 
 def _tex(text: str) -> str:
-    return re.sub("|".join(map(re.escape, _TEX)), lambda found: _TEX[found[0]], text)
+    return re.sub("|".join(map(re.escape, _TEX)), lambda match: _TEX[match[0]], text)
 
 
 def _tex_row(cells: Iterable[str]) -> str:

@@ -28,8 +28,8 @@ class Identity:
         config: the configuration's hash.
         seed: the run's seed.
         data: the dataset's fingerprint.
-        appeal: that of the thresholds, where they are read from a file.
-        frozen: that of the network's frozen parameters, which the checkpoint does not hold.
+        appeal: the fingerprint of the thresholds, if they are read from a file.
+        frozen: the fingerprint of the network's frozen parameters, which the checkpoint does not contain.
     """
 
     config: str
@@ -48,7 +48,7 @@ class Checkpoint:
         metrics: content of ``metrics.jsonl``.
         tracking_id: of the run's curve at a tracking service.
         seconds: time spent on the run so far, over all its sessions.
-        processes: that computed the newest round together.
+        processes: number of processes that computed the newest round.
     """
 
     state: State
@@ -59,7 +59,7 @@ class Checkpoint:
 
 
 def save(path: Path, checkpoint: Checkpoint, identity: Identity, store: VectorStore) -> None:
-    """Replace the checkpoint atomically: at any moment there is the old one or the new one, whole.
+    """Replace the checkpoint atomically: at any moment the file is the complete old one or the complete new one.
 
     Client state in the store's file is named by its slot. The caller must reference ``checkpoint`` until there is a
     newer one; otherwise the store reuses the slots.
@@ -90,19 +90,19 @@ def save(path: Path, checkpoint: Checkpoint, identity: Identity, store: VectorSt
         store.flush()
         with write_sealed(path) as file:
             torch.save(content, file)
-    except RuntimeError as error:  # torch.save hides a failing write behind an error of its own
+    except RuntimeError as error:  # torch.save raises its own error when a write fails
         raise error.__context__ if isinstance(error.__context__, OSError) else OSError(str(error)) from error
 
 
 def processes_of(path: Path) -> int | None:
-    """The number of processes that wrote a checkpoint; None: there is no checkpoint that can be read.
+    """The number of processes that wrote a checkpoint; None: there is no readable checkpoint.
 
     The vectors in it are not read.
     """
     try:
         content = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
         return int(content["processes"])
-    except Exception:  # :func:`load` says what is wrong with it
+    except Exception:  # :func:`load` reports the error
         return None
 
 

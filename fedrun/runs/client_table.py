@@ -23,9 +23,9 @@ def save_clients(simulation: Simulation, state: State, path: Path) -> None:
 
     Loss, score (``accuracy`` of a classification), threshold and appeal are those of the final model, without tuning,
     on the client's own test samples.
-    A client without test samples has those on its training samples (the loss alone where thresholds are compared with
-    training losses; null where ``evaluation.train_clients`` excludes them). ``samples`` counts training samples, for
-    holders of test samples their test samples.
+    For a client without test samples they are those on its training samples (the loss alone if thresholds are compared
+    with training losses; null if ``evaluation.train_clients`` excludes them). ``samples`` counts training samples, and
+    test samples for holders of test samples.
 
     All ranks of a run must call this; the leader writes.
 
@@ -68,7 +68,7 @@ def _client_rows(simulation: Simulation, state: State) -> list[dict[str, Any]]:
     if unseen is not None:
         rows += _rows(unseen.train, _on_own_tests(client_results, UNSEEN), False, unseen.flipped, task)
     pooled = None
-    if not phase.client.is_personal:  # otherwise no model is everybody's
+    if not phase.client.is_personal:  # otherwise there is no common model
         pooled = _losses(*per_holder(evaluator.results(state, test.samples), test), task)
     return rows + _rows(test, pooled, False, None, task)
 

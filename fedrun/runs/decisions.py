@@ -1,4 +1,4 @@
-"""What a run consists of where its command does not say so: model, partition, executor, machine, and what is tested."""
+"""The choices of a run that its command does not name: model, partition, executor, machine, and what is tested."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def decisions(experiment: Experiment, simulation: Simulation, state: State) -> M
     Args:
         experiment: of the run.
         simulation: of the experiment.
-        state: in which the run begins or is resumed.
+        state: from which the run starts or resumes.
     """
     phase, clients = simulation.phase(state), len(simulation.federation.train)
     layout, device = phase.network.layout, simulation.device

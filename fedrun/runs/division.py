@@ -1,4 +1,4 @@
-"""Into how many processes the ``fedrun`` command divides a run."""
+"""The number of processes among which the ``fedrun`` command divides a run."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from fedrun.simulation.process_count import automatic_processes, may_be_divided
 
 
 def divide(experiment: Experiment) -> tuple[int, Federation | None]:
-    """The number of processes that have to be started, and the federation if it had to be prepared for that.
+    """The number of processes to start, and the federation if it had to be prepared to choose the number.
 
-    An interrupted run continues with the number with which it began, unless another one is set.
+    An interrupted run continues with its earlier number, unless another one is set.
 
     Raises:
         InputError: the data cannot be used, or a file of the finished run is damaged.

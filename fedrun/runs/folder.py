@@ -1,4 +1,4 @@
-"""A run's folder: its files, its lock, and when it is finished."""
+"""A run's folder: its files, its lock, and whether the run is finished."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ RESULTS = (CONFIG, OVERRIDES, METRICS, CLIENTS, MODEL, CURVES, FEDERATION)
 
 
 class DamagedRunError(InputError):
-    """A file of a finished run is not as it was written."""
+    """A file of a finished run differs from what fedrun wrote."""
 
 
 def finished(folder: Path) -> dict[str, Any] | None:
@@ -96,7 +96,7 @@ def locked(folder: Path) -> Iterator[None]:
     """Create the folder and lock it for this process until the block ends.
 
     Raises:
-        InputError: it cannot be created, or another process is at work in it.
+        InputError: it cannot be created, or another process is using it.
     """
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -111,7 +111,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn a failing write below ``path`` (full disk, read-only folder) into one clear line."""
+    """Turn a failing write below ``path`` (full disk, read-only folder) into an error of one line."""
     try:
         yield
     except OSError as error:

@@ -13,7 +13,7 @@ from fedrun.system.errors import InputError, RunError
 
 @contextmanager
 def log_to(path: Path, overrides: Sequence[str]) -> Iterator[None]:
-    """Append fedrun's log to a file while the block runs, between the overrides of the run and how it ended.
+    """Append fedrun's log to a file while the block runs, preceded by the run's overrides and followed by its outcome.
 
     Args:
         path: of the file.
@@ -25,7 +25,7 @@ def log_to(path: Path, overrides: Sequence[str]) -> Iterator[None]:
     logger = logging.getLogger("fedrun")
 
     def note(level: int, text: str, error: Exception | None = None) -> None:
-        """Write a line to the file only; the screen shows the same elsewhere."""
+        """Write a line to the file only; the screen shows the same in another place."""
         details = None if error is None else (type(error), error, error.__traceback__)
         handler.handle(logger.makeRecord("fedrun.runs.run", level, "", 0, text, (), details))
 
@@ -50,7 +50,7 @@ def log_to(path: Path, overrides: Sequence[str]) -> Iterator[None]:
 
 
 class LogFile(logging.FileHandler):
-    """A log file that ignores errors: where the log has no room the results have none either, and that is reported."""
+    """A log file that ignores errors: if the disk is full, the results cannot be written either, which is reported."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name is logging's
         pass

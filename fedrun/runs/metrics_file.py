@@ -1,4 +1,4 @@
-"""``metrics.jsonl``: a run's evaluated rounds, written as it goes, and read again."""
+"""Write and read ``metrics.jsonl``: a run's evaluated rounds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fedrun.system.checksums import crc32_of
 from fedrun.system.errors import InputError
 
 LARGEST = int(sys.float_info.max)
-"""Whole number that a float can still hold."""
+"""The largest whole number that a float can represent."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class MetricsFile:
         self.written = kept
 
     def append(self, row: Row) -> Row:
-        """Write one row; the row as written."""
+        """Write one row; return it as written."""
         clean: dict[str, float | int | None] = null_for_nan(row)
         line = f"{json.dumps(clean)}\n".encode()
         self._file.write(line)
@@ -102,7 +102,7 @@ def read_rows(path: Path) -> list[Row]:
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
-            if number == len(lines):  # nothing ends this line: it was cut while being written
+            if number == len(lines):  # without a line end: the line was cut while being written
                 break
             raise InputError(f"{path}, line {number}: not a JSON object ({error})") from error
         if problem := flaw(row, rows[-1] if rows else None):
@@ -112,7 +112,7 @@ def read_rows(path: Path) -> list[Row]:
 
 
 def flaw(row: Any, previous: Row | None) -> str | None:
-    """What keeps a parsed line from being the row after ``previous``, or None."""
+    """Why a parsed line cannot be the row after ``previous``; None if it can."""
     if not isinstance(row, dict):
         return f"a {type(row).__name__} where a JSON object is expected"
     if type(row.get("round")) is not int:
@@ -133,12 +133,12 @@ def evaluated_rounds(rows: Sequence[Row]) -> list[int]:
 
 
 def series(rows: Sequence[Row], key: str) -> list[float]:
-    """A metric's value in every evaluated round, NaN where it has none."""
+    """A metric's value in every evaluated round; NaN if it has none."""
     return [math.nan if (value := row.get(key)) is None else float(value) for row in rows]
 
 
 def null_for_nan(value: Any) -> Any:
-    """The same containers with null for NaN and infinities, which JSON does not know."""
+    """The same containers with null for NaN and infinities, which JSON cannot express."""
     if isinstance(value, Mapping):
         return {key: null_for_nan(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""The observers of a run: which there are, and that they do not harm it."""
+"""The observers of a run, whose errors do not stop it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def chosen_observers(experiment: Experiment, parallel_jobs: int = 1) -> list[Obs
 
     Args:
         experiment: of the run.
-        parallel_jobs: number of runs on this machine at once; several have no display by themselves.
+        parallel_jobs: number of runs on this machine at once; several have no automatic display.
 
     Raises:
         InputError: a tracker is not installed.

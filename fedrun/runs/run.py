@@ -52,13 +52,13 @@ def run(
     one of them receives a signal to stop, all stop after the round.
 
     Args:
-        experiment: by :func:`fedrun.experiment.experiment.build_experiment`, or changed since by ``replace``.
+        experiment: from :func:`fedrun.experiment.experiment.build_experiment`, possibly changed by ``replace``.
         observers: see :class:`fedrun.experiment.observer.Observer`; one that raises is dropped with a warning. None:
-            the display and the trackers that the experiment's keys choose, as the command has them (of several ranks
-            the leader).
+            the display and the trackers that the experiment's keys choose, as in the command (with several ranks: of
+            the leader only).
         parallel_jobs: number of runs that share this machine's cores.
         ranks: the processes that compute this run together.
-        federation: who holds which samples, if it was prepared before.
+        federation: the clients and their samples, if they were prepared before.
 
     Raises:
         InputError: the data, the hardware or the run's folder cannot be used, or nothing identifies an object of the
@@ -113,7 +113,7 @@ def earlier_summary(experiment: Experiment) -> dict[str, Any] | None:
 def build_simulation(
     experiment: Experiment, parallel_jobs: int, ranks: Ranks, federation: Federation | None
 ) -> Simulation:
-    """The simulation of an experiment whose files lie in its folder.
+    """The simulation of an experiment, with its files in the experiment's folder.
 
     The first rank of each machine builds it before the others, because it may fetch or convert the data for them.
     """

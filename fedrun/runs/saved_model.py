@@ -22,14 +22,14 @@ SEVERAL = re.compile(r"models\.(\d+)\.(.+)")
 """The name of a tensor in a file with several models: the model's number and the tensor's own name."""
 
 PARALLEL = re.compile(r"encoder\.encoders\.(\d+)\.")
-"""How the tensors of concatenated encoders begin."""
+"""The beginning of the tensor names of concatenated encoders."""
 
 
 def save_model(simulation: Simulation, state: State, path: Path) -> None:
     """Write the global model, with its frozen parameters, under the network's own tensor names.
 
-    After FedConcat's second phase it is the concatenated network. Several models have the prefixes ``models.M.``; they
-    share the frozen parameters, which have none.
+    After FedConcat's second phase this is the concatenated network. Tensors of several models have the prefixes
+    ``models.M.``; the frozen parameters, which they share, have none.
 
     Raises:
         OSError: the file cannot be written.
@@ -61,7 +61,7 @@ def load_network(path: Path, model: ModelConfig, spec: Spec, number: int = 0) ->
         path: of ``model.safetensors``.
         model: of the run.
         spec: of the run's dataset.
-        number: of the model, where the run has several (clusters).
+        number: of the model, if the run has several (clusters).
 
     Returns:
         A network from encoded samples ``[batch, *spec.input_shape]`` to logits ``[batch, spec.classes]``.

@@ -1,7 +1,7 @@
-"""Client states as they are in a checkpoint.
+"""Client states in a checkpoint.
 
-PyTorch writes and reads each tensor by itself, which takes longer than its content where vectors are short. So short
-vectors of many clients are stacked.
+PyTorch writes and reads each tensor separately; for short vectors this overhead takes longer than their content. So
+short vectors of many clients are stacked.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from fedrun.execution.vector_store import Slot, VectorStore
 from fedrun.strategies.vectors import Vectors
 
 SHORT = 16_384
-"""Vectors with at most so many numbers are stacked. Stacking copies them; longer ones are written as they are."""
+"""The largest length of vectors that are stacked. Stacking copies them; longer ones are written unchanged."""
 
 
 def packed(held: Mapping[int, Vectors], store: VectorStore) -> dict[str, Any]:
     """The states of clients in few tensors, which ``torch.save`` can write.
 
     Returns:
-        ``clients``: their numbers, int64 ``[n]``. The others name a client by its position among these: ``stacked``:
-        short vectors, by name and length; ``slots``: those in the store's file, by name; ``single``: the others.
+        ``clients``: their numbers, int64 ``[n]``. The other entries name a client by its position among these:
+        ``stacked``: short vectors, by name and length; ``slots``: those in the store's file, by name; ``single``: the
+        others.
     """
     stacked: dict[tuple[str, int], list[tuple[int, torch.Tensor]]] = defaultdict(list)
     slots: dict[str, list[tuple[int, ...]]] = defaultdict(list)

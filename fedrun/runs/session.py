@@ -70,10 +70,10 @@ class Session:
         self._distributed: DistributedClientStates | None = None
 
     def run(self) -> dict[str, Any]:
-        """Resume or begin, run the missing rounds and write the results; the summary."""
+        """Start or resume, run the missing rounds and write the results; return the summary."""
         last, metrics, rows = self.resumed()
         try:
-            # On all ranks: they make the phase together in which a run is resumed.
+            # On all ranks: together they compute the phase in which a run is resumed.
             self.decisions = decisions(self.experiment, self.simulation, last.state)
             with self.ranks.together():
                 if self.ranks.leads:
@@ -113,7 +113,7 @@ class Session:
         return replace(last, state=state), metrics, rows
 
     def describe(self) -> None:
-        """Write the configuration to the folder, and to the log the federation in numbers and the decisions."""
+        """Write the configuration to the folder, and a summary of the federation and the decisions to the log."""
         config = self.folder / CONFIG
         with writing(config):
             config.parent.mkdir(exist_ok=True)
@@ -125,10 +125,10 @@ class Session:
             log.debug("%-9s %s", name, words)  # for the log file; the display shows them
 
     def rounds(self, last: Checkpoint, metrics: MetricsFile | None, rows: list[Row]) -> Checkpoint:
-        """Run the missing rounds; the checkpoint after the last one.
+        """Run the missing rounds; return the checkpoint after the last one.
 
-        ``last`` always is a state together with the content of the metrics file at that state. So whatever ends the
-        loop, a consistent pair is saved.
+        ``last`` is always a state together with the content of the metrics file at that state. So a consistent pair is
+        saved, whatever ends the loop.
         """
         experiment, simulation = self.experiment, self.simulation
         earlier_seconds, stop_signal = last.seconds, 0
@@ -164,7 +164,9 @@ class Session:
                     self.save(last)
                     saved_at = time.monotonic()
         except BaseException:
-            if self._distributed is None:  # otherwise saving needs the other ranks, which may be lost or elsewhere
+            if (
+                self._distributed is None
+            ):  # otherwise saving needs the other ranks, which may have ended or be at another step
                 self.save(last)
             raise
         self.save(last)
@@ -177,7 +179,7 @@ class Session:
         return lambda done, cohort: self.observers.notify(lambda observer: observer.on_client(round, done, cohort))
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Replace the checkpoint. Where the ranks hold the client states, all of them must call this."""
+        """Replace the checkpoint. If the ranks hold the client states, all of them must call this."""
         if self._distributed is not None:
             client_states = self._distributed.gather(checkpoint.state.client_states)
             checkpoint = replace(checkpoint, state=replace(checkpoint.state, client_states=client_states))
@@ -225,7 +227,7 @@ class Session:
         return min(missing, default=math.inf)
 
     def finish(self, last: Checkpoint, rows: Sequence[Row]) -> dict[str, Any]:
-        """Write the results of a complete run, its summary last; the summary."""
+        """Write the results of a complete run, its summary last; return the summary."""
         state = last.state
         clients, federation, model, curves = (self.folder / name for name in (CLIENTS, FEDERATION, MODEL, CURVES))
         with writing(clients):

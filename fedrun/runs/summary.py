@@ -1,4 +1,4 @@
-"""``summary.json``: the final and best metrics of a complete run, and what computed them."""
+"""``summary.json``: the final and best metrics of a complete run, and the software and hardware that computed them."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from fedrun.runs.metrics_file import evaluated_rounds, series
 from fedrun.system.source_commit import loaded_commit
 
 METRICS = (*MEASURES, "loss")
-"""Metrics whose best value is summarised, of each task."""
+"""Metrics of all tasks whose best value is in the summary."""
 
 PACKAGES = ("fedrun", "numpy", "scikit-learn", "hydra-core")
 
 
 def hits(rows: Sequence[Row], targets: Sequence[Target]) -> dict[str, int | None]:
-    """The first evaluated round at which each target was reached, by its name; None where it was not."""
+    """The first evaluated round at which each target was reached, by its name; None if it was not."""
     evaluated = evaluated_rounds(rows)
     return {target.name: first_hit(evaluated, series(rows, target.metric), target) for target in targets}
 
@@ -74,7 +74,7 @@ def summarise_run(
         rows: of the evaluated rounds.
         targets: whose first round is reported.
         executor: name of the executor of the next round, if there were one.
-        decisions: what the run consists of, in words.
+        decisions: the choices of the run, in words.
     """
     record = experiment.record
     reported = experiment.evaluation.reported(experiment.strategy.client, rows[-1].keys())

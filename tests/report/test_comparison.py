@@ -70,7 +70,7 @@ def test_what_adaptive_runs_do_not_tell_is_said(folders):
 
 def test_wilcoxons_limit_is_reported(two):
     table = comparison.significance(
-        two, two[0], ["test/accuracy"], comparison.measured(two, ["test/accuracy"], []), "wilcoxon"
+        two, two[0], ["test/accuracy"], comparison.reported_quantities(two, ["test/accuracy"], []), "wilcoxon"
     )
     assert table.rows[0][1] == "+2.00 (p = 0.25)"
     assert table.notes[-1] == "With 3 seeds that differ this test cannot give a p below 0.25."
@@ -110,15 +110,15 @@ def test_a_baseline_on_other_data_is_not_compared(folders):
         folders.write(seed, rows(0.1, 0.6), changes=changes, data="89ab")
     found, _ = settings(find([str(folders.top)]).runs)
     baseline = next(one for one in found if one.dataset == "digits" and one.leaves["local.lr"] == 0.1)
-    every = comparison.measured(found, ["test/accuracy"], [])
-    table = comparison.significance(found, baseline, ["test/accuracy"], every, "t")
+    reported = comparison.reported_quantities(found, ["test/accuracy"], [])
+    table = comparison.significance(found, baseline, ["test/accuracy"], reported, "t")
     assert [row[0] for row in table.rows] == ["digits local.lr=0.2"]
     assert "Not compared, of another dataset: mnist." in table.notes
     assert "The data of these have another fingerprint than the baseline's: digits local.lr=0.2." in table.notes
 
 
 def test_csv_has_numbers_as_measured(two):
-    text = comparison.tidy(two, comparison.measured(two, ["test/accuracy"], []))
+    text = comparison.tidy(two, comparison.reported_quantities(two, ["test/accuracy"], []))
     lines = list(csv.DictReader(io.StringIO(text)))
     final = next(line for line in lines if line["setting"] == "fedavg" and line["kind"] == "final")
     assert (final["quantity"], final["seeds"], final["missing"], final["mean"]) == ("test/accuracy", "3", "0", "0.6")

@@ -69,7 +69,7 @@ def test_a_run_on_data_in_memory(tmp_path: Path, plain: None) -> None:
     train, test = ((draw.normal(size=(n, 4)).astype(np.float32), draw.integers(0, 3, n)) for n in (60, 12))
     data = fedrun.InMemory.of(train, test, 3)
     summary = fedrun.run(replace(experiment(tmp_path, "model=logistic"), dataset=data))
-    with pytest.raises(fedrun.InputError, match=r"was run on data in memory; give them: fedrun.load"):
+    with pytest.raises(fedrun.InputError, match=r"was run on data in memory; pass them: fedrun.load"):
         fedrun.load(summary["folder"]).network()
     run = fedrun.load(summary["folder"], data)
     right = run.predict(torch.from_numpy(test[0])).numpy() == test[1]

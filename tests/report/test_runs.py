@@ -74,7 +74,7 @@ def test_whatever_is_missing_or_damaged_is_said_in_one_line(folders, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("evaluated", "made", "every", "flaw"),
+    ("evaluated", "rounds_made", "every", "flaw"),
     [
         ([0, 1, 2], 2, 1, ""),
         ([0, 2, 4, 5], 5, 2, ""),
@@ -83,8 +83,8 @@ def test_whatever_is_missing_or_damaged_is_said_in_one_line(folders, tmp_path):
         ([0, 5], 5, None, ""),
     ],
 )
-def test_rows_that_a_complete_run_lacks(evaluated, made, every, flaw):
-    assert lacking(evaluated, made, every) == flaw
+def test_rows_that_a_complete_run_lacks(evaluated, rounds_made, every, flaw):
+    assert lacking(evaluated, rounds_made, every) == flaw
 
 
 def test_metrics_that_were_cut_do_not_pass_for_a_result(folders):

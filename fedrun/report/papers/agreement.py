@@ -1,7 +1,6 @@
-"""The overview that RESULTS.md begins with: how many numbers of each paper's table agree with ours.
+"""The overview at the beginning of RESULTS.md: how many of our numbers agree with each paper's table.
 
-It is computed from the sections as they are printed, so that it also covers sections that a report keeps from an
-earlier one.
+It is computed from the printed sections, so that it also covers sections that are kept from an earlier report.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ RULE = (
 )
 
 DIFFERS = "differs"
-"""The note of a table that says why its numbers differ from the paper's, as far as known."""
+"""The name of the note on why a table's numbers differ from the paper's, as far as known."""
 
 NUMBER = re.compile(r"(-?\d+(?:\.\d+)?)(?: ± (\d+(?:\.\d+)?))?")
 """A printed number and its standard deviation."""
@@ -40,7 +39,7 @@ class Comparison:
     Attributes:
         paper: the paper's number.
         ours: the mean over our seeds.
-        deviation: the larger of the two standard deviations; 0 where neither is known.
+        deviation: the larger of the two standard deviations; 0 if neither is known.
     """
 
     paper: Decimal
@@ -62,7 +61,7 @@ VERDICTS = ("agree", "near", "above", "below")
 
 
 def overview(sections: Mapping[str, str]) -> Table | None:
-    """One row per paper's table; None where no section is one.
+    """One row per paper's table; None if no section is one.
 
     Args:
         sections: the Markdown of each section by its name, in the order of the rows.
@@ -82,7 +81,7 @@ def overview(sections: Mapping[str, str]) -> Table | None:
 
 
 def table_of(section: str) -> str | None:
-    """The paper's table that a section shows; None where it shows an experiment that is no table."""
+    """The paper's table that a section shows; None if it shows another experiment."""
     return next((table for table in tables() if section == table or section.startswith(f"{table}/")), None)
 
 
@@ -112,6 +111,6 @@ def compared(text: str) -> Iterator[Comparison]:
         for place, column in enumerate(header):
             if column.endswith(PARTS[-1]) and cells[place] != wording.ABSENT:
                 paper, ours = (NUMBER.fullmatch(cell) for cell in cells[place - 2 : place])
-                if paper and ours:  # not so in the line below the header
+                if paper and ours:  # the line below the header has no numbers
                     deviation = max(Decimal(paper[2] or 0), Decimal(ours[2] or 0))
                     yield Comparison(Decimal(paper[1]), Decimal(ours[1]), deviation)

@@ -1,4 +1,4 @@
-"""Which job of a table's sweep makes a cell."""
+"""Which job of a table's sweep produces a cell."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ Values = Mapping[str, Any]
 
 
 def cell_configs(name: str, scale: Scale, positions: Iterable[int] | None = None) -> dict[int, Plain]:
-    """The configuration of the job that makes each cell at a scale, its seed aside.
+    """For each cell the configuration, without the seed, of the job that produces it at a scale.
 
     Args:
         name: of the table.
         scale: of the sweep.
-        positions: of the cells in the table; None: all. Cells that no job makes are left out.
+        positions: of the cells in the table; None: all. Cells that no job produces are left out.
 
     Raises:
-        InputError: jobs of several settings make the same cell.
+        InputError: jobs of several settings produce the same cell.
     """
     reading = load(name)
     table = reading.cells()
@@ -36,21 +36,21 @@ def cell_configs(name: str, scale: Scale, positions: Iterable[int] | None = None
         for job in experiment_sweep(name).jobs(scale)
     }
     values = {job: override_values(job) for job in jobs}
-    made: dict[Overrides, Plain | None] = {}
+    config_by_conditions: dict[Overrides, Plain | None] = {}
     configs: dict[int, Plain] = {}
     for position in range(len(table)) if positions is None else positions:
         if reading.reason(table[position]) is not None:
             continue
         conditions = reading.conditions(table[position], scale)
-        if conditions not in made:
+        if conditions not in config_by_conditions:
             required = override_values(conditions)
             candidates = [job for job in jobs if compatible(values[job], required)]
-            makers = [composed_job(job) for job in candidates if meets(composed_job(job), required)]
-            if any(maker.config != makers[0].config for maker in makers):
-                several = " and ".join(" ".join(maker.overrides) for maker in makers[:2])
-                raise InputError(f"experiment={name}: several jobs make the cell with {conditions}: {several}")
-            made[conditions] = makers[0].config if makers else None
-        if (config := made[conditions]) is not None:
+            matching_jobs = [composed_job(job) for job in candidates if meets(composed_job(job), required)]
+            if any(job.config != matching_jobs[0].config for job in matching_jobs):
+                several = " and ".join(" ".join(job.overrides) for job in matching_jobs[:2])
+                raise InputError(f"experiment={name}: several jobs produce the cell with {conditions}: {several}")
+            config_by_conditions[conditions] = matching_jobs[0].config if matching_jobs else None
+        if (config := config_by_conditions[conditions]) is not None:
             configs[position] = config
     return configs
 
@@ -67,7 +67,7 @@ def override_values(overrides: Iterable[str]) -> dict[str, Any]:
 
 
 def compatible(job: Values, required: Values) -> bool:
-    """Whether a job sets no required key to another value; what it does not set is not known yet."""
+    """Whether a job sets no required key to another value; values of keys that it does not set are not known yet."""
     return all(same(job[key], value) for key, value in required.items() if key in job)
 
 

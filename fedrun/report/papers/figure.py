@@ -1,6 +1,6 @@
-"""The papers' figures that are curves: which runs each is drawn from, and the drawing.
+"""The papers' figures of curves: which runs each one shows, and the drawing.
 
-A figure stands below ``hydra.sweeper.figures`` of the experiment whose runs it is drawn from.
+A figure is described below ``hydra.sweeper.figures`` of the experiment whose runs it shows.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fedrun.config.options import option_files
 from fedrun.report.papers.cell_jobs import cell_configs
 from fedrun.report.papers.matching import match
 from fedrun.report.papers.paper_table import available
-from fedrun.report.papers.table_reading import Where, asked_with, described, tables
+from fedrun.report.papers.table_reading import Where, command_arguments, described, tables
 from fedrun.report.papers.table_reading import load as load_table
 from fedrun.report.runs import Run
 from fedrun.report.settings import leaves, varying, written
@@ -35,13 +35,13 @@ class Figure(Where):
     Attributes:
         experiment: whose runs are drawn, such as ``turbosvm/table2``; not written in the file.
         title: of the figure.
-        where: which of them: for each named coordinate of the table's cells its values; without a table, the same for
+        where: which of them: values for each named coordinate of the table's cells; without a table, the same for
             ``dataset``, ``strategy`` and keys of the configuration. Empty: all.
-        panels: coordinates for each of whose values there is a panel.
-        lines: coordinates that tell a panel's lines apart.
-        metrics: of each of which there is a panel of its own, such as ``test/accuracy``.
-        against: the other axis.
-        open: what is not known of the figure; part of no sentence. Empty: nothing.
+        panels: coordinates; there is a panel for each of their values.
+        lines: coordinates that distinguish a panel's lines.
+        metrics: such as ``test/accuracy``; there is a panel for each.
+        against: the horizontal axis.
+        open: what is not known about the figure. Empty: nothing.
     """
 
     experiment: str
@@ -56,19 +56,21 @@ class Figure(Where):
 def figures() -> dict[str, str]:
     """The figures that can be drawn, such as ``turbosvm/figure2``, each with its experiment."""
     experiments = {
-        f"{name.partition('/')[0]}/{figure}": name for name in option_files("experiment") for figure in _drawn(name)
+        f"{name.partition('/')[0]}/{figure}": name
+        for name in option_files("experiment")
+        for figure in _descriptions(name)
     }
     return dict(sorted(experiments.items()))
 
 
-def _drawn(experiment: str) -> Mapping[str, Any]:
-    """The figures that an experiment's own file describes, and not one that it is built on."""
+def _descriptions(experiment: str) -> Mapping[str, Any]:
+    """The figures described in an experiment's own file, without those of files that it is built on."""
     from omegaconf import OmegaConf
 
     content = OmegaConf.load(option_files("experiment")[experiment])
-    drawn = OmegaConf.to_container(OmegaConf.select(content, "hydra.sweeper.figures") or OmegaConf.create())
-    assert isinstance(drawn, dict)
-    return {str(figure): description for figure, description in drawn.items()}
+    descriptions = OmegaConf.to_container(OmegaConf.select(content, "hydra.sweeper.figures") or OmegaConf.create())
+    assert isinstance(descriptions, dict)
+    return {str(figure): description for figure, description in descriptions.items()}
 
 
 def load(name: str) -> Figure:
@@ -82,16 +84,16 @@ def load(name: str) -> Figure:
         raise InputError(f"figure {name}: no such figure; allowed: {', '.join(experiments)}")
     experiment, figure = experiments[name], name.partition("/")[2]
     where = f"experiment={experiment}: hydra.sweeper.figures.{figure}"
-    return described({**_drawn(experiment)[figure], "experiment": experiment}, Figure, where)
+    return described({**_descriptions(experiment)[figure], "experiment": experiment}, Figure, where)
 
 
 def draw_figure(name: str, scale: Scale | None, runs: Sequence[Run], path: Path) -> str:
-    """Draw a figure as a PNG; what is not known of it.
+    """Draw a figure as a PNG, and return what is not known about it.
 
     Args:
         name: of the figure.
         scale: whose runs count; None: the largest one with complete runs.
-        runs: where to look for them.
+        runs: to choose from.
         path: the PNG to write; its folder exists.
 
     Raises:
@@ -100,8 +102,8 @@ def draw_figure(name: str, scale: Scale | None, runs: Sequence[Run], path: Path)
     figure = load(name)
     panels, scale = (of_table if has_table(figure) else of_experiment)(figure, scale, runs)
     if not panels:
-        asked = asked_with(figure.experiment, scale)
-        raise InputError(f"figure {name}: no finished run for it was found; make them with: fedrun {asked}")
+        arguments = command_arguments(figure.experiment, scale)
+        raise InputError(f"figure {name}: no finished runs; start them with: fedrun {arguments}")
     used = {id(run): run for lines in panels.values() for own in lines.values() for run in own}.values()
     drawn: dict[tuple[str, str], Mapping[str, Seeds]] = {
         (metric, ", ".join(filter(None, (wording.name(metric), title)))): {
@@ -128,8 +130,10 @@ def of_table(figure: Figure, scale: Scale | None, runs: Sequence[Run]) -> tuple[
         configs = {position: leaves(config) for position, config in cell_configs(figure.experiment, one).items()}
         name = sweep.run_name(one)
         matched = match(configs, [run for run in runs if run.complete and run.config["name"] == name])
-        served = [(table[position].coordinates, cell_runs) for position, cell_runs in matched.runs.items() if cell_runs]
-        if panels := arranged(figure, served):
+        runs_at = [
+            (table[position].coordinates, cell_runs) for position, cell_runs in matched.runs.items() if cell_runs
+        ]
+        if panels := grouped(figure, runs_at):
             return panels, one
     return {}, scale
 
@@ -138,14 +142,14 @@ def of_experiment(figure: Figure, scale: Scale | None, runs: Sequence[Run]) -> t
     """The runs of the figure's lines among those of an experiment without a table, and their scale."""
     for one in SCALES if scale is None else [scale]:
         name = experiment_sweep(figure.experiment).run_name(one)
-        served = []
+        runs_at = []
         for run in runs:
             if run.complete and run.config["name"] == name:
                 content = leaves(run.config)
                 values = {key: written(content, key) for key in content}
-                served.append(({**values, "dataset": run.dataset, "strategy": run.strategy}, [run]))
-        if served:
-            panels = arranged(figure, served)
+                runs_at.append(({**values, "dataset": run.dataset, "strategy": run.strategy}, [run]))
+        if runs_at:
+            panels = grouped(figure, runs_at)
             for lines in panels.values():
                 for line, own in lines.items():
                     _check_alike(figure, line, own)
@@ -165,10 +169,10 @@ def _check_alike(figure: Figure, line: str, runs: Sequence[Run]) -> None:
         )
 
 
-def arranged(figure: Figure, served: Sequence[tuple[Mapping[str, str], Sequence[Run]]]) -> Panels:
-    """Runs with their coordinates, by panel and line."""
+def grouped(figure: Figure, runs_at: Sequence[tuple[Mapping[str, str], Sequence[Run]]]) -> Panels:
+    """The runs by panel and line, given the coordinates of each group of runs."""
     panels: dict[str, dict[str, list[Run]]] = {}
-    for coordinates, runs in served:
+    for coordinates, runs in runs_at:
         if figure.holds(coordinates):
             panel = ", ".join(f"{key.rpartition('.')[2]} {coordinates.get(key, '')}" for key in figure.panels)
             line = " ".join(

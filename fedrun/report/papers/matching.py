@@ -1,4 +1,4 @@
-"""Which runs belong to which cell of a table, as far as their configurations tell."""
+"""Which runs belong to which cell of a table, by their configurations."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Matched:
         runs: for the position of each cell that the scale produces, its complete runs in the seeds' order.
         deviations: a line for every key in which some of them differ from the experiment's job.
         not_compared: keys that only one of a run's configuration and today's has.
-        left_out: complete runs of the sweep that are used for no cell, under what is the matter with them. Of several
-            cells may be those that lack the keys in which these cells differ.
+        left_out: complete runs of the sweep that are used for no cell, under the reason. A run that lacks the keys in
+            which several cells differ may belong to any of these.
     """
 
     runs: Mapping[int, tuple[Run, ...]]
@@ -31,43 +31,45 @@ class Matched:
 
 
 def match(configs: Mapping[int, Leaves], runs: Sequence[Run]) -> Matched:
-    """Give each run to the cells whose configuration it has, as far as the table's configurations differ at all.
+    """Assign each run to the cells whose configuration it has, in the keys in which the table's configurations differ.
 
-    The classes are always compared. In other keys a run may differ from the experiment's job (fewer rounds, say): it is
-    reported, and not a reason to ignore it. A key that another version of fedrun did not have is not compared, as its
-    value is not known.
+    The classes are always compared. In other keys a run may differ from the experiment's job (fewer rounds, say): the
+    difference is reported, and the run is used. A key that another version of fedrun did not have is not compared, as
+    its value is not known.
     """
     keys = frozenset(varying(list(configs.values())))
     cells: dict[str, list[int]] = {}
     for position, content in configs.items():
-        cells.setdefault(identity(telling(content, keys)), []).append(position)
-    served: list[tuple[list[int], Run, list[str], set[str]]] = []
-    strays: list[Run] = []
+        cells.setdefault(identity(compared_values(content, keys)), []).append(position)
+    assigned: list[tuple[list[int], Run, list[str], set[str]]] = []
+    unmatched: list[Run] = []
     ambiguous: list[Run] = []
     for run in runs:
         content = leaves(run.config)
-        exact = cells.get(identity(telling(content, keys)))
-        alike = [exact] if exact else [own for own in cells.values() if may_be(content, configs[own[0]], keys)]
-        if len(alike) != 1:
-            (ambiguous if alike else strays).append(run)
+        exact = cells.get(identity(compared_values(content, keys)))
+        candidates = (
+            [exact] if exact else [own for own in cells.values() if may_belong_to(content, configs[own[0]], keys)]
+        )
+        if len(candidates) != 1:
+            (ambiguous if candidates else unmatched).append(run)
             continue
-        job = configs[alike[0][0]]
+        job = configs[candidates[0][0]]
         unknown = unrecorded(content, job)
         different = [
             f"{key}={written(content, key)} where the experiment has {written(job, key)}"
             for key in varying([content, job])
             if key not in unknown
         ]
-        served.append((alike[0], run, different, unknown))
+        assigned.append((candidates[0], run, different, unknown))
     by_seed: dict[int, dict[int, Run]] = {position: {} for position in configs}
     deviations: Counter[str] = Counter()
     not_compared: set[str] = set()
     repeated: list[Run] = []
-    elsewhere: list[Run] = []
-    for positions, run, different, unknown in sorted(served, key=lambda one: (len(one[2]), len(one[3]))):
+    other_data: list[Run] = []
+    for positions, run, different, unknown in sorted(assigned, key=lambda one: (len(one[2]), len(one[3]))):
         cell_runs = by_seed[positions[0]]
         if any(other.data != run.data for other in cell_runs.values()):
-            elsewhere.append(run)
+            other_data.append(run)
             continue
         if run.seed in cell_runs:
             repeated.append(run)
@@ -81,21 +83,21 @@ def match(configs: Mapping[int, Leaves], runs: Sequence[Run]) -> Matched:
         tuple(f"{line} ({count} runs)" for line, count in deviations.items()),
         tuple(sorted(not_compared)),
         {
-            OF_NO_CELL: strays,
-            "may be of several cells": ambiguous,
+            OF_NO_CELL: unmatched,
+            "may belong to several cells": ambiguous,
             "repeat the cell and seed of others that are nearer to the experiment's job": repeated,
-            "are on other data than others of their cell": elsewhere,
+            "are on other data than others of their cell": other_data,
         },
     )
 
 
-def telling(leaves: Leaves, keys: Set[str]) -> Leaves:
-    """What tells whose run it is: the values of these keys, and all classes."""
+def compared_values(leaves: Leaves, keys: Set[str]) -> Leaves:
+    """The values by which a run is assigned to a cell: those of these keys, and all classes."""
     return {key: value for key, value in leaves.items() if key in keys or key.endswith("_target_")}
 
 
-def may_be(content: Leaves, job: Leaves, keys: Set[str]) -> bool:
-    """Whether a run differs from a cell in nothing that tells, as far as fedrun had the keys when it made the run."""
-    own, cell = telling(content, keys), telling(job, keys)
-    alike = all(identity({key: own[key]}) == identity({key: cell[key]}) for key in own.keys() & cell.keys())
-    return alike and (own.keys() ^ cell.keys()) <= unrecorded(content, job)
+def may_belong_to(content: Leaves, job: Leaves, keys: Set[str]) -> bool:
+    """Whether a run and a cell agree in all compared values, except keys that fedrun did not have for one of them."""
+    own, cell = compared_values(content, keys), compared_values(job, keys)
+    same = all(identity({key: own[key]}) == identity({key: cell[key]}) for key in own.keys() & cell.keys())
+    return same and (own.keys() ^ cell.keys()) <= unrecorded(content, job)

@@ -1,4 +1,4 @@
-"""What the runs of a cell say about it."""
+"""Our number for a cell of a table, from the cell's runs."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ NOT_RUN = "not run"
 
 @dataclass(frozen=True)
 class Measurement:
-    """What our runs say about a cell.
+    """Our number for a cell.
 
     Attributes:
         text: as it is printed.
-        number: the mean over the seeds in the paper's unit; None where there is none.
-        early: the round that was read instead of the paper's, where the runs were shorter; None otherwise.
+        number: the mean over the seeds in the paper's unit; None if there is none.
+        early: the round that was read instead of the paper's, if the runs were shorter; None otherwise.
         of_stand_in: the runs are of other data or another model than the paper's.
     """
 
@@ -40,7 +40,7 @@ class Measurement:
 def measure(
     position: int, table: Sequence[Cell], table_reading: TableReading, runs: Mapping[int, Sequence[Run]]
 ) -> Measurement:
-    """What our runs say about one cell.
+    """Our number for one cell.
 
     Args:
         position: of the cell in the table.
@@ -63,13 +63,13 @@ def measure(
         hits = [rounds_needed(run, reading) for run in cell_runs]
         reached = [hit for hit in hits if hit is not None]
         mean = statistics.fmean(reached) if len(reached) == len(hits) else None
-        censored = [run.made for run, hit in zip(cell_runs, hits, strict=True) if hit is None]
+        censored = [run.last_round for run, hit in zip(cell_runs, hits, strict=True) if hit is None]
         return Measurement(describe(hits, min(censored, default=0)), mean)
     return value(cell, reading, cell_runs)
 
 
 def rounds_needed(run: Run, reading: RoundsTo) -> int | None:
-    """The rounds until a run reached the target, None where it did not."""
+    """The rounds until a run reached the target; None if it did not."""
     target = Target(TARGETED, reading.target)
     run.check_target(target, reading.interpolated)
     evaluated, accuracies = evaluated_rounds(run.rows), series(run.rows, TARGETED)

@@ -22,7 +22,7 @@ class Cell:
         paper: short name of the paper, such as ``turbosvm``.
         table: as the paper numbers it, such as ``T2``.
         dataset: may be empty.
-        setting: what else tells the cell from its neighbours, such as ``{"C": "8", "E": "1"}``.
+        setting: the other coordinates of the cell, such as ``{"C": "8", "E": "1"}``.
         strategy: may be empty.
         metric: what was measured, such as ``accuracy`` or ``rounds_to_0.70``.
         printed: as printed; empty where the paper has a dash or the number is lost; ``>200`` if not reached by then.
@@ -47,7 +47,7 @@ class Cell:
 
     @property
     def coordinates(self) -> dict[str, str]:
-        """Everything that says where in its table the cell stands: dataset, strategy, metric and the setting's keys."""
+        """The cell's position in its table: dataset, strategy, metric and the setting's keys."""
         return {"dataset": self.dataset, "strategy": self.strategy, "metric": self.metric, **self.setting}
 
     def __str__(self) -> str:
@@ -57,7 +57,7 @@ class Cell:
 
     @property
     def decimals(self) -> int:
-        """Decimal places that are printed; where there is no number 2 of a fraction, otherwise 1."""
+        """Decimal places that are printed; without a number 2 for a fraction, otherwise 1."""
         if self.number is None:
             return 2 if self.unit == "fraction" else 1
         return len(self.printed.partition(".")[2])
@@ -103,7 +103,7 @@ def read(path: Path) -> list[Cell]:
             raise InputError(f"{path}, line {line}: {error}") from None
         place = (cell.table, *sorted(cell.coordinates.items()))
         if place in cells:
-            raise InputError(f"{path}, line {line}: the same cell stands further up")
+            raise InputError(f"{path}, line {line}: the same cell is in an earlier line")
         cells[place] = cell
     return list(cells.values())
 

@@ -1,4 +1,4 @@
-"""A paper's table next to ours: what the runs of each cell say, and how far it is from the paper."""
+"""A paper's table next to ours: our number for each cell, and its difference from the paper's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedrun.report.papers.cell_jobs import cell_configs
 from fedrun.report.papers.matching import OF_NO_CELL, Matched, match
 from fedrun.report.papers.measurement import Measurement, measure
 from fedrun.report.papers.paper import Cell
-from fedrun.report.papers.table_reading import TableReading, asked_with, load, tables
+from fedrun.report.papers.table_reading import TableReading, command_arguments, load, tables
 from fedrun.report.runs import Run
 from fedrun.report.settings import Leaves, leaves
 from fedrun.report.table import Table
@@ -26,7 +26,7 @@ PARTS = ("paper", OURS, "difference")
 
 
 def available(name: str, runs: Sequence[Run]) -> list[Scale]:
-    """The scales, largest first, at which a table's sweep has left complete runs."""
+    """The scales, largest first, at which there are complete runs of a table's sweep."""
     names = {run.config["name"] for run in runs if run.complete}
     sweep = experiment_sweep(name)
     return [scale for scale in SCALES if sweep.run_name(scale) in names]
@@ -37,23 +37,23 @@ class NoRunsError(InputError):
 
 
 def paper_tables(name: str, scale: Scale | None, runs: Sequence[Run]) -> list[Table]:
-    """A paper's table, ours next to it, and the difference.
+    """A paper's table with our numbers and the differences.
 
     Args:
         name: of the table, such as ``turbosvm/table2``.
         scale: whose runs count; None: the largest one with complete runs.
-        runs: where to look for them.
+        runs: to choose from.
 
     Raises:
         InputError: there is no such table.
         NoRunsError: there is no complete run of it.
     """
     load(name)
-    refusal = nothing_found(name, scale, runs)
+    refusal = no_runs_error(name, scale, runs)
     for one in available(name, runs) if scale is None else [scale]:
         try:
             return at_scale(name, one, runs)
-        except NoRunsError as error:  # tables that share their runs may have none of their own at a scale
+        except NoRunsError as error:  # at a scale, all runs may belong to another table that shares them
             refusal = error
     raise refusal
 
@@ -73,10 +73,10 @@ def at_scale(name: str, scale: Scale, runs: Sequence[Run]) -> list[Table]:
     if not any(matched.runs.values()):
         problems = " or ".join(problem for problem, others in matched.left_out.items() if others)
         raise (
-            NoRunsError(f"table {name}: its finished runs {problems}") if problems else nothing_found(name, scale, runs)
+            NoRunsError(f"table {name}: its finished runs {problems}") if problems else no_runs_error(name, scale, runs)
         )
-    strays = of_no_table(name, scale, matched.left_out[OF_NO_CELL])
-    matched = replace(matched, left_out={**matched.left_out, OF_NO_CELL: strays})
+    unmatched = of_no_table(name, scale, matched.left_out[OF_NO_CELL])
+    matched = replace(matched, left_out={**matched.left_out, OF_NO_CELL: unmatched})
     substitutes = {position: reading.substitutes(table[position], scale) for position in configs}
     measured = {
         position: replace(measure(position, table, reading, matched.runs), of_stand_in=bool(substitutes[position]))
@@ -119,16 +119,16 @@ def at_scale(name: str, scale: Scale, runs: Sequence[Run]) -> list[Table]:
     return printed
 
 
-def nothing_found(name: str, scale: Scale | None, runs: Sequence[Run]) -> NoRunsError:
-    """That a table has no runs, how they are made, and what there is instead."""
-    asked = asked_with(name, scale)
-    others = [other for other in available(name, runs) if other != scale]
-    there = f" (there are some at scale {' and '.join(others)})" if others else ""
-    return NoRunsError(f"table {name}: no finished run of it was found{there}; make them with: fedrun {asked}")
+def no_runs_error(name: str, scale: Scale | None, runs: Sequence[Run]) -> NoRunsError:
+    """The error that a table has no runs; it names the command that starts them, and scales that have runs."""
+    arguments = command_arguments(name, scale)
+    other_scales = [other for other in available(name, runs) if other != scale]
+    available_note = f" (available at scale {' and '.join(other_scales)})" if other_scales else ""
+    return NoRunsError(f"table {name}: no finished runs{available_note}; start them with: fedrun {arguments}")
 
 
 def of_no_table(name: str, scale: Scale, runs: Sequence[Run]) -> Sequence[Run]:
-    """Those of a table's runs that belong to no cell of the other tables that share its runs either."""
+    """The runs of a table that belong to no cell of the other tables with the same sweep."""
     shared = experiment_sweep(name).runs
     for other in (other for other in tables() if other != name and experiment_sweep(other).runs == shared):
         if not runs:
@@ -139,7 +139,7 @@ def of_no_table(name: str, scale: Scale, runs: Sequence[Run]) -> Sequence[Run]:
 
 
 def difference(cell: Cell, ours: Measurement | None) -> str:
-    """Ours minus the paper's, ``-`` where one of them is no number, or ours is of something else."""
+    """Our number minus the paper's; ``-`` if one of them is missing, or ours is of a stand-in."""
     if ours is None or ours.number is None or cell.number is None or ours.of_stand_in:
         return wording.ABSENT
     return f"{ours.number - cell.number:+.{max(cell.decimals, 1)}f}"
@@ -157,8 +157,8 @@ def layout(
     blocks: Sequence[str],
     measured: Mapping[int, Measurement],
 ) -> Table:
-    """One printed table: for each combination of column coordinates the paper's number, ours and the difference; ours
-    alone where the paper has none.
+    """One printed table: for each combination of column coordinates the paper's number, ours and the difference; only
+    ours if the paper has none.
     """
     names = list(dict.fromkeys(key for cell in cells.values() for key in cell.coordinates))
     values = {key: {cell.coordinates.get(key) for cell in cells.values()} for key in names}
@@ -188,10 +188,11 @@ def layout(
 def provenance(name: str, scale: Scale, matched: Matched) -> list[str]:
     """The command of the runs, their data, seeds, code and cost, and where they differ from the experiment's jobs."""
     runs = list({id(run): run for cell_runs in matched.runs.values() for run in cell_runs}.values())
-    lines = [f"Scale: {scale} (fedrun {asked_with(name, scale)}). {made_of(runs)} Mean ± std over seeds (ddof 0)."]
-    lines += [f"Not as the experiment has it: {line}." for line in matched.deviations]
+    command = f"fedrun {command_arguments(name, scale)}"
+    lines = [f"Scale: {scale} ({command}). {described_runs(runs)} Mean ± std over seeds (ddof 0)."]
+    lines += [f"Different from the experiment: {line}." for line in matched.deviations]
     lines += [
-        f"Left out, since they {problem}: {len(others)} runs of this sweep, such as {others[0].folder}."
+        f"Left out because they {problem}: {len(others)} runs of this sweep, such as {others[0].folder}."
         for problem, others in matched.left_out.items()
         if others
     ]
@@ -199,7 +200,7 @@ def provenance(name: str, scale: Scale, matched: Matched) -> list[str]:
 
 
 def shortened(name: str, configs: Mapping[int, Leaves], matched: Matched) -> tuple[str, ...]:
-    """One line on how many of the published rounds a smaller scale makes, where these are fewer."""
+    """One line on how many of the published rounds a smaller scale makes; none if it makes all of them."""
     positions = [position for position, runs in matched.runs.items() if runs]
     published = cell_configs(name, "full", positions)
     pairs = {(configs[position]["rounds"], published[position]["rounds"]) for position in positions}
@@ -207,7 +208,7 @@ def shortened(name: str, configs: Mapping[int, Leaves], matched: Matched) -> tup
     return (f"Fewer rounds than at scale full: {shorter}.",) if shorter else ()
 
 
-def made_of(runs: Sequence[Run]) -> str:
+def described_runs(runs: Sequence[Run]) -> str:
     """The data, seeds, code and cost of complete runs, in one line."""
     summaries = [run.summary for run in runs if run.summary is not None]
     data = dict.fromkeys(f"{run['dataset']} ({run['data'][:8]})" for run in summaries)
@@ -222,7 +223,7 @@ def made_of(runs: Sequence[Run]) -> str:
 
 
 def core_hours(summaries: Sequence[Mapping[str, Any]]) -> float | None:
-    """Hours that runs took, times the threads they used; None where some of them do not say how many these were."""
+    """Hours that runs took, times the threads they used; None if some of them did not record their threads."""
     machines = [(summary["seconds"], summary["machine"]) for summary in summaries if "machine" in summary]
     if len(machines) < len(summaries):
         return None
@@ -238,7 +239,7 @@ def omissions(
     matched: Matched,
     unfinished: int,
 ) -> list[str]:
-    """What of the table is not there, and why; and which numbers are not quite what they stand beside."""
+    """Notes on missing cells and their reasons, and on numbers read in another round."""
     lines = []
     reasons: dict[str, int] = {}
     for cell in table:
@@ -256,12 +257,14 @@ def omissions(
             f"Not run yet with all of the seeds {', '.join(map(str, every))}: {fewer} of {len(measured)} cells."
         )
     if unfinished:
-        lines.append(f"Unfinished, and so left out: {unfinished} runs.")
+        lines.append(f"Left out because they are unfinished: {unfinished} runs.")
     if matched.not_compared:
         lines.append(
-            "Not compared, since some runs were made by a version of fedrun in which not the same keys exist as in "
-            f"this one: {', '.join(matched.not_compared)}."
+            "Not compared, since some runs were made by a version of fedrun with other keys: "
+            f"{', '.join(matched.not_compared)}."
         )
     if early := sorted({cell.early for cell in measured.values() if cell.early is not None}):
-        lines.append(f"Runs too short for the paper's round are read at their last: {', '.join(map(str, early))}.")
+        lines.append(
+            f"Runs that end before the paper's round are read at their last round: {', '.join(map(str, early))}."
+        )
     return lines

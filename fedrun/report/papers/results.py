@@ -1,4 +1,4 @@
-"""Everything that a folder of runs has to say of the papers: their tables, and the experiments that are no table."""
+"""The results of a folder of runs: the papers' tables, then the experiments that are not tables."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from dataclasses import dataclass, replace
 from fedrun.config.experiments import experiment_sweep
 from fedrun.config.grids import SCALES, named
 from fedrun.report import comparison
-from fedrun.report.papers.paper_table import NoRunsError, at_scale, available, made_of
-from fedrun.report.papers.table_reading import asked_with, tables
+from fedrun.report.papers.paper_table import NoRunsError, at_scale, available, described_runs
+from fedrun.report.papers.table_reading import command_arguments, tables
 from fedrun.report.quantities import is_internal, metrics
 from fedrun.report.ranking import ranking
 from fedrun.report.runs import Progress, Run
-from fedrun.report.settings import settings
+from fedrun.report.settings import Setting, differing, settings, written
 from fedrun.report.table import Table
 from fedrun.system.errors import InputError
 
 
 @dataclass(frozen=True)
 class Section:
-    """What belongs together: a paper's table at one scale, or an experiment.
+    """A paper's table at one scale, or an experiment.
 
     Attributes:
-        name: such as ``turbosvm/table2/small``; of a table at scale full, and of an experiment without scales, no third
-            part.
+        name: such as ``turbosvm/table2/small``; without the third part at scale full, and for an experiment without
+            scales.
         tables: one or several.
     """
 
@@ -45,13 +45,13 @@ def sections(runs: Sequence[Run], progress: Progress = lambda done, total: None)
     Raises:
         InputError: there are no such runs.
     """
-    made = []
+    section_list = []
     for number, name in enumerate(tables()):
         progress(number, len(tables()))
         for scale in (scale for scale in available(name, runs) if scale != "smoke"):
-            with suppress(NoRunsError):  # the runs there are may all be another table's, which shares them
+            with suppress(NoRunsError):  # all runs may belong to another table that shares them
                 ranks = ranking(settings(complete_runs(experiment_sweep(name).run_name(scale), runs))[0])
-                made.append(Section(named(name, scale), (*at_scale(name, scale, runs), *ranks)))
+                section_list.append(Section(named(name, scale), (*at_scale(name, scale, runs), *ranks)))
     tabulated = {experiment_sweep(name).run_name(scale) for name in tables() for scale in SCALES}
     others = dict.fromkeys(
         name
@@ -60,11 +60,11 @@ def sections(runs: Sequence[Run], progress: Progress = lambda done, total: None)
         if not name.endswith("/smoke")
     )
     for name in sorted(others):
-        if compared := experiment_tables(name, complete_runs(name, runs)):
-            made.append(Section(name, tuple(compared)))
-    if not made:
-        raise InputError(f"no finished run of any paper's table; such are made with: fedrun experiment={tables()[0]}")
-    return made
+        if own_tables := experiment_tables(name, complete_runs(name, runs)):
+            section_list.append(Section(name, tuple(own_tables)))
+    if not section_list:
+        raise InputError(f"no finished run of any paper's table; start one with: fedrun experiment={tables()[0]}")
+    return section_list
 
 
 def complete_runs(name: str, runs: Sequence[Run]) -> list[Run]:
@@ -73,20 +73,40 @@ def complete_runs(name: str, runs: Sequence[Run]) -> list[Run]:
 
 
 def experiment_tables(name: str, runs: Sequence[Run]) -> list[Table]:
-    """What the complete runs of an experiment came to in the end, and in how many rounds."""
-    compared, _ = settings(runs)
-    measured = [
+    """The final metrics and the rounds to targets of an experiment's complete runs."""
+    compared_settings, _ = settings(runs)
+    metric_keys = [
         key for key in metrics(runs) if key.startswith(("test/", "clients/", "unseen/")) and not is_internal(key)
     ]
-    tables = comparison.outcomes(compared, comparison.measured(compared, measured, ()), ("final", "rounds to"))
+    quantities = comparison.reported_quantities(compared_settings, metric_keys, ())
+    tables = comparison.outcomes(compared_settings, quantities, ("final", "rounds to"))
     experiment, _, last = name.rpartition("/")
     scaled = next((scale for scale in SCALES if scale == last), None)
-    made = asked_with(experiment if scaled else name, scaled)
-    titled = [replace(table, title=f"{made}: {table.title[0].lower()}{table.title[1:]}") for table in tables]
+    arguments = command_arguments(experiment if scaled else name, scaled)
+    titled = [replace(table, title=f"{arguments}: {table.title[0].lower()}{table.title[1:]}") for table in tables]
     every = sorted({run.seed for run in runs})
     fewer = [
         f"Only seeds {', '.join(map(str, seeds))}: {setting.name}."
-        for setting in compared
+        for setting in compared_settings
         if (seeds := [run.seed for run in setting.runs]) != every
     ]
-    return [replace(titled[0], above=(made_of(runs), *fewer)), *titled[1:], *ranking(compared)] if titled else []
+    if not titled:
+        return []
+    above = (described_runs(runs), *fewer, *choices(compared_settings))
+    return [replace(titled[0], above=above), *titled[1:], *ranking(compared_settings)]
+
+
+def choices(compared_settings: Sequence[Setting]) -> list[str]:
+    """The values of keys that differ between settings whose names are those of their strategies alone."""
+    if any(setting.name != setting.strategy for setting in compared_settings):
+        return []
+    lines = []
+    for key in differing(compared_settings):
+        if key.startswith("strategy.") or not all(key in setting.leaves for setting in compared_settings):
+            continue
+        by_value: dict[str, list[str]] = {}
+        for setting in compared_settings:
+            by_value.setdefault(written(setting.leaves, key), []).append(setting.name)
+        values = "; ".join(f"{value} for {', '.join(names)}" for value, names in by_value.items())
+        lines.append(f"{key}: {values}.")
+    return lines

@@ -1,4 +1,4 @@
-"""RESULTS.md: sections as the report wrote them, of which one call may replace some and leave the others."""
+"""RESULTS.md: the report's sections. One call may replace some of them and keep the others."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from fedrun.system.errors import InputError
 
 HEADING = (
     "# Results\n\n"
-    "The papers' tables with our numbers next to theirs, then experiments that are no table of a paper. Written by "
-    "`fedrun-report --results`, never by hand. With `--keep`, sections whose runs are elsewhere stay as they were; "
+    "The papers' tables with our numbers next to theirs, then experiments that are not tables of a paper. Written by "
+    "`fedrun-report --results`, never by hand. With `--keep`, sections whose runs are not given are kept unchanged; "
     "each names the commits of its runs."
 )
 
 MARK = re.compile(r"^<!-- (\S+/\S+) -->$", re.MULTILINE)
-"""The line above each section, which no reader of the rendered page sees."""
+"""The line above each section; it is invisible on the rendered page."""
 
 
 def document(sections: Sequence[Section], kept: Sequence[tuple[str, str]] = ()) -> str:
     """The file's text: the overview, then the papers' tables by their numbers, then the other experiments.
 
     Args:
-        sections: made just now.
-        kept: names and texts of sections as :func:`read` has found them. Of the same name the newer one counts, unless
-            more of its cells were not run: tables share runs, and one table's may be a few of another's.
+        sections: new ones.
+        kept: names and texts of older sections, as :func:`read` returns them. A new section replaces the older one of
+            its name unless it has more cells that were not run: its runs may be a few that another table shares.
     """
     texts = dict(kept)
     for section in sections:
@@ -47,7 +47,7 @@ def document(sections: Sequence[Section], kept: Sequence[tuple[str, str]] = ()) 
 
 
 def read(path: Path) -> list[tuple[str, str]]:
-    """Names and texts of the sections of a file that :func:`document` wrote; none where there is no file.
+    """Names and texts of the sections of a file that :func:`document` wrote; none if there is no file.
 
     Raises:
         InputError: it cannot be read, or has no sections.

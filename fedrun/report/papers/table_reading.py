@@ -1,7 +1,7 @@
-"""How a paper's table is read off the runs of a sweep: ``hydra.sweeper.table`` of ``conf/experiment/PAPER/TABLE.yaml``.
+"""How a paper's table is read from a sweep's runs: ``hydra.sweeper.table`` of ``conf/experiment/PAPER/TABLE.yaml``.
 
-The sweep says which runs there are. The table says what each coordinate of a cell means on the command line; a cell is
-read off the runs whose configuration has all of that.
+The sweep defines the runs. The table defines which overrides each coordinate of a cell means; a cell is read from the
+runs whose configuration has all these values.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class ValueAt:
         """The metric of a cell.
 
         Raises:
-            InputError: it depends on a coordinate, and not for this cell's value of it.
+            InputError: it depends on a coordinate, and is not given for this cell's value of it.
         """
         if isinstance(self.metric, str):
             return self.metric
@@ -130,12 +130,12 @@ class OutOfReach(Where):
 
 @config_class
 class Opened(Where):
-    """Cells of which a parameter is not known: they are produced for several values of it.
+    """Cells with an unknown parameter, which are produced for several of its values.
 
     Attributes:
         where: the cells' coordinates.
-        coordinate: that the cells get besides.
-        values: of it; there is a cell for each, all with the paper's one number.
+        coordinate: name of the parameter, which becomes a coordinate of the cells.
+        values: of the parameter; there is a cell for each, all with the paper's one number.
     """
 
     coordinate: str
@@ -144,7 +144,7 @@ class Opened(Where):
 
 @config_class
 class TableReading:
-    """How a paper's table is read off the runs.
+    """How a paper's table is read from the runs.
 
     Attributes:
         experiment: whose table it is, such as ``turbosvm/table2``; not written in the file.
@@ -153,12 +153,11 @@ class TableReading:
         coordinates: for every coordinate of the cells but the metric, the overrides that its values mean: one with
             ``{}`` in the value's place, or a list for each value. Coordinates that mean something only together share
             an entry: ``kernel server_lr``, with values such as ``poly2 1e-4``.
-        metrics: how each metric is read off a run.
+        metrics: how each metric is read from a run.
         columns: coordinates laid out from left to right; the others that vary go from top to bottom.
-        notes: what a reader of the table has to know, under any name; null: a note of the table that this one is built
-            on does not hold here.
-        blocks: coordinates for each of whose values a table of its own is printed.
-        opened: cells that are there once for each value of what the paper leaves open.
+        notes: on the table, under any name; null removes a note that is inherited from another table.
+        blocks: coordinates; a separate table is printed for each of their values.
+        opened: cells repeated for each value of a parameter that the paper does not give.
         out_of_reach: cells that are not produced, at any scale.
         stand_ins: for a smaller scale, what values of coordinates mean there instead, such as other data.
     """
@@ -192,7 +191,7 @@ class TableReading:
         return table
 
     def reason(self, cell: Cell) -> str | None:
-        """Why a cell is out of reach, None where it is not."""
+        """Why a cell is out of reach; None if it is not."""
         return next((entry.reason for entry in self.out_of_reach if entry.holds(cell.coordinates)), None)
 
     def conditions(self, cell: Cell, scale: Scale) -> Overrides:
@@ -205,7 +204,7 @@ class TableReading:
         return tuple(chain.from_iterable({**meanings, **self.substitutes(cell, scale)}.values()))
 
     def substitutes(self, cell: Cell, scale: Scale) -> dict[str, Overrides]:
-        """The entries of ``coordinates`` for which something else stands in at a scale, and what."""
+        """The entries of ``coordinates`` that are substituted at a scale, with their substitutes."""
         stand_ins = (self.stand_ins or {}).get(scale, {})
         return {
             key: stand_ins[key][value]
@@ -264,8 +263,8 @@ class TableReading:
             raise InputError(f"experiment={self.experiment}: no rounds for the speed-up at {place}") from None
 
 
-def asked_with(experiment: str, scale: Scale | None) -> str:
-    """What an experiment at a scale, or at the usual one, is asked for with on the command line."""
+def command_arguments(experiment: str, scale: Scale | None) -> str:
+    """The arguments of ``fedrun`` that start an experiment at a scale; None: at the default one."""
     return f"experiment={experiment}" if scale in (None, "full") else f"experiment={experiment} scale={scale}"
 
 
@@ -275,7 +274,7 @@ def tables() -> list[str]:
 
 
 def by_number(name: str) -> list[str | int]:
-    """A key to sort names by in which table 9 comes before table 10."""
+    """A sort key for names, which puts table 9 before table 10."""
     return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
 
 
@@ -292,7 +291,7 @@ def load(name: str) -> TableReading:
 
 
 def described(content: Mapping[str, Any], kind: type[T], where: str) -> T:
-    """The object that a part of a YAML file describes; ``where`` names the part in a refusal.
+    """The object that a part of a YAML file describes; ``where`` names the part in an error message.
 
     Raises:
         InputError: the description is damaged.

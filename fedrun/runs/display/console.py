@@ -25,7 +25,7 @@ from fedrun.runs.display import wording
 from fedrun.runs.display.progress import Progress, round_of
 
 WIDTH = 100
-"""The panel grows no wider than this many columns: a bar across a whole wide screen is hard to read."""
+"""The largest width of the panel in columns: a bar across a whole wide screen is hard to read."""
 
 
 def display(stream: TextIO) -> Observer:
@@ -82,8 +82,8 @@ class LiveDisplay(Observer):
         return "" if self._progress is None else panel(self._progress, min(WIDTH, self._console.width - 2))
 
     def _move_logging(self, direct: tuple[TextIO, TextIO]) -> None:
-        # While it draws, rich stands in for sys.stdout and sys.stderr, so that what is printed appears above the
-        # panel. Log handlers made before hold the real streams and would write into the middle of it.
+        # While it draws, rich replaces sys.stdout and sys.stderr, so that printed text appears above the panel. Log
+        # handlers created before have the real streams and would write into the middle of the panel.
         for handler in logging.getLogger().handlers:
             if isinstance(handler, logging.StreamHandler) and handler.stream in direct:
                 stand_in = sys.stdout if handler.stream is direct[0] else sys.stderr
@@ -153,14 +153,14 @@ class PlainLines(Observer):
 
 
 ESTIMATE = "accuracy_estimate"
-"""What a row has in place of the accuracy where an adaptive evaluation ended early."""
+"""The metric of a row in place of the accuracy if an adaptive evaluation ended early."""
 
 
 def columns(row: Row) -> tuple[tuple[str, int, str | None], ...]:
     """Heading, width and row key of each column of the plain lines; 75 columns in all for a classification.
 
     The metrics are those that the row has, or a classification's where the row has only an estimate of the accuracy.
-    They are of validation samples where no test sample is looked at.
+    They are of validation samples if no test sample is used.
     """
     recorded = [metric for metric in MEASURES if any(name in row for name in pooled_names(metric))]
     shown = recorded or ["accuracy", "f1", "mcc"]
@@ -202,7 +202,7 @@ def panel(progress: Progress, width: int) -> Panel:
     resumed = "" if progress.resumed_from is None else f"resumed after round {progress.resumed_from}"
     parts: list[RenderableType] = [bars(progress), Text(), facts(progress)]
     if run.decisions:
-        parts += [Text(), made_of(run)]
+        parts += [Text(), decisions_table(run)]
     return Panel(
         Group(*parts),
         title=Text(run.title, style="bold"),
@@ -264,8 +264,8 @@ def facts(progress: Progress) -> Table:
     return grid
 
 
-def made_of(run: RunInfo) -> Table:
-    """What the run consists of."""
+def decisions_table(run: RunInfo) -> Table:
+    """The choices of the run, such as its model and partition."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(style="dim")

@@ -1,4 +1,4 @@
-"""A run's metrics, drawn against rounds or against what the rounds cost."""
+"""Curves of runs' metrics against rounds or costs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Seeds = Sequence[Sequence[Row]]
 """The rows of several runs that differ in nothing but their seed."""
 
 ESTIMATE = "{}_estimate"
-"""The key of what an adaptive evaluation that stopped early has in a metric's place."""
+"""The key that replaces a metric's key if an adaptive evaluation stopped early."""
 
 
 Against = Literal["rounds", "params", "bytes", "samples", "seconds"]
@@ -45,7 +45,7 @@ AXES: Mapping[Against, str] = {
 def spent(rows: Sequence[Row], against: Against) -> list[float]:
     """The cumulative cost of a run at each of its rows; NaN where it was not recorded.
 
-    A row has the time of its own round only. The rounds since the previous row count as equally long.
+    A row has the time of its own round only. The rounds since the previous row are assumed to be equally long.
     """
     evaluated = evaluated_rounds(rows)
     match against:
@@ -57,8 +57,8 @@ def spent(rows: Sequence[Row], against: Against) -> list[float]:
             return series(rows, "cost/client_samples")
         case "seconds":
             times = series(rows, "time/round_s")
-            made = map(operator.sub, evaluated, [0, *evaluated])
-            return list(accumulate(count * time if count else 0.0 for count, time in zip(made, times, strict=True)))
+            counts = map(operator.sub, evaluated, [0, *evaluated])
+            return list(accumulate(count * time if count else 0.0 for count, time in zip(counts, times, strict=True)))
     return [float(round) for round in evaluated]
 
 
@@ -66,7 +66,7 @@ def spent(rows: Sequence[Row], against: Against) -> list[float]:
 class Curve:
     """A metric against rounds or a cost, over the seeds of one label.
 
-    Where an adaptive evaluation stopped early, its estimate of the accuracy takes the accuracy's place.
+    If an adaptive evaluation stopped early, its estimate of the accuracy replaces the accuracy.
 
     Attributes:
         rounds: int64 ``[r]``, the rounds in which a seed has the metric, without those in which another seed has a row
@@ -87,7 +87,7 @@ class Curve:
 
 
 def curve(seeds: Seeds, key: str, against: Against = "rounds") -> Curve | None:
-    """The curve of a metric, or None where no round has a finite value and position in all seeds."""
+    """The curve of a metric; None if no round has a finite value and position in all seeds."""
     runs = [recorded(rows, key) for rows in seeds]
     lacking = {row["round"] for rows, run in zip(seeds, runs, strict=True) for row in rows if row["round"] not in run}
     rounds = sorted({round for run in runs for round in run} - lacking)
@@ -104,7 +104,7 @@ def curve(seeds: Seeds, key: str, against: Against = "rounds") -> Curve | None:
 
 
 def recorded(rows: Sequence[Row], key: str) -> dict[int, float]:
-    """A metric by round, NaN where it was recorded as null; where it was only estimated, the estimate."""
+    """A metric by round; NaN if it was recorded as null, the estimate if it was only estimated."""
     values = {}
     for row in rows:
         if (name := key if key in row else ESTIMATE.format(key)) in row:
@@ -124,7 +124,7 @@ def positions(seeds: Seeds, rounds: Sequence[float], against: Against) -> np.nda
 
 @dataclass(frozen=True)
 class Look:
-    """How one label is drawn. The marker distinguishes it where colours do not: in print, or for the colour-blind."""
+    """How one label is drawn. The marker distinguishes it without colours: in print, or for the colour-blind."""
 
     colour: str
     marker: str
@@ -133,7 +133,7 @@ class Look:
 # Okabe and Ito's palette, which people with any common colour blindness can distinguish; without its yellow, which is
 # too pale for a line on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-MARKERS = ("o", "s", "^", "D", "v", "X")  # one fewer than the colours: 42 labels before a pair of them comes again
+MARKERS = ("o", "s", "^", "D", "v", "X")  # one fewer than the colours: 42 labels before a pair of them is repeated
 INK, GRID = "#333333", "#DDDDDD"
 
 PANELS: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -257,8 +257,8 @@ def plot_panels(
         panels: for each metric's key and panel's title, the rows of one or several seeds under each label.
         path: the PNG to write; its folder exists.
         against: what the curves are drawn against.
-        title: of all.
-        caption: what the runs are, below the title.
+        title: of the figure.
+        caption: a description of the runs, below the title.
 
     Raises:
         InputError: there is nothing to draw.
@@ -309,7 +309,7 @@ def plot_panels(
 
 
 def remarked(title: str, curves: Iterable[Curve]) -> str:
-    """A panel's title, which says so if some of the values in it are estimates."""
+    """A panel's title, with a remark if some of its values are estimates."""
     return f"{title}, partly estimated" if any(curve.estimated for curve in curves) else title
 
 
@@ -380,7 +380,7 @@ def mark_targets(axes: Axes, targets: Sequence[Target]) -> None:
 
 
 def explain_dashes(axes: Axes, parts: Sequence[str]) -> None:
-    """A legend for the two kinds of line, where both are drawn: dashed for ``train``, solid for the other parts."""
+    """A legend for the two kinds of line, if both are drawn: dashed for ``train``, solid for the other parts."""
     from matplotlib.lines import Line2D
 
     held_out = " or ".join(part for part in parts if part != "train")

@@ -48,10 +48,10 @@ NAMES = {
 """The part of a metric's key after the slash, as people write it."""
 
 NUMBERS = frozenset({"mae", "rmse", "r2", "perplexity"})
-"""Words of the names of known metrics that are no shares, besides losses."""
+"""Words in the names of known metrics that are not shares; losses are not shares either."""
 
 MODELS = {"tuned_": "tuned", "global_": "global"}
-"""How the same part begins where clients have tuned the model first, or use the global one besides their own."""
+"""Prefixes of metrics of a tuned model, or of the global model next to the clients' own."""
 
 ABSENT = "-"
 
@@ -64,7 +64,7 @@ def name(key: str) -> str:
 
 
 def _plain(metric: str) -> tuple[str, str]:
-    """A metric without the model that it is of, and that model."""
+    """A metric without the prefix of its model, and the model's name."""
     for begin, model in MODELS.items():
         if metric.startswith(begin):
             return metric.removeprefix(begin), model
@@ -77,7 +77,7 @@ def is_loss(key: str) -> bool:
 
 
 def is_share(key: str) -> bool:
-    """Whether a metric is written in percent: all known ones but losses and :data:`NUMBERS` are."""
+    """Whether a metric is written in percent: all known ones except losses and :data:`NUMBERS` are."""
     metric = _plain(key.rpartition("/")[2])[0]
     return metric in NAMES and not is_loss(key) and NUMBERS.isdisjoint(metric.split("_"))
 

@@ -1,4 +1,4 @@
-"""The files of a complete run that a tracking service can be given."""
+"""The files of a complete run that can be sent to a tracking service."""
 
 from __future__ import annotations
 

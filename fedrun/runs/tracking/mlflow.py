@@ -31,7 +31,7 @@ class MLflow(Tracking):
 
     Attributes:
         uri: of the server or the store; None: ``MLFLOW_TRACKING_URI``, or MLflow's own default.
-        experiment: MLflow's experiment; it is made if there is none.
+        experiment: MLflow's experiment; it is created if it does not exist.
         tags: of the run.
         artifacts: which of the run's files are recorded at the end.
     """
@@ -52,7 +52,7 @@ class MLflow(Tracking):
 
 
 class MLflowObserver(Observer):
-    """Records a run through MLflow's client. Where the server fails, it raises, and the run goes on without it."""
+    """Records a run through MLflow's client. If the server fails, it raises, and the run continues without it."""
 
     def __init__(self, settings: MLflow) -> None:
         self._settings = settings

@@ -10,7 +10,7 @@ from fedrun.config.identity import IRRELEVANT
 from fedrun.experiment.observer import RunInfo
 
 SILENT = IRRELEVANT | {"strategy", "dataset", "data_dir", "cache_dir"}
-"""Keys that are not part of a run's name, or stand in it without their key."""
+"""Keys that are not part of a run's name; of some of them the name has the value only."""
 
 PARTS = re.compile(r"[.=@]")
 """What ends the first part of a key."""

@@ -9,12 +9,12 @@ from fedrun.experiment.tracking import Tracking
 
 @config_class
 class Several(Tracking):
-    """Record a run at up to three places. ``tracking@tracking.mlflow=mlflow`` chooses an option for one of them.
+    """Record a run with up to three trackers. ``tracking@tracking.mlflow=mlflow`` chooses an option for one of them.
 
     Attributes:
-        wandb: the first one, W&B if nothing else is chosen.
-        tensorboard: likewise TensorBoard.
-        mlflow: none if nothing is chosen.
+        wandb: the first one; default: W&B.
+        tensorboard: the second one; default: TensorBoard.
+        mlflow: the third one; default: none.
     """
 
     wandb: Tracking
@@ -22,5 +22,5 @@ class Several(Tracking):
     mlflow: Tracking
 
     def observers(self) -> list[Observer]:
-        """Those of all."""
+        """The observers of all trackers."""
         return [observer for each in (self.wandb, self.tensorboard, self.mlflow) for observer in each.observers()]

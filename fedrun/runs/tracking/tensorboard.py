@@ -55,7 +55,7 @@ class TensorBoardObserver(Observer):
         from torch.utils.tensorboard import SummaryWriter
 
         self._folder = run.folder
-        # What a resumed run had written after its checkpoint is shown no more.
+        # Rows written after the checkpoint are purged on resume.
         written = int(run.history[-1]["round"] or 0) if run.history else None
         purged = None if written is None else written + 1
         if written is None:

@@ -50,12 +50,12 @@ class Wandb(Tracking):
     """Mirror a run to Weights & Biases.
 
     Attributes:
-        mode: ``auto`` is online where an API key is known and offline elsewhere (``WANDB_MODE`` goes before both);
+        mode: ``auto`` is online if an API key is known and offline otherwise (``WANDB_MODE`` takes precedence);
             ``disabled`` does not even import wandb.
         project: the W&B project.
         entity: the W&B user or team; None for the key's own default.
         name: of the run; None: strategy, dataset, further overrides and seed.
-        group: of the run; None: the sweep, or all seeds of a run that is by itself.
+        group: of the run; None: the sweep; for a single run all its seeds.
         job_type: of the run.
         tags: of the run.
         notes: on the run.
@@ -157,7 +157,7 @@ class WandbObserver(Observer):
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         import wandb
 
-        wandb.setup(wandb.Settings(silent=True, quiet=True))  # also silences what is said before a run exists
+        wandb.setup(wandb.Settings(silent=True, quiet=True))  # also silences messages before a run exists
         key = known_key(wandb.setup().settings.base_url)
         mode = self._effective_mode(key)
         if mode == "online":
@@ -165,7 +165,7 @@ class WandbObserver(Observer):
                 return self._init(info, "online", key, info.tracking_id)
             except Exception as error:
                 log.warning("W&B cannot be used online, so this run is recorded offline: %s", one_line(error))
-                # To wandb's service, the id of the run that just failed stays in use as long as this process lives.
+                # wandb's service considers the id of the failed run in use until this process ends.
                 return self._init(info, "offline", None, f"{info.tracking_id}-offline")
         return self._init(info, "offline", None, info.tracking_id)
 
@@ -197,7 +197,7 @@ class WandbObserver(Observer):
             name=self._settings.name or run_name(info)[:LONGEST_NAME],
             id=id,
             resume="allow",
-            reinit="create_new",  # a run of its own, even if another job of this process left one open
+            reinit="create_new",  # a separate run, even if another job of this process left one open
             dir=info.folder,
             config=flat_settings(info),
             settings=settings,

@@ -7,7 +7,7 @@ import pytest
 from fedrun.config.composed import compose
 from fedrun.config.options import options
 from fedrun.report.papers.cell_jobs import cell_configs
-from fedrun.report.papers.figure import arranged, draw_figure, figures, has_table, load, of_experiment, of_table
+from fedrun.report.papers.figure import draw_figure, figures, grouped, has_table, load, of_experiment, of_table
 from fedrun.report.papers.table_reading import load as load_table
 from fedrun.report.runs import find
 from fedrun.report.settings import leaves
@@ -63,9 +63,7 @@ def test_a_figure_from_a_tables_runs(folders, tmp_path):
     picture = tmp_path / "figure.png"
     assert "not known" in draw_figure("turbosvm/figure5", "smoke", runs, picture)
     assert picture.read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(
-        InputError, match=r"^figure turbosvm/figure5: no finished run for it was found; .* scale=small$"
-    ):
+    with pytest.raises(InputError, match=r"^figure turbosvm/figure5: no finished runs; .* scale=small$"):
         draw_figure("turbosvm/figure5", "small", runs, picture)
 
 
@@ -80,7 +78,7 @@ def test_a_figure_with_a_sweep_of_its_own(folders):
         "alpha=0.1": [0, 1],
         "alpha=1.0": [0],
     }
-    assert arranged(figure, []) == {}
+    assert grouped(figure, []) == {}
     repeated = job_config(
         ["experiment=fedumf/figure_alpha", "scale=smoke", "strategy.server.alpha=0.1", "local.lr=0.003"]
     )

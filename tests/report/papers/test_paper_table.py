@@ -59,7 +59,7 @@ def test_values_after_a_round_and_short_runs(folders):
     assert lines["fedavg"] == ("59.3 ± 1.8", "60.0", "+0.7")
     assert lines["fedprox"] == ("59.2 ± 1.8", "20.0", "-39.2")
     assert by_strategy(tables[0])["fedavg"] == ("33.1 ± 1.3", "-", "-")  # these runs have no F1
-    assert "Runs too short for the paper's round are read at their last: 1." in tables[-1].notes
+    assert "Runs that end before the paper's round are read at their last round: 1." in tables[-1].notes
 
 
 def test_stand_ins_have_no_difference(folders):
@@ -97,9 +97,9 @@ def test_runs_that_deviate_count_and_are_reported(folders):
     folders.write(0, rows(0.1, 0.8), strategy="krum", config=config)
     (table,) = paper_tables("turbosvm/table2", "smoke", found(folders))
     assert by_strategy(table)["fedavg"][1] == "1.0 ± 0.0"
-    assert "Not as the experiment has it: local.lr=0.3 where the experiment has 0.1 (2 runs)." in table.above
+    assert "Different from the experiment: local.lr=0.3 where the experiment has 0.1 (2 runs)." in table.above
     assert table.above[-1].startswith(
-        "Left out, since they belong to no cell of this table: 1 runs of this sweep, such as "
+        "Left out because they belong to no cell of this table: 1 runs of this sweep, such as "
     )
 
 
@@ -111,7 +111,7 @@ def test_runs_of_a_table_that_shares_the_sweep_are_no_strays(folders):
     (table,) = paper_tables("maxfl/table5", "small", found(folders))
     assert "scaffold" not in by_strategy(table)
     (line,) = [line for line in table.above if line.startswith("Left out")]
-    assert line.startswith("Left out, since they belong to no cell of this table: 1 runs of this sweep, such as ")
+    assert line.startswith("Left out because they belong to no cell of this table: 1 runs of this sweep, such as ")
     assert "/krum/" in line
 
 
@@ -130,8 +130,8 @@ def test_of_two_runs_of_a_cell_and_seed_the_one_nearer_to_the_job_counts(folders
     folders.write(0, rows(0.1, 0.8), config=config)
     (table,) = paper_tables("turbosvm/table2", "smoke", found(folders))
     assert by_strategy(table)["fedavg"][1] == "1.0"
-    assert not any(line.startswith("Not as the experiment has it") for line in table.above)
-    assert table.above[-1].startswith("Left out, since they repeat the cell and seed of others ")
+    assert not any(line.startswith("Different from the experiment") for line in table.above)
+    assert table.above[-1].startswith("Left out because they repeat the cell and seed of others ")
 
 
 TABLE_1 = ["experiment=fedavg/table1", "scale=small", "hparams=mcmahan_2nn", "partition=iid", "local.batch_size=10"]
@@ -183,7 +183,7 @@ def test_runs_of_another_version_are_matched_and_what_was_not_compared_is_report
     folders.write(0, rows(0.1, 0.8), config=config, changes={"local.gone": 1})
     (table,) = paper_tables("turbosvm/table2", "smoke", found(folders))
     assert by_strategy(table)["fedavg"][1] == "1.0"
-    assert not any(line.startswith("Not as the experiment has it") for line in table.above)
+    assert not any(line.startswith("Different from the experiment") for line in table.above)
     told = next(note for note in table.notes if note.startswith("Not compared, "))
     assert told.endswith(": appeal._target_, evaluation.precision, local.gone.")
 
@@ -198,7 +198,7 @@ def test_a_run_that_lacks_the_key_in_which_cells_differ(folders):
     one_of_two, only, none = found(folders)
     matched = match(cells, [one_of_two, only, none])
     assert matched.runs == {0: (), 1: (), 2: (only,)}
-    assert matched.left_out["may be of several cells"] == [one_of_two]
+    assert matched.left_out["may belong to several cells"] == [one_of_two]
     assert matched.left_out["belong to no cell of this table"] == [none]
 
 
@@ -225,9 +225,9 @@ def test_a_partial_table_says_what_is_missing(folders):
     assert table.notes[1:4] == (
         "Not run yet: 5 of 7 cells.",
         "Not run yet with all of the seeds 0, 2: 1 of 7 cells.",
-        "Unfinished, and so left out: 1 runs.",
+        "Left out because they are unfinished: 1 runs.",
     )
-    with pytest.raises(InputError, match=r"no finished run of it was found \(there are some at scale smoke\); make "):
+    with pytest.raises(InputError, match=r"no finished runs \(available at scale smoke\); start "):
         paper_tables("turbosvm/table2", "full", found(folders))
 
 
@@ -263,7 +263,7 @@ def test_a_metric_of_seen_and_one_of_unseen_clients(folders):
 def test_nothing_to_compare_is_refused(folders):
     folders.write(0, rows(0.1))
     folders.write(0, rows(0.1), config=job_config([*SMOKE, "strategy=fedavg"]), complete=False)
-    with pytest.raises(InputError, match=r"^table turbosvm/table2: no finished run of it was found; make them with: "):
+    with pytest.raises(InputError, match=r"^table turbosvm/table2: no finished runs; start them with: "):
         paper_tables("turbosvm/table2", None, found(folders))
     with pytest.raises(InputError, match=r"experiment=turbosvm/table2 scale=smoke$"):
         paper_tables("turbosvm/table2", "smoke", found(folders))
@@ -278,7 +278,7 @@ def test_seeds_of_different_lengths_are_each_read_in_their_own_round(folders):
     folders.write(1, rows(0.1, 0.2), dataset="femnist", config=config)
     tables = paper_tables("turbosvm/table3", "small", found(folders))
     assert by_strategy(tables[1])["fedavg"] == ("59.3 ± 1.8", "40.0 ± 20.0", "-19.3")
-    assert "Runs too short for the paper's round are read at their last: 1." in tables[-1].notes
+    assert "Runs that end before the paper's round are read at their last round: 1." in tables[-1].notes
 
 
 def test_of_two_seeds_given_up_the_earlier_one_limits_what_is_known(folders):

@@ -67,9 +67,7 @@ def test_experiments_that_are_no_table(folders):
 
 def test_nothing_to_compare_is_refused(folders):
     folders.write(0, rows(0.1, 0.9))
-    with pytest.raises(
-        InputError, match="no finished run of any paper's table; such are made with: fedrun experiment="
-    ):
+    with pytest.raises(InputError, match="no finished run of any paper's table; start one with: fedrun experiment="):
         tables(folders)
 
 
