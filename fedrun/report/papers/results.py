@@ -102,7 +102,7 @@ def choices(compared_settings: Sequence[Setting]) -> list[str]:
         return []
     lines = []
     for key in differing(compared_settings):
-        if key.startswith("strategy.") or not all(key in setting.leaves for setting in compared_settings):
+        if key.partition(".")[0] == "strategy" or not all(key in setting.leaves for setting in compared_settings):
             continue
         by_value: dict[str, list[str]] = {}
         for setting in compared_settings:

@@ -77,3 +77,10 @@ def test_settings_with_fewer_seeds_are_named(folders):
             config = CONFIG | {"name": "turbosvm/shakespeare", "strategy": strategy}
             folders.write(seed, rows(0.1, 0.5), strategy=strategy, config=config)
     assert tables(folders)[0].above[1:] == ("Only seeds 1: turbosvm.",)
+
+
+def test_values_that_settings_named_by_their_strategy_also_differ_in(folders):
+    for strategy, lr in {"fedavg": 0.1, "turbosvm": 0.5, "median": 0.1}.items():
+        config = CONFIG | {"name": "suite/optimisers", "strategy": strategy}
+        folders.write(0, rows(0.1, 0.5), strategy=strategy, config=config, changes={"local.lr": lr})
+    assert tables(folders)[0].above[1:] == ("local.lr: 0.1 for fedavg, median; 0.5 for turbosvm.",)
