@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 import torch
 from annotated_types import Ge
 
 from fedrun.config.config_class import config_class
-from fedrun.config.identity import Neutral
 from fedrun.models.flat_network import Layout
 from fedrun.strategies.client import ClientStrategy, LinearCorrection
 from fedrun.strategies.client_info import ClientInfo
@@ -27,24 +26,20 @@ CORRECTIONS = "drift and gradient state"
 class FedDCClient(ClientStrategy):
     """Local SGD with gradient g(y) + α_k (y − (w − h_k)) − g_k + G/ω_k.
 
+    Training begins at w, except with FedUmf's server strategy, which lets clients that were idle start ahead of w. The
+    drift counts the whole displacement y_k − w, which the server corrects by. The gradient state estimates a gradient
+    from the round's K steps, so it counts what these steps moved, from the start of training. FedUmf's paper does not
+    say this.
+
     Attributes:
         alpha: α ≥ 0; a client uses α_k = α / ω_k with ω_k = n_k N / Σ n_j.
-        drift_from: the model from which a client's displacement is counted. ``broadcast``: w, as in the authors' code.
-            ``start``: the model at which its training starts, which is another one for clients that FedUmf lets start
-            ahead of w. Then y_k − w also holds what they moved while they were idle, as if this round's K steps had
-            made all of it. The server does not know where a client started, so the displacement is sent, too. FedUmf's
-            paper does not say which it is.
     """
 
     alpha: Annotated[float, Ge(0)]
-    drift_from: Annotated[Literal["broadcast", "start"], Neutral("broadcast")]
 
     needs: ClassVar[frozenset[str]] = frozenset({GRADIENT, CORRECTIONS})
+    sends: ClassVar[frozenset[str]] = frozenset({MODEL, GRADIENT})
     assumes_sgd: ClassVar[bool] = True
-
-    @property
-    def sends(self) -> frozenset[str]:
-        return frozenset({MODEL, GRADIENT, DRIFT} if self.drift_from == "start" else {MODEL, GRADIENT})
 
     def client_state(self, layout: Layout) -> dict[str, int]:
         return {DRIFT: layout.trainable, GRADIENT: layout.trainable}
@@ -62,23 +57,20 @@ class FedDCClient(ClientStrategy):
     def finish(
         self, model: torch.Tensor, received: Vectors, client_state: Vectors, constants: Vectors, client: ClientInfo
     ) -> tuple[Vectors, Vectors]:
-        origin = client.start if self.drift_from == "start" else received[MODEL]
-        assert origin is not None
-        # D = y_k − w;  h_k ← h_k + D
-        moved = model[..., : client.trainable] - origin[..., : client.trainable]
-        drift = client_state[DRIFT] + moved
-        # g_k ← g_k + s with s = −G/ω_k − D/(K̄ η_0), where K̄ and η_0 are the same for every client and round
+        assert client.start is not None
+        end, w, start = (each[..., : client.trainable] for each in (model, received[MODEL], client.start))
+        # h_k ← h_k + y_k − w
+        drift = client_state[DRIFT] + (end - w)
+        # g_k ← g_k + s with s = −G/ω_k − D/(K̄ η_0), where D is what this round's steps moved, and K̄ and η_0 are the
+        # same for every client and round
+        moved = end - start
         change = -moved / (client.mean_steps * client.local.lr) - received[GRADIENT] / client.share
         state = {DRIFT: drift, GRADIENT: client_state[GRADIENT] + change}
-        uploads = {MODEL: model, GRADIENT: client.share * change}
-        if self.drift_from == "start":
-            uploads[DRIFT] = drift - client_state[DRIFT]
-        return uploads, state
+        return {MODEL: model, GRADIENT: client.share * change}, state
 
     def acknowledge(self, client_state: Vectors, sent: Vectors, arrived: Vectors, client: ClientInfo) -> Vectors:
-        # h_k and g_k move by what has arrived: D_k, and ΔG_k / ω_k
-        name = DRIFT if DRIFT in sent else MODEL
-        drift = client_state[DRIFT] + (arrived[name] - sent[name])[: client.trainable]
+        # h_k and g_k move by what has arrived: y_k − w, and ΔG_k / ω_k
+        drift = client_state[DRIFT] + (arrived[MODEL] - sent[MODEL])[: client.trainable]
         gradient = client_state[GRADIENT] + (arrived[GRADIENT] - sent[GRADIENT]) / client.share
         return {**client_state, DRIFT: drift, GRADIENT: gradient}
 

@@ -83,8 +83,6 @@ class FedDynServer(ServerStrategy):
         trainable = round.layout.trainable
         share = update.count / round.clients
         model = update.mean[MODEL]
-        sent = update.mean.get(DRIFT)  # by clients whose displacements do not begin at the broadcast model
-        displacement = model[:trainable] - state.model[:trainable] if sent is None else sent
-        drift = state.slots[DRIFT].add(displacement, alpha=share)
+        drift = state.slots[DRIFT].add(model[:trainable] - state.model[:trainable], alpha=share)
         model[:trainable] += drift
         return ServerState(model, {**state.slots, DRIFT: drift}), {}

@@ -57,13 +57,11 @@ class NaiveFedUmf(IdleClients):
 
 @dataclass
 class NaiveFedUmfFedDC(IdleClients, NaiveFedDC):
-    from_start: bool = False
-
     def idle_penalty(self, client: int):
         return self.penalty(client)
 
-    def origin(self, client: int) -> Tensors:
-        w, ahead = parameters(self.network), self.ahead.get(client, {}) if self.from_start else {}
+    def start(self, client: int) -> Tensors:
+        w, ahead = parameters(self.network), self.ahead.get(client, {})
         return {name: w[name] + ahead.get(name, 0.0) for name in w}
 
     def round(self, index: int, cohort: list[int]) -> None:

@@ -202,8 +202,8 @@ class NaiveFedDC(NaiveFedDyn):
 
         return added
 
-    def origin(self, client: int) -> Tensors:
-        """From where a client's move is counted: the broadcast model."""
+    def start(self, client: int) -> Tensors:
+        """Where a client's training starts: the broadcast model."""
         return parameters(self.network)
 
     def round(self, index: int, cohort: list[int]) -> None:
@@ -214,12 +214,12 @@ class NaiveFedDC(NaiveFedDyn):
         for client in cohort:
             omega, h, g = self.omega(client), self.drifts[client], self.gradients[client]
             networks.append(self.train(client, index, penalty=self.penalty(client))[0])
-            origin = self.origin(client)
-            moved = {name: y - origin[name] for name, y in parameters(networks[-1]).items()}
-            state = {name: g[name] - self.gradient[name] / omega - moved[name] / (mean_steps * local.lr) for name in w}
+            y, start = parameters(networks[-1]), self.start(client)
+            steps = {name: (y[name] - start[name]) / (mean_steps * local.lr) for name in w}
+            state = {name: g[name] - self.gradient[name] / omega - steps[name] for name in w}
             changes.append({name: (state[name] - g[name]) * omega for name in w})
             self.gradients[client] = state
-            self.drifts[client] = {name: h[name] + moved[name] for name in w}
+            self.drifts[client] = {name: h[name] + y[name] - w[name] for name in w}
         self.add_mean_drift(networks)
         for name in w:
             self.gradient[name] = self.gradient[name] + sum(change[name] for change in changes) / len(self.data)

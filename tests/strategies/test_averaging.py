@@ -55,7 +55,8 @@ class Quadratics:
             state = self.states.get(number, {name: torch.zeros(1) for name in self.client.client_state(ONE)})
             info = info_of(self.samples, number, self.steps, self.lr)
             constants = self.client.constants(received, state, info)
-            y = self.client.start(received, state, constants, info).clone()
+            begin = self.client.start(received, state, constants, info)
+            y = begin.clone()
             for _ in range(self.steps):
                 gradient = self.client.direction(lambda at, _, a=a, b=b: a * (at - b), y, constants)
                 if (linear_correction := self.client.linear_correction(constants)) is not None:
@@ -65,7 +66,7 @@ class Quadratics:
                         + (0 if linear_correction.strength is None else linear_correction.strength * y)
                     )
                 y -= self.lr * gradient
-            uploads, state = self.client.finish(y, received, state, constants, info)
+            uploads, state = self.client.finish(y, received, state, constants, replace(info, start=begin))
             self.states[number] = dict(state)
             trained.append((y, dict(uploads)))
         return trained
