@@ -13,7 +13,7 @@ FIGURES := $(shell grep -o '^      figure[^:]*' conf/experiment/*/*.yaml | sed '
 TABLES := $(subst /,-,$(patsubst conf/experiment/%.yaml,%,$(wildcard conf/experiment/*/table*.yaml)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint types bench gpu bench-data results strategies-page site notebooks constraints clean $(TABLES) $(FIGURES)
+.PHONY: help demo test test-slow lint types bench gpu bench-data results option-tables site notebooks constraints clean $(TABLES) $(FIGURES)
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -68,8 +68,8 @@ $(FIGURES): $(INSTALLED)
 results: $(INSTALLED) ## Bring docs/RESULTS.md up to date with the runs in outputs/
 	$(BIN)/fedrun-report outputs --results --keep --to docs/RESULTS.md
 
-strategies-page: $(INSTALLED) ## The table of docs/strategies.md, from conf/ and the docstrings
-	$(BIN)/python tests/docs/strategies_table.py
+option-tables: $(INSTALLED) ## The tables of options in docs/, from conf/ and the classes
+	$(BIN)/python tests/docs/option_tables.py
 
 site: $(INSTALLED) ## The pages of docs/ as a site in site/; a broken link is an error
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[docs]'

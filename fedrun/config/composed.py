@@ -117,7 +117,7 @@ class Composed:
 def compose(overrides: Sequence[str] = (), config_dir: str | Path | None = None) -> Composed:
     """Compose a configuration as the command line does, for use as a library.
 
-    Example:
+    Examples:
         >>> experiment = build_experiment(compose(["strategy=turbosvm", "rounds=5"]))
 
     Args:

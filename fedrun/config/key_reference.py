@@ -40,7 +40,7 @@ class KeyEntry:
 
 
 def explain_key(key: str, experiment: type, config_dir: Path | None = None) -> str:
-    """A key's comment, the values it allows, and its default with every option that has it.
+    """A key's comment, the values it allows, its default with every option that sets it, and the options that have it.
 
     Of a config group, the options with the first comment of their files.
 
@@ -60,30 +60,32 @@ def explain_key(key: str, experiment: type, config_dir: Path | None = None) -> s
         heads = {name: comments[name] if path == listing else _head(path) for name, path in sorted(files.items())}
         return "\n".join([f"{group}=OPTION", *(f"  {name:<{width}}  {head}" for name, head in heads.items())])
     entries, aliases = key_entries(folders)
-    wanted = key
+    wanted, placed = key, ""
     for alias, package in aliases.items():
         if key.startswith(f"{alias}."):
-            wanted = f"{package}{key.removeprefix(alias)}"
-    matching = [entry for entry in entries if entry.key == wanted]
+            wanted, placed = f"{package}{key.removeprefix(alias)}", f"{package.replace('.', '/')}="
+    matching = [entry for entry in entries if entry.key == wanted and entry.choice.startswith(placed)]
     if not matching:
         below = [entry.key for entry in entries if entry.key.startswith(f"{wanted}.")]
         if below:
             return "\n".join([f"{key}: has keys of its own", *(f"  {name}" for name in dict.fromkeys(below))])
         meant = did_you_mean(key, [*(entry.key for entry in entries), *known_groups])
         raise InputError(f"--explain {in_message(key)}: unknown key; fedrun --cfg job shows all keys{meant}")
-    return _written(key, matching, experiment)
+    lines = [_written(key, matching, experiment)]
+    if all(entry.choice for entry in matching) and (users := _users(key, folders)):
+        lines.append(f"  used by  {users}")
+    return "\n".join(lines)
 
 
 def key_entries(folders: Sequence[Path]) -> tuple[list[KeyEntry], dict[str, str]]:
     """Every key where it gets its first value; and keys below which a group's options are placed, with its own key."""
-    entries = [*_entries(conf_dir() / "config.yaml", "", "")]
+    entries = [*_entries(conf_dir() / "config.yaml", "", "config")]
     aliases: dict[str, str] = {}
     for group in groups(folders):
         if group not in SETTINGS:
-            for name, path in files_in(group, folders).items():
-                if path != listed_file(group):  # listed options only choose
-                    entries += _entries(path, group, f"{group}={name}")
-                    aliases |= _aliases(path, group)
+            for name, path in sorted(files_in(group, folders).items()):
+                entries += _entries(path, group, name)
+                aliases |= _aliases(path, group, name)
     return entries, aliases
 
 
@@ -93,7 +95,8 @@ def _written(key: str, entries: Sequence[KeyEntry], experiment: type) -> str:
     for entry in entries:
         alike.setdefault((entry.comment, _allowed(entry, experiment)), []).append(entry)
     lines = []
-    for (comment, allowed), members in alike.items():
+    # what the option's own class takes comes before values that other options give it
+    for (comment, allowed), members in sorted(alike.items(), key=lambda item: not item[0][1]):
         lines += [f"{key}: {comment}", *([f"  allowed  {allowed}"] if allowed else [])]
         for entry in members:
             value = in_message(tuple(entry.value) if isinstance(entry.value, list) else entry.value)
@@ -103,6 +106,8 @@ def _written(key: str, entries: Sequence[KeyEntry], experiment: type) -> str:
 
 def _allowed(entry: KeyEntry, experiment: type) -> str:
     """The type and range of a key, in words; empty where a file changes the value of another option's key."""
+    if not entry.owner and "." in entry.key:
+        return ""
     owner = locate(entry.owner, entry.key) if entry.owner else experiment
     annotation = get_type_hints(owner, include_extras=True).get(entry.key.rpartition(".")[2])
     return "" if annotation is None else describe(annotation)
@@ -114,12 +119,68 @@ def _head(path: Path) -> str:
     return next((line[1:].strip() for line in lines if line.startswith("#") and "@package" not in line), "")
 
 
-def _entries(path: Path, group: str, choice: str) -> Iterator[KeyEntry]:
-    """The keys of a file that have values."""
+def _users(key: str, folders: Sequence[Path]) -> str:
+    """The options that have a key, by group: ``strategy=fedacg, fedprox; strategy/client=fedprox``.
+
+    Groups all of whose options have it are left out.
+    """
+    parts = key.split(".")[:-1]
+    above = ["/".join(parts[: length + 1]) for length in range(len(parts))]
+    by_group = {group: files_in(group, folders) for group in above}
+    having = {
+        group: sorted(name for name, path in files.items() if key in _option_keys(path, group, name, folders))
+        for group, files in by_group.items()
+    }
+    return "; ".join(
+        f"{group}={', '.join(names)}" for group, names in having.items() if names and len(names) < len(by_group[group])
+    )
+
+
+def _option_keys(path: Path, group: str, name: str, folders: Sequence[Path]) -> set[str]:
+    """The dotted keys that an option has, with those of the options that its defaults list chooses below it."""
+    package = _package(path, group)
+    options = content(group, name, path)
+    keys: set[str] = set()
+    for entry in options.pop("defaults", []):
+        for written, option in entry.items() if isinstance(entry, Mapping) else [(f"/{group}", entry)]:
+            if "override " in str(written) or option == "_self_":
+                continue
+            relative, _, at = str(written).partition("@")
+            other = relative.lstrip("/") if relative.startswith("/") else f"{group}/{relative}"
+            file = files_in(other, folders).get(str(option))
+            if file is not None:
+                below = _option_keys(file, other, str(option), folders)
+                own = other.replace("/", ".")
+                placed = ".".join(filter(None, [package, at])) if at else own
+                keys |= {f"{placed}{key.removeprefix(own)}" for key in below}
+    return keys | {".".join(filter(None, [package, key])) for key in _leaves(options)}
+
+
+def _leaves(node: Mapping[str, Any]) -> Iterator[str]:
+    """The dotted keys of what is no mapping itself."""
+    for name, value in node.items():
+        if isinstance(value, Mapping):
+            yield from (f"{name}.{key}" for key in _leaves(value))
+        elif name != "_target_":
+            yield str(name)
+
+
+def _package(path: Path, group: str) -> str:
+    """Where the keys of a group's file are placed."""
+    with path.open(encoding="utf-8") as file:
+        return "" if "@package _global_" in file.readline() else group.replace("/", ".")
+
+
+def _entries(path: Path, group: str, option: str) -> Iterator[KeyEntry]:
+    """The keys of an option that have values, or of ``config.yaml``, which is in no group."""
     text = path.read_text(encoding="utf-8")
-    top = content(group, path.stem, path)
-    package = "" if "@package _global_" in text.partition("\n")[0] else group.replace("/", ".")
-    for keys, comment in _comments(text):
+    top: Mapping[str, Any] = content(group, option, path)
+    package = _package(path, group)
+    choice = f"{group}={option}" if group else ""
+    commented = _comments(text)
+    if group and path == listed_file(group):
+        commented = ((keys[1:], comment) for keys, comment in commented if keys[0] == option and keys[1:])
+    for keys, comment in commented:
         owner = ""
         node: Any = top
         for name in keys:
@@ -147,9 +208,9 @@ def _comments(text: str) -> Iterator[tuple[tuple[str, ...], str]]:
         before = []
 
 
-def _aliases(path: Path, group: str) -> dict[str, str]:
+def _aliases(path: Path, group: str, option: str) -> dict[str, str]:
     """Where options of another group are placed below an option: ``strategy.server.base`` → ``strategy.server``."""
-    defaults = content(group, path.stem, path).get("defaults", [])
+    defaults = content(group, option, path).get("defaults", [])
     names = [str(name) for entry in defaults if isinstance(entry, Mapping) for name in entry]
     placed = [name.split()[-1].lstrip("/").partition("@") for name in names if "@" in name]
     return {f"{group}/{at}".replace("/", "."): other.replace("/", ".") for other, _, at in placed}

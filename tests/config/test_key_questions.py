@@ -109,7 +109,55 @@ def test_an_option_of_ones_own_is_explained(own: Path) -> None:
     assert lines[at + 2] == "  default  0.25 with model=small"
 
 
-@pytest.mark.parametrize("chosen", ["strategy=turbosvm", "strategy=fedconcat", "dataset=femnist", "strategy=fednova"])
+@pytest.mark.parametrize(
+    ("key", "users"),
+    [
+        (
+            "strategy.client.mu",
+            "strategy=fedacg, fedconcat_fesem, fednova, fedprox, fesem, moon, moon_turbosvm; "
+            "strategy/client=fednova, fedprox, moon, moon_turbosvm",
+        ),
+        ("strategy.client.head_epochs", "strategy=fedrep; strategy/client=fedrep"),  # placed from the top
+        ("strategy.client.difference", "strategy/client=perfedavg_hf"),  # no strategy chooses it
+        (
+            "strategy.server.base.weighting",  # an option below another one
+            "strategy=fedaws, turbosvm, turbosvm_strict; strategy/server=fedaws, turbosvm",
+        ),
+        ("partition.beta", "partition=dirichlet, quantity_dirichlet"),
+        ("dataset.window", "dataset=shakespeare"),
+        ("dataset.label", "dataset=huggingface, tabular"),  # both in conf/dataset.yaml
+        ("model.depth", "model=resnet18_cifar, resnet50_cifar"),  # the second one takes the first one's keys
+        ("model.lora.rank", "model=custom, timm, torchvision, transformers"),
+        ("appeal.steps", "appeal=warmup"),
+    ],
+)
+def test_the_options_that_have_a_key(key: str, users: str) -> None:
+    """By hand, from the defaults lists in conf/."""
+    lines = explain_key(key, Experiment).splitlines()
+    assert [line for line in lines if line.startswith("  used by")] == [f"  used by  {users}"]
+    assert lines[-1].startswith("  used by")
+
+
+@pytest.mark.parametrize("key", ["local.lr", "rounds", "targets", "partition.seed"])
+def test_a_key_of_every_run_names_no_options(key: str) -> None:
+    assert "  used by" not in explain_key(key, Experiment)
+
+
+def test_an_option_of_ones_own_uses_keys(own: Path) -> None:
+    assert "  used by  model=maxfl_mlp, mlp, small" in explain_key("model.dropout", Experiment, own).splitlines()
+
+
+def test_values_that_strategies_give_come_behind_what_a_key_means() -> None:
+    lines = explain_key("strategy.client.mu", Experiment).splitlines()
+    changed = lines.index("strategy.client.mu: beta of the paper, >= 0: twice the factor of its code")
+    assert lines[changed + 1] == "  default  0.002 with strategy=fedacg"
+    assert lines.index("  default  0.01 with strategy/client=fedprox") < changed
+    assert "strategy=apfl" not in explain_key("strategy.server.base.weighting", Experiment)
+
+
+@pytest.mark.parametrize(
+    "chosen", ["strategy=turbosvm", "strategy=fedconcat", "dataset=femnist", "dataset=tabular", "strategy=fednova"]
+)
 def test_every_key_has_an_explanation(chosen: str) -> None:
     entries, aliases = key_entries([conf_dir()])
     explained = {entry.key for entry in entries if entry.comment}

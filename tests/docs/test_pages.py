@@ -134,10 +134,3 @@ def test_table_of_groups() -> None:
         if not rows[group].startswith("["):
             assert rows[group].split(", ") == options(group), group
     assert set(rows) <= set(groups([conf_dir()]))
-
-
-def test_every_strategy_and_partition_is_described() -> None:
-    for group, page in (("strategy", "strategies.md"), ("partition", "partitions.md"), ("dataset", "data.md")):
-        rows = re.findall(r"^\| (.*?) \|", written(ROOT / "docs" / page), re.MULTILINE)
-        named = {name for row in rows for name in re.findall(r"\w+", row)}
-        assert set(options(group)) <= named, f"docs/{page} lacks {sorted(set(options(group)) - named)}"

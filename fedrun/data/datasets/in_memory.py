@@ -111,7 +111,7 @@ class InMemory(DatasetConfig):
     def of_table(cls, table: Any, columns: SampleTable) -> InMemory:
         """A data frame, or an Arrow table, as a dataset.
 
-        Example:
+        Examples:
             >>> InMemory.of_table(frame, fedrun.option("dataset", "tabular", label="outcome", client="ward"))
 
         Args:
