@@ -95,7 +95,7 @@ class Federation:
         evaluation_split: what ``test`` and ``client_test`` hold: ``validation`` if the samples were held out of
             training to choose settings; then there are no test samples.
         is_pooled: whether all data are in one place, so that nothing is sent.
-        triggered: copies of test samples by which an attack's success is measured, int64 ``[n]``; None: there are none.
+        triggered: copies of test samples on which an attack's success is measured, int64 ``[n]``; None: there are none.
     """
 
     dataset: Dataset

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, order=True)
 class Target:
-    """A value that a metric is to reach: at least the value, or at most the value where less is better.
+    """A value that a metric should reach: at least the value, or at most the value if less is better.
 
     Attributes:
         metric: as in a row of ``metrics.jsonl``, such as ``test/accuracy``.
@@ -63,7 +63,7 @@ class Target:
 
     @property
     def sign(self) -> int:
-        """−1 where less is better, otherwise 1."""
+        """−1 if less is better, otherwise 1."""
         return -1 if lower_is_better(self.metric) else 1
 
     def reached(self, value: float) -> bool:

@@ -25,7 +25,7 @@ class Validation:
         share: share of the training data, in [0, 1). Above 0 the model is evaluated on these samples only
             (``validation/*``): the test set (``test/*``), clients' test samples and unseen clients are not used.
         of: ``samples``: a share of every client's samples is held out, and each client keeps at least one;
-            ``clients``: a share of the clients is held out whole, as where the test is on other users.
+            ``clients``: a share of the clients is held out with all their samples, as in tests on other users.
         samples: which samples of a client ``of=samples`` holds out, see
             :func:`fedrun.data.split_samples.split_samples`.
     """

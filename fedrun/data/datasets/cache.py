@@ -2,7 +2,7 @@
 
 A cache is a folder of three files and their checksums. ``inputs.bin`` has the samples, one after another, and
 ``targets.bin`` one byte for each of their classes; ``meta.json`` has the users. For samples without users, such as
-images in folders, a piece of a class's files takes the place of a user. A cache gets its final name only when it is
+images in folders, a piece of a class's files is stored like a user. A cache gets its final name only when it is
 complete.
 """
 
@@ -35,10 +35,10 @@ from fedrun.system.errors import InputError
 logger = logging.getLogger(__name__)
 
 CACHE = ".fedrun-cache"
-"""Folder of the caches beside the source files."""
+"""Folder of the caches, next to the source files."""
 
 FORMAT = 3
-"""Part of a cache's key, see :func:`cache_key`; to be raised when the format of the files changes."""
+"""Part of a cache's key, see :func:`cache_key`; it is increased when the format of the files changes."""
 
 StoredType = Literal["uint8", "float32"]
 """The types in which samples are stored."""
@@ -94,7 +94,7 @@ class Cached:
 
 
 def cache_place(source: Path, cache_dir: str | None, name: str) -> Path:
-    """The folder of a dataset's caches: beside the source, or below ``cache_dir`` under the dataset's name."""
+    """The folder of a dataset's caches: next to the source, or below ``cache_dir`` under the dataset's name."""
     return source / CACHE if cache_dir is None else Path(cache_dir).expanduser() / name
 
 
@@ -129,10 +129,10 @@ def create(folder: Path, fill: Callable[[Path], None]) -> None:
         if folder.is_dir():
             return
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with locked(folder.parent) as alone:
+        with locked(folder.parent) as exclusive:
             if folder.is_dir():
                 return
-            if alone:  # remove the partial folders of killed processes
+            if exclusive:  # remove the partial folders of killed processes
                 for partial in folder.parent.glob(f"{folder.name}.*.partial"):
                     shutil.rmtree(partial, ignore_errors=True)
             partial = folder.with_name(f"{folder.name}.{secrets.token_hex(8)}.partial")
@@ -171,7 +171,7 @@ def write_cache(
         remarks: called after the last piece.
 
     Raises:
-        InputError: a user's pieces do not add up to its size, as happens when a source changes between two readings.
+        InputError: a user's pieces do not add up to its size, because a source has changed between two readings.
         OSError: the folder cannot be written or has too little space.
     """
     offsets = index.offsets
@@ -301,7 +301,7 @@ def _damaged(path: Path, reason: str) -> InputError:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[bool]:
-    """Hold a folder's lock, which ends with the process; false where the file system has no locks."""
+    """Hold a folder's lock, which ends with the process; false if the file system has no locks."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         try:

@@ -35,8 +35,8 @@ class Celeba(LeafDataset):
     Attributes:
         data_dir: see :class:`LeafDataset`; LEAF's JSON in ``<data_dir>/celeba`` has names of the photographs, which are
             in ``<data_dir>/celeba/img_align_celeba``. Parquet files (image, celeb_id, Smiling) contain them. Without
-            either, CelebA's own ``identity_CelebA.txt`` and ``list_attr_celeba.txt`` beside that folder are read; then
-            all celebrities are training users.
+            either, CelebA's own ``identity_CelebA.txt`` and ``list_attr_celeba.txt`` next to that folder are read;
+            then all celebrities are training users.
         cache_dir: see :class:`LeafDataset`.
         min_samples: see :class:`LeafDataset`.
         min_samples_after_split: likewise.

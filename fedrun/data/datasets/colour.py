@@ -1,4 +1,4 @@
-"""What datasets of colour images share."""
+"""The base class of datasets of colour images."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ class ColumnTargets(SampleTable):
 
     Attributes:
         labels: the columns; None: the one that is named like a target.
-        task: what they mean, before the table is read.
+        task: without the training rows' scale, which is known when the table is read.
     """
 
     labels: tuple[str, ...] | None

@@ -1,4 +1,4 @@
-"""Samples that a function of the user's own loads."""
+"""Samples loaded by a user's own function."""
 
 from __future__ import annotations
 

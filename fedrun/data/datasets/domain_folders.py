@@ -36,7 +36,7 @@ class DomainFolders(ColourImages):
 
     Attributes:
         data_dir: folder in which ``folder`` is.
-        cache_dir: folder for the decoded images; None puts them beside the source, in ``<folder>/.fedrun-cache``.
+        cache_dir: folder for the decoded images; None puts them next to the source, in ``<folder>/.fedrun-cache``.
         folder: name of the folder with the domains.
         classes: number of classes; the model must know it before the folder is read.
         size: images are resized to 3 x size x size pixels, whatever their proportions.

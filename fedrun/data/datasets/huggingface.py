@@ -34,19 +34,19 @@ class HuggingFace(DatasetConfig):
     """A dataset that the library datasets reads. Images are decoded and texts are split into symbols once, into the
     library's cache.
 
-    Without ``label`` the next symbol of a text is predicted. Where ``label`` has a list for each sample, ``text`` has a
+    Without ``label`` the next symbol of a text is predicted. If ``label`` has a list for each sample, ``text`` has a
     list of as many words, and the first symbol of each word has the word's class.
 
     Attributes:
         name: on the hub, or a folder: of ``save_to_disk``, or with Parquet, CSV or JSON files.
-        subset: one of the dataset's configurations, where it has several.
+        subset: one of the dataset's configurations, if it has several.
         train: the split with the training samples.
         test: the split with the test samples; None: ``test_share`` of the training split, drawn with seed 0.
         test_share: used if ``test`` is None.
         image: the column of images; None: samples are texts.
         text: the column of texts, or of lists of words.
         label: the column of classes, integers or texts; None: the next symbol is predicted.
-        client: the column of clients, for ``partition=natural``; None: samples belong to nobody.
+        client: the column of clients, for ``partition=natural``; None: samples have no clients.
         size: images are resized to 3 x size x size pixels, whatever their proportions.
         tokenizer: of transformers, on the hub or a folder; None: symbols are the bytes of the text in UTF-8.
         length: symbols of a sample. Longer texts are cut, shorter ones are padded.
@@ -172,7 +172,7 @@ class Source:
 
 @cache
 def opened(config: HuggingFace) -> Source:
-    """The splits of a dataset, and what its columns are.
+    """The splits of a dataset, with its classes and task.
 
     Raises:
         InputError: see :meth:`HuggingFace.load`.
@@ -237,7 +237,7 @@ def _splits(config: HuggingFace) -> tuple[datasets.Dataset, datasets.Dataset]:
             loaded: Any = datasets.load_from_disk(str(folder))
         else:
             loaded = datasets.load_dataset(str(folder) if folder.is_dir() else config.name, config.subset)
-    except Exception as error:  # the library's own are of many kinds
+    except Exception as error:  # the library raises errors of many kinds
         reason = one_line(str(error).strip().partition("\n")[0] or type(error).__name__, 160)
         if folder.is_dir():
             cure = "allowed: a folder of save_to_disk, or with Parquet, CSV or JSON files"

@@ -14,7 +14,7 @@ from fedrun.data.datasets.regular_file import stat_regular
 from fedrun.system.errors import InputError
 
 MOST_SAMPLES = 1_000_000
-"""In one file; EMNIST, the largest published one, has 814 255 in two."""
+"""The largest number of samples in one file; EMNIST, the largest published dataset, has 814 255 in two."""
 
 
 def find_idx(folder: Path, name: str) -> Path | None:
@@ -25,7 +25,7 @@ def find_idx(folder: Path, name: str) -> Path | None:
 def read_idx(path: Path, sample_shape: tuple[int, ...]) -> np.ndarray:
     """Read an IDX file of unsigned bytes, compressed (``.gz``) or not, into memory.
 
-    Not more is read, or unpacked, than the header announces, and the header is checked first.
+    The header is checked first, and no more is read or unpacked than it announces.
 
     Args:
         path: the file; it is only read.

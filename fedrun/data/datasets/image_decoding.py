@@ -38,7 +38,7 @@ def decode_image(source: Path | bytes, mode: Literal["L", "RGB"], side: int, squ
         squeeze: how an image of another size is resized, whatever its proportions; None: it is an error.
 
     Raises:
-        InputError: says what is wrong; the caller puts the image's name in front.
+        InputError: with the reason; the caller puts the image's name in front.
     """
     from PIL import Image, UnidentifiedImageError
 
@@ -66,10 +66,10 @@ def decode_image(source: Path | bytes, mode: Literal["L", "RGB"], side: int, squ
 
 @contextmanager
 def _opened(source: Path | bytes) -> Iterator[Image.Image]:
-    """Open an image, of which only the header is read here.
+    """Open an image; only its header is read here.
 
-    Pillow warns of many pixels with lines of its own, and the caller reports them. Filters of warnings belong to the
-    process, so one thread at a time changes them.
+    Pillow's own warning about many pixels is suppressed, because the caller reports them. Warning filters are global to
+    the process, so only one thread at a time changes them.
     """
     from PIL import Image
 

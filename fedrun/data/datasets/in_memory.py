@@ -55,7 +55,7 @@ class InMemory(DatasetConfig):
             train: training samples, uint8 (encoded as stored/255) or float32 (unchanged), and their targets.
             test: test samples and their targets.
             classes: C ≥ 2; classes are 0 to C − 1. Of other tasks the number of outputs, at least 1.
-            users: whose each training sample is, ``[n]``, for ``partition=natural``; None: nobody's.
+            users: the user of each training sample, ``[n]``, for ``partition=natural``; None: samples have no users.
             task: what is learned.
 
         Raises:
@@ -116,7 +116,7 @@ class InMemory(DatasetConfig):
 
         Args:
             table: of pandas or pyarrow.
-            columns: what the columns are; its ``file`` is not read.
+            columns: the roles of the columns; its ``file`` is not read.
 
         Raises:
             InputError: the table lacks a column, or a value in it cannot be used.
@@ -132,7 +132,7 @@ class InMemory(DatasetConfig):
         return self.dataset.spec
 
     def as_config(self) -> dict[str, str]:
-        """What identifies the data: arrays are no configuration values."""
+        """The data's fingerprint, because arrays are not configuration values."""
         return {"data": self.dataset.fingerprint}
 
     def load(self) -> Dataset:

@@ -30,7 +30,7 @@ class BoundedNesting:
         """Up to ``size`` bytes, as :meth:`io.BufferedReader.read`.
 
         Raises:
-            NestingError: more are open.
+            NestingError: more lists and objects are open.
         """
         content = self._file.read(size)
         opening = content.count(b"[") + content.count(b"{")

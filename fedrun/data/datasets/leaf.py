@@ -155,7 +155,7 @@ class LeafDataset(DatasetConfig):
 
     @property
     def folder(self) -> Path:
-        """Where ``train`` and ``test`` are."""
+        """The folder of ``train`` and ``test``."""
         return Path(self.data_dir).expanduser() / self.name
 
     @property

@@ -32,7 +32,7 @@ class TableHead:
     """What is known about a table before its samples are read.
 
     Attributes:
-        columns: what they are.
+        columns: with their roles.
         spec: shape and classes; the task without the training rows' scale.
         class_names: one name per class, or per number that is predicted.
         labels: the values of the label column in the order of their classes; empty without classes.
@@ -53,8 +53,8 @@ class SampleTable(DatasetConfig):
 
     Attributes:
         file: the table, ``.csv`` with a header in UTF-8 or ``.parquet``.
-        client: the column of clients; ``auto``: the one that is named so, if there is one; None: rows belong to nobody.
-        split: the column with ``train`` or ``test``; ``auto`` likewise; None: all rows are training samples.
+        client: the column of clients; ``auto``: the one with such a name, if there is one; None: rows have no clients.
+        split: the column with ``train`` or ``test``; ``auto``: as for ``client``; None: all rows are training samples.
         drop: columns that are not used. All others are features.
         standardise: subtract each feature's mean over the training rows and divide by its standard deviation; features
             that do not vary become 0.
@@ -69,7 +69,7 @@ class SampleTable(DatasetConfig):
     @property
     @abstractmethod
     def keys(self) -> ColumnKeys:
-        """What the configuration says about the columns."""
+        """The configuration's keys for the columns."""
 
     @abstractmethod
     def head(self, path: Path, table: pyarrow.Table, columns: Columns) -> TableHead:
@@ -88,7 +88,7 @@ class SampleTable(DatasetConfig):
         Args:
             path: of the table, for messages.
             table: its content.
-            head: what its columns are.
+            head: with the roles of its columns.
             training: which rows are training samples, bool ``[n]``.
 
         Raises:
@@ -101,7 +101,7 @@ class SampleTable(DatasetConfig):
 
     @property
     def spec(self) -> Spec:
-        """Shape and classes, which the table is read for; once for the same file."""
+        """Shape and classes. The table is read for them once while the file is unchanged."""
         path = self.path
         return head_of(self, path.stat().st_mtime_ns if path.exists() else 0).spec
 
@@ -115,11 +115,11 @@ class SampleTable(DatasetConfig):
         table = read_table(path)
         client = self.keys.columns(path, table).client if table.num_rows else None
         if path.suffix == ".csv" and client is not None and numeric(table, client):
-            table = read_table(path, (client,))  # as written: 007 is another client than 7
+            table = read_table(path, (client,))  # as texts: 007 is another client than 7
         return table
 
     def described(self, table: pyarrow.Table, path: Path) -> TableHead:
-        """What the columns of a table are.
+        """The roles of a table's columns.
 
         Raises:
             InputError: the table is empty, or a column is missing or cannot be used.
@@ -141,7 +141,7 @@ class SampleTable(DatasetConfig):
 
         Args:
             table: its content.
-            path: where it is from, for messages.
+            path: of its file, for messages.
 
         Raises:
             InputError: the table lacks a column, or a value in it cannot be used.
@@ -178,7 +178,7 @@ class SampleTable(DatasetConfig):
 
 @cache
 def head_of(config: SampleTable, modified: int) -> TableHead:
-    """What the columns of a table are; ``modified``: when its file was changed last."""
+    """The roles of a table's columns; ``modified``: the time of its file's last change."""
     return config.described(config.read(), config.path)
 
 

@@ -41,8 +41,8 @@ class Shakespeare(LeafDataset):
         unknown: treatment of a character outside the alphabet: ``refuse`` stops with an error; ``map`` replaces it by
             the alphabet's last symbol, as LEAF's code does, and logs the count.
         window: number of characters that the model sees: the last ones before the label. An LSTM's time grows with it.
-        predict: ``last``: the character after the window; ``all``: the character after each of the window's, in windows
-            that do not overlap (every ``window``-th of a role), so that each character is predicted once.
+        predict: ``last``: the character after the window; ``all``: the character after each character of the window,
+            in windows that do not overlap (every ``window``-th of a role), so that each character is predicted once.
     """
 
     unknown: Literal["refuse", "map"]
@@ -140,7 +140,7 @@ class Characters:
 
 
 def _numbers_by_code() -> np.ndarray:
-    """uint8 ``[128]``: the number of each ASCII character, or UNKNOWN; the last (DEL) stands for all others."""
+    """uint8 ``[128]``: the number of each ASCII character, or UNKNOWN; the last (DEL) is used for all others."""
     numbers = np.full(128, UNKNOWN, dtype=np.uint8)
     numbers[[ord(character) for character in ALPHABET]] = np.arange(len(ALPHABET))
     return numbers

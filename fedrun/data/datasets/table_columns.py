@@ -1,7 +1,7 @@
-"""What the columns of a user's own table are: targets, inputs, clients and splits.
+"""The roles of the columns of a user's own table: targets, inputs, clients and splits.
 
-Keys of the configuration name columns. A column that no key names is found by its name, and one message lists all that
-could not be decided.
+Keys of the configuration name columns. A role without a key is inferred from the columns' names, and one message lists
+everything that could not be inferred.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Columns:
     Attributes:
         targets: what is predicted.
         features: the inputs, in the table's order.
-        client: whose values name the clients; None: rows belong to nobody.
+        client: its values name the clients; None: rows have no clients.
         split: with ``train`` and ``test``; None: all rows are training samples.
     """
 
@@ -49,13 +49,13 @@ class Columns:
 
 @dataclass(frozen=True)
 class ColumnKeys:
-    """What the configuration says about the columns.
+    """The configuration's keys for the columns.
 
     Attributes:
         key: the name of the key for the targets: ``label`` or ``labels``.
         targets: the columns of the targets; empty: the one that is named like a target.
-        client: the column of clients; ``auto``: the one that is named like one, if there is one; None: none.
-        split: likewise, of ``train`` and ``test``.
+        client: the column of clients; ``auto``: the one with such a name, if there is one; None: none.
+        split: the column with ``train`` and ``test``, in the same way.
         drop: columns that are not used.
         texts: whether targets may be texts.
     """

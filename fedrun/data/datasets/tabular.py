@@ -26,8 +26,8 @@ class Tabular(SampleTable):
     """Classification.
 
     Attributes:
-        label: the column of classes; None: the one that is named so.
-        classes: number of classes, where labels are integers from 0 of which the table may lack some; None: the classes
+        label: the column of classes; None: the one with such a name.
+        classes: number of classes, if labels are integers from 0 of which the table may lack some; None: the classes
             are the different values of the column, integers or texts, in ascending order.
     """
 

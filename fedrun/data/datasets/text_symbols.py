@@ -11,7 +11,7 @@ from typing import Any
 from fedrun.system.errors import InputError, one_line
 
 NO_WORD = -1
-"""In place of a word's number: the symbol belongs to none, such as padding."""
+"""The word number of a symbol that belongs to no word, such as padding."""
 
 BYTES = 256
 
@@ -95,9 +95,9 @@ def split_texts(texts: Sequence[str | Sequence[str]], tokenizer: str | None, len
     in_words = bool(texts) and not isinstance(texts[0], str)
     encoded = loaded(list(texts), truncation=True, max_length=length, is_split_into_words=in_words)
     symbols, words = [], []
-    for number, own in enumerate(encoded["input_ids"]):
-        filling = length - len(own)
-        symbols.append([*own, *[padding] * filling])
-        of_word = encoded.word_ids(number) if in_words else [None] * len(own)
-        words.append([*(NO_WORD if word is None else word for word in of_word), *[NO_WORD] * filling])
+    for number, ids in enumerate(encoded["input_ids"]):
+        filling = length - len(ids)
+        symbols.append([*ids, *[padding] * filling])
+        word_ids = encoded.word_ids(number) if in_words else [None] * len(ids)
+        words.append([*(NO_WORD if word is None else word for word in word_ids), *[NO_WORD] * filling])
     return {"symbols": symbols, "words": words}

@@ -26,7 +26,7 @@ class TinyImageNet(ColourImages):
 
     Attributes:
         data_dir: folder in which the published archive has been unpacked as ``tiny-imagenet-200``.
-        cache_dir: folder for the decoded images; None puts them beside the source, in
+        cache_dir: folder for the decoded images; None puts them next to the source, in
             ``tiny-imagenet-200/.fedrun-cache``.
         size: 64 keeps the pixels; 32 halves the sides (bilinear with antialiasing), as in FedConcat.
         mean: see :class:`ColourImages`.

@@ -51,7 +51,7 @@ class TorchvisionFiles(DatasetConfig):
     @property
     @abstractmethod
     def folder(self) -> Path:
-        """Where the files are."""
+        """The folder of the files."""
 
     @property
     @abstractmethod
@@ -74,7 +74,7 @@ class TorchvisionFiles(DatasetConfig):
 
     @abstractmethod
     def download_to(self, temporary: Path) -> Iterable[Path]:
-        """Download and unpack into an empty folder; the files to move to :attr:`folder`."""
+        """Download and unpack into an empty folder; return the files to move to :attr:`folder`."""
 
     def require_files(self) -> None:
         """Download the files if they are missing and may be downloaded.

@@ -19,7 +19,7 @@ def by_user(owner: np.ndarray, names: Sequence[str], test: np.ndarray) -> tuple[
         test: which samples are test samples, bool ``[n]``.
 
     Returns:
-        The new order, int64 ``[n]``, in which a user's samples keep theirs, and the users.
+        The new order, int64 ``[n]``, which keeps the order of each user's samples, and the users.
     """
     order = np.lexsort((owner, test))  # stable
     groups, sizes = np.unique((test * len(names) + owner)[order], return_counts=True)

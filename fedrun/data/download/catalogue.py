@@ -22,8 +22,8 @@ class RemoteFile:
         urls: addresses of the same file, tried in this order.
         target: relative to ``data_dir``: the file's name, or for an archive the folder that it is unpacked to.
         checksum: of the publisher or a public library, such as ``md5:...``; None: recorded at the first download.
-        unpack: for an archive, the prefix of the names of the files to unpack; their new names lack it up to its last
-            ``/``. None: not an archive.
+        unpack: for an archive, the prefix of the names of the files to unpack; it is removed from the names up to its
+            last ``/``. None: not an archive.
     """
 
     urls: tuple[str, ...]
@@ -130,7 +130,7 @@ def parquet_target(name: str, file: str) -> str:
 def known_to_torchvision(
     name: str, files: Callable[[Any], Iterable[RemoteFile]]
 ) -> Callable[[str | None], tuple[RemoteFile, ...]]:
-    """What to fetch of a dataset whose addresses torchvision has. It is imported when they are needed: it is slow.
+    """The published files of a dataset whose addresses torchvision has. Importing it is slow, so it is imported late.
 
     Args:
         name: torchvision's class.
@@ -146,7 +146,7 @@ def known_to_torchvision(
 
 
 def catalogue() -> dict[str, DatasetFiles]:
-    """All datasets by name; addresses and checksums are those of the installed torchvision, where it has them."""
+    """All datasets by name; addresses and checksums are those of the installed torchvision, if it has them."""
     from fedrun.data.datasets.celeba import ATTRIBUTES, IDENTITIES, IMAGES
     from fedrun.data.datasets.cifar import Cifar10, Cifar100
     from fedrun.data.datasets.leaf import UNSPLIT

@@ -62,7 +62,7 @@ def download(url: str, path: Path, checksum: str | None, progress: Progress) -> 
         try:
             sha256 = verified(partial, checksum)
         except InputError as error:
-            partial.unlink()  # to continue it would never make it right
+            partial.unlink()  # continuing it could not correct it
             raise InputError(f"{url}: {error}; the downloaded file is deleted, try again") from None
         with open(partial, "rb") as file:
             os.fsync(file.fileno())
@@ -205,7 +205,7 @@ def _is_range_from(response: http.client.HTTPResponse, start: int) -> bool:
 
 
 def _content_length(url: str, response: http.client.HTTPResponse) -> int | None:
-    """The length of an answer in bytes; None where the server does not state it."""
+    """The length of an answer in bytes; None if the server does not state it."""
     length = response.headers.get("Content-Length")
     if length is None:
         return None

@@ -33,7 +33,7 @@ UNPACKED = "unpacked"
 """Folder in the staging folder of a dataset for the files of archives."""
 
 Reporter = Callable[[str], Progress]
-"""Called with a file's name; returns what its progress is reported to."""
+"""Called with a file's name; returns the function that receives its progress."""
 
 
 def download_dataset(name: str, dataset: DatasetFiles, data_dir: Path, base: str | None, report: Reporter) -> None:
@@ -44,7 +44,7 @@ def download_dataset(name: str, dataset: DatasetFiles, data_dir: Path, base: str
     Args:
         name: the dataset's name.
         dataset: its files.
-        data_dir: folder in which datasets lie.
+        data_dir: folder of the datasets.
         base: another base address than the publisher's, or None.
         report: shows progress.
 
@@ -82,7 +82,7 @@ def interrupted(name: str, data_dir: Path) -> bool:
 
 
 def import_dataset(name: str, dataset: DatasetFiles, data_dir: Path, source: Path, base: str | None) -> None:
-    """Copy a dataset's files from a folder that has them, as published or as they lie below ``data_dir``, or unpack the
+    """Copy a dataset's files from a folder that has them, as published or in the layout of ``data_dir``, or unpack the
     published archive. The source is only read.
 
     Raises:

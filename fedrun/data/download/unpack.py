@@ -1,4 +1,4 @@
-"""Unpacking of zip and tar archives, without ever leaving the folder that they are unpacked to."""
+"""Unpacking of zip and tar archives; nothing is written outside the target folder."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def unpack(archive: Path, folder: Path, prefix: str) -> list[PurePosixPath]:
 
     Args:
         archive: the archive.
-        folder: where to: a folder that does not exist yet. After an error it does not exist either.
-        prefix: only files whose names begin with this text; their new names lack it up to its last ``/``.
+        folder: the target, which does not exist yet. After an error it does not exist either.
+        prefix: only files whose names begin with this text; it is removed from the names up to its last ``/``.
 
     Returns:
         The files' names below ``folder``.
@@ -71,7 +71,7 @@ def _unpack_members(archive: Path, folder: Path, prefix: str) -> list[PurePosixP
 
 
 def _made_parent(target: Path) -> bool:
-    """Make the folder of a file; False where a file has its name."""
+    """Create the folder of a file; False if a file has its name."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
@@ -82,7 +82,7 @@ def _made_parent(target: Path) -> bool:
 def _members(archive: Path) -> Generator[Member, None, None]:
     """The files of an archive, one after another.
 
-    The names in a zip archive are all checked before its first file is given. A tar archive has no list of names: each
+    All names in a zip archive are checked before its first file is returned. A tar archive has no list of names: each
     is checked before its own file.
     """
     if zipfile.is_zipfile(archive):

@@ -1,4 +1,4 @@
-"""What NIID-Bench's two Dirichlet partitions share: draws are repeated until every client has enough samples."""
+"""NIID-Bench's two Dirichlet partitions: draws are repeated until every client has enough samples."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedrun.system.errors import InputError
 
 @config_class
 class DirichletProportions(TrainSplitPartition):
-    """NIID-Bench's two partitions with p ~ Dir(β 1_N) (Li, Diao, Chen, He, ICDE 2022).
+    """Base class of NIID-Bench's two partitions with p ~ Dir(β 1_N) (Li, Diao, Chen, He, ICDE 2022).
 
     Attributes:
         clients: see :class:`TrainSplitPartition`.

@@ -17,7 +17,7 @@ def even_sizes(total: int, parts: int) -> np.ndarray:
 
 
 def offsets_of(sizes: np.ndarray) -> np.ndarray:
-    """Where groups of these sizes begin, and where the last one ends: int64 ``[len(sizes) + 1]``."""
+    """The beginnings of groups of these sizes, and the end of the last one: int64 ``[len(sizes) + 1]``."""
     return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(sizes, dtype=np.int64)])
 
 

@@ -20,7 +20,7 @@ BLOCK = 1 << 15
 """Random numbers drawn at once. The block size does not change the stream."""
 
 NOTICE = 10**8
-"""Random numbers after which the log reports that the draws go on."""
+"""Random numbers after which the log reports that drawing continues."""
 
 
 @config_class

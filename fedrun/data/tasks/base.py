@@ -1,4 +1,4 @@
-"""What a task is: the loss of a sample, the prediction, and the metrics of a model's results."""
+"""Tasks: the loss of a sample, the prediction, and the metrics of a model's results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedrun.system.errors import InputError
 
 
 class Task(ABC):
-    """What a model's outputs mean for a dataset's targets. A task is a value: a frozen dataclass.
+    """The meaning of a model's outputs for a dataset's targets. A task is a value: a frozen dataclass.
 
     Attributes:
         measures: names of the metrics of all samples together, :attr:`score` first.
@@ -28,7 +28,7 @@ class Task(ABC):
 
     @property
     def score(self) -> str:
-        """The name of the number by which a single sample's prediction is judged, as in ``test/accuracy``.
+        """The name of the number that rates a single sample's prediction, as in ``test/accuracy``.
 
         Its mean over a client's samples is the client's metric.
         """
@@ -36,7 +36,7 @@ class Task(ABC):
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """The task's name in messages."""
         return type(self).__name__
 
     @abstractmethod
@@ -66,7 +66,7 @@ class Task(ABC):
         return self.mean_of(self.loss(outputs, targets), targets)
 
     def weights(self, targets: torch.Tensor) -> torch.Tensor | None:
-        """What each sample counts in a mean loss, float32 ``[B]``; None: all count the same."""
+        """The weight of each sample in a mean loss, float32 ``[B]``; None: all weights are equal."""
         return None
 
     def mean_of(self, losses: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -76,7 +76,7 @@ class Task(ABC):
 
     @abstractmethod
     def predictions(self, outputs: torch.Tensor) -> torch.Tensor:
-        """What a model predicts by its outputs, ``[B, ...]`` in the targets' shape."""
+        """A model's predictions from its outputs, ``[B, ...]`` in the targets' shape."""
 
     @abstractmethod
     def scores(self, predictions: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -88,7 +88,7 @@ class Task(ABC):
 
     @abstractmethod
     def metrics(self, results: SampleResults, outputs: int) -> dict[str, float]:
-        """The metrics of all samples together, but for the loss; :attr:`score` is one of them.
+        """The metrics of all samples together, without the loss; :attr:`score` is one of them.
 
         Args:
             results: of one model.
@@ -102,7 +102,7 @@ class SampleResults:
 
     Attributes:
         losses: float32 ``[n]``.
-        predictions: ``[n, ...]``, as :meth:`Task.predictions` gives them.
+        predictions: ``[n, ...]``, as :meth:`Task.predictions` returns them.
         targets: ``[n, ...]``.
         task: of the dataset.
     """
@@ -119,7 +119,7 @@ class SampleResults:
 
     @property
     def weights(self) -> torch.Tensor:
-        """What each sample counts in a mean, float64 ``[n]``."""
+        """The weight of each sample in a mean, float64 ``[n]``."""
         weights = self.task.weights(self.targets)
         return torch.ones(len(self.losses), dtype=torch.float64) if weights is None else weights.double()
 
@@ -153,7 +153,7 @@ def joined(parts: Sequence[SampleResults]) -> SampleResults:
 
 
 def require_shape(targets: torch.Tensor, trailing: tuple[int | None, ...], what: str, where: str) -> None:
-    """Reject targets whose shape is not ``[n, *trailing]``; None stands for any size.
+    """Reject targets whose shape is not ``[n, *trailing]``; None allows any size.
 
     Raises:
         InputError: naming the source, the shape and what is allowed.

@@ -36,7 +36,7 @@ class Classification(Task):
         return predictions == targets
 
     def combined(self, summed: torch.Tensor, models: int) -> torch.Tensor:
-        return summed  # so do several encoders with one head behind them: FedConcat
+        return summed  # the sum, as of several encoders with one common head: FedConcat
 
     def metrics(self, results: SampleResults, outputs: int) -> dict[str, float]:
         confusion = confusion_matrix(results.targets, results.predictions, outputs)

@@ -29,7 +29,7 @@ def macro_f1(confusion: torch.Tensor) -> float:
 
     scikit-learn's ``f1_score(average="macro")``, also for two classes. NaN without samples.
     """
-    # 2 TP_c + FP_c + FN_c is how often c is true plus how often it is predicted: 0 for just the classes left out.
+    # 2 TP_c + FP_c + FN_c is how often c is true plus how often it is predicted: 0 for exactly the classes left out.
     occurrences = confusion.sum(0) + confusion.sum(1)
     occurs = occurrences > 0
     f1 = 2.0 * confusion.diagonal()[occurs].double() / occurrences[occurs].double()
@@ -37,7 +37,7 @@ def macro_f1(confusion: torch.Tensor) -> float:
 
 
 def matthews(confusion: torch.Tensor) -> float:
-    """Matthews' correlation coefficient of several classes (Gorodkin, 2004), in [-1, 1]; 0 where it is undefined.
+    """Matthews' correlation coefficient of several classes (Gorodkin, 2004), in [-1, 1]; 0 if it is undefined.
 
     With s samples, c of them correct, t_i true and p_i predicted samples of class i::
 

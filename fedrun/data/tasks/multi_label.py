@@ -54,9 +54,9 @@ class MultiLabel(Task):
 
 
 def average_precision(targets: torch.Tensor, scores: torch.Tensor) -> float:
-    """Σ_n (R_n − R_{n−1}) P_n over the distinct scores, from high to low; NaN where no sample has the label.
+    """Σ_n (R_n − R_{n−1}) P_n over the distinct scores, from high to low; NaN if no sample has the label.
 
-    P_n and R_n are precision and recall where the samples with the n highest distinct scores are predicted.
+    P_n and R_n are precision and recall if the samples with the n highest distinct scores are predicted.
 
     Args:
         targets: whether samples have the label, bool ``[n]``.
@@ -66,8 +66,8 @@ def average_precision(targets: torch.Tensor, scores: torch.Tensor) -> float:
     if not positives:
         return math.nan
     order = scores.argsort(descending=True)
-    ranked, found = scores[order], targets[order].double().cumsum(0)
+    ranked, true_positives = scores[order], targets[order].double().cumsum(0)
     last = torch.cat([ranked[1:] != ranked[:-1], ranked.new_ones(1, dtype=torch.bool)])  # of each distinct score
-    precision = (found / torch.arange(1, len(found) + 1))[last]
-    recall = found[last] / positives
+    precision = (true_positives / torch.arange(1, len(targets) + 1))[last]
+    recall = true_positives[last] / positives
     return float((recall.diff(prepend=recall.new_zeros(1)) * precision).sum())

@@ -20,7 +20,7 @@ class Regression(Task):
 
     Attributes:
         mean: of the training targets, one number per output or one for all.
-        std: their standard deviation, likewise.
+        std: their standard deviations, in the same form.
     """
 
     mean: tuple[float, ...] = (0.0,)

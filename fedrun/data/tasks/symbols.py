@@ -13,16 +13,16 @@ from fedrun.data.tasks.classification import require_classes
 from fedrun.data.tasks.confusion import confusion_matrix, macro_f1
 
 IGNORED = -100
-"""The target of a symbol that does not count, such as padding."""
+"""The target of a symbol that is ignored, such as padding."""
 
 
 @dataclass(frozen=True)
 class TokenClassification(Task):
     """Targets are a class for every symbol, int64 ``[n, length]`` in 0 to k − 1, or :data:`IGNORED`.
 
-    A sample's loss and score are means over its symbols that count. Means over samples weight each sample by the number
-    of these symbols, so that they are means over symbols. Outputs may be shorter than the targets, where the rest of
-    every text of a batch is padding. Metrics: token accuracy, macro-F1 over symbols.
+    A sample's loss and score are means over its symbols that are not ignored. Means over samples weight each sample by
+    the number of these symbols, so that they are means over symbols. Outputs may be shorter than the targets if the
+    rest of every text of a batch is padding. Metrics: token accuracy, macro-F1 over symbols.
     """
 
     measures: ClassVar[tuple[str, ...]] = ("token_accuracy", "f1")
