@@ -14,7 +14,7 @@ NAMES = {int: "an integer", float: "a finite number", str: "a text", bool: "true
 
 
 LONGEST_VALUE = 300
-"""Characters of a value in a message."""
+"""The largest number of characters of a value in a message."""
 
 
 def describe(annotation: Any) -> str:
@@ -64,5 +64,5 @@ def shown(value: Any) -> str:
 
 
 def in_message(value: Any) -> str:
-    """A value as the user would write it in YAML, in one line; of a long one the middle is left out."""
+    """A value as the user would write it in YAML, in one line; the middle of a long value is left out."""
     return one_line(shown(value), LONGEST_VALUE)

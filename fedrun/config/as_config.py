@@ -1,4 +1,4 @@
-"""From objects back to the configuration that they are built from."""
+"""The configuration that an object can be built from."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Plain = dict[str, Any]
 
 
 def plain(node: Any) -> Any:
-    """A configuration's node with dicts and lists in the place of other mappings and sequences, such as OmegaConf's."""
+    """A configuration's node with dicts and lists instead of other mappings and sequences, such as OmegaConf's."""
     if isinstance(node, Mapping):
         return {str(key): plain(value) for key, value in node.items()}
     if isinstance(node, Sequence) and not isinstance(node, (str, bytes)):
@@ -25,15 +25,15 @@ def plain(node: Any) -> Any:
 def arguments(value: object, path: str) -> Plain:
     """The constructor arguments of a config object, as objects.
 
-    A class whose arguments are no configuration values, such as arrays, has a method ``as_config`` that returns plain
-    values which identify the object.
+    A class whose arguments are not configuration values, such as arrays, has a method ``as_config`` that returns plain
+    values that identify the object.
 
     Args:
         value: the object.
         path: its key, for messages.
 
     Raises:
-        InputError: the object's state is unknown, so that nothing identifies it.
+        InputError: the object's state is unknown, so it cannot be identified.
     """
     if hasattr(value, "as_config"):
         return dict(value.as_config())
@@ -48,14 +48,14 @@ def arguments(value: object, path: str) -> Plain:
 
 
 def as_config(value: Any, path: str) -> Any:
-    """The plain values that :func:`fedrun.config.build.build` makes ``value`` of.
+    """The plain values from which :func:`fedrun.config.build.build` builds ``value``.
 
     Args:
         value: a config object, a scalar, or a tuple or a mapping of them.
         path: its key, for messages.
 
     Raises:
-        InputError: nothing identifies an object.
+        InputError: an object cannot be identified.
     """
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
@@ -68,7 +68,7 @@ def as_config(value: Any, path: str) -> Any:
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any], path: str = "") -> dict[str, str]:
-    """The keys whose values differ, with the later value as text; of an object of another class the class name.
+    """The keys whose values differ, with the later value as text, or the class name if the classes differ.
 
     Args:
         before: a configuration as plain values.

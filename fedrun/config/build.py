@@ -1,4 +1,4 @@
-"""Build validated objects from composed configurations, and say in one line what is wrong."""
+"""Build validated objects from composed configurations; errors are messages of one line."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ LARGEST = 1e30
 """The largest number in a configuration: float32 ends at 3.4e38, and PyTorch refuses a factor beyond it."""
 
 LARGEST_INTEGER = 10**12
-"""The largest integer in a configuration, but for seeds: PyTorch counts in 64 bits, and products must fit in."""
+"""The largest integer in a configuration, except seeds: PyTorch counts in 64 bits, and products must fit."""
 
 
 NOTHING: Mapping[str, object] = MappingProxyType({})
 
 
 def option(group: str, name: str, /, **changes: Any) -> Any:
-    """The config object of one option, such as ``option("strategy/client", "fedprox", mu=0.1)``, without the rest.
+    """The config object of a single option, such as ``option("strategy/client", "fedprox", mu=0.1)``.
 
-    The options in its defaults list are parts of it. Those with interpolations cannot be built on their own.
+    The options in its defaults list are parts of it. An option with interpolations cannot be built alone.
 
     Raises:
         InputError: there is no such option, or the changes do not fit it.
@@ -47,7 +47,7 @@ def option(group: str, name: str, /, **changes: Any) -> Any:
 def _composed(group: str, name: str) -> dict[str, Any]:
     """An option with the options that its defaults list names: others of its group, or of groups below it.
 
-    What it chooses or sets outside of its group is left out.
+    Choices and values outside of its group are left out.
     """
     node = content(group, name, option_files(group)[name])
     below: dict[str, Any] = {}
@@ -61,7 +61,7 @@ def _composed(group: str, name: str) -> dict[str, Any]:
 
 
 def build(node: Any, path: str) -> Any:
-    """The object of a config node: of the class in ``_target_``, tuples for lists, scalars as they are.
+    """The object of a config node: of the class in ``_target_``; lists become tuples, scalars are unchanged.
 
     Args:
         node: plain containers and scalars.
@@ -96,7 +96,7 @@ def locate(target: Any, path: str) -> type:
         ) from None
     except (ImportError, AttributeError, ValueError) as error:
         raise InputError(f"{path}._target_={target}: {error}; allowed: the dotted path of a config class") from None
-    except Exception as error:  # whatever a module of the user's own raises
+    except Exception as error:  # a user's module can raise anything
         where = traceback.extract_tb(error.__traceback__)[-1]
         at = "" if isinstance(error, SyntaxError) else f" ({where.filename}, line {where.lineno})"
         raise InputError(
@@ -112,13 +112,13 @@ def locate(target: Any, path: str) -> type:
 def construct(
     config_class: type, arguments: Mapping[str, Any], path: str, given: Mapping[str, object] = NOTHING
 ) -> object:
-    """A config object from its arguments, nested ones first; a refusal becomes one line.
+    """A config object from its arguments, nested ones first; a validation error becomes one line.
 
     Args:
         config_class: the class.
         arguments: its keys in the configuration.
         path: the key of the object, for messages.
-        given: constructor arguments that are no keys of the configuration, as objects.
+        given: constructor arguments that are not keys of the configuration, as objects.
     """
     annotations = get_type_hints(config_class, include_extras=True)
     names = [field.name for field in fields(config_class) if field.name not in given]
@@ -139,8 +139,8 @@ def construct(
     }
     try:
         return config_class(**built, **given)
-    except ValidationError as refusal:
-        first = refusal.errors()[0]
+    except ValidationError as error:
+        first = error.errors()[0]
         key = str(first["loc"][0])
         where = _join(path, key)
         why = ""
@@ -152,7 +152,7 @@ def construct(
 
 
 def _allowed(annotation: Any, path: str) -> str:
-    """What a key allows, in words: the options where it is a config group, the keys below it where it has some."""
+    """What a key allows, in words: the options of a config group, or the keys below a key that has some."""
     if names := options(group := path.replace(".", "/")):
         return f"{group}=OPTION, one of {', '.join(names)}"
     if is_dataclass(annotation):
@@ -161,7 +161,7 @@ def _allowed(annotation: Any, path: str) -> str:
 
 
 def _is_mapping(annotation: Any) -> bool:
-    """Whether a key takes a mapping as it is."""
+    """Whether a key takes a mapping without building an object from it."""
     return Mapping in (get_origin(choice) for choice in (annotation, *get_args(annotation)))
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 HPARAMS, STRATEGY_HPARAMS = "hparams", "hparams@_global_"
-"""The groups of published settings, and of what a strategy has of its own in the chosen one."""
+"""The groups of published settings, and of a strategy's own values in the chosen setting."""
 
 
 @dataclass(frozen=True)
@@ -32,10 +32,10 @@ class Composed:
     Attributes:
         config: the values, interpolations resolved.
         choices: the chosen option of each group, such as ``{"dataset": "digits", "strategy": "fedavg"}``.
-        overrides: what the user asked for, such as ``("dataset=femnist", "seed=1")``.
-        hparams: the published values that it contains: the option with the strategy's own in a setting, such as
-            ``femnist-fedprox``, or else the setting; None where there are none.
-        sweep: the name of the folder of the sweep that it is a job of; None: of none.
+        overrides: of the user, such as ``("dataset=femnist", "seed=1")``.
+        hparams: the published values that it contains: the option with the strategy's own values in a setting, such as
+            ``femnist-fedprox``, otherwise the setting; None if there are none.
+        sweep: the name of its sweep's folder; None: it is not a job of a sweep.
     """
 
     config: Plain
@@ -46,14 +46,14 @@ class Composed:
 
     @classmethod
     def of(cls, config: DictConfig, hydra: DictConfig | HydraConf) -> Composed:
-        """What Hydra composed.
+        """The configuration that Hydra composed.
 
         Args:
             config: the job's own part.
             hydra: Hydra's part, with the choices and the overrides.
 
         Raises:
-            InputError: a value is missing or refers to nothing, or there is no such option or scale.
+            InputError: a value is missing or refers to a missing key, or there is no such option or scale.
         """
         from hydra.types import RunMode
         from omegaconf import OmegaConf
@@ -74,10 +74,10 @@ class Composed:
         return composed
 
     def checked(self, sweeper: Mapping[str, Any], folders: Sequence[Path]) -> Composed:
-        """The same with the name of its published values, where there are such options and such a scale.
+        """The same with the name of its published values, after a check of the chosen options and the scale.
 
         Args:
-            sweeper: what stands below ``hydra.sweeper``.
+            sweeper: the values below ``hydra.sweeper``.
             folders: of options.
 
         Raises:
@@ -100,9 +100,9 @@ class Composed:
         return f"{setting} (the dataset's setting; it has no values of its own for {self.choices['strategy']})"
 
     def check_chosen(self, group: str, folders: Iterable[Path]) -> None:
-        """Refuse an option of an optional group that was asked for and is in none of the folders.
+        """Refuse an override that chooses an option of an optional group if none of the folders has the option.
 
-        Hydra does not: most datasets have no published setting.
+        Hydra does not refuse it, because most datasets have no published setting.
         """
         if not any(override.lstrip("+").startswith(f"{group}=") for override in self.overrides):
             return
@@ -122,7 +122,7 @@ def compose(overrides: Sequence[str] = (), config_dir: str | Path | None = None)
 
     Args:
         overrides: as on the command line.
-        config_dir: folder of further options, laid out like ``conf/``, as ``--config-dir`` names one.
+        config_dir: folder of further options, laid out like ``conf/``, as for ``--config-dir``.
 
     Raises:
         InputError: an override cannot be used, or there is no such folder.
@@ -154,7 +154,7 @@ def compose_plainly(overrides: Sequence[str]) -> Composed | None:
 
 
 def compose_run(overrides: Sequence[str]) -> Composed | None:
-    """The same for a single run; None also if the overrides ask for a sweep.
+    """The same for a single run; None also if the overrides choose a sweep.
 
     Raises:
         InputError: an override cannot be used.
@@ -164,7 +164,7 @@ def compose_run(overrides: Sequence[str]) -> Composed | None:
 
 
 def _plain(overrides: Sequence[str]) -> PlainComposition | None:
-    """What is composed without Hydra; None if only Hydra can compose or reject these overrides."""
+    """The composition without Hydra; None if only Hydra can compose or reject these overrides."""
     try:
         return plain_composition(completed(overrides))
     except NotPlainError:
@@ -172,7 +172,7 @@ def _plain(overrides: Sequence[str]) -> PlainComposition | None:
 
 
 def _composed(plain: PlainComposition, overrides: Sequence[str]) -> Composed:
-    """What was composed without Hydra, checked.
+    """The configuration composed without Hydra, checked.
 
     Raises:
         InputError: there is no such option or scale.

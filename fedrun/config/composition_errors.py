@@ -1,4 +1,4 @@
-"""One clear line for what Hydra and OmegaConf say over many."""
+"""Messages of one line for errors of Hydra and OmegaConf, whose own have many."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedrun.system.errors import InputError
 
 
 def explain(error: Exception, arguments: Sequence[str], config_dir: Path | None = None) -> str:
-    """What is wrong with the command line ``arguments``, where, and what is allowed, in one line.
+    """What is wrong with the command line ``arguments``, at which key, and what is allowed, in one line.
 
     ``config_dir`` is the folder of further options; None: the running command's.
     """
@@ -36,7 +36,7 @@ def explain(error: Exception, arguments: Sequence[str], config_dir: Path | None 
         case OverrideParseException():
             return (
                 f"{in_message(error.override)}: cannot be read; allowed: KEY=VALUE, GROUP=OPTION; a list is KEY=[A,B], "
-                "and a value with other special characters stands in quotes"
+                "and a value with other special characters is quoted"
             )
         case OSError(filename=str(filename)):
             return f"{in_message(filename)}: {error.strerror}; choose another output_dir"
@@ -50,7 +50,7 @@ def explain(error: Exception, arguments: Sequence[str], config_dir: Path | None 
         group = repeated["group"]
         added = next((argument for argument in arguments if argument.startswith("+")), f"{group}=OPTION")
         chosen = added.lstrip("+").partition("=")[0]
-        if group.startswith(f"{chosen}/"):  # what the option that was added has in its own defaults
+        if group.startswith(f"{chosen}/"):  # a group in the defaults of the added option
             group = chosen
         return f"{group}: is there already; choose one option as {group}=OPTION, without +"
     if wrong := next((argument for argument in arguments if _names_no_option(argument, folder)), None):
@@ -60,7 +60,7 @@ def explain(error: Exception, arguments: Sequence[str], config_dir: Path | None 
 
 
 def refused_option(group: str, option: str, names: Iterable[str], remark: str = "") -> str:
-    """That a group has no such option, and which it has."""
+    """The message that a group has no such option, with the options that it has."""
     listed = ", ".join(names)
     return f"{group}={in_message(option)}: no such option; allowed: {listed}{remark}{did_you_mean(option, names)}"
 
@@ -72,7 +72,7 @@ def _names_no_option(argument: str, folder: Path | None) -> bool:
 
 
 def _why_unknown(key: str, arguments: Sequence[str], folder: Path | None) -> str:
-    """Why a key or group that was not found does not exist, and what does, given the other arguments."""
+    """Why there is no such key or group, and which ones there are, given the other arguments."""
     group, _, package = key.partition("@")
     if names := options(group, folder):
         if package:
@@ -105,12 +105,12 @@ def dotted(node: object, above: str = "") -> Iterator[str]:
 
 
 def _composed(choices: Sequence[str], folder: Path | None) -> Any:
-    """The configuration with these options, or nothing where they cannot be composed either."""
+    """The configuration with these options; None if they cannot be composed either."""
     from hydra.core.global_hydra import GlobalHydra
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    GlobalHydra.instance().clear()  # the failed attempt may have left its own behind
+    GlobalHydra.instance().clear()  # the failed attempt may have left its instance behind
     try:
         config = hydra_config(choices, folder)
         keys = [str(key) for key in config if key != "hydra"]

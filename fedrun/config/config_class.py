@@ -1,12 +1,12 @@
-"""The decorator of config classes: the frozen, validated dataclasses that a configuration is made of.
+"""The decorator of config classes: the frozen, validated dataclasses of a configuration.
 
 Every option of every config group names a config class in its ``_target_`` key; the option's other keys are the
 constructor arguments. A config class is small and cheap: creating one reads no file and does not import torch (modules
-that hold config classes may say ``import torch`` but must not *use* it while they are imported), so a whole
-configuration is checked in milliseconds. The work is done later, by the methods.
+of config classes may say ``import torch`` but must not *use* it while they are imported), so a whole configuration is
+checked in milliseconds. The work is done later, by the methods.
 
-The defaults live in ``conf/`` and nowhere else, so config classes have no default values.
-:func:`fedrun.config.build.option` builds one from its YAML file for those who use fedrun as a library.
+All defaults are in ``conf/``, so config classes have no default values. Users of fedrun as a library build a config
+object from its YAML file with :func:`fedrun.config.build.option`.
 """
 
 from __future__ import annotations
@@ -25,5 +25,5 @@ STRICT = ConfigDict(strict=True, extra="forbid", arbitrary_types_allowed=True, a
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 def config_class(cls: type[T]) -> type[T]:
     """Make a frozen dataclass whose constructor takes keyword arguments only and validates them (:data:`STRICT`)."""
-    made: type[T] = dataclass(frozen=True, kw_only=True, config=STRICT)(cls)  # type: ignore[assignment]  # of T itself
-    return made
+    validated: type[T] = dataclass(frozen=True, kw_only=True, config=STRICT)(cls)  # type: ignore[assignment]  # of T
+    return validated

@@ -1,7 +1,7 @@
-"""Which options of ``conf/`` a configuration consists of, in the order in which they are merged, and where each goes.
+"""The options of ``conf/`` in a configuration, in the order in which they are merged, and the place of each.
 
-The rules are Hydra's defaults lists (https://hydra.cc/docs/advanced/defaults_list), as far as ``conf/`` uses them.
-Everything else raises :class:`NotPlainError`, and Hydra itself composes or refuses it.
+The rules are those of Hydra's defaults lists (https://hydra.cc/docs/advanced/defaults_list), as far as ``conf/`` uses
+them. Everything else raises :class:`NotPlainError`, and Hydra itself composes or refuses it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ GLOBAL = "_global_"
 
 
 class NotPlainError(Exception):
-    """What is composed is not plain enough: Hydra composes it, or says what is wrong."""
+    """The configuration is not plain enough: Hydra must compose or refuse it."""
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,13 @@ class Entry:
     """A line of a defaults list.
 
     Attributes:
-        group: from which it chooses, from the top on.
+        group: from which it chooses, with the groups above it.
         option: the option's name, which may refer to other groups' options; None: no option.
-        relative: the group as it is written, dotted; the place of the option unless another is given.
-        package: the place that is given behind ``@``; None: none is.
+        relative: the group as written, dotted; the place of the option unless another is given.
+        package: the place given after ``@``; None: none is.
         optional: whether the option may be absent.
-        override: whether it changes the option that another list chooses.
-        by_path: whether it names a file instead of choosing an option of a group.
+        override: whether it replaces the option that another list chooses.
+        by_path: whether it names a file instead of an option of a group.
     """
 
     group: str
@@ -47,23 +47,23 @@ class Entry:
     by_path: bool = False
 
     def key(self, parent: str) -> str:
-        """Under which its option can be overridden, where the list stands in a file that is placed at ``parent``."""
+        """The key under which its option can be overridden, if the list's file is placed at ``parent``."""
         place = below(parent, self.relative if self.package is None else self.package)
         return self.group if place == self.group.replace("/", ".") else f"{self.group}@{place or GLOBAL}"
 
 
 SELF = Entry("", "_self_", "")
-"""The content of the file in which the list stands."""
+"""The content of the list's own file."""
 
 
 @dataclass(frozen=True)
 class OptionFile:
-    """An option as it is written.
+    """An option as written.
 
     Attributes:
         content: without the defaults list.
         entries: of the defaults list.
-        package: the place that its first line gives behind ``# @package``; None: none is given.
+        package: the place given in its first line, after ``# @package``; None: none is.
     """
 
     content: Plain
@@ -76,9 +76,9 @@ class Placed:
     """A part of a configuration.
 
     Attributes:
-        group: of the option; empty of ``config.yaml``.
+        group: of the option; empty for ``config.yaml``.
         option: its name.
-        package: the dotted key below which its content goes; empty: the top.
+        package: the dotted key below which its content is placed; empty: the top.
         content: without the defaults list.
     """
 
@@ -90,7 +90,7 @@ class Placed:
 
 @dataclass
 class DefaultsTree:
-    """Walks through the defaults lists from ``config.yaml`` on.
+    """Expands the defaults lists, starting with ``config.yaml``.
 
     Args:
         chosen: the option of each group that the command line chooses.
@@ -103,7 +103,7 @@ class DefaultsTree:
     used: set[str] = field(default_factory=set)
 
     def parts(self) -> list[Placed]:
-        """The parts in the order in which they are merged; :attr:`choices` are complete then.
+        """The parts in the order in which they are merged; :attr:`choices` are complete after the call.
 
         Raises:
             NotPlainError: only Hydra can compose these options, or refuse them.
@@ -120,7 +120,7 @@ class DefaultsTree:
         return before + placed
 
     def _expand(self, group: str, option: str, package: str, interpolated: bool) -> list[Placed]:
-        """An option and what its defaults list adds."""
+        """An option and the parts of its defaults list."""
         file = _option_file(group, option)
         if file is None:
             raise NotPlainError
@@ -132,7 +132,7 @@ class DefaultsTree:
         included = [entry for entry in file.entries if not entry.override]
         if included and SELF not in included:
             included.append(SELF)
-        # from the last one on, as Hydra does: of two files that override an option, the later one decides
+        # Backwards, as Hydra does: if two files override an option, the later one decides.
         blocks: list[list[Placed] | None] = []
         for entry in reversed(included):
             if entry is SELF:
@@ -149,11 +149,11 @@ class DefaultsTree:
         return [part for block in reversed(blocks) for part in block or ()]
 
     def _option(self, entry: Entry, parent: str) -> str | None:
-        """The option that an entry stands for."""
+        """The option that an entry chooses."""
         return entry.option if entry.by_path else self.chosen.get(entry.key(parent), entry.option)
 
     def _include(self, entry: Entry, parent: str, interpolated: bool, known: Mapping[str, str | None]) -> list[Placed]:
-        """What an entry adds to the file at ``parent``."""
+        """The parts that an entry adds to the file at ``parent``."""
         option = self._option(entry, parent)
         if option and "${" in option:
             option = _resolved(option, known)
@@ -177,12 +177,12 @@ class DefaultsTree:
 def below(parent: str, package: str) -> str:
     """A place below another one: ``strategy``, ``client`` → ``strategy.client``; ``_global_`` begins at the top."""
     joined = ".".join(part for part in (parent, package) if part)
-    _, found, behind = joined.rpartition(GLOBAL)
-    return behind.lstrip(".") if found else joined
+    _, marker, rest = joined.rpartition(GLOBAL)
+    return rest.lstrip(".") if marker else joined
 
 
 def _resolved(option: str, known: Mapping[str, str | None]) -> str:
-    """An option's name with what it refers to."""
+    """An option's name with its references resolved."""
     return _interpolated(option, frozenset((name, known[name]) for name in re.findall(r"\w+", option) if name in known))
 
 
@@ -210,7 +210,7 @@ def _option_file(group: str, option: str) -> OptionFile | None:
 
 @cache
 def _read(group: str, option: str, file: Path, modified: int) -> OptionFile:
-    """An option as it stands in a file that was modified then."""
+    """An option as written in a file; ``modified``: the time of the file's last change."""
     plain = content(group, option, file)
     entries = tuple(_entry(line, group) for line in plain.pop("defaults", []))
     with file.open(encoding="utf-8") as lines:

@@ -1,8 +1,8 @@
 """The jobs of an experiment's sweep, at one of its scales.
 
-An experiment describes its sweep below ``hydra.sweeper``: ``params`` are in all grids, ``grids`` list what tells them
-apart (a paper's table is rarely one grid, as a baseline lacks keys of what it is compared with), and each of ``scales``
-chooses among the grids' values, or sets others, as a command line would.
+An experiment describes its sweep below ``hydra.sweeper``: ``params`` are in all grids, ``grids`` list the values in
+which they differ (a paper's table is rarely one grid, because a baseline lacks keys of the other strategies), and each
+of ``scales`` selects some of the grids' values, or sets others, as a command line would.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 Scale: TypeAlias = Literal["full", "small", "smoke"]
-"""How much of an experiment is made: as published, in about an hour, in a minute on data that need no download."""
+"""How much of an experiment is run: as published, in about an hour, in a minute on data that need no download."""
 
 SCALES: tuple[Scale, ...] = get_args(Scale)
 
@@ -35,7 +35,7 @@ Choices = dict[str, list[str]]
 
 
 def sweeper_settings(hydra: DictConfig | HydraConf) -> dict[str, Any]:
-    """What stands below ``hydra.sweeper``, as plain containers and scalars.
+    """The values below ``hydra.sweeper``, as plain containers and scalars.
 
     Args:
         hydra: Hydra's part of a composed configuration.
@@ -53,10 +53,10 @@ def jobs(
     """The jobs of a sweep.
 
     Args:
-        sweeper: what stands below ``hydra.sweeper``, plain containers and scalars.
+        sweeper: the values below ``hydra.sweeper``, plain containers and scalars.
         name: of the experiment's runs at scale full.
-        scale: one of the experiment's scales; ``full`` where it has none.
-        arguments: of the command line; they have precedence over the scale.
+        scale: one of the experiment's scales; ``full`` if it has none.
+        arguments: of the command line; they take precedence over the scale.
         loader: Hydra's, for messages.
 
     Raises:
@@ -77,7 +77,7 @@ def jobs(
 
 
 def scale_settings(sweeper: Mapping[str, Any], scale: str) -> Mapping[str, Any]:
-    """What an experiment has for a scale: ``params``, ``grids`` and ``stages``, each of which may be left out.
+    """An experiment's settings for a scale: ``params``, ``grids`` and ``stages``, each of which may be left out.
 
     Raises:
         InputError: the experiment has no such scale.
@@ -90,7 +90,7 @@ def scale_settings(sweeper: Mapping[str, Any], scale: str) -> Mapping[str, Any]:
 
 
 def stages(sweeper: Mapping[str, Any], scale: str) -> list[Grid]:
-    """What a search tunes at a scale, stage by stage; empty where the sweep is no search."""
+    """The grids that a search tunes at a scale, stage by stage; empty if the sweep is not a search."""
     return list(scale_settings(sweeper, scale).get("stages", sweeper["stages"]))
 
 
@@ -100,10 +100,10 @@ def named(experiment: str, scale: str) -> str:
 
 
 def select(grids: Sequence[Choices], chosen: Choices) -> list[Choices]:
-    """The grids with the chosen values in the place of theirs.
+    """The grids with the chosen values instead of theirs.
 
-    Where several grids list values of a key, each takes those of the chosen values that it lists, and a grid without
-    any of them is left out. A value that no grid lists goes into all of them.
+    If several grids list values of a key, each takes those of the chosen values that it lists, and a grid without any
+    of them is left out. A value that no grid lists goes into all of them.
     """
     listed = {key: {value for grid in grids for value in grid.get(key, ())} for key in chosen}
     everywhere = {key for key, choices in chosen.items() if not listed[key].issuperset(choices)}

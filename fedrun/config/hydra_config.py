@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def completed(arguments: Sequence[str]) -> list[str]:
-    """The arguments of a command line; ``~hparams`` leaves out the strategy's own values along with the setting."""
+    """The arguments of a command line; ``~hparams`` also leaves out the strategy's own values."""
     return [part for argument in arguments for part in _PARTS.get(argument, (argument,))]
 
 

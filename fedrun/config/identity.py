@@ -1,11 +1,11 @@
-"""What a run is recognised by: the hash of every value that can change its result.
+"""The identity of a run: the hash of every value that can change its result.
 
-A run's folder has this hash in its name, and the folder outlives the version of fedrun that made it. So the hash must
-stay the same when fedrun gets a new key, as long as a run does not use the key:
+A run's folder has this hash in its name, and is also used by later versions of fedrun. So the hash must stay the same
+when fedrun gets a new key, as long as a run does not use the key:
 
 * A key that is added later is annotated with its neutral value, ``Annotated[float, Ge(0), Neutral(0.0)]``: the value
-  with which results are what they were before there was the key (off, none, as before). A neutral value is left out of
-  the hash. It is a fact about the past. It never changes, also where the default in ``conf/`` does.
+  with which results are the same as before the key was added (off, none, as before). A neutral value is left out of
+  the hash. It never changes, even if the default in ``conf/`` does.
 * Keys without a neutral value are always part of the hash, so that a changed default gives another folder.
 * Classes of fedrun count by their bare name, so that a module can move. Other classes count by their full name.
 * Keys that cannot change a result (:data:`IRRELEVANT`, :data:`CACHING`) are left out.
@@ -28,22 +28,22 @@ IRRELEVANT = frozenset(
 """Top-level keys that cannot change a result (hardware, beyond rounding), or that name the run's folder themselves."""
 
 CACHING = frozenset({"cache_dir", "download"})
-"""Keys, at any level, that say how data get here, not which."""
+"""Keys, at any level, that say how data are obtained, not which data."""
 
 
 @dataclass(frozen=True)
 class Neutral:
-    """Marks the value of a key with which results are what they would be without the key.
+    """Marks the value of a key with which results are the same as without the key.
 
     Attributes:
-        value: a scalar; or a config class, for its object with nothing but neutral values.
+        value: a scalar; or a config class, for its object with neutral values only.
     """
 
     value: Any
 
 
 def relevant(config: Mapping[str, Any]) -> Plain:
-    """The part of a composed configuration that can change a result, but for the seed."""
+    """The part of a composed configuration that can change a result, without the seed."""
     return {key: _uncached(value) for key, value in config.items() if key not in IRRELEVANT | CACHING}
 
 
@@ -54,14 +54,14 @@ def _uncached(node: Any) -> Any:
 
 
 def identity_hash(owner: type, settings: Mapping[str, Any]) -> str:
-    """Eight hex digits that change with everything that can change a result, but for the seed.
+    """Eight hex digits that change with everything that can change a result, except the seed.
 
     Args:
         owner: the config class of the top-level keys.
         settings: their values, as objects.
 
     Raises:
-        InputError: nothing identifies one of the objects.
+        InputError: an object cannot be identified.
     """
     relevant_values = {
         key: identity(value, key)
@@ -72,7 +72,7 @@ def identity_hash(owner: type, settings: Mapping[str, Any]) -> str:
 
 
 def identity(value: Any, path: str) -> Any:
-    """What of a value can change a result, as plain values.
+    """The parts of a value that can change a result, as plain values.
 
     Args:
         value: a config object, a scalar, or a tuple of them.

@@ -1,7 +1,7 @@
-"""Show Hydra the options that stand together in one file, such as ``conf/strategy.yaml``.
+"""Make Hydra read the options that share one file, such as ``conf/strategy.yaml``.
 
-A file with a group's name lists options of the group: each of its keys is an option, and the key's value is what the
-option's own file would contain. A first line ``# @package`` holds for all of them.
+A file with a group's name lists options of the group: each of its keys is an option, and the key's value is the content
+that the option's own file would have. A first line ``# @package`` applies to all of them.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ class ListedOptions(ConfigSource):
 
 
 class ListedOptionsPath(SearchPathPlugin):
-    """Place the listed options behind fedrun's files, and before those of ``--config-dir``."""
+    """Place the listed options after fedrun's files, and before those of ``--config-dir``."""
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
-        """Add the source where fedrun composes; other applications of Hydra in the process stay as they are."""
+        """Add the source when fedrun composes; other applications of Hydra in the process are unchanged."""
         if any(element.path == str(conf_dir()) for element in search_path.get_path()):
             search_path.append("fedrun", f"{SCHEME}://{conf_dir()}", SearchPathQuery("main", str(conf_dir())))
 

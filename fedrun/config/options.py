@@ -23,7 +23,7 @@ def conf_dir() -> Path:
 
 
 def listed_file(group: str) -> Path:
-    """The file that lists those of a group's options that have no file of their own, such as ``conf/strategy.yaml``.
+    """The file that lists the options of a group without their own files, such as ``conf/strategy.yaml``.
 
     Each of its keys is an option.
     """
@@ -40,7 +40,7 @@ def listed(group: str) -> dict[str, str]:
 
 @cache
 def _comments(file: Path, modified: int) -> Mapping[str, str]:
-    """The first line of the comment above each option that a file lists, which was modified then."""
+    """The first line of the comment above each option in a file; ``modified``: the time of the file's last change."""
     comments: dict[str, str] = {}
     above: list[str] = []
     for line in file.read_text(encoding="utf-8").splitlines():
@@ -55,7 +55,7 @@ def _comments(file: Path, modified: int) -> Mapping[str, str]:
 
 @cache
 def _contents(file: Path, modified: int) -> dict[str, Any]:
-    """What stands in a file that was modified then."""
+    """The content of a file; ``modified``: the time of its last change."""
     from omegaconf import OmegaConf
 
     contents = OmegaConf.to_container(OmegaConf.load(file))
@@ -63,12 +63,12 @@ def _contents(file: Path, modified: int) -> dict[str, Any]:
 
 
 def content(group: str, name: str, file: Path) -> dict[str, Any]:
-    """What an option contains, as plain containers and scalars; interpolations as they are written.
+    """The content of an option, as plain containers and scalars; interpolations are not resolved.
 
     Args:
         group: such as ``strategy``.
         name: the option.
-        file: the option's own, or the one that lists it.
+        file: the option's own, or the file that lists it.
     """
     contents = _contents(file, file.stat().st_mtime_ns)
     return deepcopy(contents[name] if file == listed_file(group) else contents)
@@ -123,7 +123,7 @@ def files_in(group: str, folders: Iterable[Path]) -> dict[str, Path]:
     """The file of each of a group's options in some folders of options: its own, or the one that lists it."""
     if not group:
         return {}
-    pattern = "**/*.yaml" if group == "experiment" else "*.yaml"  # a paper's experiments have a folder of their own
+    pattern = "**/*.yaml" if group == "experiment" else "*.yaml"  # each paper's experiments have their own folder
     files: dict[str, Path] = {}
     for folder in folders:
         if folder == conf_dir():
@@ -134,7 +134,7 @@ def files_in(group: str, folders: Iterable[Path]) -> dict[str, Path]:
 
 
 def groups(folders: Iterable[Path]) -> list[str]:
-    """All config groups of some folders, but for Hydra's own, in alphabetical order."""
+    """All config groups of some folders, without Hydra's own, in alphabetical order."""
     return sorted({group for folder in folders for group in _groups(folder, "")})
 
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @cache
 def parsed(argument: str) -> Override:
-    """An argument as Hydra reads it. The jobs of a sweep share most of theirs, and reading takes milliseconds.
+    """An argument as Hydra reads it. The jobs of a sweep share most arguments, and reading one takes milliseconds.
 
     Raises:
         OverrideParseException: it cannot be read.

@@ -1,7 +1,7 @@
-"""Compose a configuration of plain containers: what Hydra composes from the same files, in a hundredth of its time.
+"""Compose a configuration of plain containers from the same files as Hydra, in a hundredth of its time.
 
-Hydra makes an object of every value, several times. That is no matter for one run, but a report composes hundreds of
-jobs, and a notebook a run per line.
+Hydra creates an object for every value, several times. For one run this does not matter, but a report composes hundreds
+of jobs, and a notebook a run per line.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class PlainComposition:
 
     Attributes:
         config: the values, references resolved.
-        sweeper: what Hydra's own part has below ``hydra.sweeper``.
-        sweeps: whether it is that of a sweep: ``hydra.mode`` is ``MULTIRUN``.
+        sweeper: the values below ``hydra.sweeper``.
+        sweeps: whether it describes a sweep: ``hydra.mode`` is ``MULTIRUN``.
         choices: the option of each of fedrun's groups.
     """
 
@@ -45,7 +45,7 @@ def plain_composition(overrides: Sequence[str]) -> PlainComposition:
         overrides: as on the command line.
 
     Raises:
-        NotPlainError: only Hydra can compose it, or refuse it.
+        NotPlainError: only Hydra can compose or refuse it.
     """
     chosen, deleted, values = _arguments(overrides)
     tree = DefaultsTree(chosen, deleted)
@@ -60,7 +60,7 @@ def plain_composition(overrides: Sequence[str]) -> PlainComposition:
 
 
 def embedded(part: Placed) -> Plain:
-    """The content of a part below the key where it goes."""
+    """The content of a part, below the key where it is placed."""
     content = part.content
     for name in reversed(part.package.split(".") if part.package else []):
         content = {name: content}
@@ -68,7 +68,7 @@ def embedded(part: Placed) -> Plain:
 
 
 def merge(config: Plain, content: Mapping[str, Any]) -> None:
-    """Change a configuration into what it is with further values; mappings are merged, everything else is replaced."""
+    """Update a configuration in place with further values; mappings are merged, everything else is replaced."""
     for key, value in content.items():
         if isinstance(value, Mapping):
             below = config.get(key)
@@ -107,7 +107,7 @@ def _arguments(overrides: Sequence[str]) -> tuple[dict[str, str], set[str], list
 
 
 def _set(config: Plain, key: str, value: Any) -> None:
-    """Set a key that there is."""
+    """Set an existing key."""
     *above, last = key.split(".")
     node: Any = config
     for name in above:
@@ -124,7 +124,7 @@ def _set(config: Plain, key: str, value: Any) -> None:
 
 
 def _resolved(node: Any, config: Plain) -> Any:
-    """A copy of a part of the configuration with values in the place of references to them."""
+    """A copy of a part of the configuration with its references resolved."""
     if isinstance(node, dict):
         return {key: _resolved(value, config) for key, value in node.items()}
     if isinstance(node, list):
@@ -142,7 +142,7 @@ def _resolved(node: Any, config: Plain) -> Any:
 
 
 def _value(key: str, config: Plain) -> Any:
-    """What a reference stands for."""
+    """The value that a reference names."""
     node: Any = config
     for name in key.split("."):
         if not isinstance(node, dict) or name not in node:

@@ -1,4 +1,4 @@
-"""Which files and arguments set a value, one after the other: the answer of ``fedrun ... --why KEY``."""
+"""The files and arguments that set a value, in order: the answer of ``fedrun ... --why KEY``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Source:
     """One place that sets a value.
 
     Attributes:
-        value: as it is written there.
+        value: as written there.
         place: the file, or the command line.
     """
 
@@ -39,8 +39,8 @@ class ConfigFile:
     """One file of a composed configuration, or one option of a file that lists several.
 
     Attributes:
-        place: its name from the folder of options on, such as ``conf/model/mlp.yaml``; and which option of a list.
-        group: the config group of the option that it is; empty of ``config.yaml``.
+        place: its path from the folder of options, such as ``conf/model/mlp.yaml``; with the option of a list.
+        group: the config group of the option; empty for ``config.yaml``.
         package: the dotted key below which its content is placed; empty: at the top.
         content: as written.
     """
@@ -60,7 +60,7 @@ class ConfigFile:
 
 
 def why(key: str, overrides: Sequence[str], config_dir: Path | None = None) -> str:
-    """Every place that sets a value, in order; the last one holds. Of a key with keys below it, for each of these.
+    """Every place that sets a value, in order; the last one takes effect. Keys below the key are listed one by one.
 
     Args:
         key: such as ``local.lr``; or a config group, such as ``strategy/client``, for the choice of its option.
@@ -128,7 +128,7 @@ def _value(node: Any, key: str, default: Any = None) -> Any:
 
 
 def _composition(overrides: Sequence[str], folders: Sequence[Path]) -> tuple[list[ConfigFile], list[tuple[str, Any]]]:
-    """The files of a configuration in the order in which Hydra merges them, and what arguments set."""
+    """The files of a configuration in the order in which Hydra merges them, and the keys and values of arguments."""
     from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
     from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -148,7 +148,7 @@ def _composition(overrides: Sequence[str], folders: Sequence[Path]) -> tuple[lis
 
 
 def _file(default: ResultDefault, folders: Sequence[Path]) -> ConfigFile | None:
-    """A file of the configuration; None of one that is Hydra's own."""
+    """A file of the configuration; None if it is one of Hydra's own."""
     group, _, name = (default.config_path or "").rpartition("/")
     files = files_in(group, folders) if group else {"config": conf_dir() / "config.yaml"}
     if name not in files or group.partition("/")[0] == "hydra":

@@ -1,4 +1,4 @@
-"""Which name a user probably meant."""
+"""Suggestions for misspelt names."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from difflib import get_close_matches
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """``; did you mean mnist?`` after a message that refuses ``name``; empty where nothing is like it.
+    """``; did you mean mnist?`` for a message that refuses ``name``; empty if no name is similar.
 
-    Upper and lower case count as alike. Of a key below others (``local.lr``), its last part alone (``lr``) is enough.
+    Upper and lower case are equal. Of a key below others (``local.lr``), its last part alone (``lr``) is enough.
 
     Args:
         name: what the user wrote.
-        known: the names that there are.
+        known: the existing names.
     """
     names = {candidate.lower(): candidate for candidate in sorted(known)}
     wanted = name.lower()
