@@ -1,4 +1,4 @@
-"""The groups of clients that are evaluated client by client."""
+"""The groups of clients that are evaluated individually."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fedrun.data.federation import ClientIndices, Federation
 
 SEEN = "clients"
-"""The name, in the metrics, of the population that cohorts are drawn from."""
+"""The name of the population that cohorts are drawn from, in the metrics."""
 
 UNSEEN = "unseen"
 """The name of the population that never takes part in training."""

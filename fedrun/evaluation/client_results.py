@@ -15,18 +15,18 @@ Metrics = dict[str, float]
 
 @dataclass(frozen=True)
 class ClientResults:
-    """How a model does for every client of a population, and whether it appeals to it: ``[n]`` each.
+    """A model's results for every client of a population, and whether it appeals to the client: ``[n]`` each.
 
     Attributes:
         score: mean of the task's score over the client's own test samples, float64; NaN for a client that has none.
-        loss: what is compared with the threshold (without thresholds: the loss on the test samples), float64; NaN for a
-            client that has no such samples, ∞ where its model has diverged.
+        loss: the loss that is compared with the threshold (without thresholds: the loss on the test samples), float64;
+            NaN for a client that has no such samples, ∞ if its model has diverged.
         threshold: ρ_k, float64; None without thresholds.
         appeal: whether the loss is below the threshold, bool; None without thresholds.
-        preferred_accuracy: test accuracy of the model that the client prefers, float64; None where clients have no
-            model but the global one.
+        preferred_accuracy: test accuracy of the model that the client prefers, float64; None if clients have only the
+            global model.
         task: of the dataset.
-        tests: the number of the client's test samples, int64; None where it does not matter.
+        tests: the number of the client's test samples, int64; None if it is not used.
     """
 
     score: torch.Tensor
@@ -46,13 +46,13 @@ class ClientResults:
         task: Task,
         tests: torch.Tensor | None = None,
     ) -> ClientResults:
-        """Judge results by thresholds, if there are any; the convention is not ``auto`` here."""
+        """Compare results with thresholds, if there are any; the convention is not ``auto`` here."""
         score = results.test_score
         if thresholds is None:
             return cls(score, results.test_loss, None, None, None, task, tests)
         loss = results.train_loss if convention == "train" else results.test_loss
         counted = torch.ones_like(loss, dtype=torch.bool) if convention == "train" else ~score.isnan()
-        loss = torch.where(loss.isnan() & counted, torch.inf, loss)  # a model that has diverged appeals to nobody
+        loss = torch.where(loss.isnan() & counted, torch.inf, loss)  # a model that has diverged appeals to no client
         threshold = thresholds.test if convention == "test" else thresholds.train
         appeal, solo = loss < threshold, thresholds.solo_accuracy
         # not the better of the two: the client chooses by the loss
@@ -62,18 +62,18 @@ class ClientResults:
     def metrics(self) -> Metrics:
         """``loss_mean``; with test samples, of the task's score, such as accuracy, ``accuracy_mean``, ``accuracy_std``
         over clients (ddof 0), ``accuracy_worst_tenth`` (the mean over the tenth of them, rounded up, with the worst)
-        and ``untested``; with thresholds ``gm_appeal``; with both, and where clients have a model to prefer,
+        and ``untested``; with thresholds ``gm_appeal``; with both, and if clients have a model of their own to prefer,
         ``preferred_accuracy``.
 
-        They are plain means over clients, but for ``accuracy_weighted`` (where ``tests`` are known): by test samples.
-        Clients without test samples are left out of them, and counted as untested.
+        They are plain means over clients, except ``accuracy_weighted`` (if ``tests`` are known), which is weighted by
+        test samples. Clients without test samples are left out of them, and counted as untested.
         """
         tested, name = ~self.score.isnan(), self.task.score
-        found = {"loss_mean": self.loss.nanmean().item()}
+        metrics = {"loss_mean": self.loss.nanmean().item()}
         if tested.any():
             score = self.score[tested]
             worst = score.sort(descending=lower_is_better(name)).values[: -(-len(score) // 10)]
-            found |= {
+            metrics |= {
                 f"{name}_mean": score.mean().item(),
                 f"{name}_std": score.std(correction=0).item(),
                 f"{name}_worst_tenth": worst.mean().item(),
@@ -82,10 +82,10 @@ class ClientResults:
         if tested.any() and self.tests is not None:
             # Σ_k n_k a_k / Σ_k n_k
             sizes = self.tests[tested].double()
-            found[f"{name}_weighted"] = ((sizes @ self.score[tested]) / sizes.sum()).item()
+            metrics[f"{name}_weighted"] = ((sizes @ self.score[tested]) / sizes.sum()).item()
         if self.appeal is not None:
             # GM-Appeal(w) = (1/N) Σ_k 1{f_k(w) < ρ_k}
-            found["gm_appeal"] = self.appeal[~self.loss.isnan()].double().mean().item()
+            metrics["gm_appeal"] = self.appeal[~self.loss.isnan()].double().mean().item()
         if self.preferred_accuracy is not None and tested.any():
-            found["preferred_accuracy"] = self.preferred_accuracy.nanmean().item()
-        return found
+            metrics["preferred_accuracy"] = self.preferred_accuracy.nanmean().item()
+        return metrics

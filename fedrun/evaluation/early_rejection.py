@@ -1,10 +1,10 @@
-"""Early rejection: stops testing a model as soon as it is clear that it has not reached a target accuracy.
+"""Early rejection: testing a model stops as soon as it is clear that it has not reached a target accuracy.
 
 The samples are drawn without replacement, in a new random order, in growing batches. A model that has reached the
 target classifies at least K of all n samples correctly. After each batch a test computes the probability that such a
 model classifies so few of the m drawn samples correctly: the exact lower tail of the hypergeometric distribution. The
-tail falls as K grows, so the least K is the one to test. If the probability is at most δ, divided by the number of
-tests, the model is rejected. The probability of rejecting a model that has reached the target is at most δ.
+tail falls as K grows, so the least K is tested. If the probability is at most δ, divided by the number of tests, the
+model is rejected. The probability of rejecting a model that has reached the target is at most δ.
 
 Over a run these probabilities do not add up. The rounds to a target are wrong only if the model of the first round that
 reaches it is rejected. Models of earlier rounds have not reached it, and are tested on all samples unless rejected. So
@@ -103,8 +103,8 @@ def needed(target: float, total: int) -> int:
 def lower_tail(correct: int, drawn: int, right: int, total: int) -> float:
     """The hypergeometric lower tail: the probability that at most ``correct`` of the drawn samples are correct.
 
-    It is exactly 0 where this is impossible, as for ``right`` > ``total``. It is 1 where ``correct`` is the expected
-    number or more: the tail is then about 0.5 or more and not needed. Otherwise it is exact up to rounding.
+    It is exactly 0 if this is impossible, as for ``right`` > ``total``. It is 1 if ``correct`` is the expected number
+    or more: the tail is then about 0.5 or more and not needed. Otherwise it is exact up to rounding.
 
     Args:
         correct: number of correct samples among the drawn ones.

@@ -1,4 +1,4 @@
-"""The evaluation of a phase's models: on the pooled test samples, and for each client by itself."""
+"""The evaluation of a phase's models: on the pooled test samples, and for each client."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class Evaluator:
     """Evaluates the models of a phase.
 
     Args:
-        experiment: says what is evaluated and how.
+        experiment: has the settings of the evaluation.
         phase: has the network, the samples and the clients.
-        thresholds: computes the threshold ρ_k of each client, by population; empty where appeal is not measured.
+        thresholds: computes the threshold ρ_k of each client, by population; empty if appeal is not measured.
         ranks: the processes that evaluate together: all call the same methods and get the same results.
     """
 
@@ -58,7 +58,7 @@ class Evaluator:
 
     @property
     def tested(self) -> str:
-        """The model that the metrics on pooled samples are of, and the samples, in words."""
+        """The model of the metrics on pooled samples, and the samples, in words."""
         phase, federation = self._phase, self._phase.federation
         samples = f"{len(federation.test.samples):,} pooled {federation.evaluation_split} samples"
         if phase.is_last and self._personal:
@@ -69,8 +69,8 @@ class Evaluator:
         return f"{'all models together' if phase.clustering.several else 'the global model'} on {samples}"
 
     def metrics(self, state: State, target: float | None = None) -> Metrics:
-        """``test/*`` (or ``validation/*``) on the pooled samples; ``clients/*`` and ``unseen/*`` where clients are
-        evaluated on samples of their own.
+        """``test/*`` (or ``validation/*``) on the pooled samples; ``clients/*`` and ``unseen/*`` if clients are
+        evaluated on their own samples.
 
         Args:
             state: whose models are evaluated.
@@ -104,10 +104,10 @@ class Evaluator:
         return known[id(indices)]
 
     def clients(self, state: State) -> dict[str, dict[str, ClientResults]]:
-        """The results of each client, by population; empty where clients have neither test samples nor thresholds.
+        """The results of each client, by population; empty if clients have neither test samples nor thresholds.
 
-        Each population has the results of the model as it is (under ``""``) and, if requested, those of the global
-        model that the client has tuned (under ``"tuned_"``). Where clients have models of their own, there are also
+        Each population has the results of the model without tuning (under ``""``) and, if requested, those of the
+        global model after tuning by the client (under ``"tuned_"``). If clients have their own models, there are also
         those of the global one (under ``"global_"``).
         """
         thresholds = self._thresholds()
@@ -134,7 +134,7 @@ class Evaluator:
 
     def _pooled_metrics(self, state: State) -> Metrics:
         federation, outputs = self._phase.federation, self._phase.federation.dataset.spec.classes
-        if not self._phase.is_last or not self._personal:  # the next phase makes one model of several
+        if not self._phase.is_last or not self._personal:  # the next phase combines several models into one
             return self.results(state, federation.test.samples).metrics(outputs)
         if federation.client_test is not None:
             return self._personal_results(state, federation.client_test).metrics(outputs)
@@ -145,13 +145,13 @@ class Evaluator:
 
     def _metrics_until_rejected(self, state: State, target: float) -> Metrics:
         """The number of test samples that were needed, and the accuracy on them; all metrics if all were needed."""
-        how, test = self._experiment.evaluation, self._phase.federation.test.samples
+        evaluation, test = self._experiment.evaluation, self._phase.federation.test.samples
         rejection = evaluate_until_rejected(
             partial(self._evaluate_on_all_ranks, [server.model for server in state.models]),
             test,
             target,
-            how.batch_size,
-            how.miss_probability,
+            evaluation.batch_size,
+            evaluation.miss_probability,
             generator(self._phase.seed, "screening", state.round),
         )
         evaluated = {"evaluated": float(rejection.drawn)}
@@ -180,7 +180,7 @@ class Evaluator:
         task = phase.samples.task
         return {f"{task.score}_of_{name}": score(mean) for name, mean in means.items() if mean is not None}
 
-    # --- for each client by itself ---
+    # --- for each client ---
 
     @property
     def _convention(self) -> Convention:
@@ -192,14 +192,14 @@ class Evaluator:
 
     @property
     def _personal(self) -> bool:
-        """Whether clients use different models: their own, or, where they have test samples, those of clusters."""
+        """Whether clients use different models: their own, or, if they have test samples, those of clusters."""
         phase = self._phase
         clustered = phase.clustering.several and phase.federation.client_test is not None
         return clustered or phase.client.is_personal
 
     def _own_results(self, state: State, population: ClientGroup) -> dict[str, OwnResults]:
         """The results of each client of a population on its own samples, without and with local tuning."""
-        appeal, how = self._experiment.appeal, self._experiment.evaluation
+        appeal, evaluation = self._experiment.appeal, self._experiment.evaluation
         unknown = torch.full((len(population.train),), float("nan"), dtype=torch.float64)
         train_loss, test_loss, score = unknown, unknown, unknown
         if population.test is not None:
@@ -212,7 +212,7 @@ class Evaluator:
         if client.is_personal and MODEL in client.sends and population.name == SEEN and population.test is not None:
             by_holder = per_holder(self.results(state, population.test.samples), population.test)
             results["global_"] = OwnResults(unknown, *by_holder)
-        if (tuning := how.tuning(local, local.rate(state.round))) is not None:
+        if (tuning := evaluation.tuning(local, local.rate(state.round))) is not None:
             results["tuned_"] = own_results(
                 self._experiment,
                 self._phase,
@@ -220,7 +220,7 @@ class Evaluator:
                 state.server.model,
                 tuning,
                 self._ranks,
-                client=SGD() if how.tuning_part == "model" else HeadSGD(),
+                client=SGD() if evaluation.tuning_part == "model" else HeadSGD(),
                 round=state.round,
                 of_train=of_train,
                 timings=state.timings,
@@ -228,13 +228,13 @@ class Evaluator:
         return results
 
     def _by_holder(self, state: State, population: str, shares: ClientIndices) -> tuple[torch.Tensor, torch.Tensor]:
-        """Mean loss and score of each client of a population on some samples of its own, float64 ``[n]`` each."""
+        """Mean loss and score of each client of a population on some of its own samples, float64 ``[n]`` each."""
         personal = population == SEEN and self._personal
         results = self._personal_results(state, shares) if personal else self.results(state, shares.samples)
         return per_holder(results, shares)
 
     def _personal_results(self, state: State, shares: ClientIndices) -> SampleResults:
-        """The results of each client's models on its samples, in the order of the shares; those of the newest state are
+        """The results of each client's models on its samples, in the order of the shares. Those of the newest state are
         kept.
         """
         if self._newest_personal is None or self._newest_personal[0]() is not state:
@@ -246,15 +246,15 @@ class Evaluator:
         return known[id(shares)]
 
     def _by_client(self, state: State, measure: Callable[[int, list[torch.Tensor]], T]) -> list[T]:
-        """Measure the models that each client uses. The ranks share the clients."""
+        """Measure the models that each client uses. Each rank measures a part of the clients."""
         local = self._local_clients(state, state_names(self._phase.client, self._phase.network.layout))
         measured = {client: measure(client, self._models_of(state, client)) for client in local}
         by_client = {client: value for part in self._ranks.all_gather(measured) for client, value in part.items()}
         return [by_client[client] for client in range(len(self._phase.federation.train))]
 
     def _local_clients(self, state: State, names: Set[str]) -> list[int]:
-        """The clients, ascending, that this rank evaluates: those whose state holds some of these names here, and
-        this rank's part of those whose state holds none.
+        """The clients, ascending, that this rank evaluates: those whose state on this rank has some of these names, and
+        this rank's part of the clients whose state has none.
         """
         ranks = self._ranks
         held = [client for client, vectors in state.client_states.held.items() if not names.isdisjoint(vectors)]
@@ -301,9 +301,9 @@ class Evaluator:
         return joined(parts) if parts else self._evaluate(models, indices)
 
     def _evaluate(self, models: Sequence[torch.Tensor], indices: torch.Tensor) -> SampleResults:
-        how, network, samples = self._experiment.evaluation, self._phase.network, self._phase.samples
-        precision = "float32" if self._phase.client.is_personal else how.precision
+        evaluation, network, samples = self._experiment.evaluation, self._phase.network, self._phase.samples
+        precision = "float32" if self._phase.client.is_personal else evaluation.precision
         if len(models) > 1:
-            return ensemble(network, models, samples, indices, how.batch_size, precision)
+            return ensemble(network, models, samples, indices, evaluation.batch_size, precision)
         network.load(models[0])
-        return evaluate(network, samples, indices, how.batch_size, precision)
+        return evaluate(network, samples, indices, evaluation.batch_size, precision)

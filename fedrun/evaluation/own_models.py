@@ -1,4 +1,4 @@
-"""Models that each client trains by itself from a common model: for thresholds, or to adapt the global model."""
+"""Models that each client trains alone from a common model: for thresholds, or to adapt the global model."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ def own_results(
     of_train: bool = True,
     timings: ExecutorTimings = (),
 ) -> OwnResults:
-    """Let every client of a population train a model by itself, and evaluate the result on its own samples.
+    """Train a model for every client of a population on its own samples alone, and evaluate it on them.
 
     Args:
-        experiment: says how to evaluate, and on which executor.
+        experiment: has the settings of the evaluation and the executor.
         phase: has the network and the samples.
         population: the clients.
-        model: where every client starts, ``[P]``.
+        model: the initial model of every client, ``[P]``.
         local: how each client trains.
         ranks: share the clients; each rank returns all results.
-        client: what differs from plain SGD.
-        round: from which, with the population's name, the order of the samples is drawn; -1: before the first.
+        client: the client strategy.
+        round: address of the random order of the samples, with the population's name; -1: before the first.
         of_train: whether to evaluate on the training samples, too.
         timings: of the executors so far.
     """
@@ -64,10 +64,10 @@ def own_results(
         clients = clients[balanced(train.sizes.tolist(), ranks.count) == ranks.number]
     results = torch.full((3, len(train)), float("nan"), dtype=torch.float64)
     train_loss, test_loss, score = results
-    # Small perceptrons train faster side by side, also where the federated training goes client by client.
+    # Small perceptrons train faster side by side, even if the federated training is sequential.
     perceptron = StackedPerceptron.of(network.network) is not None
     name = "vectorized" if perceptron else next_executor(experiment.hardware.executor, timings)
-    executor = create_executor(name, context, warns=False)  # the federated training meets the same limit, and warns
+    executor = create_executor(name, context, warns=False)  # the federated training warns of the same limit
     for visit in executor.visits(CohortJob(clients, 0, {MODEL: model}, NO_STATE)) if len(clients) else ():
         number = int(clients[visit.position])
         network.load(visit.model)

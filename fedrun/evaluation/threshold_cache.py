@@ -1,4 +1,4 @@
-"""Thresholds that other runs of the same clients have computed before, in files."""
+"""Files of thresholds that earlier runs of the same clients have computed."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ FIELDS = ("train", "test", "solo_accuracy")
 def key(experiment: Experiment, dataset: Dataset, populations: Sequence[ClientGroup]) -> str:
     """Sixteen hex digits that change with everything that thresholds depend on.
 
-    That is who the clients are, what they hold and how it is encoded, the initial model and how they train, and the
-    code of all that, but no strategy: all strategies of a sweep share them.
+    These are the clients, their samples and the encoding, the initial model, the local training, and the code of these,
+    but not the strategy: all strategies of a sweep share the thresholds.
 
     Args:
         experiment: of the run.
-        dataset: as it was loaded.
+        dataset: of the run.
         populations: the clients, with their training and test samples.
     """
     of = experiment
@@ -49,7 +49,7 @@ def key(experiment: Experiment, dataset: Dataset, populations: Sequence[ClientGr
 
 
 def source(kind: type) -> str:
-    """The text of the module in which a class is; empty where it has none, as for built-in ones."""
+    """The source code of a class's module; empty if it has none, as for built-in classes."""
     try:
         return inspect.getsource(inspect.getmodule(kind) or kind)
     except (OSError, TypeError):
@@ -59,9 +59,9 @@ def source(kind: type) -> str:
 def cached(
     path: Path, compute: Callable[[], dict[str, Thresholds]], ranks: Ranks = SINGLE_PROCESS
 ) -> dict[str, Thresholds]:
-    """The thresholds in the file, by population, or, where there is none, those computed now and written to it.
+    """The thresholds in the file, by population; if there is no file, they are computed and written to it.
 
-    The leader alone touches the file; the ranks compute together.
+    Only the leader reads and writes the file; the ranks compute together.
     """
     from safetensors.torch import save
 

@@ -16,12 +16,12 @@ from fedrun.strategies.phase import Phase
 
 
 def client_thresholds(experiment: Experiment, phase: Phase, cache: Path | None, ranks: Ranks) -> dict[str, Thresholds]:
-    """The threshold ρ_k of each client, by population; empty where appeal is not measured.
+    """The threshold ρ_k of each client, by population; empty if appeal is not measured.
 
     Args:
         experiment: of the run.
-        phase: the first; clients that train for their thresholds begin at its initial model.
-        cache: folder in which thresholds are kept for other runs of the same clients; None: nowhere.
+        phase: the first; clients that train for their thresholds start from its initial model.
+        cache: folder in which thresholds are stored for other runs of the same clients; None: they are not stored.
         ranks: the processes that compute together.
 
     Raises:

@@ -71,7 +71,7 @@ def require_seal(file: BinaryIO) -> int:
     """Check the content of a file against the checksum at its end.
 
     Args:
-        file: opened for reading. Its position is the beginning afterwards.
+        file: opened for reading. Afterwards its position is the beginning.
 
     Returns:
         Length of the content without the checksum, bytes.
@@ -139,7 +139,7 @@ def write_checksums(folder: Path, names: Iterable[str], more: Iterable[str] = ()
 def damaged_files(folder: Path) -> list[Path]:
     """The files that differ from ``checksums.txt``, or that file itself if it is damaged.
 
-    Files that do not exist are not reported. Without ``checksums.txt`` no file is.
+    Files that do not exist are not reported. Without ``checksums.txt`` no file is reported.
 
     Raises:
         OSError: a file cannot be read.

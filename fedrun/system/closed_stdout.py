@@ -1,4 +1,4 @@
-"""Lets runs continue if their standard output is closed, as in ``fedrun -m seed=0,1 | head`` or on a full disk.
+"""A run continues if its standard output is closed, as in ``fedrun -m seed=0,1 | head`` or on a full disk.
 
 The results are in the run's files.
 """
@@ -40,5 +40,5 @@ class ClosedStdout:
 
 def ignore_closed_stdout() -> None:
     """Continue without an error if the reader of the standard output closes it."""
-    if sys.stdout is not None and not isinstance(sys.stdout, ClosedStdout):  # it is None in a process started without
+    if sys.stdout is not None and not isinstance(sys.stdout, ClosedStdout):  # None in a process started without it
         sys.stdout = cast(TextIO, ClosedStdout(sys.stdout))

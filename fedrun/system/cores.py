@@ -1,4 +1,4 @@
-"""How many of the machine's processor cores this process may use."""
+"""The number of processor cores that this process may use."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 CONTROL_GROUPS = Path("/sys/fs/cgroup")
-"""Where Linux shows the limits of control groups, by which containers are limited."""
+"""The folder in which Linux shows the limits of control groups, such as those of containers."""
 
 OWN_GROUPS = Path("/proc/self/cgroup")
-"""The control groups of this process, one a line: ``number:controllers:/path``; version 2 has no controllers."""
+"""The control groups of this process, one per line: ``number:controllers:/path``; version 2 has no controllers."""
 
 
 def cores() -> int:
-    """The cores that this process may use: those of its affinity, and no more than its CPU quota pays for."""
+    """The number of cores that this process may use: those of its affinity, limited by its CPU quota."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, math.floor(min(allowed, cpu_quota())))
 
@@ -43,7 +43,7 @@ def cpu_quota(groups: Path = CONTROL_GROUPS, own: Path = OWN_GROUPS) -> float:
 
 
 def _enclosing(root: Path, path: str) -> Iterator[Path]:
-    """The folder of a group and those of the groups around it. A container may see only the last one."""
+    """The folder of a group and those of its enclosing groups. A container may see only the last one."""
     group = Path(path.lstrip("/"))
     yield from (root / folder for folder in (group, *group.parents))
 

@@ -1,4 +1,4 @@
-"""Functions of the user's own, by their dotted paths."""
+"""A user's own functions, by their dotted paths."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def function_at(path: str, key: str) -> Callable[..., Any]:
 
     Args:
         path: such as ``mymodule.build``.
-        key: the configuration's, for messages.
+        key: of the configuration, for messages.
 
     Raises:
         InputError: there is no such function.

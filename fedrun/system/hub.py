@@ -1,4 +1,4 @@
-"""What to do where a model of the Hugging Face hub cannot be loaded."""
+"""Advice for models of the Hugging Face hub that cannot be loaded."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from fedrun.system.errors import one_line
 
 
 def hub_cure(repository: str, error: Exception) -> str:
-    """Why a repository of the hub cannot be loaded, and the command and the folder that cure it, in one line."""
+    """Why a repository of the hub cannot be loaded, with the command and the folder to get it, in one line."""
     from huggingface_hub.constants import HF_HUB_CACHE
 
     folder = f"{HF_HUB_CACHE}/models--{repository.replace('/', '--')}"

@@ -1,8 +1,8 @@
-"""How long OpenMP's threads wait actively for their next work.
+"""A limit on the time that OpenMP's threads spin before they sleep.
 
-Between two parallel operations the threads of PyTorch spin: they ask again and again whether there is work. This is
-faster than sleeping, but on cores that other processes use it takes the time of those who have work, for which the
-spinning threads then wait. The remedy is to spin for a short time, and to sleep after it.
+Between two parallel operations the threads of PyTorch spin: they check repeatedly whether there is work. This is
+faster than sleeping, but on shared cores it takes time from the threads that have work, for which the spinning threads
+then wait. So threads spin for a short time only, and then sleep.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 
 SPINS = 20_000
-"""Number of times that a waiting thread asks before it sleeps. The default of GNU's OpenMP library is 300 000."""
+"""Number of checks of a waiting thread before it sleeps. The default of GNU's OpenMP library is 300 000."""
 
 
 def limit_spinning() -> None:

@@ -5,10 +5,11 @@ run writes a checkpoint and ends. Python calls a signal's handler between any tw
 At some of them an exception would be lost, or would leave a package partly loaded:
 
 * while a module is loaded, packages may catch all exceptions, or fail with another one;
-* in a finalizer (``__del__``), or a callback of a library in C, Python prints the exception and goes on.
+* in a finalizer (``__del__``), or a callback of a library in C, Python prints the exception and continues.
 
-So the handler only notes the stop and raises it at a safe point. It looks at the stack. Where the point is not safe it
-looks again a little later, and so it does where the exception it has raised is not being handled then: it was lost.
+So the handler only records the stop and raises it at a safe point, which it recognises by the stack. If the point is
+not safe, it checks again a little later. It also does so if a raised exception is not being handled then, because the
+exception was lost.
 """
 
 from __future__ import annotations
@@ -57,13 +58,13 @@ class Stop:
         self.error: KeyboardInterrupt | None = None
 
     def handle(self, *numbers: int) -> None:
-        """From now on, these signals stop this process, but for those that it was started to ignore."""
+        """From now on, these signals stop this process, except those that it was started to ignore."""
         for number in heeded(*numbers):
             signal.signal(number, self._on_signal)
         sys.unraisablehook = self._not_raised
 
     def end(self) -> None:
-        """The command is over: from now on these signals do nothing, so that its exit status is the command's."""
+        """End the handling: from now on these signals do nothing, so that the exit status is the command's."""
         for number in heeded(signal.SIGINT, *TERMINATING):
             signal.signal(number, signal.SIG_IGN)
         if self.error is not None:
@@ -78,14 +79,14 @@ class Stop:
         self._look(number, frame)
 
     def _not_raised(self, ignored: Any) -> None:
-        """Called where Python would print an exception and go on: a stop is raised again instead."""
+        """Called when Python would print an exception and continue: a stop is raised again instead."""
         if self.error is not None and ignored.exc_value is self.error:
             signal.setitimer(signal.ITIMER_REAL, LATER)
         else:
             sys.__unraisablehook__(ignored)
 
     def _look(self, number: int, frame: FrameType | None) -> None:
-        """Raise the stop where that is safe, unless it is being handled already; otherwise look again later."""
+        """Raise the stop if the point is safe and it is not being handled already; otherwise check again later."""
         assert self.error is not None
         if is_handled(self.error):
             return
@@ -97,12 +98,12 @@ class Stop:
 
 
 def is_safe(frame: FrameType | None) -> bool:
-    """Whether an exception that is raised in this frame ends what the main program does."""
+    """Whether an exception raised in this frame ends the main program."""
     while frame is not None:
         code = frame.f_code
         if code.co_filename.startswith("<frozen importlib") or code.co_name == "__del__":
             return False
-        if code is Stop._not_raised.__code__:  # what is raised in that hook is printed, and lost
+        if code is Stop._not_raised.__code__:  # an exception raised in that hook is printed, and lost
             return False
         frame = frame.f_back
     return True
@@ -114,7 +115,7 @@ def is_handled(error: BaseException) -> bool:
 
 
 def stop_behind(error: BaseException) -> KeyboardInterrupt | None:
-    """The stop that an error replaced: a library that is stopped may fail as it tidies up. None where there is none."""
+    """The stop that an error replaced, because a stopped library may fail in its clean-up; None if there is none."""
     return next((current for current in chain(error) if isinstance(current, KeyboardInterrupt)), None)
 
 

@@ -11,18 +11,18 @@ CHECKOUT = Path(__file__).parents[2]
 
 @cache
 def loaded_commit() -> str | None:
-    """The commit of the code that this process runs: the one checked out at the first call in this process or in the
-    process it was forked from, which is before the first run. Later checkouts do not change the running code.
+    """The commit of the code that this process runs: the one checked out at the first call (before the first run) in
+    this process or in the one it was forked from. Later checkouts do not change the running code.
     """
     return commit()
 
 
 def commit(checkout: Path = CHECKOUT) -> str | None:
-    """The checked-out commit, with ``+changes`` where ``fedrun/`` or ``conf/`` differ from it.
+    """The checked-out commit, with ``+changes`` if ``fedrun/`` or ``conf/`` differ from it.
 
     None if fedrun was not installed from a git checkout, or git is missing.
     """
-    if not (checkout / ".git").exists():  # an installed package may lie in somebody else's repository
+    if not (checkout / ".git").exists():  # an installed package may be inside another repository
         return None
 
     def git(*arguments: str) -> str:

@@ -1,4 +1,4 @@
-"""How many rounds a run needs to reach a target value.
+"""The rounds that a run needs to reach a target value.
 
 A curve is two sequences: the evaluated rounds (server updates made, ascending; not necessarily every one) and the
 metric's value there. Round 0 is the initial model; it never counts as having reached a target.
@@ -22,7 +22,8 @@ def first_hit(rounds: Sequence[int], values: Sequence[float], target: Target) ->
 
 
 def interpolated(rounds: Sequence[int], values: Sequence[float], target: Target) -> float | None:
-    """Where the curve's running best, linear between evaluated rounds, reaches the target (McMahan et al., 2017).
+    """The point where the curve's running best, linear between evaluated rounds, reaches the target (McMahan et al.,
+    2017).
 
     An initial model that has not reached the target is a point to interpolate from; one that has is left out. A curve
     whose first point is at the target reaches it there. None if the target is not reached. Published tables round up.
@@ -32,7 +33,7 @@ def interpolated(rounds: Sequence[int], values: Sequence[float], target: Target)
         if round < 1 and value >= goal:
             continue
         if value >= goal:
-            # From -inf, where there is no earlier point, there is nothing to interpolate.
+            # Without an earlier point (-inf) there is nothing to interpolate.
             share = (goal - best) / (value - best) if best > -math.inf else 1.0
             return before + share * (round - before)
         before, best = round, max(best, value)
@@ -45,7 +46,7 @@ def describe(hits: Sequence[int | None], cap: int) -> str:
     The deviation is over the seeds with ddof = 0; it is left out for a single seed. ``-`` without seeds.
 
     Args:
-        hits: each seed's round, None where the target was not reached.
+        hits: each seed's round; None if the target was not reached.
         cap: the rounds that were made.
     """
     reached = [hit for hit in hits if hit is not None]
