@@ -33,7 +33,7 @@ FAILED = 1
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Carry out a command line; the exit status.
+    """Carry out a command line and return the exit status.
 
     Raises:
         KeyboardInterrupt: a signal has stopped it.
@@ -44,14 +44,14 @@ def run(arguments: Sequence[str]) -> int:
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises its errors instead of printing them over many lines
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that knows no ± must not end a run
+            stream.reconfigure(errors="replace")  # a terminal that cannot show ± must not end a run
     ignore_closed_stdout()
     return _guarded(options_first(arguments))
 
 
 def options_first(arguments: Sequence[str]) -> list[str]:
-    """The arguments with ``KEY=VALUE`` and ``~KEY`` behind everything else: argparse takes them in one piece only, and
-    refuses ``fedrun strategy=turbosvm -m seed=0,1``. A folder stays behind its option, whatever its name has in it.
+    """The arguments with ``KEY=VALUE`` and ``~KEY`` at the end: argparse accepts them in one piece only, and refuses
+    ``fedrun strategy=turbosvm -m seed=0,1``. A folder stays after its option, whatever characters its name has.
     """
 
     def overrides(number: int) -> bool:
@@ -63,10 +63,10 @@ def options_first(arguments: Sequence[str]) -> list[str]:
 
 
 def _parse(arguments: Sequence[str]) -> Namespace:
-    """What the options on the command line ask Hydra for.
+    """The options of the command line for Hydra.
 
     Raises:
-        InputError: there is an option that Hydra does not know (its parser would say so in a page).
+        InputError: there is an option that Hydra does not know (its own parser would print a page).
     """
     from hydra._internal.utils import get_args_parser
 
@@ -83,7 +83,7 @@ def _parse(arguments: Sequence[str]) -> Namespace:
 
 
 def _answer(arguments: Sequence[str]) -> str | None:
-    """What a command line prints that asks a question, and starts nothing; None: it asks none.
+    """The text for a command line that only prints something, such as ``--help``; None for all others.
 
     Raises:
         InputError: there is no such key or folder, or the configuration cannot be composed.
@@ -96,7 +96,7 @@ def _answer(arguments: Sequence[str]) -> str | None:
     parser.add_argument("--config-dir", "-cd")
     parser.error = refuse  # type: ignore[method-assign]
     options, others = parser.parse_known_args(arguments)
-    if options.version:  # Hydra would tell its own
+    if options.version:  # Hydra would print its own
         from importlib.metadata import version
 
         return f"fedrun {version('fedrun')}"
@@ -122,7 +122,7 @@ def _answer(arguments: Sequence[str]) -> str | None:
 
 
 def refuse(message: str) -> NoReturn:
-    """Refuse an option: argparse would say so over several lines.
+    """Refuse an option in one line; argparse would print several.
 
     Raises:
         InputError: always.
@@ -131,9 +131,9 @@ def refuse(message: str) -> NoReturn:
 
 
 def _guarded(arguments: Sequence[str]) -> int:
-    """Answer or run, and turn the errors users are expected to meet into one line and an exit status.
+    """Answer or run, and turn expected errors into one line and an exit status.
 
-    Hydra's application starts where it has something to do: for sweeps, for its own options and keys, and for
+    Hydra's application is started only if it is needed: for sweeps, for its own options and keys, and for
     configurations that only Hydra can compose or reject.
     """
     from fedrun.config.composed import compose_run
@@ -168,14 +168,14 @@ def _guarded(arguments: Sequence[str]) -> int:
             return _composition_failed(str(error))
         if isinstance(error, RunError):
             return _ended(SINGLE_PROCESS, error)
-        # Only the composition of the configuration is left, and Hydra's output folder.
+        # What remains are errors of the configuration's composition and of Hydra's output folder.
         from fedrun.config.composition_errors import explain
 
         return _composition_failed(explain(error, arguments, config_dir))
 
 
 def _composition_failed(line: str) -> int:
-    """Say once, however many processes there are, that no configuration could be composed."""
+    """Report once for all processes that the configuration could not be composed; return the exit status."""
     ranks = SINGLE_PROCESS
     try:
         ranks = _ranks()
@@ -191,7 +191,7 @@ def _ranks() -> Ranks:
 
 
 def _ended(ranks: Ranks, error: InputError | RunError) -> int:
-    """Say, once for all processes, why the run ends; the exit status."""
+    """Report once for all processes why the run ends; return the exit status."""
     if ranks.leads:
         print(f"fedrun: {error}", file=sys.stderr, flush=True)
     if ranks.leave(str(error), isinstance(error, RankLostError)):
@@ -201,12 +201,12 @@ def _ended(ranks: Ranks, error: InputError | RunError) -> int:
     return BAD_INPUT if isinstance(error, InputError) else FAILED
 
 
-class Defect(Exception):  # noqa: N818 - it is the word for what went wrong
-    """A job failed in a way fedrun did not foresee; shown with its traceback."""
+class Defect(Exception):  # noqa: N818 - the usual word for it
+    """A job failed with an unexpected error; shown with its traceback."""
 
 
 def job(config: DictConfig) -> float | None:
-    """One job of Hydra's: a single run, or one run of a sweep, with the accuracy that a searching sweeper goes by."""
+    """One job of Hydra: a single run, or one run of a sweep, which returns its accuracy for a searching sweeper."""
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
 
@@ -221,7 +221,7 @@ def job(config: DictConfig) -> float | None:
 
 
 def _single_job(composed: Composed) -> None:
-    """A run by itself: it ends with its result table, or ends the process with an exit status."""
+    """A single run: it ends with its result table, or ends the process with an exit status."""
     from fedrun.experiment.experiment import build_experiment
 
     ranks = SINGLE_PROCESS
@@ -234,7 +234,7 @@ def _single_job(composed: Composed) -> None:
         if experiment.study is not None:
             print(_carried_out(experiment.study, experiment.folder, experiment.seed))
             return
-        from fedrun.runs.division import divide  # loads what runs need and refused configurations do not
+        from fedrun.runs.division import divide  # loads modules that refused configurations do not need
 
         processes, federation = (1, None) if launched() else divide(experiment)
     except Exception as error:  # shown in full by `_failed` if it was not foreseen
@@ -245,7 +245,7 @@ def _single_job(composed: Composed) -> None:
 
 
 def in_processes(count: int, work: Callable[[Ranks], int]) -> int:
-    """Carry out a run in several processes that are forked from this one; the exit status of this one."""
+    """Carry out a run in several processes forked from this one; return the exit status of this one."""
     from fedrun.execution.own_ranks import started
 
     try:
@@ -280,11 +280,11 @@ def _carry_out(experiment: Experiment, federation: Federation | None, ranks: Ran
 
 
 def _failed(ranks: Ranks, error: Exception) -> int:
-    """Say why the run ends; the exit status.
+    """Report why the run ends; return the exit status.
 
     Raises:
-        Defect: the error was not foreseen. It is kept apart from what the composition raises, and shown in full.
-        KeyboardInterrupt: a signal has stopped the run, and the error came of that.
+        Defect: the error was not expected. It is shown in full, unlike errors of the composition.
+        KeyboardInterrupt: a signal has stopped the run, which caused the error.
     """
     if (stop := stop_behind(error)) is not None:
         raise stop from None
@@ -295,7 +295,7 @@ def _failed(ranks: Ranks, error: Exception) -> int:
 
 
 def _carried_out(study: Study, folder: Path, seed: int) -> str:
-    """Carry out a study in its folder; what it found."""
+    """Carry out a study in its folder; return its result as text."""
     from fedrun.runs.folder import require_writable, writing
 
     require_writable(folder)
@@ -305,12 +305,11 @@ def _carried_out(study: Study, folder: Path, seed: int) -> str:
 
 
 def _sweep_job(config: DictConfig) -> float:
-    """A run in a sweep: it never raises, but leaves its outcome in the sweep's folder, so that the others go on.
+    """A run in a sweep. It never raises, but writes its outcome to the sweep's folder, so that the others continue.
 
-    Its last score, such as the accuracy, is returned: that of the validation samples where there are some; NaN of a
-    failed run.
+    It returns its last score, such as the accuracy, on the validation samples if there are any; NaN if it failed.
 
-    Its lines on the screen begin with its number, as those of parallel jobs come in any order.
+    Its lines on the screen begin with its number, because lines of parallel jobs are in any order.
     """
     from hydra.core.hydra_config import HydraConfig
 
@@ -339,12 +338,12 @@ def _sweep_job(config: DictConfig) -> float:
         summary = run(experiment, parallel_jobs=together)
         final = summary["final"]
         score = recorded_score(final)
-        reached = wording.value(score, pooled_metric(final, score))
-        made = wording.counted(summary["rounds"], "round")
-        say(f"{begin}{recorded_split(final)} {wording.name(score)} {reached} after {made}", sys.stdout)
+        value = wording.value(score, pooled_metric(final, score))
+        rounds = wording.counted(summary["rounds"], "round")
+        say(f"{begin}{recorded_split(final)} {wording.name(score)} {value} after {rounds}", sys.stdout)
     except (InputError, RunError) as error:
         failure = str(error)
-    except Exception as error:  # a defect in one job, shown in full, must not cost the others
+    except Exception as error:  # a defect in one job is shown in full, and must not end the others
         known = foreseen(error)
         failure = one_line(str(known or f"{type(error).__name__}: {error}"))
         if known is None:
@@ -358,7 +357,7 @@ def _sweep_job(config: DictConfig) -> float:
 
 
 def _composed(config: DictConfig) -> Composed:
-    """What Hydra has composed for a job."""
+    """The configuration that Hydra composed for a job."""
     from hydra.core.hydra_config import HydraConfig
 
     from fedrun.config.composed import Composed
@@ -367,16 +366,16 @@ def _composed(config: DictConfig) -> Composed:
 
 
 class OneLine(logging.Formatter):
-    """Messages in one line each, whatever other libraries' warnings hold."""
+    """Formats every message as one line, also warnings of other libraries."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name is logging's
         return one_line(super().formatMessage(record))
 
 
 def _log_to_screen(level: int, begin: str = "") -> None:
-    """Show fedrun's own messages, and every package's warnings, as plain lines from this level on."""
+    """Show fedrun's messages, and all packages' warnings, as plain lines, at this level and above."""
     handler = logging.StreamHandler(sys.stdout)
     handler.setLevel(level)
     handler.setFormatter(OneLine(f"{begin}%(message)s"))
     logging.basicConfig(handlers=[handler], force=True)
-    logging.getLogger("fedrun").setLevel(logging.DEBUG)  # the run's log file takes all of it
+    logging.getLogger("fedrun").setLevel(logging.DEBUG)  # for the run's log file

@@ -1,7 +1,7 @@
 """The ``fedrun-data`` command: fetch datasets, list them, show a federation.
 
 Exit status: 0 done; 2 the input cannot be used (one line says why);
-130 interrupted, 143 terminated (what was fetched is kept).
+130 interrupted, 143 terminated (fetched files are kept).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def run(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("what", help="a dataset to fetch, or list, or show")
     parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help="for show: as for fedrun")
-    parser.add_argument("--data-dir", type=Path, help="folder in which datasets lie (data)")
+    parser.add_argument("--data-dir", type=Path, help="folder of the datasets (data)")
     parser.add_argument("--url", help="base address to fetch from instead of the publisher's")
     parser.add_argument("--from", type=Path, dest="source", help="folder or archive to take the files from")
     parser.add_argument("--config-dir", type=Path, help="for show: folder of further options, as for fedrun")
@@ -58,7 +58,7 @@ def run(arguments: Sequence[str]) -> int:
             raise InputError(f"--from {options.source}: is for fetching a dataset")
         if options.what != "show" and options.settings:
             raise InputError(
-                f"{options.settings[0]}: settings are for fedrun-data show; --data-dir says where data lie"
+                f"{options.settings[0]}: settings are for fedrun-data show; --data-dir is the folder of the datasets"
             )
         match options.what:
             case "show":
@@ -125,7 +125,7 @@ def show(settings: Sequence[str], folder: Path, config_dir: Path | None = None) 
 
     Args:
         settings: as for fedrun, such as ``dataset=mnist``.
-        folder: of ``samples.png`` and, where samples have classes, ``labels.png``.
+        folder: of ``samples.png`` and, if samples have classes, ``labels.png``.
         config_dir: folder of further options.
 
     Raises:

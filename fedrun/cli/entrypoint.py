@@ -1,4 +1,4 @@
-"""What fedrun-data and fedrun-report share as commands."""
+"""The common frame of the commands fedrun-data and fedrun-report."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedrun.system.signals import TERMINATING, Stop, describe_stop
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """A parser whose complaints are one line."""
+    """A parser whose error messages are one line."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(BAD_INPUT, f"{self.prog}: {message}; {self.prog} --help shows what is allowed\n")
@@ -25,8 +25,8 @@ class OneLineParser(argparse.ArgumentParser):
 def carry_out(command: Callable[[Sequence[str]], int]) -> NoReturn:
     """Carry out this process's command line, and end the process with the status that the command returns.
 
-    PyTorch is loaded when it is first used: most of what these commands do needs none. Whoever stops reading the
-    output (``| head``) has seen enough, and the command ends. Ctrl-C and SIGTERM end it without a word.
+    PyTorch is loaded when it is first used, because these commands rarely need it. If the reader of the output closes
+    it (``| head``), the command ends with status 0. Ctrl-C and SIGTERM end it without a message.
     """
     stop = Stop()
     stop.handle(signal.SIGINT, *TERMINATING)
@@ -64,5 +64,5 @@ def carry_out(command: Callable[[Sequence[str]], int]) -> NoReturn:
 
 
 def silence() -> None:
-    """Let nothing more be written to the output: Python would try once more as it ends, and complain."""
+    """Discard all further output: Python would try to write it at its end, and print an error."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""What ``fedrun --help`` prints: examples, and every config group with its options, without the time Hydra takes."""
+"""The text of ``fedrun --help``: examples, and every config group with its options. It is printed without Hydra."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The ``fedrun`` command as the shell starts it: signals are handled before anything else is imported.
 
-Exit status: 0 done; 1 a run could not go on, or a job of a sweep failed; 2 the input cannot be used (one line says
+Exit status: 0 done; 1 a run could not continue, or a job of a sweep failed; 2 the input cannot be used (one line says
 why); 130 interrupted, 143 terminated (a checkpoint was written).
 """
 

@@ -64,7 +64,7 @@ def run(arguments: Sequence[str]) -> int:
 
 @contextmanager
 def progress_bar(task: str) -> Iterator[Callable[[int, int], None]]:
-    """A function that shows how much of a task is done; it shows nothing where standard error is no terminal."""
+    """A function that shows the progress of a task; it shows nothing if standard error is not a terminal."""
     if sys.stderr is None or not sys.stderr.isatty():
         yield lambda done, total: None
         return
@@ -84,7 +84,7 @@ MODES = ("curve", "table", "figure", "results")
 """Options for something other than the tables that compare settings."""
 
 PICTURES = "pictures"
-"""The folder within that of the runs where pictures are written, unless ``--to`` names a file."""
+"""The folder of pictures in the runs' folder, unless ``--to`` names a file."""
 
 
 def check(options: argparse.Namespace) -> None:
@@ -221,7 +221,7 @@ def draw(settings: Sequence[Setting], key: str, against: Against, targets: Seque
 
 @contextmanager
 def drawing(path: Path) -> Iterator[Path]:
-    """Print which picture was written, or raise an error of one line.
+    """Print the path of the picture written in the block, or raise an error of one line.
 
     Raises:
         InputError: the file cannot be written.

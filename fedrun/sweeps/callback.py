@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 CURVES = "curves.png"
 
 WITHOUT_VALIDATION = "validation.share=0: a search needs samples to judge by; set it above 0, such as to 0.1"
-"""Why a search is refused that would choose settings by the test set."""
+"""The message that refuses a search which would choose settings by the test set."""
 
 BY_NUMBER = "${hydra.job.num}"
 """The folder of a job's outcome, below the sweep's folder."""
@@ -51,7 +51,7 @@ def unlaunchable(launcher: Mapping[str, Any]) -> str | None:
 
 
 def unplaceable(config: DictConfig) -> str | None:
-    """Why the jobs' outcomes could not be read back, in one line; None if they can."""
+    """Why the jobs' outcomes could not be read again, in one line; None if they can."""
     from omegaconf import OmegaConf
 
     sweep_settings = OmegaConf.to_container(config.hydra.sweep, resolve=False)
@@ -62,13 +62,13 @@ def unplaceable(config: DictConfig) -> str | None:
 
 
 def say(line: str, file: TextIO) -> None:
-    """Write a line at once, as parallel jobs also print; ``print`` writes the line break separately."""
+    """Write a line in one piece, because parallel jobs also print; ``print`` writes the line break separately."""
     file.write(f"{line}\n")
     file.flush()
 
 
 def failed(number: int, folder: str | Path, overrides: Sequence[str], why: str) -> None:
-    """Report that a job of a sweep has failed, and write this as its outcome."""
+    """Report that a job of a sweep has failed, and write its outcome."""
     say(f"== {number}: failed: {why}", sys.stderr)
     Path(folder).mkdir(parents=True, exist_ok=True)
     Outcome(tuple(overrides), None, why).save(folder)
@@ -93,22 +93,22 @@ class Sweep(Callback):
         """Print one table over all jobs and the path of one plot; exit with status 1 if any job failed."""
         folder = Path(config.hydra.sweep.dir)
         try:
-            ended = outcomes(folder)
-            show(ended, folder)
+            all_outcomes = outcomes(folder)
+            show(all_outcomes, folder)
         except OSError as error:
             print(f"fedrun: {error.filename or folder}: {error.strerror or error}", file=sys.stderr)
             sys.exit(1)
-        except Exception:  # Hydra would only warn of it, and exit with status 0
+        except Exception:  # Hydra would only warn, and exit with status 0
             traceback.print_exc()
             sys.exit(1)
-        if any(outcome.error is not None for outcome in ended):
+        if any(outcome.error is not None for outcome in all_outcomes):
             sys.exit(1)
 
 
 def first_refusal(config: DictConfig) -> str | None:
-    """Why the first job of a sweep that cannot work is refused, in one line; None if all can.
+    """Why the first invalid job of a sweep is refused, in one line; None if all jobs are valid.
 
-    Of a sweeper that makes up its jobs while it searches, the settings that all jobs have in common are checked.
+    For a sweeper that creates its jobs while it searches, the settings that all jobs have in common are checked.
 
     Args:
         config: Hydra's configuration of the sweep.
@@ -132,7 +132,7 @@ def first_refusal(config: DictConfig) -> str | None:
         searched = stages(sweeper, config.scale)
         arguments = untuned(arguments, searched)
         known = jobs(sweeper, config.name, config.scale, arguments, loader)
-    except Exception as error:  # of many kinds, all about how an argument is written
+    except Exception as error:  # of many kinds, all about the form of an argument
         return explain(error, arguments)
     if not known:
         return "this sweep has no jobs: some key has no values, or hydra.sweeper.grids is empty"
@@ -153,8 +153,8 @@ def first_refusal(config: DictConfig) -> str | None:
 
 
 def search_refusal(config: DictConfig, arguments: Sequence[str], loader: ConfigLoader) -> str | None:
-    """Why a sweeper other than fedrun's is refused, in one line; None if it is not: it searches without test samples,
-    or it does not search.
+    """Why a sweeper other than fedrun's is refused, in one line; None if it searches without test samples, or does not
+    search.
 
     Args:
         config: Hydra's configuration of the sweep.
@@ -172,7 +172,7 @@ def search_refusal(config: DictConfig, arguments: Sequence[str], loader: ConfigL
         overrides = OverridesParser.create(config_loader=loader).parse_overrides(list(arguments))
         common = [str(override.input_line) for override in overrides if not override.is_sweep_override()]
         composed = loader.load_configuration(config.hydra.job.config_name, common, RunMode.RUN)
-    except Exception as error:  # of many kinds, all about how an argument is written
+    except Exception as error:  # of many kinds, all about the form of an argument
         return explain(error, arguments)
     return None if composed.validation.share else WITHOUT_VALIDATION
 
@@ -188,20 +188,20 @@ def searches(sweeper: Mapping[str, Any]) -> bool:
     )
 
 
-def show(ended: Sequence[Outcome], folder: Path) -> None:
+def show(all_outcomes: Sequence[Outcome], folder: Path) -> None:
     """Print the table of a sweep's complete runs and the path of their plot, and name the failed jobs."""
     from rich.console import Console
 
     from fedrun.report import sweep_table as sweep
     from fedrun.sweeps.search import suggestions
 
-    runs = {outcome.summary["folder"]: outcome.summary for outcome in ended if outcome.summary is not None}
+    runs = {outcome.summary["folder"]: outcome.summary for outcome in all_outcomes if outcome.summary is not None}
     completed = list(runs.values())  # the stages of a search may contain the same run
-    failed = [outcome for outcome in ended if outcome.error is not None]
+    failed = [outcome for outcome in all_outcomes if outcome.error is not None]
     for outcome in failed:
         print(f"failed: {' '.join(outcome.overrides)}: {outcome.error}", file=sys.stderr)
     if failed:
-        print(f"fedrun: {len(failed)} of {len(ended)} jobs failed", file=sys.stderr, flush=True)
+        print(f"fedrun: {len(failed)} of {len(all_outcomes)} jobs failed", file=sys.stderr, flush=True)
     if completed:
         print(flush=True)
         sweep.show(sweep.sweep_table(completed), Console())
@@ -228,7 +228,7 @@ def plot(completed: Sequence[dict[str, Any]], path: Path) -> None:
         for run in runs:
             try:
                 rows[names[group]].append(read_rows(Path(run["folder"]) / METRICS))
-            except InputError as error:  # of a run that was finished earlier; its summary is in the table
+            except InputError as error:  # a run that was finished earlier; its summary is in the table
                 print(f"fedrun: not in the curves: {error}", file=sys.stderr)
     targets = sorted({Target.named(target) for run in completed for target in run["rounds_to"]})
     plot_curves(rows, path, targets)

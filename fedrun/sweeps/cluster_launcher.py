@@ -27,8 +27,8 @@ class ClusterJob:
     """One job of a sweep, as it is sent to a node.
 
     Attributes:
-        context: Hydra's.
-        task: what a job of Hydra's carries out.
+        context: Hydra's context.
+        task: the function that a job calls.
         config: of the job.
     """
 
@@ -37,12 +37,12 @@ class ClusterJob:
     config: DictConfig
 
     def __call__(self) -> JobReturn:
-        """Carry the job out, on the node."""
+        """Run the job on the node."""
         setup_globals()
         return run_job(self.task, self.config, "hydra.sweep.dir", "hydra.sweep.subdir", hydra_context=self.context)
 
     def checkpoint(self) -> DelayedSubmission:
-        """Submit the job again when its time is up: it continues from the run's checkpoint."""
+        """Submit the job again at its time limit: it continues from the run's checkpoint."""
         from submitit.helpers import DelayedSubmission
 
         return DelayedSubmission(self)
@@ -52,7 +52,7 @@ class Cluster(Launcher):
     """Submits the jobs of a sweep as one array, and waits for them. A job that fails does not stop the others.
 
     Args:
-        cluster: ``slurm``, or ``local``: processes of this machine, to try a sweep out.
+        cluster: ``slurm``, or ``local``: processes of this machine, to test a sweep.
         minutes: time limit of a job; one that reaches it is submitted again and continues.
         at_once: largest number of jobs at once.
         parameters: submitit's further parameters, such as ``cpus_per_task``, ``mem_gb``, ``slurm_partition``.
@@ -76,10 +76,10 @@ class Cluster(Launcher):
         self.task_function = task_function
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        """Run the jobs, which are numbered from ``initial_job_idx`` on; what they return, in their order.
+        """Run the jobs, numbered from ``initial_job_idx``; return their results in order.
 
         Raises:
-            InputError: submitit is not installed, or refuses the parameters or the cluster; its message as it is.
+            InputError: submitit is not installed, or refuses the parameters or the cluster, with its own message.
         """
         # Hydra loads this module whenever it starts
         import sys
@@ -105,25 +105,25 @@ class Cluster(Launcher):
             executor.update_parameters(name=name, timeout_min=self.minutes, **parallelism, **self.parameters)
             with executor.batch():
                 jobs = [executor.submit(job) for job in work]
-        except Exception as error:  # submitit's own, of many kinds: no srun, an unknown parameter, sbatch's refusal
+        except Exception as error:  # submitit raises many kinds: no srun, an unknown parameter, an error of sbatch
             raise InputError(f"hydra/launcher=cluster: {one_line(str(error))}") from error
         for number, job in enumerate(jobs, start=initial_job_idx):
             say(f"== {number}: job {job.job_id} ({name}), log {job.paths.stdout}", sys.stdout)
-        began, returned, waiting = time.monotonic(), dict[int, JobReturn](), dict(enumerate(jobs))
+        began, results, waiting = time.monotonic(), dict[int, JobReturn](), dict(enumerate(jobs))
         while waiting:
             for index in [index for index, job in waiting.items() if job.done()]:
                 job, number = waiting.pop(index), initial_job_idx + index
                 try:
-                    returned[index] = job.result()
-                    _ = returned[index].return_value
+                    results[index] = job.result()
+                    _ = results[index].return_value
                 except Exception as error:  # the job's process was lost, or its configuration could not be composed
                     overrides = filter_overrides(job_overrides[index])
                     failed(number, sweep / str(number), overrides, f"{last_line(error)}; log {job.paths.stderr}")
-                    returned[index] = JobReturn(overrides=overrides, status=JobStatus.COMPLETED)
-                    returned[index].return_value = math.nan
-                say(jobs_left(len(returned), len(jobs), time.monotonic() - began), sys.stdout)
+                    results[index] = JobReturn(overrides=overrides, status=JobStatus.COMPLETED)
+                    results[index].return_value = math.nan
+                say(jobs_left(len(results), len(jobs), time.monotonic() - began), sys.stdout)
             time.sleep(0.2 if self.cluster == "local" else 2.0)
-        return [returned[index] for index in range(len(jobs))]
+        return [results[index] for index in range(len(jobs))]
 
     def configured(self, number: int, overrides: list[str]) -> DictConfig:
         """The configuration of a job, composed here so that a node needs no options of the user's."""
@@ -136,6 +136,6 @@ class Cluster(Launcher):
 
 
 def last_line(error: Exception) -> str:
-    """What an error says at its end: submitit's hold the whole log."""
+    """The last line of an error's message: submitit's messages contain the whole log."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__

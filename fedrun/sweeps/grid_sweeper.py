@@ -28,11 +28,11 @@ class Grids(Sweeper):
     Args:
         params: values that all grids have in common.
         grids: further values of each grid.
-        scales: for each scale what it chooses of these values or sets besides (see :mod:`fedrun.config.grids`).
+        scales: for each scale the selected values, and others that it sets (see :mod:`fedrun.config.grids`).
         stages: grids of tuned values, each at the best values of the stages before; none: nothing is tuned.
         metric: by which the best values are chosen.
-        table: how the report reads a paper's table off the runs; empty where they make none. The sweep ignores it.
-        figures: which figures the report draws from the runs. The sweep ignores them.
+        table: how the report reads a paper's table from the runs; empty if there is none. The sweep ignores it.
+        figures: the figures that the report draws from the runs. The sweep ignores them.
     """
 
     config: DictConfig
@@ -59,7 +59,7 @@ class Grids(Sweeper):
         self.folder = Path(config.hydra.sweep.dir)
 
     def sweep(self, arguments: list[str]) -> Any:
-        """Launch all jobs; ``arguments`` are the user's on the command line."""
+        """Launch all jobs; ``arguments`` are those of the command line."""
         # Hydra loads this module whenever it starts; the rest is loaded when a sweep starts.
         from fedrun.config.grids import jobs, stages, sweeper_settings
         from fedrun.sweeps import search
@@ -94,7 +94,7 @@ class Grids(Sweeper):
         return shlex.join(["fedrun", "-m", *(argument for argument in words if argument != "hydra.mode=MULTIRUN")])
 
     def launch(self, jobs: Sequence[Job], first: int) -> None:
-        """Run some jobs, which are numbered from ``first`` on."""
+        """Run some jobs, numbered from ``first``."""
         if jobs:
             for one in self.launcher.launch(jobs, initial_job_idx=first):
                 _ = one.return_value  # raises the exception of the job

@@ -45,7 +45,7 @@ def carried_out(
         count: number of jobs.
         at_once: largest number of processes at the same time.
         lost: called with the number of a job whose process died and the reason; returns the job's result.
-        progress: called with the number of jobs that have ended, whenever one has.
+        progress: called with the number of jobs that have ended, each time one ends.
 
     Raises:
         KeyboardInterrupt: this process was interrupted, and all jobs have stopped; or, interrupted again, killed them.
@@ -91,7 +91,7 @@ class _Jobs(Generic[T]):
         return bool(self.running)
 
     def ended(self, connection: Connection) -> bool:
-        """Record a job's result, or the end of its process; whether it now has a result."""
+        """Record a job's result, or the end of its process; return whether the job has a result."""
         number, process = self.running.pop(connection)
         try:
             self.returned[number] = connection.recv()
@@ -105,7 +105,7 @@ class _Jobs(Generic[T]):
         return number in self.returned
 
     def stop_requested(self, number: int) -> None:
-        """Stop all jobs after a signal to this process; kill them where SIGINT comes a second time."""
+        """Stop all jobs after a signal to this process; kill them after a second SIGINT."""
         if number == signal.SIGINT and self.stop is not None:
             for _, process in self.running.values():
                 process.kill()
@@ -168,7 +168,7 @@ def carry_out_job(job: Callable[[int], T], number: int, sender: Connection, pare
 
     stop = Stop()
     try:
-        # First of all: a blocked signal that is ignored in the meantime would be lost.
+        # First: a blocked signal that is ignored in the meantime would be lost.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the parent may ignore it
         stop.handle(signal.SIGTERM)
         for stop_signal in STOP_SIGNALS:

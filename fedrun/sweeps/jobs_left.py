@@ -1,10 +1,10 @@
-"""How far a sweep is, in one line."""
+"""The progress of a sweep, in one line."""
 
 from __future__ import annotations
 
 
 def jobs_left(done: int, total: int, seconds: float) -> str:
-    """``3 of 20 jobs done, 12:00 min left``: the rest is expected to take as long per job as what is done.
+    """``3 of 20 jobs done, 12:00 min left``: the remaining jobs are expected to take as long as those done.
 
     Args:
         done: jobs that have ended, at least 1.

@@ -1,4 +1,4 @@
-"""How a job of a sweep ended."""
+"""The outcome of a job of a sweep."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ OUTCOME = "outcome.json"
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one job of a sweep ended.
+    """The outcome of one job of a sweep.
 
     Attributes:
-        overrides: what makes the job differ from the default configuration.
-        summary: of a completed run.
-        error: one line, of a failed one.
+        overrides: of the job.
+        summary: of a completed run; None if it failed.
+        error: one line about a failed run; None if it completed.
     """
 
     overrides: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Hydra's launcher of parallel sweeps: every job in a process of its own."""
+"""Hydra's launcher of parallel sweeps: every job in its own process."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 NEEDED = ("fedrun.runs.run", "matplotlib.backends.backend_agg", "matplotlib.figure", "sklearn.utils.validation")
-"""What jobs need and what takes long to load: loaded once, before their processes are forked."""
+"""Modules that jobs need and that load slowly: they are loaded once, before the processes are forked."""
 
 
 class Parallel(Launcher):
-    """Runs the jobs of a sweep, some at once, in processes that are forked for them.
+    """Runs the jobs of a sweep in forked processes, several at once.
 
     Args:
-        jobs: how many at once; None: one for each of the machine's cores.
+        jobs: number of jobs at once; None: one for each of the machine's cores.
     """
 
     config: DictConfig
@@ -43,7 +43,7 @@ class Parallel(Launcher):
         self.task_function = task_function
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        """Run the jobs, which are numbered from ``initial_job_idx`` on; what they return, in their order."""
+        """Run the jobs, numbered from ``initial_job_idx``; return their results in order."""
         # Hydra loads this module whenever it starts
         from fedrun.sweeps.callback import failed, say
         from fedrun.sweeps.job_processes import carried_out
@@ -53,8 +53,8 @@ class Parallel(Launcher):
 
         for name in NEEDED:
             import_module(name)
-        loaded_commit()  # what the jobs are forked from is what they run
-        gc.freeze()  # a collection in a job's process would touch, and so copy, what it shares with this one
+        loaded_commit()  # the forked jobs run the code of this process
+        gc.freeze()  # a collection in a job's process would touch, and so copy, the memory shared with this one
         setup_globals()
         sweep = Path(self.config.hydra.sweep.dir)
         sweep.mkdir(parents=True, exist_ok=True)
@@ -69,24 +69,24 @@ class Parallel(Launcher):
         def lost(index: int, how: str) -> JobReturn:
             number, overrides = initial_job_idx + index, filter_overrides(job_overrides[index])
             failed(number, sweep / str(number), overrides, how)
-            nothing = JobReturn(overrides=overrides, status=JobStatus.COMPLETED)
-            nothing.return_value = math.nan
-            return nothing
+            no_result = JobReturn(overrides=overrides, status=JobStatus.COMPLETED)
+            no_result.return_value = math.nan
+            return no_result
 
         began = time.monotonic()
 
         def progress(done: int) -> None:
             say(jobs_left(done, len(job_overrides), time.monotonic() - began), sys.stdout)
 
-        returned: list[JobReturn] = []
-        for one in carried_out(job, len(job_overrides), at_once, lost, progress):
-            if isinstance(one, Exception):
-                raise one
-            returned.append(one)
-        return returned
+        results: list[JobReturn] = []
+        for result in carried_out(job, len(job_overrides), at_once, lost, progress):
+            if isinstance(result, Exception):
+                raise result
+            results.append(result)
+        return results
 
     def job(self, number: int, overrides: Sequence[str], at_once: int) -> JobReturn:
-        """One job, in this process."""
+        """Run one job in this process."""
         config = self.hydra_context.config_loader.load_sweep_config(self.config, list(overrides))
         with open_dict(config):
             config.hydra.job.id = f"{config.hydra.job.name}_{number}"

@@ -1,4 +1,4 @@
-"""Make Hydra know the sweeper and the launchers of this package."""
+"""Register this package's sweeper and launchers with Hydra."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedrun.sweeps.grid_sweeper import Grids
 from fedrun.sweeps.parallel_launcher import Parallel
 
 PARENT, NAME = "hydra_plugins", "fedrun"
-"""Hydra accepts and imports plugins below ``hydra_plugins`` only, so both are known as members of a module there."""
+"""Hydra accepts and imports plugins below ``hydra_plugins`` only, so they become members of a module there."""
 
 
 def register_plugins() -> None:

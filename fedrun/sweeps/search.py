@@ -1,6 +1,6 @@
-"""Search for settings as the papers did it: stage after stage, each a grid at the best values of the stages before,
-judged on validation samples. The result is a suggestion of hyper-parameters, laid out so that ``--config-dir SWEEP``
-makes them the strategy's own values; nothing below ``conf/`` is written.
+"""Search for settings as in the papers: in stages, each a grid at the best values of the stages before, compared on
+validation samples. The result is a suggestion of hyper-parameters in a folder with which ``--config-dir SWEEP`` makes
+them the strategy's own values; nothing below ``conf/`` is written.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fedrun.sweeps.outcome import Outcome
 from fedrun.system.errors import InputError
 
 HPARAMS = "hparams"
-"""The folder of a sweep that holds its suggestions; a config group, where the sweep's folder is ``--config-dir``."""
+"""The folder of a sweep's suggestions; a config group, if the sweep's folder is ``--config-dir``."""
 
 Values = tuple[str, ...]
 """Overrides that a stage chooses together, such as ``("local.lr=0.1",)``."""
@@ -36,9 +36,9 @@ class Arm:
         overrides: of all its jobs.
         seeds: the overrides that differ.
         chosen: the values chosen by the stages so far.
-        scores: for all values tried, in all stages, the mean metric over the seeds; NaN where a run failed or has none.
-        edges: chosen values at an end of their grid; better ones may lie beyond it.
-        run: dataset and strategy of its runs, once there are any.
+        scores: for all values of all trials the mean metric over the seeds; NaN if a run failed or has none.
+        edges: chosen values at an end of their grid; better ones may be beyond it.
+        run: dataset and strategy of its runs; None before the first.
     """
 
     overrides: Values
@@ -98,7 +98,7 @@ def settle(tried: Sequence[Trial], outcomes: Sequence[Outcome], metric: str) -> 
     Args:
         tried: by a stage.
         outcomes: of the trials' jobs, in their order.
-        metric: of the last round, such as ``validation/accuracy``; the less the better of a loss, otherwise the more.
+        metric: of the last round, such as ``validation/accuracy``; less is better for a loss, otherwise more.
 
     Raises:
         InputError: a run does not have the metric.
@@ -129,7 +129,7 @@ def settle(tried: Sequence[Trial], outcomes: Sequence[Outcome], metric: str) -> 
 
 
 def score(outcomes: Sequence[Outcome], metric: str) -> float:
-    """The mean of a metric over the seeds; NaN where a run failed, or did not measure it."""
+    """The mean of a metric over the seeds; NaN if a run failed, or did not measure it."""
     scores = [None if outcome.summary is None else outcome.summary["final"].get(metric) for outcome in outcomes]
     known = [value for value in scores if value is not None]
     return statistics.fmean(known) if len(known) == len(scores) else math.nan
@@ -163,7 +163,7 @@ def suggestion(arm: Arm, metric: str, command: str) -> str:
 
 
 def suggest(arms: Sequence[Arm], metric: str, command: str, folder: Path) -> list[Path]:
-    """Write a suggestion for every arm that has run: ``DATASET-STRATEGY.yaml``, numbered where that is not enough."""
+    """Write a suggestion for every arm that has run: ``DATASET-STRATEGY.yaml``, numbered if the name is taken."""
     folder.mkdir(parents=True, exist_ok=True)
     taken: dict[str, int] = {}
     written = []
