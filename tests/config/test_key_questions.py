@@ -90,7 +90,7 @@ def test_the_last_place_holds(overrides: tuple[str, ...]) -> None:
 
 def test_a_key_is_explained() -> None:
     assert explain_key("local.momentum", Experiment).splitlines() == [
-        "local.momentum: of sgd and nesterov, in [0, 1); begins anew in every round, except in centralized and solo",
+        "local.momentum: of sgd and nesterov, in [0, 1); restarts in every round, except in centralized and solo",
         "  allowed  a finite number, at least 0 and below 1",
         "  default  0.0",
     ]
