@@ -62,9 +62,9 @@ HOME = {
     "option": "fedrun.config.build",
     "run": "fedrun.runs.run",
 }
-"""Where the names live that are imported when they are first used, so that ``import fedrun`` costs nothing."""
+"""The modules of names that are imported when they are first used, so that ``import fedrun`` is fast."""
 
-limit_spinning()  # has to be called before PyTorch is loaded
+limit_spinning()  # must be called before PyTorch is loaded
 
 
 def __getattr__(name: str) -> Any:

@@ -31,7 +31,7 @@ def explain(error: Exception, arguments: Sequence[str], config_dir: Path | None 
             group, _, option = missing.rpartition("/")
             if missing == "hydra/sweeper/optuna":
                 return f"{group}={option}: is not installed; pip install 'fedrun[optuna]'"
-            own = [] if group.startswith("hydra/") else options(group, folder)  # Hydra lists options of its own
+            own = [] if group.startswith("hydra/") else options(group, folder)  # Hydra lists its own options
             return refused_option(group, option, own or names)
         case OverrideParseException():
             return (
@@ -77,9 +77,10 @@ def _why_unknown(key: str, arguments: Sequence[str], folder: Path | None) -> str
     if names := options(group, folder):
         if package:
             return f"is no place for an option of {group}"
-        whole, _, part = group.rpartition("/")
-        if having := [name for name in options(whole, folder) if part in parts(whole, name, folder)]:
-            return f"is no part of the {whole} that was chosen; allowed with {whole}=OPTION, one of {', '.join(having)}"
+        above, _, part = group.rpartition("/")
+        if having := [name for name in options(above, folder) if part in parts(above, name, folder)]:
+            allowed = ", ".join(having)
+            return f"is no part of the {above} that was chosen; allowed with {above}=OPTION, one of {allowed}"
         return f"cannot be chosen here; allowed: {', '.join(names)}"
     parents = key.replace("/", ".").split(".")[:-1]
     config = _composed([argument for argument in arguments if options(argument.partition("=")[0], folder)], folder)

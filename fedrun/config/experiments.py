@@ -20,7 +20,7 @@ class ExperimentSweep:
     Attributes:
         experiment: the option's name, such as ``turbosvm/table3``.
         runs: the name of its runs at scale full, such as ``turbosvm/table2``: tables may share runs.
-        sweeper: what the experiment has below ``hydra.sweeper``, plain containers and scalars.
+        sweeper: the values below ``hydra.sweeper``, plain containers and scalars.
     """
 
     experiment: str

@@ -80,8 +80,8 @@ def why(key: str, overrides: Sequence[str], config_dir: Path | None = None) -> s
         return _written(group, composed.choices.get(group), chosen)
     keys = [known for known in dotted(composed.config) if known == key or known.startswith(f"{key}.")]
     if not keys:
-        meant = did_you_mean(key, [*dotted(composed.config), *groups(folders)])
-        raise InputError(f"--why {in_message(key)}: unknown key; fedrun --cfg job shows all keys{meant}")
+        suggestion = did_you_mean(key, [*dotted(composed.config), *groups(folders)])
+        raise InputError(f"--why {in_message(key)}: unknown key; fedrun --cfg job shows all keys{suggestion}")
     leaves = [known for known in keys if not isinstance(_value(composed.config, known), Mapping)]
     return "\n".join(_written(leaf, _value(composed.config, leaf), _sources(leaf, files, arguments)) for leaf in leaves)
 

@@ -16,18 +16,18 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
         known: the existing names.
     """
     names = {candidate.lower(): candidate for candidate in sorted(known)}
-    wanted = name.lower()
-    parent, dot, last = wanted.rpartition(".")
+    lower_name = name.lower()
+    parent, dot, last = lower_name.rpartition(".")
     below_parent = {low.removeprefix(f"{parent}{dot}"): low for low in names if low.rpartition(".")[0] == parent}
-    if wanted in names:
-        likely = [wanted]
-    elif not dot and (ends := [low for low in names if low.endswith((f".{wanted}", f"/{wanted}"))]):
+    if lower_name in names:
+        likely = [lower_name]
+    elif not dot and (ends := [low for low in names if low.endswith((f".{lower_name}", f"/{lower_name}"))]):
         likely = ends[:3]
     elif dot and below_parent:  # the keys above are right, so only the last part may be misspelt
         likely = [below_parent[match] for match in get_close_matches(last, below_parent, n=1)]
     else:
-        likely = get_close_matches(wanted, names, n=1, cutoff=0.7)
+        likely = get_close_matches(lower_name, names, n=1, cutoff=0.7)
         if not likely and not dot:
             last_parts = {low.rpartition(".")[2]: low for low in names}
-            likely = [last_parts[match] for match in get_close_matches(wanted, last_parts, n=1, cutoff=0.7)]
+            likely = [last_parts[match] for match in get_close_matches(lower_name, last_parts, n=1, cutoff=0.7)]
     return f"; did you mean {' or '.join(names[low] for low in likely)}?" if likely else ""

@@ -1,4 +1,4 @@
-"""Which clients of a partition never train, which have test samples of their own, and which have flipped labels."""
+"""The clients of a partition that never train, clients' own test samples, and clients with flipped labels."""
 
 from __future__ import annotations
 

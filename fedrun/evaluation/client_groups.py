@@ -20,7 +20,7 @@ class ClientGroup:
     Attributes:
         name: of the population, in the metrics.
         train: training samples of each client.
-        test: test samples of each client; None: they have none of their own.
+        test: test samples of each client; None: clients have no test samples.
     """
 
     name: str

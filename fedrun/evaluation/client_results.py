@@ -62,7 +62,7 @@ class ClientResults:
     def metrics(self) -> Metrics:
         """``loss_mean``; with test samples, of the task's score, such as accuracy, ``accuracy_mean``, ``accuracy_std``
         over clients (ddof 0), ``accuracy_worst_tenth`` (the mean over the tenth of them, rounded up, with the worst)
-        and ``untested``; with thresholds ``gm_appeal``; with both, and if clients have a model of their own to prefer,
+        and ``untested``; with thresholds ``gm_appeal``; with both, and if clients have their own model to prefer,
         ``preferred_accuracy``.
 
         They are plain means over clients, except ``accuracy_weighted`` (if ``tests`` are known), which is weighted by

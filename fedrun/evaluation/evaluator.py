@@ -138,7 +138,7 @@ class Evaluator:
             return self.results(state, federation.test.samples).metrics(outputs)
         if federation.client_test is not None:
             return self._personal_results(state, federation.client_test).metrics(outputs)
-        # Without a global model and without test samples of their own, every client is tested on all test samples.
+        # Without a global model and without clients' own test samples, every client is tested on all test samples.
         test = federation.test.samples
         by_client = self._by_client(state, lambda _, models: self._evaluate(models, test).metrics(outputs))
         return {name: sum(metrics[name] for metrics in by_client) / len(by_client) for name in by_client[0]}

@@ -122,7 +122,7 @@ def overview(settings: Sequence[Setting]) -> Table:
 
 
 def differences(settings: Sequence[Setting]) -> list[Table]:
-    """The keys in which the settings differ, along the longer side of the table; none where no key does."""
+    """The keys in which the settings differ, along the longer side of the table; none if no key does."""
     keys = differing(settings)
     if not keys:
         return []
@@ -132,7 +132,7 @@ def differences(settings: Sequence[Setting]) -> list[Table]:
 
 
 def _table(title: str, settings: Sequence[Setting], columns: Sequence[Quantity], note: str) -> list[Table]:
-    """A table of quantities; none where there is no quantity."""
+    """A table of quantities; none if there is no quantity."""
     if not columns:
         return []
     rows = tuple((setting.name, *(str(Measured.of(quantity, setting)) for quantity in columns)) for setting in settings)

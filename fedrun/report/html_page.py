@@ -34,7 +34,7 @@ def page(title: str, tables: Sequence[Table], settings: Sequence[Setting], targe
 
     Args:
         title: its heading.
-        tables: shown as they are; the page sorts and filters their rows.
+        tables: shown unchanged; the page sorts and filters their rows.
         settings: whose curves and federations are shown, unfinished runs included where no seed is complete.
         targets: accuracies to be marked, in addition to the runs' own targets.
     """
@@ -125,8 +125,8 @@ def run_data(run: Run, metrics: Sequence[str], axes: Sequence[Against], step: in
         step: where a metric has more than :data:`POINTS` rounds, multiples of this are shown, and the last one.
     """
     lines = {key: line for key in metrics if any(map(math.isfinite, (line := recorded(run.rows, key)).values()))}
-    kept = {key: thinned(list(line), step) for key, line in lines.items()}
-    rounds = sorted({round for points in kept.values() for round in points})
+    shown_rounds = {key: thinned(list(line), step) for key, line in lines.items()}
+    rounds = sorted({round for points in shown_rounds.values() for round in points})
     place = {round: index for index, round in enumerate(rounds)}
     places = dict(zip(evaluated_rounds(run.rows), range(len(run.rows)), strict=True))
     x = {axis: spent(run.rows, axis) for axis in axes if axis != "rounds"}
@@ -135,8 +135,8 @@ def run_data(run: Run, metrics: Sequence[str], axes: Sequence[Against], step: in
         "x": {axis: [short(costs[places[round]]) for round in rounds] for axis, costs in x.items()},
         "metrics": {
             key: {
-                **({} if kept[key] == rounds else {"at": [place[round] for round in kept[key]]}),
-                "y": [short(line[round]) for round in kept[key]],
+                **({} if shown_rounds[key] == rounds else {"at": [place[round] for round in shown_rounds[key]]}),
+                "y": [short(line[round]) for round in shown_rounds[key]],
                 "last": short(Quantity("final", key).of(run)),
                 "best": short(Quantity("best", key).of(run)) if quantities.has_best(key) else None,
             }

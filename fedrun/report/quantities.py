@@ -61,7 +61,7 @@ class Quantity:
         return wording.name(self.key)
 
     def of(self, run: Run) -> float | None:
-        """The quantity of a complete run; None where it was not recorded, is not finite or was not reached."""
+        """The quantity of a complete run; None if it was not recorded, is not finite or was not reached."""
         if self.kind == "rounds to":
             target = Target.named(self.key)
             return first_hit(evaluated_rounds(run.rows), series(run.rows, target.metric), target)
@@ -79,7 +79,7 @@ class Measured:
 
     Attributes:
         quantity: what was measured.
-        values: one per complete run, None where a run has none; empty if not all of them show it.
+        values: one per complete run, None if a run has none; empty if not all of them show it.
         cap: the largest number of rounds of these runs. If some did not reach a target: the smallest number of rounds
             that one of those made, because a run that has reached all its own targets ends early.
     """

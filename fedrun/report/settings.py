@@ -53,7 +53,7 @@ class Setting:
 
 
 def leaves(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a configuration that can change a result, seeds apart, under their dotted keys."""
+    """The values of a configuration that can change a result, without seeds, under their dotted keys."""
     return {key: value for key, value in _flat(relevant(config), ()) if not SILENT.intersection((key, *key.split(".")))}
 
 
@@ -154,8 +154,8 @@ def _names(settings: Sequence[tuple[Run, Leaves]]) -> list[str]:
     several = [len(set(values)) > 1 for values in zip(*pairs, strict=True)]
 
     def name(pair: tuple[str, str], content: Leaves, named: Callable[[str, Leaves, list[Leaves]], bool]) -> str:
-        alike = [other for other_pair, (_, other) in zip(pairs, settings, strict=True) if other_pair == pair]
-        keys = [key for key in varying(alike) if named(key, content, alike)]
+        peers = [other for other_pair, (_, other) in zip(pairs, settings, strict=True) if other_pair == pair]
+        keys = [key for key in varying(peers) if named(key, content, peers)]
         parts = [part for part, differs in zip(pair, several, strict=True) if differs]
         return " ".join([*parts, *(f"{_short(key)}={written(content, key)}" for key in keys)]) or " ".join(pair)
 
@@ -166,21 +166,21 @@ def _names(settings: Sequence[tuple[Run, Leaves]]) -> list[str]:
         short = names(named)
         if len(set(short)) == len(short):
             return short
-    long = names(lambda key, content, alike: True)  # classes with the same name in two modules are still equal
+    long = names(lambda key, content, peers: True)  # classes with the same name in two modules are still equal
     return [name if long.count(name) == 1 else f"{name} ({long[:n].count(name) + 1})" for n, name in enumerate(long)]
 
 
-def _everywhere(key: str, content: Leaves, alike: list[Leaves]) -> bool:
+def _everywhere(key: str, content: Leaves, peers: list[Leaves]) -> bool:
     """Whether all settings have a key."""
-    return all(key in other for other in alike)
+    return all(key in other for other in peers)
 
 
-def _within_class(key: str, content: Leaves, alike: list[Leaves]) -> bool:
+def _within_class(key: str, content: Leaves, peers: list[Leaves]) -> bool:
     """Whether all settings have a key, or this one differs in it from others with the same class."""
-    if _everywhere(key, content, alike):
+    if _everywhere(key, content, peers):
         return True
     target = f"{key.rpartition('.')[0]}._target_".lstrip(".")
-    same = [other for other in alike if key in other and other.get(target) == content.get(target)]
+    same = [other for other in peers if key in other and other.get(target) == content.get(target)]
     return key in content and len({written(other, key) for other in same}) > 1
 
 

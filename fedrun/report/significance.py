@@ -31,8 +31,8 @@ class Comparison:
         unequal: how many of them differ at all.
         difference: mean over these seeds of the setting's value minus the baseline's; None without a seed, and of
             rounds to a target where some common seed did not reach it.
-        p: two-sided; None where it cannot be computed.
-        reason: why there is no p; empty where there is one.
+        p: two-sided; None if it cannot be computed.
+        reason: why there is no p; empty if there is one.
     """
 
     seeds: tuple[int, ...]

@@ -33,12 +33,14 @@ def sweep_table(summaries: Sequence[Summary]) -> Group:
     """The sweep's complete runs (at least one), grouped by everything but their seed."""
     table = tabulate(summaries)
     # Two strategies with two targets fit into 80 columns; in less space a number breaks at its ±.
-    drawn = RichTable(box=box.SIMPLE_HEAD, show_edge=False, collapse_padding=True, pad_edge=False, header_style="dim")
+    rich_table = RichTable(
+        box=box.SIMPLE_HEAD, show_edge=False, collapse_padding=True, pad_edge=False, header_style="dim"
+    )
     for number, heading in enumerate(table.header):
-        drawn.add_column(Text(heading), justify="left" if number < table.labels else "right", overflow="fold")
+        rich_table.add_column(Text(heading), justify="left" if number < table.labels else "right", overflow="fold")
     for row in table.rows:
-        drawn.add_row(*map(Text, row))
-    return Group(drawn, Text(), *map(Text, table.notes))
+        rich_table.add_row(*map(Text, row))
+    return Group(rich_table, Text(), *map(Text, table.notes))
 
 
 def show(table: Group, console: Console) -> None:

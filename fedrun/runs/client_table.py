@@ -74,7 +74,7 @@ def _client_rows(simulation: Simulation, state: State) -> list[dict[str, Any]]:
 
 
 def _on_own_tests(client_results: dict[str, dict[str, ClientResults]], group: str) -> ClientResults | None:
-    """The results of the model without tuning for a group of clients, if they have test samples of their own."""
+    """The results of the model without tuning for a group of clients, if they have their own test samples."""
     return client_results[group][""] if group in client_results else None
 
 

@@ -31,7 +31,7 @@ WRITTEN = (SUMMARY, CHECKSUMS, CHECKPOINT, CLIENT_STATES, METRICS, CLIENTS, MODE
 """The files of a run, in the order in which starting over deletes them."""
 
 RESULTS = (CONFIG, OVERRIDES, METRICS, CLIENTS, MODEL, CURVES, FEDERATION)
-"""The files of a finished run that have a checksum, besides its summary."""
+"""The files of a finished run that have a checksum, in addition to its summary."""
 
 
 class DamagedRunError(InputError):

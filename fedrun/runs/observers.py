@@ -52,7 +52,7 @@ class Observers:
         for observer in list(self._observers):
             try:
                 call(observer)
-            except Exception as error:  # whatever it raises
+            except Exception as error:  # an observer can raise anything
                 self._observers.remove(observer)
                 log.warning("%s failed and is ignored from now on: %s", type(observer).__name__, error)
                 with suppress(Exception):

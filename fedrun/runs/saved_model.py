@@ -82,8 +82,8 @@ def load_network(path: Path, model: ModelConfig, spec: Spec, number: int = 0) ->
         missing, _ = network.load_state_dict(tensors, strict=False)
     except RuntimeError as error:
         raise InputError(f"{path}: is not of the run's model ({str(error).splitlines()[-1].strip()})") from None
-    wanted = {name for name, _ in network.named_parameters()}
-    if absent := (wanted & set(missing)) or tensors.keys() - network.state_dict().keys():
+    parameter_names = {name for name, _ in network.named_parameters()}
+    if absent := (parameter_names & set(missing)) or tensors.keys() - network.state_dict().keys():
         raise InputError(f"{path}: is not of the run's model (tensor {min(absent)})")
     return network.eval()
 

@@ -75,7 +75,7 @@ def failed(number: int, folder: str | Path, overrides: Sequence[str], why: str) 
 
 
 class Sweep(Callback):
-    """Hydra's callback around a sweep. Hydra turns what a callback raises into a warning; this one ends the process."""
+    """Hydra's callback around a sweep. Hydra turns a callback's exception into a warning; this one ends the process."""
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Reject the sweep, with exit status 2 and nothing written, if the configuration of a job is invalid."""

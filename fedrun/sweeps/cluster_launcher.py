@@ -24,7 +24,7 @@ LOGS = "logs"
 
 @dataclass(frozen=True)
 class ClusterJob:
-    """One job of a sweep, as it is sent to a node.
+    """One job of a sweep, which is sent to a node.
 
     Attributes:
         context: Hydra's context.

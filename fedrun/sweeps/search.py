@@ -76,8 +76,8 @@ def untuned(arguments: Iterable[str], stages: Sequence[Grid]) -> list[str]:
 
 def with_arguments(stage: Grid, arguments: Iterable[str]) -> Grid:
     """A stage in which values from the command line replace its own."""
-    given = {key: value for key, _, value in (argument.partition("=") for argument in arguments)}
-    return {key: given.get(key, value) for key, value in stage.items()}
+    argument_values = {key: value for key, _, value in (argument.partition("=") for argument in arguments)}
+    return {key: argument_values.get(key, value) for key, value in stage.items()}
 
 
 def trials(arms: Sequence[Arm], stage: Grid, knows: Knows) -> list[Trial]:

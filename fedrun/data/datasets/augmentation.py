@@ -29,7 +29,7 @@ class Augmentation:
     nearest pixel, as torchvision's RandomRotation does) only move pixels, so they are one gather.
 
     Attributes:
-        pad: pixels by which an image is padded on every side before a crop of its own size.
+        pad: pixels by which an image is padded on every side before a crop of the original size.
         crop: probability of cropping; 1 in FedConcat, 0.5 in FedDC.
         flip: probability of a horizontal flip.
         rotation: degrees; the angle is uniform from -rotation to rotation.

@@ -43,7 +43,7 @@ def read_pickle(path: Path) -> Any:
     """The object in a pickle of Python 2 or 3; texts of Python 2 are read as Latin-1.
 
     Raises:
-        InputError: the file cannot be read, is damaged or asks for anything but plain data and arrays.
+        InputError: the file cannot be read, is damaged or needs anything except plain data and arrays.
     """
     try:
         with open(path, "rb") as file:

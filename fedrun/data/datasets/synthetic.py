@@ -65,17 +65,19 @@ class Synthetic(DatasetConfig):
         Raises:
             InputError: the sizes leave a client without training or test samples.
         """
-        drawn = [self._client(client) for client in range(self.clients)]
+        client_data = [self._client(client) for client in range(self.clients)]
         held_out = self.test == "held_out"
-        train_sizes = [int(0.9 * len(y)) if held_out else len(y) for _, y in drawn]
+        train_sizes = [int(0.9 * len(y)) if held_out else len(y) for _, y in client_data]
         if min(train_sizes) < 1:
             client = int(np.argmin(train_sizes))
             raise InputError(
                 f"dataset.size_log_mean={self.size_log_mean:g} and dataset.size_base={self.size_base} leave client "
-                f"{client} with {len(drawn[client][1])} samples; make one of them larger"
+                f"{client} with {len(client_data[client][1])} samples; make one of them larger"
             )
-        parts = [(x[:size], y[:size]) for (x, y), size in zip(drawn, train_sizes, strict=True)]
-        parts += [(x[size:], y[size:]) if held_out else (x, y) for (x, y), size in zip(drawn, train_sizes, strict=True)]
+        parts = [(x[:size], y[:size]) for (x, y), size in zip(client_data, train_sizes, strict=True)]
+        parts += [
+            (x[size:], y[size:]) if held_out else (x, y) for (x, y), size in zip(client_data, train_sizes, strict=True)
+        ]
         inputs = np.concatenate([x for x, _ in parts])
         targets = np.concatenate([y for _, y in parts])
         offsets = np.cumsum([0, *(len(y) for _, y in parts)])

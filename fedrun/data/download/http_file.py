@@ -1,4 +1,4 @@
-"""Download of one file over HTTP: resumed where it was interrupted, verified, and renamed only when it is complete."""
+"""Download of one file over HTTP: resumed after an interruption, verified, and renamed only when it is complete."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def _transfer(url: str, partial: Path, progress: Progress) -> bool:
     request = urllib.request.Request(url)
     if received and validator.exists():
         request.add_header("Range", f"bytes={received}-")
-        request.add_header("If-Range", validator.read_text(encoding="latin-1"))  # another version is sent whole
+        request.add_header("If-Range", validator.read_text(encoding="latin-1"))  # another version is sent completely
     try:
         with _open(request) as response:
             resumed = response.status == http.HTTPStatus.PARTIAL_CONTENT
@@ -148,7 +148,7 @@ def _transfer(url: str, partial: Path, progress: Progress) -> bool:
                 raise CutError
             received = received if resumed else 0
             length = _content_length(url, response)
-            whole = None if length is None else received + length
+            total = None if length is None else received + length
             version = response.headers.get("ETag") or response.headers.get("Last-Modified") or ""
             if version and not version.startswith("W/"):
                 validator.write_text(version, encoding="latin-1")
@@ -158,7 +158,7 @@ def _transfer(url: str, partial: Path, progress: Progress) -> bool:
                 for chunk in _chunks(response):
                     file.write(chunk)
                     received += len(chunk)
-                    progress(received, whole)
+                    progress(received, total)
     except CutError:
         return False
     except urllib.error.HTTPError as error:
@@ -167,7 +167,7 @@ def _transfer(url: str, partial: Path, progress: Progress) -> bool:
         raise _unreachable(url, error) from error
     except (urllib.error.URLError, http.client.HTTPException, TimeoutError) as error:
         raise _unreachable(url, error) from error
-    return whole is None or received == whole
+    return total is None or received == total
 
 
 class _CheckedRedirects(urllib.request.HTTPRedirectHandler):

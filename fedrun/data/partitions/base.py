@@ -24,7 +24,7 @@ class Partition(ABC):
 
         Args:
             dataset: the samples.
-            seed: the run's seed, used if the partition has no seed of its own.
+            seed: the run's seed, used if the partition does not have its own.
 
         Raises:
             InputError: this dataset cannot be divided in this way.

@@ -55,16 +55,16 @@ class QuantityDirichlet(DirichletProportions):
         concentrations = np.full(self.clients, self.beta)
         limit = max(10_000, self.variates // max(self.clients, 100))
         block = max(1, BLOCK // self.clients)
-        drawn = 0
-        while drawn < limit:
-            if drawn * self.clients < NOTICE <= (drawn + block) * self.clients:
-                log.warning("partition=%s: %d draws so far, drawing up to %d", self.name, drawn, limit)
-            block = min(block, limit - drawn)
+        draw_count = 0
+        while draw_count < limit:
+            if draw_count * self.clients < NOTICE <= (draw_count + block) * self.clients:
+                log.warning("partition=%s: %d draws so far, drawing up to %d", self.name, draw_count, limit)
+            block = min(block, limit - draw_count)
             proportions = rng.dirichlet(concentrations, block)
             # 1e-9: rows that the exact test may accept. A tiny beta underflows to NaN, which compares false.
             for row in np.flatnonzero(proportions.min(1) * total >= self.min_samples * (1 - 1e-9)):
                 accepted: np.ndarray = proportions[row] / proportions[row].sum()
                 if accepted.min() * total >= self.min_samples:
                     return accepted
-            drawn += block
+            draw_count += block
         raise self.draws_exhausted(limit)

@@ -160,8 +160,8 @@ def require_shape(targets: torch.Tensor, trailing: tuple[int | None, ...], what:
     """
     shape = tuple(targets.shape[1:])
     fits = len(shape) == len(trailing) and all(
-        wanted in (None, size) for wanted, size in zip(trailing, shape, strict=True)
+        expected in (None, size) for expected, size in zip(trailing, shape, strict=True)
     )
     if not fits:
-        wanted = ", ".join(["n", *("length" if size is None else str(size) for size in trailing)])
-        raise InputError(f"{where}: targets {list(targets.shape)}; allowed: {what} [{wanted}]")
+        expected = ", ".join(["n", *("length" if size is None else str(size) for size in trailing)])
+        raise InputError(f"{where}: targets {list(targets.shape)}; allowed: {what} [{expected}]")

@@ -50,6 +50,6 @@ class Regression(Task):
         return {
             "mae": errors.abs().mean().item(),
             "rmse": errors.square().mean(0).sqrt().mean().item(),
-            # 1 − Σ (y − ŷ)² / Σ (y − ȳ)²; NaN where all targets are equal
+            # 1 − Σ (y − ŷ)² / Σ (y − ȳ)²; NaN if all targets are equal
             "r2": torch.where(total > 0, 1 - residual / total, torch.nan).mean().item(),
         }

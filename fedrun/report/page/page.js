@@ -1,5 +1,5 @@
 "use strict";
-// The page: controls, curves, legend and sortable tables. What is chosen stands in the address, so that it can be linked to.
+// The page: controls, curves, legend and sortable tables. The choices are in the address, so that they can be linked to.
 
 const LISTED = 8;  // curves whose values are shown at the pointer
 
@@ -13,7 +13,7 @@ function start(data) {
     metric: chosen("metric", metricKeys),
     against: chosen("against", Object.keys(data.axes)),
     logX: wanted.get("logX") === "1",
-    logY: wanted.has("logY") ? wanted.get("logY") === "1" : null,  // null: by itself, for losses
+    logY: wanted.has("logY") ? wanted.get("logY") === "1" : null,  // null: automatic, for losses
     smooth: Math.min(Math.max(Number(wanted.get("smooth")) || 0, 0), 0.99),
     keys: wanted.has("keys") ? wanted.get("keys").split(",").filter((key) => key in data.keys) : ["setting"],
     filter: wanted.get("filter") ?? "",
@@ -27,7 +27,7 @@ function start(data) {
   const factor = () => metric().share ? 100 : 1;
   const written = (value) => metric().share ? (100 * value).toFixed(2) : Math.abs(value) < 1e4 ? value.toFixed(4) : short(value);
 
-  /** Name, place and curve of every group of runs that the filter leaves. */
+  /** Name, place and curve of every group of runs that the filter accepts. */
   function groups() {
     return grouped(data.runs.filter((run) => matches(run, state.filter)), state.keys)
       .map((group, n) => ({...group, ...look(n), points: curve(group.runs, state.metric, state.against, factor())}))
@@ -178,7 +178,7 @@ function start(data) {
     });
   }
 
-  /** Mark a heading as the one that sorts its table; whether it now sorts downwards. */
+  /** Mark a heading as the one that sorts its table; return whether it now sorts downwards. */
   function turned(head) {
     const down = head.getAttribute("aria-sort") === "ascending";
     head.parentElement.querySelectorAll("[aria-sort]").forEach((one) => one.removeAttribute("aria-sort"));
@@ -197,9 +197,9 @@ function start(data) {
     }
   }
 
-  // The pointer: values beside it; dragging zooms or pans.
+  // The pointer: values next to it; dragging zooms or pans.
 
-  let begun = null;  // where a drag began: {x, y, view}
+  let begun = null;  // the beginning of a drag: {x, y, view}
 
   const pixel = (event) => {
     const box = plot.getBoundingClientRect();
@@ -213,7 +213,7 @@ function start(data) {
     plot.append(shape);
   }
 
-  /** A line at a pixel of the x axis, and beside it the values of the curves nearest to the pointer. */
+  /** A line at a pixel of the x axis, and next to it the values of the curves nearest to the pointer. */
   function cursor(at) {
     if (shown.view === null) return;
     const {width, height} = shown.view;
@@ -267,7 +267,7 @@ function start(data) {
     if (from === null || from.pan) return;
     const far = {x: Math.abs(at.x - from.x) > 8, y: Math.abs(at.y - from.y) > 8};
     if (!far.x && !far.y) return;
-    const {view, x, y} = shown;  // a drag along one axis leaves the other one as it is
+    const {view, x, y} = shown;  // a drag along one axis does not change the other one
     state.zoom = {
       x: far.x ? range([from.x, at.x]).map(x.value) : view.x,
       y: far.y ? range([from.y, at.y]).map(y.value).reverse() : view.y,
@@ -295,7 +295,7 @@ function start(data) {
     cursor({x: before + 8 * way, y: height / 2});
   });
 
-  /** Widen what is shown by a factor, around a pixel or the middle. */
+  /** Widen the shown range by a factor, around a pixel or the middle. */
   function zoomBy(factor, at) {
     if (shown.view === null) return;
     const {x, y, logX, logY, width, height} = shown.view;

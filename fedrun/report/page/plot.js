@@ -3,13 +3,13 @@
 
 const LEFT = 56, RIGHT = 16, TOP = 16, BOTTOM = 44;
 const COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#888888"];
-const DASHES = ["", "7 3", "2 3", "9 3 2 3"];  // tell neighbours apart without colours; 28 curves until both come round
+const DASHES = ["", "7 3", "2 3", "9 3 2 3"];  // distinguish neighbours without colours; 28 curves until both repeat
 const CROWD = 28;  // more curves than this are thin
-const FAINT = 10;  // of up to so many smoothed curves, what was measured is drawn behind them
+const FAINT = 10;  // up to so many smoothed curves have their measured values drawn behind them
 
 /** Round numbers that divide [low, high] into about `count` parts. */
 function ticks(low, high, count) {
-  if (!(high - low > 1e-9 * Math.max(Math.abs(high), Math.abs(low)))) return [low];  // all one value, but for rounding
+  if (!(high - low > 1e-9 * Math.max(Math.abs(high), Math.abs(low)))) return [low];  // a single value, except for rounding
   const rough = (high - low) / count, power = 10 ** Math.floor(Math.log10(rough));
   const step = power * [1, 2, 5, 10].find((factor) => factor * power >= rough);
   const found = [];
@@ -17,7 +17,7 @@ function ticks(low, high, count) {
   return found;
 }
 
-/** Where a logarithmic axis is marked: at powers of ten, and at 2 and 5 times those where there are few. */
+/** The marks of a logarithmic axis: at powers of ten, and at 2 and 5 times those if there are few. */
 function logTicks(low, high) {
   const found = [];
   const digits = high / low > 1e3 ? [1] : [1, 2, 5];
@@ -28,7 +28,7 @@ function logTicks(low, high) {
   return inside.length > 1 ? inside : ticks(low, high, 4);
 }
 
-/** A number as a reader wants it: 1.2M, 0.034, 71.3. */
+/** A number for readers: 1.2M, 0.034, 71.3. */
 function short(number) {
   const rounded = Number(number.toPrecision(Math.abs(number) < 1e4 ? 4 : 3)), size = Math.abs(rounded);
   for (const [unit, letter] of [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e4, "k"]]) {
@@ -62,7 +62,7 @@ function grouped(runs, keys) {
   return [...groups].map(([name, members]) => ({name, runs: members}));
 }
 
-/** Whether a run is searched for: every word is in its values, and no word with a minus before it. */
+/** Whether a run matches the search: every word is in its values, and no word with a minus before it. */
 function matches(run, words) {
   const text = run.text ??= Object.entries(run.values).map(([key, value]) => `${key}=${value}`).join(" ").toLowerCase();
   return words.toLowerCase().split(/\s+/).filter(Boolean).every((word) =>
@@ -93,7 +93,7 @@ function curve(runs, metric, against, factor) {
   });
 }
 
-/** A curve's running mean, in which the value before counts `weight` times the newest one; without a bias at its begin. */
+/** A curve's running mean, in which the earlier value has `weight` times the newest one's weight; unbiased at its begin. */
 function smoothed(points, weight) {
   if (!weight) return points;
   let mean = 0, std = 0, sum = 0;
@@ -106,7 +106,7 @@ function smoothed(points, weight) {
   });
 }
 
-/** A curve without what a logarithmic axis cannot show. */
+/** A curve without the points that a logarithmic axis cannot show. */
 function positive(points, logX, logY) {
   return points.map((point) => point === null || (logX && point.x <= 0) || (logY && point.mean <= 0) ? null : point);
 }
@@ -138,7 +138,7 @@ function range(numbers) {
   return numbers.reduce(([low, high], n) => [Math.min(low, n), Math.max(high, n)], [Infinity, -Infinity]);
 }
 
-/** What an axis shows if nothing is chosen: {x: [low, high], y: [low, high]}; null if no curve has a point. */
+/** The default ranges of the axes: {x: [low, high], y: [low, high]}; null if no curve has a point. */
 function extent(curves, targets, logY) {
   const all = curves.flatMap(({points}) => points.filter((point) => point !== null));
   if (!all.length) return null;
@@ -146,7 +146,7 @@ function extent(curves, targets, logY) {
   return {x: range(all.map(({x}) => x)), y: range([...bands, ...targets.filter((target) => !logY || target > 0)])};
 }
 
-/** Whether a loss is shown on a logarithmic axis by itself: its values span more than two decades. */
+/** Whether a loss is shown on a logarithmic axis by default: its values span more than two decades. */
 function wantsLog(curves) {
   const [low, high] = range(curves.flatMap(({points}) => points.filter((point) => point !== null).map(({mean}) => mean)));
   return low > 0 && high > 100 * low;
@@ -190,7 +190,7 @@ function draw(curves, view) {
     if (n % every === 0) parts.push(`<text x="${x(tick)}" y="${height - BOTTOM + 17}" text-anchor="middle">${short(tick)}</text>`);
   }
   parts.push(`<g clip-path="url(#inside)"${curves.length > CROWD ? ' class="crowd"' : ""}>`);
-  const low = logY ? view.y[0] / 1e3 : -Infinity;  // a logarithmic axis has no place for a band's end below 0
+  const low = logY ? view.y[0] / 1e3 : -Infinity;  // a logarithmic axis cannot show a band's end below 0
   for (const [n, {colour, dash, points, behind}] of curves.entries()) {
     for (const piece of pieces(behind ?? [])) {
       parts.push(`<polyline class="behind" stroke="${colour}" points="${piece.map((point) => at(x(point.x), y(point.mean))).join(" ")}"/>`);
@@ -224,7 +224,7 @@ function nearest(points, pixel, x) {
   return known.reduce((best, point) => Math.abs(x(point.x) - pixel) < Math.abs(x(best.x) - pixel) ? point : best, known[0]);
 }
 
-/** The number that a table's cell begins with, by which it is sorted: ">200" above 200, "-" above all; else null. */
+/** The number at the beginning of a table's cell, by which it is sorted: ">200" above 200, "-" above all; else null. */
 function sortValue(text) {
   if (text === "-") return Infinity;
   const number = /^(>?)([+\u2212-]?[\d,]*\.?\d+(?:e[+-]?\d+)?)/i.exec(text.trim());

@@ -105,7 +105,7 @@ def draw_figure(name: str, scale: Scale | None, runs: Sequence[Run], path: Path)
         arguments = command_arguments(figure.experiment, scale)
         raise InputError(f"figure {name}: no finished runs; start them with: fedrun {arguments}")
     used = {id(run): run for lines in panels.values() for own in lines.values() for run in own}.values()
-    drawn: dict[tuple[str, str], Mapping[str, Seeds]] = {
+    panel_rows: dict[tuple[str, str], Mapping[str, Seeds]] = {
         (metric, ", ".join(filter(None, (wording.name(metric), title)))): {
             line: [run.rows for run in own] for line, own in lines.items()
         }
@@ -114,7 +114,7 @@ def draw_figure(name: str, scale: Scale | None, runs: Sequence[Run], path: Path)
     }
     data, seeds = sorted({run.dataset for run in used}), sorted({run.seed for run in used})
     caption = f"scale {scale}; data {', '.join(data)}; seeds {', '.join(map(str, seeds))}"
-    plot_panels(drawn, path, figure.against, figure.title, caption)
+    plot_panels(panel_rows, path, figure.against, figure.title, caption)
     return figure.open
 
 

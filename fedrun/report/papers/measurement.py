@@ -25,7 +25,7 @@ class Measurement:
     """Our number for a cell.
 
     Attributes:
-        text: as it is printed.
+        text: as printed.
         number: the mean over the seeds in the paper's unit; None if there is none.
         early: the round that was read instead of the paper's, if the runs were shorter; None otherwise.
         of_stand_in: the runs are of other data or another model than the paper's.

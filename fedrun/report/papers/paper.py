@@ -25,8 +25,8 @@ class Cell:
         setting: the other coordinates of the cell, such as ``{"C": "8", "E": "1"}``.
         strategy: may be empty.
         metric: what was measured, such as ``accuracy`` or ``rounds_to_0.70``.
-        printed: as printed; empty where the paper has a dash or the number is lost; ``>200`` if not reached by then.
-        std: what follows the ±, None where nothing does.
+        printed: as printed; empty if the paper has a dash or the number is lost; ``>200`` if not reached by then.
+        std: what follows the ±, None if nothing does.
         unit: of the number: ``%``, ``rounds``, ``x`` (times as fast), ``fraction``, ...
     """
 
@@ -42,7 +42,7 @@ class Cell:
 
     @property
     def number(self) -> float | None:
-        """The value; None where it is no single number (a dash, lost, a bound such as ``>200``, a range)."""
+        """The value; None if it is no single number (a dash, lost, a bound such as ``>200``, a range)."""
         return _number(self.printed)
 
     @property

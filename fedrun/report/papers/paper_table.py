@@ -251,10 +251,10 @@ def omissions(
     if absent := sum(not runs for runs in matched.runs.values()):
         lines.append(f"Not run yet: {absent} of {len(measured)} cells.")
     seeds = {position: [run.seed for run in runs] for position, runs in matched.runs.items() if runs}
-    every = sorted(set(chain.from_iterable(seeds.values())))
-    if fewer := sum(len(cell_seeds) < len(every) for cell_seeds in seeds.values()):
+    all_seeds = sorted(set(chain.from_iterable(seeds.values())))
+    if fewer := sum(len(cell_seeds) < len(all_seeds) for cell_seeds in seeds.values()):
         lines.append(
-            f"Not run yet with all of the seeds {', '.join(map(str, every))}: {fewer} of {len(measured)} cells."
+            f"Not run yet with all of the seeds {', '.join(map(str, all_seeds))}: {fewer} of {len(measured)} cells."
         )
     if unfinished:
         lines.append(f"Left out because they are unfinished: {unfinished} runs.")

@@ -84,11 +84,11 @@ def experiment_tables(name: str, runs: Sequence[Run]) -> list[Table]:
     scaled = next((scale for scale in SCALES if scale == last), None)
     arguments = command_arguments(experiment if scaled else name, scaled)
     titled = [replace(table, title=f"{arguments}: {table.title[0].lower()}{table.title[1:]}") for table in tables]
-    every = sorted({run.seed for run in runs})
+    all_seeds = sorted({run.seed for run in runs})
     fewer = [
         f"Only seeds {', '.join(map(str, seeds))}: {setting.name}."
         for setting in compared_settings
-        if (seeds := [run.seed for run in setting.runs]) != every
+        if (seeds := [run.seed for run in setting.runs]) != all_seeds
     ]
     if not titled:
         return []

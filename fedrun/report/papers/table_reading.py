@@ -74,7 +74,7 @@ class ValueAt:
     """A metric's value in a round.
 
     Attributes:
-        metric: as in ``metrics.jsonl``, such as ``test/f1``; or, where it depends on a coordinate, that coordinate with
+        metric: as in ``metrics.jsonl``, such as ``test/f1``; or, if it depends on a coordinate, that coordinate with
             the metric for each of its values: ``{clients: {seen: clients/gm_appeal, unseen: unseen/gm_appeal}}``.
         round: server updates made; null: the last round. Shorter runs are read at their last round, with a note.
         rounds: of some cells, in the place of ``round``; may be left out.

@@ -77,7 +77,7 @@ class LiveDisplay(Observer):
             self._live = None
 
     def _draw(self) -> RenderableType:
-        # Two columns stay free for the "^C" that a terminal echoes: wrapped to a line of its own it would make rich
+        # Two columns stay free for the "^C" that a terminal echoes: if it were wrapped to a separate line, rich would
         # redraw the panel one line too low.
         return "" if self._progress is None else panel(self._progress, min(WIDTH, self._console.width - 2))
 

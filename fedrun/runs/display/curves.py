@@ -43,7 +43,7 @@ AXES: Mapping[Against, str] = {
 
 
 def spent(rows: Sequence[Row], against: Against) -> list[float]:
-    """The cumulative cost of a run at each of its rows; NaN where it was not recorded.
+    """The cumulative cost of a run at each of its rows; NaN if it was not recorded.
 
     A row has the time of its own round only. The rounds since the previous row are assumed to be equally long.
     """
@@ -71,7 +71,7 @@ class Curve:
     Attributes:
         rounds: int64 ``[r]``, the rounds in which a seed has the metric, without those in which another seed has a row
             that lacks it.
-        x: float64 ``[r]``, the rounds, or the mean cost of the seeds up to each round; ascending, NaN where a seed has
+        x: float64 ``[r]``, the rounds, or the mean cost of the seeds up to each round; ascending, NaN if a seed has
             no such round.
         mean: float64 ``[r]``; NaN (a gap in the line) where not all seeds have a finite value, because the mean over
             the other seeds would be too good.

@@ -1,4 +1,4 @@
-"""What a federation looks like: a few lines of text, and a picture of who holds which labels."""
+"""A federation in a few lines of text, and a picture of the clients' labels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedrun.data.federation import Federation
 from fedrun.runs.display.picture_file import save_figure
 
 COLUMNS = 300
-"""Most clients that the heat map shows side by side."""
+"""The largest number of clients that the heat map shows side by side."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Spread:
 
     @classmethod
     def of(cls, numbers: np.ndarray) -> Spread:
-        """The spread of integers ``[N]``; all zero where there is no client."""
+        """The spread of integers ``[N]``; all zero if there is no client."""
         if len(numbers) == 0:
             return cls(0, 0.0, 0)
         return cls(int(numbers.min()), float(np.median(numbers)), int(numbers.max()))
@@ -66,7 +66,7 @@ class FederationSummary:
     note: str
 
     def lines(self) -> list[str]:
-        """Three lines, one about what was inferred, and a warning where a class is missing."""
+        """Three lines, one more about inferred facts, and a warning if a class is missing."""
         test = "in one pooled set" if self.test_holders == 1 else f"of {self.test_holders:,} held-out users"
         lines = [
             f"clients   {self.clients:,} with {self.samples} training samples each, {self.total:,} in all",
@@ -112,7 +112,7 @@ def summarise(federation: Federation) -> FederationSummary:
 def plot_labels(federation: Federation, path: Path) -> None:
     """Write a heat map (PNG) of how many samples of each label (rows) each client (columns) holds.
 
-    The colour scale is logarithmic and starts at one sample, so that small counts stay visible beside large ones while
+    The colour scale is logarithmic and starts at one sample, so that small counts stay visible next to large ones while
     equal ones look equal; white is none. Beyond :data:`COLUMNS` clients, evenly spaced ones are shown in order of their
     number of samples. Without classes the picture is that of :func:`plot_sizes`.
     """

@@ -14,12 +14,12 @@ from fedrun.data.tasks.metric_names import lower_is_better, recorded_score
 from fedrun.experiment.observer import Row, RunInfo
 
 WINDOW = 32
-"""Speeds are means over this many evaluated rounds: steady to read, and quick to follow a machine that slows down."""
+"""Speeds are means over this many evaluated rounds: steady, but quick to follow a machine that slows down."""
 
 
 @dataclass(frozen=True)
 class Mark:
-    """Where a run was at a moment: ``seconds`` on the clock, rounds made, client samples processed so far."""
+    """The position of a run at a moment: ``seconds`` on the clock, rounds made, client samples processed so far."""
 
     seconds: float
     round: int
@@ -27,7 +27,7 @@ class Mark:
 
 
 class Progress:
-    """The state of one run, fed with its rows.
+    """The progress of one run, updated by its rows.
 
     Attributes:
         run: the run.
@@ -70,7 +70,7 @@ class Progress:
 
     @property
     def samples_per_second(self) -> float | None:
-        """Client samples trained per second; None before two rounds are known, or where rows do not count them."""
+        """Client samples trained per second; None before two rounds are known, or if rows do not count them."""
         return self._speed(lambda mark: mark.client_samples)
 
     @property
@@ -87,7 +87,7 @@ class Progress:
         self.cohort = (round, done, cohort)
 
     def take(self, row: Row) -> tuple[Target, ...]:
-        """Account for a new row; returns the targets it is the first to reach."""
+        """Add a new row; return the targets that it is the first to reach."""
         reached = self._take(row)
         self._mark(row)
         return reached

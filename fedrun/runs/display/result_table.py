@@ -16,7 +16,7 @@ from fedrun.runs.display import wording
 
 
 def result_table(summary: Mapping[str, Any]) -> Group:
-    """Final and best metrics, rounds to each target, time, and where the files are.
+    """Final and best metrics, rounds to each target, time, and the paths of the files.
 
     Args:
         summary: the content of a run's ``summary.json``.

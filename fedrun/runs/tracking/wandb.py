@@ -38,7 +38,7 @@ class Patience:
 
     Attributes:
         start: until the service answers; after that the run is recorded offline.
-        finish: for the last rows to be uploaded; what is left can be sent with ``wandb sync``.
+        finish: for the last rows to be uploaded; the remaining ones can be sent with ``wandb sync``.
     """
 
     start: float = 10.0
@@ -229,6 +229,6 @@ def headline(summary: Mapping[str, Any]) -> dict[str, float | int | None]:
 
 
 def one_line(error: Exception) -> str:
-    """An exception's message on one line of readable length, with its type where it has none."""
+    """An exception's message on one line of readable length, or its type if it has none."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= 200 else text[:199] + "…"
