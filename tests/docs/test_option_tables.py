@@ -45,7 +45,7 @@ def test_a_table_replaces_what_its_page_had(tmp_path: Path) -> None:
     before, _, rest = page.read_text().partition(f"{BEGIN}\n")
     assert (before, rest.partition(END)[2]) == ("before\n\n", "\n\nbehind\n")
     assert rest.splitlines()[:2] == ["| privacy | is |", "| --- | --- |"]
-    assert "| none | Uploads are averaged as they are. |" in rest
+    assert "| none | Uploads are averaged unchanged. |" in rest
     assert "old" not in rest
 
 
