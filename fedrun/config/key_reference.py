@@ -124,20 +124,22 @@ def _users(key: str, folders: Sequence[Path]) -> str:
 
     Groups all of whose options have it are left out.
     """
+    files = {group: files_in(group, folders) for group in groups(folders)}
     parts = key.split(".")[:-1]
     above = ["/".join(parts[: length + 1]) for length in range(len(parts))]
-    by_group = {group: files_in(group, folders) for group in above}
     having = {
-        group: sorted(name for name, path in files.items() if key in _option_keys(path, group, name, folders))
-        for group, files in by_group.items()
+        group: [name for name in sorted(files[group]) if key in _option_keys(group, name, files)]
+        for group in above
+        if group in files
     }
     return "; ".join(
-        f"{group}={', '.join(names)}" for group, names in having.items() if names and len(names) < len(by_group[group])
+        f"{group}={', '.join(names)}" for group, names in having.items() if names and len(names) < len(files[group])
     )
 
 
-def _option_keys(path: Path, group: str, name: str, folders: Sequence[Path]) -> set[str]:
+def _option_keys(group: str, name: str, files: Mapping[str, Mapping[str, Path]]) -> set[str]:
     """The dotted keys that an option has, with those of the options that its defaults list chooses below it."""
+    path = files[group][name]
     package = _package(path, group)
     options = content(group, name, path)
     keys: set[str] = set()
@@ -147,9 +149,8 @@ def _option_keys(path: Path, group: str, name: str, folders: Sequence[Path]) -> 
                 continue
             relative, _, at = str(written).partition("@")
             other = relative.lstrip("/") if relative.startswith("/") else f"{group}/{relative}"
-            file = files_in(other, folders).get(str(option))
-            if file is not None:
-                below = _option_keys(file, other, str(option), folders)
+            if str(option) in files.get(other, {}):
+                below = _option_keys(other, str(option), files)
                 own = other.replace("/", ".")
                 placed = ".".join(filter(None, [package, at])) if at else own
                 keys |= {f"{placed}{key.removeprefix(own)}" for key in below}

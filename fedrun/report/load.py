@@ -144,7 +144,7 @@ class LoadedRun:
 def load(folder: str | Path, dataset: DatasetConfig | None = None) -> LoadedRun:
     """Read a run from its folder; the files of a finished run are compared with their checksums.
 
-    Example:
+    Examples:
         >>> run = fedrun.load(summary["folder"])
         >>> run.metrics.plot("round", "test/accuracy")
         >>> run.predict(run.dataset.inputs[:10])

@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from fedrun.cli import report as report_command
 from fedrun.config.composed import compose
 from fedrun.config.key_reference import explain_key
 from fedrun.config.options import conf_dir, groups, options
+from fedrun.data.download.catalogue import catalogue
 from fedrun.experiment.experiment import Experiment, build_experiment
 from fedrun.system.errors import InputError
 
@@ -122,6 +124,50 @@ def test_reports_parse() -> None:
     assert len(lines) > 5
     for command in lines:
         report_command.check(report_command.parser().parse_args(shlex.split(command)[1:]))
+
+
+def test_data_commands_name_datasets() -> None:
+    lines = [shlex.split(command) for command in commands("fedrun-data")]
+    assert len(lines) > 10
+    for _, what, *settings in lines:
+        if what == "show":
+            build_experiment(compose(settings))
+        else:
+            assert what == "list" or what in catalogue()
+
+
+def test_make_has_the_targets_of_the_pages() -> None:
+    makefile = written(ROOT / "Makefile")
+    named = {line.split()[1] for page in PAGES for line in snippets(written(page)) if re.match(r"make [\w-]+", line)}
+    assert len(named) > 5
+    for target in sorted(name for name in named if not PLACEHOLDERS.search(name)):
+        paper, _, item = target.partition("-")
+        if item.startswith("figure"):
+            found = any(
+                f"      {item}:" in written(path) for path in (conf_dir() / "experiment" / paper).glob("*.yaml")
+            )
+        elif item.startswith("table"):
+            found = f"{paper}/{item}" in options("experiment")
+        else:
+            found = re.search(rf"^{target}:", makefile, re.MULTILINE) is not None
+        assert found, target
+
+
+def test_the_site_has_every_page() -> None:
+    """A page that the navigation lacks can only be found by a link."""
+    navigation = yaml.safe_load(written(ROOT / ".ci" / "mkdocs.yml"))["nav"]
+
+    def pages(node: object) -> Iterator[str]:
+        if isinstance(node, str):
+            yield node
+        for below in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+            yield from pages(below)
+
+    listed = list(pages(navigation))
+    docs = ROOT / "docs"
+    assert sorted(listed) == sorted(
+        path.relative_to(docs).as_posix() for path in [*docs.glob("*.md"), *docs.glob("notebooks/*.ipynb")]
+    )
 
 
 def test_table_of_groups() -> None:
