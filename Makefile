@@ -75,8 +75,10 @@ site: $(INSTALLED) ## The pages of docs/ as a site in site/; a broken link is an
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[docs]'
 	$(BIN)/mkdocs build --quiet --config-file .ci/mkdocs.yml
 
-notebooks: $(INSTALLED) ## Run the notebooks in docs/notebooks/ and store their outputs; needs the extra docs
+notebooks: $(INSTALLED) ## Run the notebooks in docs/notebooks/ and store their outputs without times; needs the extra docs
 	cd docs/notebooks && PATH="$(CURDIR)/$(BIN):$$PATH" jupyter execute --inplace *.ipynb && rm -r outputs
+	$(BIN)/python -c 'import nbformat as n, sys; [(b := n.read(p, 4), [c.metadata.clear() for c in b.cells], n.write(b, p)) \
+	  for p in sys.argv[1:]]' docs/notebooks/*.ipynb
 
 constraints: $(INSTALLED) ## Write the installed versions to .ci/constraints.txt
 	$(BIN)/pip freeze --exclude-editable > .ci/constraints.txt
