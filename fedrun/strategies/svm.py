@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from sklearn.svm import SVC
 
-BLOCK = 1024
+BLOCK = 512
 """Rows of a large Gram matrix that are computed at a time."""
 
 PAIRWISE = 256
@@ -107,7 +107,8 @@ def fit(
     early_stops: list[bool] = []
 
     def solve(gram: torch.Tensor, labels: np.ndarray) -> SVC:
-        if not gram.isfinite().all():
+        # the extremes are not finite where any value is not; torch.isfinite would lay down copies of the matrix
+        if not torch.stack(gram.aminmax()).isfinite().all():
             raise ValueError("kernel values are not finite")
         svm = SVC(kernel="precomputed", C=penalty, tol=tolerance, max_iter=max_iterations)
         svm.fit(gram.numpy(), labels)
@@ -140,8 +141,10 @@ def gram_matrix(kernel: Kernel, rows: torch.Tensor) -> torch.Tensor:
 def _one_against_one(samples: torch.Tensor, kernel: Kernel, solve: Solve) -> tuple[torch.Tensor, torch.Tensor]:
     """Coefficients ``[C, C, M]`` and squared norms ``[C, C]`` (see :class:`FittedSVM`) from one Gram matrix."""
     clients, classes, _ = samples.shape
-    labels = np.tile(np.arange(classes), clients)
-    gram = gram_matrix(kernel, samples.flatten(0, 1))
+    # Class by class, so that the kernel values of a pair lie side by side: libsvm reads them faster, and the order of a
+    # class's samples, on which its result depends, stays that of the clients.
+    labels = np.repeat(np.arange(classes), clients)
+    gram = gram_matrix(kernel, samples.transpose(0, 1).flatten(0, 1))
     svm = solve(gram, labels)
     # scikit-learn packs, for a sample of class i, the problems with the other classes in ascending order: class j is in
     # row j below i and in row j − 1 above it.
@@ -150,8 +153,8 @@ def _one_against_one(samples: torch.Tensor, kernel: Kernel, solve: Solve) -> tup
     packed = np.take_along_axis(svm.dual_coef_, np.clip(other - (other > own), 0, classes - 2), axis=0)
     unpacked = np.zeros((classes, len(labels)))  # entry (j, s): of sample s in the problem of its own class and class j
     unpacked[:, svm.support_] = np.where(other == own, 0.0, packed)
-    dual = torch.from_numpy(unpacked).view(classes, clients, classes).permute(2, 0, 1).contiguous()
-    return dual, _ovo_squared_norms(dual, gram.view(clients, classes, clients, classes).permute(1, 0, 3, 2))
+    dual = torch.from_numpy(unpacked).view(classes, classes, clients).transpose(0, 1).contiguous()
+    return dual, _ovo_squared_norms(dual, gram.view(classes, clients, classes, clients))
 
 
 def _pair_by_pair(samples: torch.Tensor, kernel: Kernel, solve: Solve) -> tuple[torch.Tensor, torch.Tensor]:
