@@ -1,4 +1,4 @@
-"""What a round costs: numbers sent, samples processed."""
+"""The costs of a round: numbers sent, samples processed."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def round_costs(phase: Phase, cohort: torch.Tensor, work: RoundResult, executor:
         phase: of the round.
         cohort: its participants, int64 ``[C]``.
         work: the result of their local work.
-        executor: knows how many samples a client processes in a round.
+        executor: computes how many samples a client processes in a round.
     """
     client, clients = phase.client, len(phase.federation.train)
     mask = client.private(phase.network.layout)
     private = 0 if mask is None else int(mask.sum())
     resting = clients - len(cohort) if phase.server.idle_training is not None else 0
     pipeline = executor.context.pipeline
-    if phase.clustering.downloads_all:  # what is compressed is checked to have one model
+    if phase.clustering.downloads_all:  # the checks allow compression for one model only
         down = len(cohort) * sum(_broadcast_numbers(phase, server) for server in work.models)
         received_bytes = FLOAT * down
     else:
@@ -43,7 +43,7 @@ def round_costs(phase: Phase, cohort: torch.Tensor, work: RoundResult, executor:
     if phase.federation.is_pooled:
         down = up = sent_bytes = received_bytes = 0
     idle, idle_forward = 0, 0
-    if resting:  # all of them train, though only those are computed that are selected next
+    if resting:  # all of them train; only those that are selected next are computed
         at_rest = torch.ones(clients, dtype=torch.bool)
         at_rest[cohort] = False
         idle, idle_forward = executor.usual_samples[at_rest].sum(0).tolist()
@@ -60,11 +60,11 @@ def round_costs(phase: Phase, cohort: torch.Tensor, work: RoundResult, executor:
 
 
 def _broadcast_numbers(phase: Phase, server: ServerState) -> int:
-    """How many numbers a model's broadcast has."""
+    """The number of entries of a model's broadcast."""
     wanted = phase.client.needs | {MODEL}
     return _numbers({name: vector for name, vector in phase.server.broadcast(server).items() if name in wanted})
 
 
 def _numbers(vectors: Vectors) -> int:
-    """How many numbers some vectors have together."""
+    """The number of entries of several vectors."""
     return sum(vector.numel() for vector in vectors.values())

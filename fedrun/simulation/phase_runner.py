@@ -1,4 +1,4 @@
-"""The local work of a phase's rounds, by the executor that was requested or by the faster of two."""
+"""The local work of a phase's rounds, by the requested executor or by the faster of two."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class PhaseRunner:
-    """Carries out the local work of all rounds of a phase.
+    """Runs the local work of all rounds of a phase.
 
     Args:
         phase: whose rounds.
@@ -56,11 +56,11 @@ class PhaseRunner:
 
     @cached_property
     def _supported(self) -> str:
-        """The requested executor if it can do the work, or ``auto``."""
+        """The requested executor, if it supports the work, or ``auto``."""
         return supported_executor(self._requested, self.context)
 
     def executor_name(self, timings: ExecutorTimings) -> str:
-        """The name of the executor that carries out the next round."""
+        """The name of the executor of the next round."""
         return next_executor(self._supported, timings)
 
     @property
@@ -69,7 +69,7 @@ class PhaseRunner:
         return self.round_runner(()).cohort.client_to_rank
 
     def round_runner(self, timings: ExecutorTimings) -> RoundRunner:
-        """Carries out the next round."""
+        """The executor of the next round."""
         name = self.executor_name(timings)
         if name not in self._runners:
             context = self.context
@@ -90,7 +90,8 @@ class PhaseRunner:
         """The timings of executors after a round whose local work took so many seconds."""
         if not is_trial(self._supported, state.timings) or not work.client_samples:
             return state.timings
-        slowness = self._ranks.broadcast(seconds) / work.client_samples  # the leader's: all ranks must decide alike
+        # the leader's seconds, because all ranks must make the same choice
+        slowness = self._ranks.broadcast(seconds) / work.client_samples
         timings = (*state.timings, (self.executor_name(state.timings), slowness))
         if not is_trial(self._supported, timings):
             took = ", ".join(f"{name} {1e6 * least:.3g} µs" for name, least in least_seconds(timings).items())

@@ -1,12 +1,11 @@
 """How many processes ``hardware.processes=auto`` starts for a run on a CPU.
 
-SGD steps on small batches use several cores less well than clients that are trained side by side. So a run that
-is long enough gets a process for each core, and at most one for every two clients of a round, so that processes can
-be given equal work. A process needs memory of its own for the model, a batch's activations and PyTorch; they share
-the data.
+Several cores train clients in parallel better than they share the SGD steps of one client. So a run that is long enough
+gets a process for each core, and at most one for every two clients of a round, so that processes can be given equal
+work. A process needs memory of its own for the model, a batch's activations and PyTorch; they share the data.
 
-Results of different numbers of processes differ by rounding. Hence the number depends on nothing that is measured, and
-a checkpoint records it.
+Results of different numbers of processes differ by rounding. So the number does not depend on measured times, and a
+checkpoint records it.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ from fedrun.simulation.round_work import RoundWork
 from fedrun.system.cores import cores
 
 ROUND_SECONDS = 0.1
-"""A round with less work is not divided: the processes exchange their updates within milliseconds."""
+"""A round with less work is not divided, because exchanging the updates takes milliseconds."""
 
 RUN_SECONDS = 10.0
-"""A run with less work is not divided: processes have to start and to end."""
+"""A run with less work is not divided, because processes take time to start and to end."""
 
 
 def may_be_divided(experiment: Experiment) -> bool:
-    """Whether several processes come into question, before anything is loaded.
+    """Whether several processes are possible, decided before anything is loaded.
 
-    They do not if the number of threads is set, for the GPU, for executors that train clients side by side, for
-    clients with a state, which only the process that holds it can train, and for a single client.
+    They are not possible if the number of threads is set, on a GPU, for executors that train a stack of clients, for
+    clients with state (only the process that holds the state can train the client), and for a single client.
     """
     hardware, strategy = experiment.hardware, experiment.strategy
     return (

@@ -1,4 +1,4 @@
-"""A round's local work with one model or several: which client trains which model, and what each model receives."""
+"""A round's local work: which client trains which model, and which updates each model receives."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class RoundResult:
     """The result of a cohort's local work.
 
     Attributes:
-        models: the M models, as they were broadcast.
+        models: the M broadcast models.
         jobs: one for each group of clients that started at the same model.
-        updates: the update of each model; None: no client has trained it.
-        client_states: after the round (of several ranks: those on this rank).
-        membership: the weight of each model for each client, ``[N, M]``; None: there are no clusters.
+        updates: the update of each model; None: no client trained it.
+        client_states: after the round (with several ranks: those on this rank).
+        membership: the weight of each model for each client, ``[N, M]``; None: no clusters.
         client_samples: samples processed in training.
         forward_samples: samples processed by forward passes only.
     """
@@ -45,7 +45,7 @@ class RoundResult:
 
     @property
     def accepted(self) -> list[CohortUpdate]:
-        """The updates that at least one client has contributed to."""
+        """The updates to which at least one client contributed."""
         return [update for update in self.updates if update is not None and len(update.clients)]
 
     @property
@@ -74,7 +74,7 @@ def _mean(parts: Sequence[tuple[float, int]]) -> float:
 
 @dataclass(frozen=True)
 class RoundRunner:
-    """Carries out the local work of rounds.
+    """Runs the local work of rounds.
 
     Every client starts at the model with the largest weight for it, trains once, and is folded into each model with
     that model's weight. The ranks share all of a round's trainings. Each rank folds the uploads of its clients into
@@ -82,7 +82,7 @@ class RoundRunner:
 
     Attributes:
         executor: trains this rank's clients.
-        cohort: shares the work among the ranks.
+        cohort: divides the work among the ranks.
         phase: of the rounds.
     """
 
@@ -96,7 +96,7 @@ class RoundRunner:
         Args:
             state: before the round.
             cohort: its participants, int64 ``[C]``.
-            progress: called with the number of clients that are done.
+            progress: called with the number of finished clients.
         """
         infers = self.phase.clustering.infers and state.membership is None
         assignment = None if infers else self._assign(state, cohort)
@@ -105,7 +105,7 @@ class RoundRunner:
         local_jobs = self.cohort.local_jobs(jobs)
         results = self._train(local_jobs, len(cohort), progress)
         models = state.models
-        if infers:  # the models of the first round tell who belongs to which cluster, and are folded after that
+        if infers:  # the models of the first round determine the clusters, and are added to the updates after that
             stored = [(client, self._stored(result, state, jobs[0])) for client, result in results]
             assignment = Assignment(self._infer(state, stored))
             weights = assignment.membership[cohort]
@@ -133,7 +133,7 @@ class RoundRunner:
     # --- before training ---
 
     def _assign(self, state: State, cohort: torch.Tensor) -> Assignment | None:
-        """The weight of each model for each client in this round; None: there are no clusters."""
+        """The weight of each model for each client in this round; None: no clusters."""
         clustering, membership = self.phase.clustering, state.membership
         if not clustering.several:
             return None if membership is None else Assignment(membership)
@@ -144,7 +144,7 @@ class RoundRunner:
         return clustering.assign(self.executor.context, round)
 
     def _jobs(self, state: State, cohort: torch.Tensor, weights: torch.Tensor) -> list[CohortJob]:
-        """One job for each model at which some of the cohort start; weights ``[C, M]``."""
+        """One job for each model at which clients of the cohort start; weights ``[C, M]``."""
         nearest, mixed = weights.argmax(1), bool((weights.count_nonzero(1) > 1).any())
         return [
             self._job(state, model, cohort[nearest == model], weights[nearest == model] if mixed else None)
@@ -152,7 +152,7 @@ class RoundRunner:
         ]
 
     def _job(self, state: State, model: int, clients: torch.Tensor, mixture: torch.Tensor | None) -> CohortJob:
-        """The job of those clients (int64 ``[C]``) that start at a model."""
+        """The job of the clients (int64 ``[C]``) that start at a model."""
         needs, server = self.phase.client.needs | {MODEL}, state.models[model]
         received = {name: vector for name, vector in self.phase.server.broadcast(server).items() if name in needs}
         if CENTRES in needs:
@@ -181,14 +181,14 @@ class RoundRunner:
         Args:
             jobs: of this rank.
             whole: number of the round's participants on all ranks.
-            progress: called as if the other ranks' clients were done at the same pace as this rank's.
+            progress: called as if the other ranks finished clients at the same pace as this rank.
         """
         sizes = [len(job.cohort) for job in jobs]
         for job, earlier in zip(jobs, itertools.accumulate(sizes, initial=0), strict=False):
             if len(job.cohort):
                 for result in self.executor.visits(job, _scaled(progress, earlier, whole, sum(sizes))):
                     yield int(job.cohort[result.position]), result
-                    del result  # its vectors need not live on while the next client trains
+                    del result  # frees its vectors before the next client trains
 
     # --- the round that infers clusters ---
 

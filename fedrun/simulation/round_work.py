@@ -1,4 +1,4 @@
-"""The arithmetic of a round, before any round was made. It depends on the configuration and the data only."""
+"""The arithmetic of a round, estimated before the run. It depends on the configuration and the data only."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from fedrun.strategies.phase import Phase
 from fedrun.training.batches import steps_of
 
 MULTIPLY_ADDS_PER_SECOND = 4e10
-"""Of one core of a server of 2022, about, in the convolutions and matrix products of training."""
+"""Approximate rate of one core of a server of 2022 in the convolutions and matrix products of training."""
 
 STEP_SECONDS = 4e-4
-"""What an SGD step takes besides, about."""
+"""Approximate overhead of an SGD step."""
 
 
 @dataclass(frozen=True)
 class RoundWork:
-    """What the clients of a round compute on average.
+    """The average arithmetic of the clients of a round.
 
     Attributes:
         step: multiply-adds of a forward pass over one batch.
@@ -42,5 +42,5 @@ class RoundWork:
 
     @property
     def seconds(self) -> float:
-        """How long one core takes, about. A backward pass costs as much as two forward passes."""
+        """Approximate time on one core. A backward pass costs as much as two forward passes."""
         return self.steps * (STEP_SECONDS + 3 * self.step / MULTIPLY_ADDS_PER_SECOND)

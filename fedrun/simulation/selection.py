@@ -38,17 +38,17 @@ def select(seed: int, round: int, clients: int, count: int) -> torch.Tensor:
 
 
 def select_poisson(seed: int, round: int, clients: int, probability: float) -> torch.Tensor:
-    """The cohort of round t by Poisson sampling: every client by itself with the same probability.
+    """The cohort of round t by Poisson sampling: every client independently with the same probability.
 
     Returns:
-        Client numbers, int64 ``[C]``, ascending; C is random and can be 0.
+        Client numbers, int64 ``[C]``, ascending; C is random and may be 0.
     """
     drawn = numpy_generator(seed, "selection", round).random(clients) < probability
     return torch.from_numpy(drawn.nonzero()[0])
 
 
 def most_participations(seed: int, rounds: int, clients: int, count: int) -> int:
-    """In how many of so many rounds of :func:`select` the client took part that did so most often."""
+    """The largest number of rounds of :func:`select` in which one client took part."""
     counts = torch.zeros(clients, dtype=torch.int64)
     for round in range(rounds):
         counts[select(seed, round, clients, count)] += 1
@@ -67,9 +67,9 @@ def select_cohort(
     Args:
         state: before the round.
         phase: of the round.
-        participation: the rule by which clients stay away.
-        willing_clients: computes which clients are willing to take part, bool ``[N]``; called only where it matters.
-        poisson: draw every client by itself with probability M / N.
+        participation: the rule by which clients decline.
+        willing_clients: computes which clients are willing to take part, bool ``[N]``; called only if needed.
+        poisson: draw every client independently with probability M / N.
 
     Returns:
         Client numbers, int64 ``[C]`` (C = 0 if no client is willing), and the numbers of willing clients and of

@@ -1,4 +1,4 @@
-"""The server's side of a round: what arrives passes the transforms of uploads, then the strategy makes its step."""
+"""The server's side of a round: received updates pass the transforms of uploads, then the strategy makes its step."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _check_private(experiment: Experiment, phase: Phase, pipeline: UploadPipelin
 
 
 def empty_round(phase: Phase, state: State) -> RoundResult:
-    """The work of nobody: what the strategy's clients send would not have moved."""
+    """The work of an empty cohort: means of zero displacement."""
     received = phase.server.broadcast(state.server)
     mean = {
         name: received[name].clone() if name == MODEL else torch.zeros_like(received[name])
@@ -103,7 +103,7 @@ def empty_round(phase: Phase, state: State) -> RoundResult:
 def aggregate(
     phase: Phase, state: State, work: RoundResult, context: ExecutionContext
 ) -> tuple[tuple[ServerState, ...], dict[str, float]]:
-    """The next models, and the mean metrics of the server steps. A model that nothing is sent to stays."""
+    """The next models, and the mean metrics of the server steps. A model without an update stays as it is."""
     clients, layout, pipeline = len(phase.federation.train), phase.network.layout, context.pipeline
     nearest = None if work.membership is None else work.membership.argmax(1)[work.membership.any(1)]
     models, steps = list(work.models), []
@@ -128,7 +128,7 @@ def aggregate(
 
 
 def attacked(phase: Phase, server: ServerState, update: CohortUpdate, context: ExecutionContext) -> CohortUpdate:
-    """An update with the uploads of attackers that know all others."""
+    """An update with the uploads of attackers that know all honest uploads."""
     if not isinstance(context.attack, Colluding) or not len(update.clients):
         return update
     weights = context.pipeline.weights(update)

@@ -1,4 +1,7 @@
-"""The simulation: broadcast, local work, upload, server update, evaluate. No files but a cache, no display."""
+"""The simulation: broadcast, local work, upload, server update, evaluate.
+
+It writes no files except a cache, and displays nothing.
+"""
 
 from __future__ import annotations
 
@@ -44,19 +47,19 @@ from fedrun.uploads.transform import FLOAT
 log = logging.getLogger(__name__)
 
 RoundProgress = Callable[[int, int], None]
-"""Called with the number of clients that are done in a round, and of all that take part in it."""
+"""Called with the number of finished clients of a round and the number of its participants."""
 
 
 @dataclass(frozen=True)
 class ActivePhase:
-    """A phase with what carries it out.
+    """A phase with the objects that run it.
 
     Attributes:
         phase: the phase.
-        runner: carries out the local work of its rounds.
+        runner: runs the local work of its rounds.
         evaluator: evaluates its models.
         mechanism: of its privacy.
-        models: those with which the phase before it ended, ``[P]`` each.
+        models: the final models of the phase before it, ``[P]`` each.
     """
 
     phase: Phase
@@ -75,12 +78,12 @@ class Simulation:
     Args:
         experiment: what to run; checked here.
         parallel_jobs: how many runs share this machine's cores.
-        cache: folder in which values are kept for other runs: in ``thresholds`` those of the same clients, in
-            ``noise`` the noise of the same privacy; None: nowhere.
+        cache: folder of values that several runs can use: ``thresholds`` of the same clients, and ``noise`` of the same
+            privacy settings; None: no cache.
         memory_file: holds those client states that do not fit into main memory; None: a temporary file.
-        federation: who holds which samples; None: what the experiment's configuration makes of it.
-        ranks: the processes that carry out the run together, each with a simulation like this one. They must call its
-            methods in the same order. States and metrics are the same for all, except for the client states.
+        federation: who holds which samples; None: it is built from the experiment's configuration.
+        ranks: the processes that share the run. Each has a simulation like this one, and all must call its methods in
+            the same order. States and metrics are the same on all ranks, except for the client states.
 
     Attributes:
         federation: who holds which samples.
@@ -136,7 +139,7 @@ class Simulation:
 
     @cached_property
     def thresholds(self) -> dict[str, Thresholds]:
-        """The threshold ρ_k of each client, by population; empty where appeal is not measured."""
+        """The threshold ρ_k of each client, by population; empty if appeal is not measured."""
         return client_thresholds(
             self.experiment,
             self._phases[0].phase,
@@ -172,7 +175,7 @@ class Simulation:
         return ActivePhase(phase, runner, evaluator, mechanism, models)
 
     def _active(self, state: State) -> ActivePhase:
-        """The phase in which a state is. A later phase is made when it is first needed, by all ranks together."""
+        """The phase of a state. A later phase is built when it is first needed, by all ranks together."""
         for number, models in enumerate(state.finished, start=1):
             if number == len(self._phases) or self._phases[number].models is not models:
                 del self._phases[number:]
@@ -184,19 +187,19 @@ class Simulation:
         return self._phases[len(state.finished)]
 
     def phase(self, state: State) -> Phase:
-        """The phase in which a state is."""
+        """The phase of a state."""
         return self._active(state).phase
 
     def evaluator(self, state: State) -> Evaluator:
-        """Evaluates the models of the phase in which a state is."""
+        """Evaluates the models of a state's phase."""
         return self._active(state).evaluator
 
     def executor(self, state: State) -> str:
-        """The name of the executor that carries out the next round."""
+        """The name of the executor of the next round."""
         return self._active(state).runner.executor_name(state.timings)
 
     def round_runner(self, state: State) -> RoundRunner:
-        """Carries out the local work of the next round."""
+        """Runs the local work of the next round."""
         return self._active(state).runner.round_runner(state.timings)
 
     @property
@@ -310,9 +313,9 @@ class Simulation:
         ), metrics
 
     def _idle(self, phase: Phase, runner: RoundRunner, task: CohortJob, client_states: ClientStates) -> ClientStates:
-        """The states after those clients have trained that are selected in the next round and were not in this one.
+        """The states after the idle training of the clients that are selected in the next round but not in this one.
 
-        The others' idle training has no effect: what they keep of it lasts for one round.
+        The idle training of other clients has no effect, because its result lasts for one round.
         """
         following = select(phase.seed, task.round + 1, len(phase.federation.train), phase.cohort_size)
         idle = following[~torch.isin(following, task.cohort)]
@@ -325,13 +328,13 @@ class Simulation:
         ``unseen/*``, too; with privacy ``privacy/*``.
 
         Args:
-            state: whose models are tested.
-            target: test only until it is clear that this accuracy was not reached; None: fully.
+            state: its models are tested.
+            target: stop the test as soon as this accuracy cannot be reached; None: test on all samples.
         """
         return self.evaluator(state).metrics(state, target) | self._privacy(state)
 
     def _privacy(self, state: State) -> Metrics:
-        """``privacy/*``: what the rounds so far have cost."""
+        """``privacy/*``: the privacy loss of the rounds so far."""
         active = self._active(state)
         phase = active.phase
         clients, size = len(phase.federation.train), phase.cohort_size

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fedrun.strategies.local_training import LocalTraining
 
 Gradient = Callable[["torch.Tensor", int], "torch.Tensor"]
-"""The gradient ``[..., T]`` of a step's i-th batch at any parameters ``[..., T]``; a fresh tensor."""
+"""The gradient ``[..., T]`` of a step's i-th batch at any parameters ``[..., T]``; a new tensor."""
 
 Measurement = Literal[
     "label_counts",
@@ -37,8 +37,9 @@ Measurement = Literal[
     "embeddings",
     "earlier_embeddings",
 ]
-"""What a client strategy can ask for in :attr:`ClientStrategy.wants`: the attribute of :class:`ClientInfo` (the first
-seven) or of :class:`Outputs` (the last two) that has this name."""
+"""What a client strategy can request in :attr:`ClientStrategy.wants`: the attribute of :class:`ClientInfo` (the first
+seven) or of :class:`Outputs` (the last two) that has this name.
+"""
 
 
 EvaluatedModel = Literal["global", "own", "tuned"]
@@ -50,7 +51,7 @@ Averaging = Literal["samples", "clients"]
 
 @dataclass(frozen=True)
 class LinearCorrection:
-    """What is added to the gradient at a model y, where that is linear in y: strength · y + shift.
+    """A correction of the gradient that is linear in the model y: strength · y + shift.
 
     The trainer applies such a correction without an extra pass over the gradient: see
     :func:`fedrun.training.optimizer_step.linear_update`.
@@ -66,7 +67,7 @@ class LinearCorrection:
     decays: bool = False
 
     def add_to(self, gradient: torch.Tensor, model: torch.Tensor) -> None:
-        """Add to the gradient ``[..., T]`` at this model, in place, what comes before gradient clipping."""
+        """Add the part that precedes gradient clipping to the gradient ``[..., T]`` at this model, in place."""
         gradient.add_(self.shift)
         if self.strength is not None and not self.decays:
             gradient.addcmul_(model, self.strength)
@@ -83,11 +84,11 @@ class Outputs:
 
     Attributes:
         logits: float32 ``[B, classes]``; of other tasks than classification the outputs, ``[B, ...]``.
-        embeddings: what the head reads, float32 ``[B, d]``; only for strategies that want ``embeddings``.
+        embeddings: the inputs of the head, float32 ``[B, d]``; only for strategies that request ``embeddings``.
         references: the outputs of the same batch under each of :attr:`ClientStrategy.reference_models`, without
             gradient and in evaluation mode.
         earlier_embeddings: embeddings of the same positions of the batch in this round's e earlier epochs, without
-            gradient, ``[e, B, d]``; None in the first epoch, and for strategies that do not want them.
+            gradient, ``[e, B, d]``; None in the first epoch, and for strategies that do not request them.
         task: of the dataset.
     """
 
@@ -109,7 +110,7 @@ class ClientStrategy:
         sends: names that the client uploads; empty: the client does not communicate.
         wants: measurements that the executor makes for the client.
         reference_models: names of constants that are models ``[P]``; :meth:`loss` receives their outputs, too.
-        needs_classes: whether it works for a classification only; by default where it :attr:`wants` labels.
+        needs_classes: whether it requires a classification task; by default if it :attr:`wants` labels.
         passes: how often each batch of a step is processed, forward and backward. Other than one batch, once, it must
             agree with :meth:`direction`.
         shuffles: whether samples are reshuffled for every epoch.
@@ -170,10 +171,10 @@ class ClientStrategy:
 
     def client_state(self, layout: Layout) -> dict[str, int]:
         """The lengths of the vectors that a client keeps between its rounds, by name; zero until :meth:`finish` has
-        returned them once.
+        returned them for the first time.
 
         :data:`fedrun.strategies.client_state.OPTIMIZER` is the optimizer's state. The executor keeps it, with the
-        length that the optimizer needs, and it begins anew in every round for strategies that do not name it.
+        length that the optimizer needs. For strategies that do not name it, it is reset in every round.
         """
         return {}
 
@@ -203,7 +204,7 @@ class ClientStrategy:
 
         Args:
             received: the newest broadcast, with the global model that is evaluated, ``[P]``.
-            client_state: what the client keeps.
+            client_state: the client's state.
             layout: where every tensor lies in a model's vector.
             embed: measures the client's training samples.
         """
@@ -215,7 +216,7 @@ class ClientStrategy:
         return own
 
     def constants(self, received: Vectors, client_state: Vectors, client: ClientInfo) -> Vectors:
-        """Vectors for the hooks below, computed once per round: ``[..., m]``, or ``[m]`` where all clients share it.
+        """Vectors for the hooks below, computed once per round: ``[..., m]``, or ``[m]`` if all clients share it.
 
         They stay fixed in local training, except for what :meth:`direction` updates in place.
         """
@@ -234,14 +235,14 @@ class ClientStrategy:
         return outputs.task.loss(outputs.logits, targets)
 
     def linear_correction(self, constants: Vectors) -> LinearCorrection | None:
-        """What is added to every gradient of the local training, if that is linear in the model; None: nothing.
+        """The correction of every gradient of the local training, if it is linear in the model; None: no correction.
 
         Called once, before the first step.
         """
         return None
 
     def direction(self, gradient: Gradient, model: torch.Tensor, constants: Vectors) -> torch.Tensor:
-        """What takes the gradient's place in a step, ``[..., T]``; a fresh tensor.
+        """The direction that replaces the gradient in a step, ``[..., T]``; a new tensor.
 
         Args:
             gradient: of the step's batches 0, 1, .. (one for each of :attr:`passes`), at any parameters.
@@ -253,7 +254,7 @@ class ClientStrategy:
     def finish(
         self, model: torch.Tensor, received: Vectors, client_state: Vectors, constants: Vectors, client: ClientInfo
     ) -> tuple[Vectors, Vectors]:
-        """What the client sends, and its next state.
+        """The client's uploads and its next state.
 
         Args:
             model: ``[..., P]`` after local training.
@@ -263,30 +264,30 @@ class ClientStrategy:
             client: with :attr:`ClientInfo.start`.
 
         Returns:
-            The uploads, exactly what is sent (a vector ``[..., m]`` for each name in :attr:`sends`), and the next
-            state (a vector for each name in :meth:`client_state` but the optimizer's).
+            The uploads (exactly what is sent: a vector ``[..., m]`` for each name in :attr:`sends`), and the next state
+            (a vector for each name in :meth:`client_state` but the optimizer's).
         """
         return {MODEL: model}, {}
 
     def acknowledge(self, client_state: Vectors, sent: Vectors, arrived: Vectors, client: ClientInfo) -> Vectors:
-        """The client's next state where its uploads do not arrive as they were sent, because they are compressed.
+        """The client's next state if compression has changed its uploads.
 
-        A strategy whose server follows the mean of client states must move them by what has arrived.
+        If the server follows the mean of client states, they must change by what the server received.
 
         Args:
             client_state: from :meth:`finish`, one client's; it may be overwritten.
             sent: the uploads from :meth:`finish`.
             arrived: those that the server receives.
-            client: what the client knows of itself.
+            client: the client's own information.
         """
         return client_state
 
 
 def state_names(strategy: ClientStrategy, layout: Layout) -> frozenset[str]:
-    """The names under which a client keeps what its strategy asks for; it has none of them until it has taken part."""
+    """The names of a client's state for its strategy; it is empty until the client has taken part."""
     return frozenset({*strategy.client_state(layout), PRIVATE})
 
 
 def overrides(strategy: ClientStrategy, hook: Literal["direction", "frozen", "loss"]) -> bool:
-    """Whether a strategy has a hook of its own; without one the executors take a faster way."""
+    """Whether a strategy overrides this hook; if it does not, the executors take a faster path."""
     return getattr(type(strategy), hook) is not getattr(ClientStrategy, hook)

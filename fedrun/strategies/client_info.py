@@ -1,4 +1,4 @@
-"""What a client strategy may know of the client and the round."""
+"""The information about the client and the round that a client strategy may use."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ gradient, and their labels, int64 ``[n]``."""
 
 @dataclass(frozen=True)
 class ClientInfo:
-    """One client in one round, or C of them stacked: ``...`` stands for nothing, or for ``C``.
+    """One client in one round, or C stacked clients: ``...`` is empty or ``C``.
 
     Attributes:
         layout: where every tensor lies in a model's vector.
@@ -31,22 +31,23 @@ class ClientInfo:
         clients: the clients' numbers, int64 ``[...]``, on the CPU.
         is_new: whether the client has no state of its strategy yet, bool ``[..., 1]``.
         samples: n_k, training samples, float32 ``[..., 1]``.
-        share: ω_k = n_k N / Σ_j n_j over all N clients (1 where all hold equally many), float32 ``[..., 1]``.
+        share: ω_k = n_k N / Σ_j n_j over all N clients (1 if all have equally many samples), float32 ``[..., 1]``.
         steps: K_k, the SGD steps that the client makes in the round, float32 ``[..., 1]``.
         mean_steps: K̄, the steps of a client that holds the mean number of samples: E ⌈mean n_k / B⌉.
-        label_counts: training samples per class, float32 ``[..., classes]``; only for strategies that want it, as are
-            the next three (:attr:`fedrun.strategies.client.ClientStrategy.wants`).
+        label_counts: training samples per class, float32 ``[..., classes]``; only for strategies that request it, as
+            are the next three (:attr:`fedrun.strategies.client.ClientStrategy.wants`).
         initial_loss: F_k at the broadcast model, over all of the client's training samples and in evaluation mode,
             float64 ``[..., 1]``, as the client reports it. It costs a forward pass over the samples.
         initial_gradient: the gradient of that loss, float32 ``[..., T]``. It costs a forward and a backward pass.
         threshold: ρ_k, the training loss below which the global model appeals to the client, float64 ``[..., 1]``.
-        initial_model: x_0, the global model before the first round, ``[P]``; for strategies that want it.
+        initial_model: x_0, the global model before the first round, ``[P]``; for strategies that request it.
         batch_gradient: from a model ``[P]`` and positions among the client's training samples (int64 ``[b]``) to their
-            mean loss and its gradient ``[T]``, in evaluation mode; for strategies that want it, one client at a time.
+            mean loss and its gradient ``[T]``, in evaluation mode; for strategies that request it, one client at a
+            time.
         training_embeddings: from a model ``[P]`` to the embeddings and labels of the client's training samples; for
             strategies that want it, in :meth:`ClientStrategy.finish`, one client at a time. It costs a forward pass
             over the samples, which counts once.
-        mixture: the weight of each of several models for the client, float32 ``[..., M]``; None where there is one.
+        mixture: the weight of each of several models for the client, float32 ``[..., M]``; None if there is only one.
         start: where local training started, ``[..., P]``; None before :meth:`ClientStrategy.finish`.
     """
 
@@ -86,7 +87,7 @@ class ClientInfo:
         They depend on the seed, the purpose, the round and the client alone.
 
         Args:
-            purpose: tells these numbers from others of the same client and round.
+            purpose: distinguishes these numbers from others of the same client and round.
             draw: from a generator on the CPU to a tensor ``[m]``.
         """
         drawn = [draw(generator(self.seed, purpose, self.round, k)) for k in self.clients.flatten().tolist()]

@@ -1,4 +1,4 @@
-"""What clients keep between their rounds."""
+"""The vectors that clients keep between rounds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OPTIMIZER = "momentum"
 ``[2 T + 1]`` (:meth:`fedrun.strategies.local_training.LocalTraining.optimizer_state`)."""
 
 LAST = "last"
-"""In a client's state: the model that it has last sent, ``[P]``, where it is compared or averaged later."""
+"""In a client's state: the model that it sent last, ``[P]``, if it is compared or averaged later."""
 
 Keep = Callable[["torch.Tensor"], "torch.Tensor"]
 """Makes a lasting copy of a vector on the CPU: in main memory, or in a memory-mapped file."""
@@ -32,12 +32,12 @@ def in_memory(vector: torch.Tensor) -> torch.Tensor:
 class ClientStates:
     """Named vectors per client: zeros until a client first stores something.
 
-    A value: a round makes new states, so that an interrupted round leaves no trace. Only clients that have taken part
-    hold anything.
+    Immutable: a round makes new states, so an interrupted round leaves no trace. Only clients that have taken part
+    have a state.
 
     Attributes:
         lengths: of the vectors, by name.
-        held: the vectors of the clients that have taken part, on the CPU; a client need not hold every name.
+        held: the vectors of the clients that have taken part, on the CPU; a client may lack some names.
         store: where vectors are kept.
     """
 
@@ -58,10 +58,10 @@ class ClientStates:
         return {name: self.store(vector) for name, vector in vectors.items()}
 
     def updated(self, changes: Mapping[int, Vectors]) -> ClientStates:
-        """The states after these clients have come to hold these vectors, and nothing else."""
+        """The states in which these clients hold these vectors and no others."""
         kept = {client: vectors for client, vectors in {**self.held, **changes}.items() if vectors}
         return replace(self, held=kept) if changes else self
 
 
 NO_STATE = ClientStates({})
-"""The states of clients that keep nothing."""
+"""The states of clients without client state."""

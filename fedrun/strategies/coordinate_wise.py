@@ -14,7 +14,7 @@ from fedrun.strategies.server import COLUMNS, CohortUpdate, Round, Rows, ServerS
 
 @config_class
 class CoordinateMedian(ServerStrategy):
-    """Every entry of the model becomes the median of the clients' entries; all clients count alike.
+    """Every entry of the model becomes the median of the clients' entries; all clients have the same weight.
 
     For an even number of clients it is the mean of the two in the middle.
     """
@@ -35,8 +35,8 @@ class TrimmedMean(ServerStrategy):
     """Every entry of the model becomes the mean of the clients' entries without the smallest and the largest.
 
     Attributes:
-        trim: β in [0, 1/2): ⌊β M⌋ of a round's M clients are left out on either side, entry by entry; all others count
-            alike. 0: the plain mean.
+        trim: β in [0, 1/2): ⌊β M⌋ of a round's M clients are left out on either side, entry by entry; all others have
+            the same weight. 0: the plain mean.
     """
 
     trim: Annotated[float, Ge(0), Lt(0.5)]

@@ -27,7 +27,7 @@ class Ditto(ClientStrategy):
     ``train/accuracy``, which are means over both models.
 
     Attributes:
-        strength: λ ≥ 0; 0: every client for itself.
+        strength: λ ≥ 0; 0: each client trains its own model alone.
     """
 
     strength: Annotated[float, Ge(0)]

@@ -21,7 +21,7 @@ VELOCITY = "fedacg/velocity"
 
 @config_class
 class FedACG(ServerStrategy):
-    """Broadcast z = x + λ m, and move x to the plain mean of what comes back; buffers are averaged.
+    """Broadcast z = x + λ m, and move x to the plain mean of the clients' models; buffers are averaged.
 
     x is evaluated, not z.
 

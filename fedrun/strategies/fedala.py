@@ -39,12 +39,12 @@ MOST_PASSES = 100
 
 @config_class
 class FedALA(ClientStrategy):
-    """Before plain local SGD, a client learns how far its top tensors start from its last local model's, v.
+    """Before plain local SGD, a client learns where its top tensors start between its last local model v and x.
 
     The lower tensors start at the received model x, the top ones at v + (x − v) W. W is learned by gradients on some of
-    the client's samples in evaluation mode: one pass over them per round, but passes until the loss settles (at most
-    100) in the client's first adaptation, which is in its second round. In its first round it starts at x. A client is
-    evaluated by the newest global model, adapted with its newest v and W.
+    the client's samples in evaluation mode: one pass over them per round. The client's first adaptation, in its second
+    round, makes passes until the loss settles (at most 100). In its first round it starts at x. A client is evaluated
+    by the newest global model, adapted with its newest v and W.
 
     Attributes:
         tensors: p ≥ 1, how many of the last parameter tensors are adapted; 2: weight and bias of the head.
@@ -82,7 +82,7 @@ class FedALA(ClientStrategy):
         return {START: start, WEIGHTS: weights, ADAPTED: x.new_ones(1)}
 
     def _learned(self, x: torch.Tensor, client_state: Vectors, client: ClientInfo) -> torch.Tensor:
-        """W after a pass over some of the client's samples, or after as many as it takes."""
+        """W after a pass over some of the client's samples; the first time, after passes until the loss settles."""
         assert client.batch_gradient is not None
         local, weights, once = client_state[LOCAL], client_state[WEIGHTS], bool(client_state[ADAPTED])
         top, samples = self.top(client.layout), int(client.samples)

@@ -1,7 +1,7 @@
 """FedAwS: averaging, then spreading out the class embeddings (Yu et al., ICML 2020, arXiv 2004.10342).
 
-In the form that TurboSVM-FL's authors compare with: clients use ordinary cross-entropy, and the regulariser is the sum
-of the positive cosines between embeddings.
+This is the form that TurboSVM-FL's authors compare with: clients use ordinary cross-entropy, and the regulariser is the
+sum of the positive cosines between embeddings.
 """
 
 from __future__ import annotations

@@ -14,9 +14,9 @@ from fedrun.strategies.fedper import FedPer
 
 @config_class
 class FedBABU(FedPer):
-    """FedPer, in which no head moves: all clients keep the initial one.
+    """FedPer with a fixed head: all clients keep the initial one.
 
-    The paper's main result is that of models that clients have tuned as a whole: ``evaluation.tuning_epochs=5``.
+    The paper's main result evaluates models after each client has tuned all weights: ``evaluation.tuning_epochs=5``.
     """
 
     reported: ClassVar[tuple[EvaluatedModel, Averaging]] = ("tuned", "clients")

@@ -20,7 +20,7 @@ GLOBAL_GRADIENT = "global_gradient"
 
 @config_class
 class FedCMClient(ClientStrategy):
-    """Step along α g(y) + (1 − α) m, where g is the gradient, or what another strategy puts in its place.
+    """Step along α g(y) + (1 − α) m, where g is the gradient, or another strategy's direction.
 
     Weight decay is added to the mix, and gradient clipping applies to it.
 
@@ -44,7 +44,7 @@ class FedCMClient(ClientStrategy):
 
 @config_class
 class FedCMServer(ServerStrategy):
-    """The plain mean of the clients' moves, also kept as a direction for the next round; buffers are averaged.
+    """The plain mean of the clients' displacements, also kept as the direction of the next round; buffers are averaged.
 
     Attributes:
         lr: η_g > 0.

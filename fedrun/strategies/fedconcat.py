@@ -40,12 +40,11 @@ class Classifier(PostTraining):
         initial: ``random``: torch's initialisation; ``clusters``: the clusters' classifiers side by side and the sum of
             their biases, so that the logits are the sums of theirs.
         features: ``cached``: the features of all samples in use are computed once; ``recomputed``: in every batch, from
-            samples augmented anew; ``auto``: recomputed where the dataset augments, or where ``encoder_mode`` asks for
-            it.
+            samples augmented anew; ``auto``: recomputed if the dataset augments, or if ``encoder_mode`` is ``train``.
         encoder_mode: ``eval``: the frozen encoders are in evaluation mode. ``train``: while the classifier is trained
             they are in training mode, as in FedConcat's code: BatchNorm uses a batch's statistics and dropout is
-            active; tests are made in evaluation mode. The running statistics, which in that code move on in the shared
-            encoders from client to client, stay as they are, so that results do not depend on the clients' order.
+            active; tests are made in evaluation mode. In that code the running statistics of the shared encoders change
+            from client to client. Here they stay fixed, so that results do not depend on the clients' order.
         lr: η of this phase; None: ``local.lr``. ``local.lr_decay`` goes on counting from the first round.
         weight_decay: λ of this phase; None: ``local.weight_decay``.
     """
@@ -127,7 +126,7 @@ class Classifier(PostTraining):
         )
 
     def _caches_features(self, dataset: Dataset) -> bool:
-        """Whether every sample goes through the frozen encoders once, and not in every batch."""
+        """Whether every sample passes the frozen encoders once instead of in every batch."""
         # An augmented sample has other features in every epoch.
         constant = self.encoder_mode == "eval" and dataset.augmentation is None
         return self.features == "cached" or (self.features == "auto" and constant)
@@ -153,13 +152,13 @@ Embed = Callable[["torch.Tensor", bool], "torch.Tensor"]
 
 @dataclass(frozen=True)
 class WideHead(ModelConfig):
-    """A head on features: on the inputs themselves, or on what fixed encoders make of them.
+    """A head on features: on the inputs themselves, or on the outputs of fixed encoders.
 
     Attributes:
         width: K d, the number of features.
         bias: whether it has a bias.
         initial: weight ``[C, K d]`` and bias ``[C]`` (empty for none) to start from; None: torch's initialisation.
-        embed: the fixed encoders; None: there are none.
+        embed: the fixed encoders; None: the inputs are the features.
     """
 
     width: int
@@ -189,10 +188,10 @@ def concatenated_embeddings(encoders: FrozenEncoders, inputs: torch.Tensor, trai
 
 @dataclass(frozen=True)
 class ConcatenatedFeatures:
-    """Stored samples to their features under several frozen encoders, in evaluation mode: an encoding.
+    """An encoding: from stored samples to their features under several frozen encoders, in evaluation mode.
 
     Attributes:
-        encoding: stored samples to what the encoders read.
+        encoding: from stored samples to the encoders' inputs.
         dimensions: of one stored sample.
         encoders: of the models.
     """

@@ -19,17 +19,17 @@ GRADIENT = "gradient"
 """The gradient state: G in the broadcast, ΔG_k in an upload, g_k in a client's state."""
 
 CORRECTIONS = "drift and gradient state"
-"""What the server must maintain of the clients' states."""
+"""The client states that the server must maintain."""
 
 
 @config_class
 class FedDCClient(ClientStrategy):
     """Local SGD with gradient g(y) + α_k (y − (w − h_k)) − g_k + G/ω_k.
 
-    Training begins at w, except with FedUmf's server strategy, which lets clients that were idle start ahead of w. The
-    drift counts the whole displacement y_k − w, which the server corrects by. The gradient state estimates a gradient
-    from the round's K steps, so it counts what these steps moved, from the start of training. FedUmf's paper does not
-    say this.
+    Training begins at w, except with FedUmf's server strategy, where clients that were idle start ahead of w. The drift
+    uses the whole displacement y_k − w, because the server corrects by the drift. The gradient state estimates a
+    gradient from the round's K steps, so it uses their displacement, from the start of training. FedUmf's paper does
+    not specify this.
 
     Attributes:
         alpha: α ≥ 0; a client uses α_k = α / ω_k with ω_k = n_k N / Σ n_j.
@@ -61,15 +61,15 @@ class FedDCClient(ClientStrategy):
         end, w, start = (each[..., : client.trainable] for each in (model, received[MODEL], client.start))
         # h_k ← h_k + y_k − w
         drift = client_state[DRIFT] + (end - w)
-        # g_k ← g_k + s with s = −G/ω_k − D/(K̄ η_0), where D is what this round's steps moved, and K̄ and η_0 are the
-        # same for every client and round
+        # g_k ← g_k + s with s = −G/ω_k − D/(K̄ η_0), where D is the displacement by this round's steps, and K̄ and
+        # η_0 are the same for every client and round
         moved = end - start
         change = -moved / (client.mean_steps * client.local.lr) - received[GRADIENT] / client.share
         state = {DRIFT: drift, GRADIENT: client_state[GRADIENT] + change}
         return {MODEL: model, GRADIENT: client.share * change}, state
 
     def acknowledge(self, client_state: Vectors, sent: Vectors, arrived: Vectors, client: ClientInfo) -> Vectors:
-        # h_k and g_k move by what has arrived: y_k − w, and ΔG_k / ω_k
+        # h_k and g_k change by what the server received: y_k − w, and ΔG_k / ω_k
         drift = client_state[DRIFT] + (arrived[MODEL] - sent[MODEL])[: client.trainable]
         gradient = client_state[GRADIENT] + (arrived[GRADIENT] - sent[GRADIENT]) / client.share
         return {**client_state, DRIFT: drift, GRADIENT: gradient}

@@ -51,7 +51,7 @@ class FedDynClient(ClientStrategy):
         return {MODEL: model}, {DRIFT: client_state[DRIFT] + moved}
 
     def acknowledge(self, client_state: Vectors, sent: Vectors, arrived: Vectors, client: ClientInfo) -> Vectors:
-        # h_k moves by the displacement that has arrived
+        # h_k changes by the displacement that the server received
         lost = (arrived[MODEL] - sent[MODEL])[: client.trainable]
         return {**client_state, DRIFT: client_state[DRIFT] + lost}
 

@@ -1,4 +1,4 @@
-"""FedEx-LoRA: averaged adapters, and what averaging loses (Singhal et al., ACL 2025, arXiv 2410.09432)."""
+"""FedEx-LoRA: averaged adapters, and the residual that averaging loses (Singhal et al., ACL 2025, arXiv 2410.09432)."""
 
 from __future__ import annotations
 

@@ -18,13 +18,13 @@ from fedrun.strategies.vectors import Vectors
 class FedLC(ClientStrategy):
     """Softmax loss of z'_c = z_c − τ n_c^(−1/4), where n_c is the number of the client's samples of class c.
 
-    A class which the client does not have drops out (its margin is infinite). Evaluation uses plain logits.
+    A class that the client does not have is left out (its margin is infinite). Evaluation uses plain logits.
 
     Attributes:
-        tau: τ ≥ 0; 0: no margins at all, so that with ``denominator: all`` this is plain SGD.
-        denominator: ``all``: cross-entropy of z'; ``others``: −z'_y + log Σ_{c≠y} exp z'_c, the letter of the paper,
-            which has no lower bound and is known to collapse. A sample of a client that has no other class then has
-            loss 0, as under ``all``.
+        tau: τ ≥ 0; 0: no margins; with ``denominator: all`` this is plain SGD.
+        denominator: ``all``: cross-entropy of z'; ``others``: −z'_y + log Σ_{c≠y} exp z'_c, exactly as printed in the
+            paper, which has no lower bound and is known to collapse. A sample of a client that has no other class then
+            has loss 0, as under ``all``.
     """
 
     tau: Annotated[float, Ge(0)]

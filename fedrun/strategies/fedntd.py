@@ -15,7 +15,7 @@ from fedrun.strategies.vectors import MODEL, Vectors
 
 @config_class
 class FedNTD(ClientStrategy):
-    """Distil what the broadcast model says of the wrong classes: CE + β τ² KL(q^g ‖ q).
+    """Distil the broadcast model's predictions of the wrong classes: CE + β τ² KL(q^g ‖ q).
 
     q and q^g are the softmax of the logits over τ under the model in training and under the broadcast model, without
     the entry of the true class. The broadcast model is in evaluation mode.

@@ -27,7 +27,7 @@ Variant = Literal["torch", "reddi"]
 
 @config_class
 class FedOpt(ServerStrategy):
-    """What the family shares: the optimizer moves the parameters only; buffers are averaged or frozen.
+    """The base of the family: the optimizer changes the parameters only; buffers are averaged or frozen.
 
     Attributes:
         lr: η_g > 0, the server's learning rate.
@@ -59,7 +59,7 @@ class FedOpt(ServerStrategy):
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         trainable = round.layout.trainable
         x, model = state.model[:trainable], update.mean[MODEL]
-        # Δ = Σ p_k y_k − x, in the mean's place, as is the next model
+        # Δ = Σ p_k y_k − x, in the mean's memory, as the next model is
         moved, slots = self.step(x, model[:trainable].sub_(x), state.slots)
         model[:trainable] = moved
         if self.buffers == "frozen":
@@ -68,7 +68,7 @@ class FedOpt(ServerStrategy):
 
 
 def stepped(parameters: torch.Tensor, m: torch.Tensor, root: torch.Tensor, lr: float) -> torch.Tensor:
-    """x + η m / root, in the root's place."""
+    """x + η m / root, in the root's memory."""
     return torch.addcdiv(parameters, m, root, value=lr, out=root)
 
 

@@ -15,7 +15,7 @@ from fedrun.strategies.client import Averaging, ClientStrategy, EvaluatedModel
 class FedPer(ClientStrategy):
     """Plain local SGD of the whole network; only the encoder is sent, the head stays with the client.
 
-    A client's head begins as the common initial one. Clients are evaluated by the global encoder with their own heads.
+    A client's head starts as the common initial one. Clients are evaluated by the global encoder with their own heads.
     """
 
     reported: ClassVar[tuple[EvaluatedModel, Averaging]] = ("own", "samples")

@@ -32,8 +32,8 @@ class FedProtoClient(ClientStrategy):
     classes under the model that it has trained; the published code averages those met in the last local epoch.
 
     Attributes:
-        strength: λ ≥ 0 of the pull; 0: every client for itself.
-        weighting: of a client's prototypes in the mean over clients: ``clients``: alike, as in the published code;
+        strength: λ ≥ 0 of the pull; 0: each client trains alone.
+        weighting: of a client's prototypes in the mean over clients: ``clients``: equal, as in the published code;
             ``samples``: by its samples of the class.
     """
 

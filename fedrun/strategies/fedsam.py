@@ -1,4 +1,4 @@
-"""FedSAM: clients minimise sharpness-aware (Qu et al., ICML 2022; Caldarola et al., ECCV 2022, arXiv 2203.11834)."""
+"""FedSAM: sharpness-aware local steps (Qu et al., ICML 2022; Caldarola et al., ECCV 2022, arXiv 2203.11834)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GUARD = 1e-7
 
 @config_class
 class FedSAM(ClientStrategy):
-    """Step along the gradient at y + e, where e leads uphill: ``ρ g(y) / ‖g(y)‖``, on the same batch.
+    """Step along the gradient at y + e, where e increases the loss: ``ρ g(y) / ‖g(y)‖``, on the same batch.
 
     The norm is one number over all parameters. Weight decay acts at the unperturbed y, clipping on the second gradient
     alone. Every sample is processed twice, and counts twice in ``train/loss`` and ``train/accuracy``; both passes move

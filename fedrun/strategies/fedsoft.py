@@ -17,8 +17,8 @@ from fedrun.strategies.vectors import CENTRES, Vectors
 class FedSoftClient(ClientStrategy):
     """Minimise F_k(y) + λ/2 Σ_s u_ks ‖y − c_s‖² over the parameters, where c_s are all the models.
 
-    Training starts at the model that counts most, as in FedConcat's script; in the original clients go on from their
-    own last model.
+    Training starts at the model with the largest weight, as in FedConcat's script. In the original, clients continue
+    from their own last model.
 
     Attributes:
         strength: λ ≥ 0. In FedConcat's script the term has no gradient, which is λ = 0.

@@ -1,4 +1,4 @@
-"""FedUmf: clients that were idle fuse what they trained meanwhile (Li, Chen, Yu, Mathematics 2022, 10, 3751)."""
+"""FedUmf: idle clients train, and start ahead when they take part next (Li, Chen, Yu, Mathematics 2022, 10, 3751)."""
 
 from __future__ import annotations
 
@@ -51,15 +51,16 @@ class FedUmf(FedDCServer):
     """The plain mean of the participants' models; those that were idle in the round before start ahead.
 
     Every client trains in every round. g_k is the displacement y_k − θ' of a client's training in a round in which it
-    was not selected. Only those are computed that are selected in the next round: a displacement lasts for one round,
-    and the next cohort is known. ``cost/client_samples`` and ``cost/params_down`` count all clients.
+    was not selected. Only the displacements of clients that are selected in the next round are computed: a displacement
+    lasts for one round, and the next cohort is known. ``cost/client_samples`` and ``cost/params_down`` count all
+    clients.
 
     With FedDC on the clients (tables A1 and A2 of the paper, which does not say how the two combine) idle clients train
     on FedDC's objective but change no drift, and the server corrects by drifts and gradient states as FedDC's does.
 
     Attributes:
-        alpha: α in [0, 1], how much of its idle displacement a client starts with; 0 is FedAvg with a plain mean, where
-            idle clients do nothing.
+        alpha: α in [0, 1], the share of its idle displacement with which a client starts; 0 is FedAvg with a plain
+            mean, and idle clients do not train.
     """
 
     alpha: Annotated[float, Ge(0), Le(1)]

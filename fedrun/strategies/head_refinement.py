@@ -1,4 +1,4 @@
-"""What FedAwS and TurboSVM-FL share: another server strategy aggregates, then the class embeddings are refined."""
+"""The base of FedAwS and TurboSVM-FL: another server strategy aggregates, then the class embeddings are refined."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fedrun.system.errors import InputError
 
 @dataclass(frozen=True)
 class Refined:
-    """What became of the class embeddings.
+    """The refined class embeddings.
 
     Attributes:
         embeddings: ``[C, d]``, assigned to the logit layer.
@@ -37,15 +37,15 @@ class HeadRefinement(ServerStrategy):
     """Aggregates with ``base``, then changes the class embeddings (the rows of the logit layer) by :meth:`refine`.
 
     Attributes:
-        base: aggregates the whole model first (the encoder stays as it leaves it): FedAvg or a server optimizer.
+        base: aggregates the whole model first, and the encoder stays as aggregated: FedAvg or a server optimizer.
         lr: η_g > 0, Adam's learning rate on the logit layer.
         adam_eps: ε > 0 of that Adam. The published code uses 1e-5, torch's default is 1e-8.
         bias: ``coordinate``: a class's bias is the last coordinate of its embedding (published code); ``separate``: the
-            embedding is the weight row alone and the bias stays as the base leaves it.
+            embedding is the weight row alone and the bias stays as aggregated by the base.
     """
 
     moments: ClassVar[str]
-    """Under which name Adam's state is kept, besides the base's."""
+    """The name of Adam's state, besides the base's."""
 
     needs_classes: ClassVar[bool] = True
     changes_head: ClassVar[bool] = True

@@ -16,12 +16,12 @@ from fedrun.system.errors import InputError, RunError
 class Krum(ServerStrategy):
     """The mean of the models that lie closest to their neighbours.
 
-    A client's score is the sum of the squared distances between its parameters and those of its M − f − 2 nearest
-    other clients; the models with the lowest scores are kept, of equal scores the one selected first.
+    A client's score is the sum of the squared distances between its parameters and those of its M − f − 2 nearest other
+    clients; the models with the lowest scores are kept. Among equal scores the client selected first is preferred.
 
     Attributes:
         byzantine: f ≥ 0, the number of clients per round that may send anything; a round needs M ≥ 2 f + 3 uploads.
-        keep: m ≥ 1, how many models are averaged: 1 is Krum, more is multi-Krum (at most M).
+        keep: m ≥ 1, the number of models that are averaged: 1 is Krum, more is multi-Krum (at most M).
     """
 
     byzantine: Annotated[int, Ge(0)]
@@ -64,4 +64,4 @@ def krum_scores(vectors: torch.Tensor, byzantine: int) -> torch.Tensor:
         # differences, not the expanded square: clients lie close together
         distances += torch.cdist(part, part, compute_mode="donot_use_mm_for_euclid_dist").double().square()
     neighbours = len(vectors) - byzantine - 2
-    return distances.sort(dim=1).values[:, 1 : 1 + neighbours].sum(1)  # the nearest of all is the vector itself
+    return distances.sort(dim=1).values[:, 1 : 1 + neighbours].sum(1)  # the nearest is the vector itself

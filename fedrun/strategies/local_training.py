@@ -17,7 +17,7 @@ from fedrun.system.errors import InputError
 
 @config_class
 class LocalTraining:
-    """How every client trains. The optimizer is fresh in every round, unless the client strategy keeps its state.
+    """How every client trains. The optimizer is reset in every round, unless the client strategy keeps its state.
 
     The rate in round t = 0, 1, .. is η · γ^⌊t / n⌋ · min(1, (t + 1) / w) · (1 + cos(π t / T)) / 2, where a key that is
     not used contributes the factor 1. It is constant within a round.
@@ -38,12 +38,11 @@ class LocalTraining:
             the parameters by 1 − η λ instead, before its step.
         batch_size: B ≥ 1 samples; None: all of a client's samples are one batch. The last batch of an epoch may be
             smaller.
-        epochs: E ≥ 1 passes over the client's samples, or None where ``steps`` is given.
-        steps: K ≥ 1 SGD steps, begun anew with a reshuffled epoch as often as needed, or None where ``epochs`` is
-            given.
+        epochs: E ≥ 1 passes over the client's samples, or None if ``steps`` is given.
+        steps: K ≥ 1 SGD steps, through as many reshuffled epochs as needed, or None if ``epochs`` is given.
         max_gradient_norm: the gradient (after the strategy's correction) is scaled down to this norm; None: never.
         precision: ``bfloat16``: forward and backward passes of the SGD steps multiply numbers with 8 significant bits,
-            faster where the machine has instructions for it; results differ from the third digit on.
+            faster if the machine has instructions for it; results differ from the third digit on.
         repair_nonfinite: replace NaN and infinities in the parameters by 1e-5 after every SGD step and after every
             aggregation, as TurboSVM-FL's published code does. It matters only for runs that diverge.
     """
@@ -108,11 +107,11 @@ class LocalTraining:
         return rate
 
     def at_rate(self, lr: float) -> LocalTraining:
-        """The same with this learning rate in every round."""
+        """These settings with this learning rate in every round."""
         return replace(self, lr=lr, lr_decay=1.0, lr_warmup_rounds=0, lr_cosine_rounds=None)
 
     def optimizer_state(self, trainable: int) -> int:
-        """How many numbers the optimizer remembers from step to step, for T trainable parameters.
+        """The size of the optimizer's state for T trainable parameters.
 
         0 for plain SGD, T with momentum, 2 T + 1 for Adam: both moments, then the number of steps.
         """

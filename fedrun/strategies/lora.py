@@ -1,4 +1,4 @@
-"""What the rules for federated low-rank adapters have in common: the adapters in a model's vector."""
+"""The adapters in a model's vector, for the rules for federated low-rank adapters."""
 
 from __future__ import annotations
 

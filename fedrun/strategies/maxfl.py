@@ -1,4 +1,4 @@
-"""MaxFL: maximise the number of clients to whom the global model appeals (Cho et al., TMLR 2024, arXiv 2205.14840)."""
+"""MaxFL: maximise the number of clients that the global model appeals to (Cho et al., TMLR 2024, arXiv 2205.14840)."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from fedrun.strategies.server import CohortUpdate, Round, Senders, ServerState, 
 from fedrun.strategies.vectors import MODEL, Vectors
 
 NEARNESS = "nearness"
-"""q_k, one number: how near the client's loss is to its threshold."""
+"""q_k, one number: how close the client's loss is to its threshold."""
 
 
 @config_class
 class MaxFLClient(ClientStrategy):
-    """Plain local SGD; the client also reports how near its loss at the broadcast model is to its threshold.
+    """Plain local SGD; the client also reports how close its loss at the broadcast model is to its threshold.
 
     Attributes:
         tuning_steps: SGD steps by which the client adapts the broadcast model before it measures that loss (local
-            tuning); 0: none. What it sends back is trained from the broadcast model all the same.
+            tuning); 0: none. Its upload is trained from the broadcast model in either case.
     """
 
     tuning_steps: Annotated[int, Ge(0)]
@@ -45,7 +45,7 @@ class MaxFLClient(ClientStrategy):
 
 def nearness(loss: torch.Tensor, threshold: torch.Tensor) -> torch.Tensor:
     """q = σ(x) (1 − σ(x)) with x = F − ρ, the sigmoid's slope: float64, at most 1/4."""
-    # in float64 and by e^(−|x|), so that a client far from its threshold counts for little rather than for nothing
+    # in float64 and by e^(−|x|), so that the weight of a client far from its threshold is small but not 0
     shrunk = torch.exp(-(loss - threshold).abs())
     return shrunk / (1 + shrunk) ** 2
 

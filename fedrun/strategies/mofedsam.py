@@ -1,4 +1,4 @@
-"""MoFedSAM: FedSAM's gradient in FedCM's mix (Qu et al., ICML 2022)."""
+"""MoFedSAM: FedSAM's gradient in FedCM's mixture (Qu et al., ICML 2022)."""
 
 from __future__ import annotations
 

@@ -23,8 +23,8 @@ class Moon(ClientStrategy):
     """Keep the representation near the broadcast model's and away from that of the client's own previous model.
 
     loss = CE + μ ℓ with ℓ = −log(exp(cos(z, z_g)/τ) / (exp(cos(z, z_g)/τ) + exp(cos(z, z_p)/τ))), where z, z_g and z_p
-    are a sample's embeddings under the model in training, the broadcast one and the previous one. The embedding is what
-    the head reads; the paper's projection head is part of the model (``model=niid_simple_cnn model.projection=256``).
+    are a sample's embeddings under the model in training, the broadcast one and the previous one. The embedding is the
+    head's input; the paper's projection head is part of the model (``model=niid_simple_cnn model.projection=256``).
 
     Attributes:
         mu: μ ≥ 0.

@@ -18,10 +18,10 @@ from fedrun.strategies.vectors import MODEL, Vectors
 class MoonTurboSVM(ClientStrategy):
     """Keep embeddings near the broadcast model's and away from those of this round's earlier epochs.
 
-    No model of an earlier round is remembered, and samples are visited in the same order in every epoch. In the first
-    epoch there is nothing to keep away from and the term vanishes: with ``local.epochs=1`` this is FedAvg with batches
-    that are not shuffled. In an epoch's last, shorter batch the code compares embeddings of different samples; so does
-    this.
+    No model of an earlier round is kept, and samples are visited in the same order in every epoch. In the first epoch
+    there are no earlier embeddings and the term is 0: with ``local.epochs=1`` this is FedAvg with batches that are not
+    shuffled. In an epoch's last, shorter batch the code compares embeddings of different samples, and this class does
+    the same.
 
     Attributes:
         mu: μ ≥ 0, weight of the term.

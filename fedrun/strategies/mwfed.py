@@ -1,7 +1,8 @@
 """MW-Fed: multiplicative weights of clients whose requirement is not met (Blum, Haghtalab, Phillips, Shao, ICML 2021).
 
-The paper's constants and MaxFL's use of it as a baseline are not public; what is fixed here follows their descriptions:
-weights decide a client's share in the mean and in the round's work, and a loss above the threshold raises the weight.
+The paper's constants and MaxFL's use of it as a baseline are not public; this implementation follows their
+descriptions: weights set a client's share of the mean and of the round's work, and a loss above the threshold raises
+the weight.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ WEIGHTS = "weights"
 
 
 LEAST_WEIGHT = 1e-100
-"""A client's least share of all weights: above 0, so that any cohort has weights to share its work by."""
+"""A client's least share of all weights. It is above 0, so that every cohort has positive weights."""
 
 
 @config_class
@@ -47,7 +48,7 @@ class MWFedClient(ClientStrategy):
 
 @config_class
 class MWFedServer(ServerStrategy):
-    """The mean of the clients' models with weights ω_k, which also share out the round's local steps.
+    """The mean of the clients' models with weights ω_k, which also divide the round's local steps.
 
     Attributes:
         gamma: γ > 0, how fast weights grow.
@@ -65,7 +66,7 @@ class MWFedServer(ServerStrategy):
         return ServerState(model, {WEIGHTS: torch.ones(clients, dtype=torch.float64)})
 
     def steps(self, state: ServerState, cohort: torch.Tensor, usual: torch.Tensor) -> torch.Tensor:
-        # τ_k = max(1, round(Σ τ p_k)): the round's work in all is that of FedAvg
+        # τ_k = max(1, round(Σ τ p_k)): the round's total work is FedAvg's
         share = state.slots[WEIGHTS].cpu()[cohort]
         return (usual.sum() * share / share.sum()).round().clamp_min(1).to(torch.int64)
 
@@ -75,7 +76,7 @@ class MWFedServer(ServerStrategy):
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         excess = update.reports[EXCESS]
         growth = math.log1p(self.gamma) * (excess >= 0).double() if self.growth == "threshold" else self.gamma * excess
-        exponents = state.slots[WEIGHTS].log()  # in which no growth, however large, exceeds the numbers
+        exponents = state.slots[WEIGHTS].log()  # where no growth can overflow
         exponents[update.clients] += growth.to(exponents)
         weights = round.clients * exponents.softmax(0).clamp_min(LEAST_WEIGHT)  # ω ← ω N / Σ ω
         metrics = {"largest_weight": weights.max().item()}

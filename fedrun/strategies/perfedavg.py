@@ -46,7 +46,7 @@ class PerFedAvgFO(ClientStrategy):
 
 @config_class
 class PerFedAvgHF(PerFedAvgFO):
-    """The same with the Hessian's part of the gradient, by differences (Hessian-free); a step consumes three batches.
+    """Per-FedAvg with the Hessian's part of the gradient, by differences (Hessian-free); a step consumes three batches.
 
     Attributes:
         difference: δ > 0 of the difference quotient.

@@ -30,10 +30,10 @@ SHRINKAGE = 1e-4
 """ε: the share of tr(S)/d · I in the covariance that a head is computed from."""
 
 SMOOTHING = 1e-4
-"""Samples that every class has besides a client's own, so that π_k is positive."""
+"""Samples added to each class of a client, so that π_k is positive."""
 
 REGULARISATION = 1e-4
-"""What is added to a client's own covariance, on the diagonal (``small``) or to every entry (``released``)."""
+"""Added to a client's own covariance, on the diagonal (``small``) or to every entry (``released``)."""
 
 START, ITERATIONS, TOLERANCE = 0.5, 10, 1e-3
 """Of the search for β."""
@@ -69,7 +69,7 @@ class FeatureStatistics:
 
 @config_class
 class PFedFDA(FedPer):
-    """SGD of the encoder under a head that is computed, and neither trained nor sent.
+    """SGD of the encoder under a head that is computed, not trained, and never sent.
 
     The head of local training follows from the global statistics and the client's shares of the classes. After it the
     client measures the statistics of its own embeddings, under the trained encoder and in evaluation mode, and sends
@@ -83,8 +83,8 @@ class PFedFDA(FedPer):
     covariance. With ``small`` the learning rate must be lower than for other strategies.
 
     Attributes:
-        covariance: what keeps a client's own covariance positive definite: ``small``: 1e-4 I; ``released``: the
-            identity matrix and 1e-4 in every entry, as in the published code.
+        covariance: the term that keeps a client's own covariance positive definite: ``small``: 1e-4 I; ``released``:
+            the identity matrix and 1e-4 in every entry, as in the published code.
     """
 
     covariance: Literal["small", "released"]
@@ -149,7 +149,7 @@ class PFedFDA(FedPer):
     ) -> torch.Tensor:
         """β of the means and of the covariance with the least cross-entropy on the other half of the samples, ``[2]``.
 
-        The halves take turns within each class.
+        Samples of each class alternate between the halves.
         """
         if len(labels) < 4:
             return embeddings.new_zeros(2)
@@ -219,7 +219,7 @@ def log_prior(counts: torch.Tensor) -> torch.Tensor:
 
 
 def global_statistics(received: Vectors, layout: Layout) -> FeatureStatistics:
-    """The broadcast statistics; the nearest positive semi-definite matrix where S is none, as after noise."""
+    """The broadcast statistics; a covariance that noise has made indefinite is projected to the semi-definite ones."""
     means = received[MEANS].double().view(layout.classes, layout.embedding)
     covariance = received[COVARIANCE].double().view(layout.embedding, layout.embedding)
     values, vectors = torch.linalg.eigh((covariance + covariance.T) / 2)

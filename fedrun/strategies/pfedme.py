@@ -16,7 +16,7 @@ from fedrun.strategies.client_info import ClientInfo, LabelledEmbeddings
 from fedrun.strategies.vectors import MODEL, Vectors
 
 PERSONAL = "personal"
-"""θ_k, or what is evaluated in its place: ``[P]`` in the client's state, its parameters ``[T]`` in local training."""
+"""θ_k, or the model evaluated in its place: ``[P]`` in the client's state, parameters ``[T]`` in local training."""
 
 
 @config_class
@@ -33,8 +33,8 @@ class PFedMe(ClientStrategy):
         personal_steps: K ≥ 1, steps of θ per batch.
         personal_lr: their rate, > 0.
         personal_decay: μ ≥ 0 of a term μ/2 ‖θ‖²; the paper has 0, its code 0.001.
-        inner_start: where θ starts for a batch: ``warm``: where it ended for the one before; ``local``: at w.
-        evaluate: what a client is evaluated by: ``personal``: θ; ``local``: w, as in the published code.
+        inner_start: where θ starts for a batch: ``warm``: at its value after the previous batch; ``local``: at w.
+        evaluate: the model by which a client is evaluated: ``personal``: θ; ``local``: w, as in the published code.
     """
 
     strength: Annotated[float, Ge(0)]

@@ -23,9 +23,9 @@ from fedrun.system.randomness import address
 
 @dataclass(frozen=True, eq=False)
 class Phase:
-    """Everything that the round loop needs for some consecutive rounds of a run.
+    """Everything that the round loop needs for consecutive rounds of a run.
 
-    Most runs have one phase. A later phase is made from the phase before it and the models with which that phase ended.
+    Most runs have one phase. A later phase is made from the phase before it and that phase's final models.
 
     Attributes:
         end: server updates made when the phase ends, counted from the beginning of the run.
@@ -34,7 +34,7 @@ class Phase:
         federation: who holds which samples; its dataset is what this phase's network reads.
         samples: that dataset on its device.
         model: builds the network.
-        network: the network; its vector is scratch space.
+        network: the network; its vector is overwritten.
         client: the client strategy.
         server: the server strategy.
         clustering: which model each client trains.
@@ -42,7 +42,7 @@ class Phase:
         cohort_size: M, the number of clients per round.
         params_down: numbers that are sent to clients when the phase begins.
         forward_samples: samples that pass through frozen encoders when the phase begins.
-        frozen_encoders: how many encoders outside of the network process each training sample in each batch.
+        frozen_encoders: number of encoders outside of the network that process each training sample in each batch.
         frozen_tensors: tensors of the trained model that lie outside of the network, by name.
     """
 
@@ -69,8 +69,8 @@ class Phase:
         return self.end == self.rounds
 
     def initial_model(self, number: int = 0) -> torch.Tensor:
-        """The initial vector ``[P]`` of a model. It is built anew, so that no state has to carry it; a network with
-        frozen parameters carries its own.
+        """The initial vector ``[P]`` of a model. It is rebuilt, so that no state has to contain it; a network with
+        frozen parameters contains its own.
         """
         variant = 0 if self.clustering.same_initialisation else number
         if self.network.initial is not None and not variant:

@@ -1,4 +1,4 @@
-"""What may follow the rounds of a strategy: a second phase on top of its models."""
+"""An optional second phase after the rounds of a strategy, which trains on top of its models."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class PostTraining:
 
     @property
     def needs_classes(self) -> bool:
-        """Whether it works for a classification only: it joins the heads of several models, whose logits add up."""
+        """Whether it requires a classification task: it joins the heads of several models, whose logits add up."""
         return False
 
     def last_rounds(self, rounds: int) -> int:
@@ -47,7 +47,7 @@ class PostTraining:
 
         Args:
             phase: the first.
-            models: with which it ended, ``[P]`` each.
+            models: the final models of that phase, ``[P]`` each.
             compute_features: evaluates frozen encoders on samples, on all ranks together.
         """
         raise NotImplementedError

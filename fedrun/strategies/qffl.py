@@ -30,11 +30,11 @@ LOSS_FLOOR = 1e-10
 class QFFLClient(ClientStrategy):
     """Local SGD whose displacement is weighted by a power of the client's loss at the broadcast model.
 
-    The paper's clients send Δ_k = F_k^q Δw_k and h_k. Here F_k^q, which leaves the range of float32 for large q, is
-    sent besides Δw_k and h_k / F_k^q, and weighs them in the server's means.
+    The paper's clients send Δ_k = F_k^q Δw_k and h_k. F_k^q exceeds the range of float32 for large q. So clients send
+    Δw_k, h_k / F_k^q and F_k^q, and F_k^q is the weight in the server's means.
 
     Attributes:
-        q: q ≥ 0 of the objective Σ F_k^(q+1) / (q + 1); the larger, the more clients with high losses weigh.
+        q: q ≥ 0 of the objective Σ F_k^(q+1) / (q + 1); a larger q gives clients with high losses more weight.
     """
 
     q: Annotated[float, Ge(0)]

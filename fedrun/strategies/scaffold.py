@@ -29,11 +29,12 @@ class ScaffoldClient(ClientStrategy):
 
     Attributes:
         option: how the client renews its control variate: ``I``: the gradient of F_k at the broadcast model, an extra
-            pass over its data; ``II``: from the move it has made, for free.
+            pass over its data; ``II``: from its displacement, without extra cost.
         variant: ``paper``, or ``feddc``: as in the code of FedDC (utils_methods.py), whose tables contain SCAFFOLD. It
-            needs option II. The move is divided by K̄ η_0 in place of K_k η_t, so by the same number for all clients and
-            rounds. The server's control variate is divided by ω_k = n_k N / Σ n_j in a client's step, and the client's
-            change is multiplied by ω_k in the upload. In that code all clients make K̄ steps: set ``local.steps``.
+            needs option II. The displacement is divided by K̄ η_0 instead of K_k η_t, so by the same number for all
+            clients and rounds. The server's control variate is divided by ω_k = n_k N / Σ n_j in a client's step, and
+            the client's change is multiplied by ω_k in the upload. In that code all clients make K̄ steps: set
+            ``local.steps``.
     """
 
     option: Literal["I", "II"]
@@ -91,7 +92,7 @@ class ScaffoldClient(ClientStrategy):
 
 @config_class
 class ScaffoldServer(ServerStrategy):
-    """Plain means of the clients' moves and of their control variates' changes.
+    """Plain means of the clients' displacements and of their control variates' changes.
 
     Attributes:
         lr: η_g > 0, the server's learning rate.

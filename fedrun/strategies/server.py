@@ -13,21 +13,21 @@ from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.vectors import MODEL, Vectors
 
 Rows = Literal["none", "head", "parameters", "all"]
-"""Which entries of every single client's model a server strategy needs besides the weighted mean."""
+"""The entries of each client's model that a server strategy needs besides the weighted mean."""
 
 COLUMNS = 2**14
-"""Entries of the clients' models that a server strategy works on at a time, so that it needs no second set of them."""
+"""Entries of the clients' models that a server strategy processes at a time, to avoid a copy of all of them."""
 
 
 @dataclass(frozen=True)
 class Round:
-    """What a server strategy may know about the round that it aggregates.
+    """The information about a round that a server strategy may use.
 
     Attributes:
         index: t, 0 in the first round.
         total: T, the rounds of the run under this strategy (a further phase may follow).
-        clients: N, the number of clients in the federation, or in a cluster that lasts.
-        layout: where things lie in a model's vector.
+        clients: N, the number of clients in the federation, or in a permanent cluster.
+        layout: where every tensor lies in a model's vector.
         seed: the run's seed, for :func:`fedrun.system.randomness.generator`.
         lr: η_t, the learning rate with which the clients trained.
     """
@@ -42,13 +42,13 @@ class Round:
 
 @dataclass(frozen=True, kw_only=True)
 class Senders:
-    """Clients that have sent something up.
+    """The clients whose uploads are aggregated.
 
     Attributes:
         clients: int64 ``[C]``, in the order of selection.
         samples: int64 ``[C]``, training samples n_k.
-        reports: those of their uploads that are single numbers, float64 ``[C]`` each.
-        label_counts: their training samples per class, int64 ``[C, classes]``; None where they are not wanted.
+        reports: the uploads that are single numbers, float64 ``[C]`` each.
+        label_counts: their training samples per class, int64 ``[C, classes]``; None if not requested.
     """
 
     clients: torch.Tensor
@@ -59,14 +59,14 @@ class Senders:
 
 @dataclass(frozen=True, kw_only=True)
 class CohortUpdate(Senders):
-    """What a cohort's local training sends back.
+    """The result of a cohort's local training.
 
     Clients whose upload is not finite are left out of everything but ``excluded``.
 
     Attributes:
         steps: int64 ``[C]``, SGD steps made.
         mean: weighted mean over the clients of each uploaded vector, with :meth:`ServerStrategy.weights`. The server
-            strategy may overwrite them, and build the next state in their place.
+            strategy may overwrite them, and build the next state in their memory.
         total_weight: the sum of those weights.
         rows: ``[C, r]``, the entries of every client's model that :attr:`ServerStrategy.rows` asks for, or None.
         excluded: clients whose upload held NaN or infinity.
@@ -76,9 +76,9 @@ class CohortUpdate(Senders):
         client_samples: samples processed in training (forward and backward), summed over clients.
         forward_samples: samples processed by forward passes only, summed over clients.
         accepted_samples: samples over which ``loss`` and ``score`` are means.
-        measures: what the transforms of uploads have measured, float64 ``[C]`` each.
-        represented: the number of clients that the means stand for, where it is not C: the expected cohort of a
-            private round, since C itself is private.
+        measures: measurements by the transforms of uploads, float64 ``[C]`` each.
+        represented: the number of clients that the means represent, if it is not C: the expected cohort of a private
+            round, because C itself is private.
     """
 
     steps: torch.Tensor
@@ -96,13 +96,13 @@ class CohortUpdate(Senders):
 
     @property
     def count(self) -> float:
-        """The number of clients that the means stand for."""
+        """The number of clients that the means represent."""
         return len(self.clients) if self.represented is None else self.represented
 
 
 @dataclass(frozen=True)
 class ServerState:
-    """Everything the server carries from round to round; all of it goes into the checkpoint.
+    """The server's state between rounds; all of it is in the checkpoint.
 
     Attributes:
         model: the global model, ``[P]``.
@@ -123,9 +123,9 @@ def uniform(senders: Senders) -> torch.Tensor:
 
 
 class IdleTraining(ABC):
-    """What clients do in rounds for which they are not selected: they train, and start later from what they keep.
+    """Training of clients in rounds for which they are not selected; the result shifts where they start later.
 
-    What a client keeps lasts for one round: it is given back to a client that is selected in the next round.
+    The result lasts for one round: only a client that is selected in the next round uses it.
     """
 
     @abstractmethod
@@ -134,16 +134,16 @@ class IdleTraining(ABC):
 
     @abstractmethod
     def keep(self, start: torch.Tensor, model: torch.Tensor, layout: Layout) -> Vectors:
-        """What an idle client keeps of its training from ``start`` to ``model``, ``[P]`` each."""
+        """The vectors that an idle client keeps after its training from ``start`` to ``model``, ``[P]`` each."""
 
     @abstractmethod
     def start(self, start: torch.Tensor, client_state: Vectors, client: ClientInfo) -> torch.Tensor:
-        """The model ``[..., P]`` at which a selected client starts; a fresh tensor, or ``start`` itself.
+        """The model ``[..., P]`` at which a selected client starts; a new tensor, or ``start`` itself.
 
         Args:
-            start: what the client strategy has chosen, ``[..., P]``.
+            start: the client strategy's choice, ``[..., P]``.
             client_state: with zeros under the names of :meth:`client_state` for clients that were not idle.
-            client: what is known of the client.
+            client: the information about the client.
         """
 
 
@@ -155,10 +155,10 @@ class ServerStrategy(ABC):
         broadcasts: names that the server sends besides the model.
         maintains: names of client states whose mean over all clients this strategy follows and uses.
         rows: which entries of every single client's model it needs (it always has the mean).
-        needs_classes: whether it works for a classification only; by default where it wants label counts.
+        needs_classes: whether it requires a classification task; by default if it requests label counts.
         changes_head: whether it changes the head beyond what the clients send.
         wants_label_counts: whether clients send their numbers of training samples per class, once, before training.
-        idle_training: what clients do that are not selected; None: nothing.
+        idle_training: training of clients that are not selected; None: they do not train.
     """
 
     changes_head: ClassVar[bool] = False
@@ -199,10 +199,10 @@ class ServerStrategy(ABC):
         """
 
     def prepare(self, network: torch.nn.Module) -> None:
-        """Change a model's network, in place, before its vector is laid out: freeze parameters, add buffers.
+        """Change a model's network in place before its vector is laid out: freeze parameters, add buffers.
 
         Raises:
-            InputError: the network is not as the strategy needs it.
+            InputError: the strategy cannot work with the network.
         """
 
     def check_cohort(self, clients: int) -> None:
@@ -226,18 +226,18 @@ class ServerStrategy(ABC):
     def weights(self, state: ServerState, senders: Senders) -> torch.Tensor:
         """Unnormalised weight of each client in the mean, float64 ``[C]``: n_k by default.
 
-        Uploads are folded into the mean as they come. So a weight that depends on a report must not depend on the other
-        clients: where clients send reports, the hook is called for one client at a time, unless the strategy wants
+        Uploads are added to the mean as they arrive. So a weight that depends on a report must not depend on the other
+        clients: if clients send reports, the hook is called for one client at a time, unless the strategy requests
         label counts. Otherwise it is called for the whole cohort.
         """
         return senders.samples.double()
 
     def broadcast(self, state: ServerState) -> Vectors:
-        """What is sent down to every client of the cohort, the model included."""
+        """The vectors that are sent to every client of the cohort, the model included."""
         return {MODEL: state.model}
 
     def mean_model(self, state: ServerState, layout: Layout) -> torch.Tensor | None:
-        """The mean ``[P]`` of the models that the last round's participants have sent, with :meth:`weights`; None where
+        """The mean ``[P]`` of the models that the last round's participants have sent, with :meth:`weights`; None if
         the state does not determine it.
         """
         return None

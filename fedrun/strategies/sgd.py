@@ -17,7 +17,7 @@ class SGD(ClientStrategy):
 
 @config_class
 class HeadSGD(SGD):
-    """The same for the head alone; float buffers of the encoder move, too."""
+    """Plain local SGD of the head; float buffers of the encoder change, too."""
 
     def frozen(self, layout: Layout, epoch: int) -> torch.Tensor:
         encoder = torch.ones(layout.trainable, dtype=torch.bool)
@@ -27,7 +27,7 @@ class HeadSGD(SGD):
 
 @config_class
 class LastingMomentumSGD(ClientStrategy):
-    """Plain SGD whose optimizer's state survives the rounds, as in training on pooled data (strategy=centralized)."""
+    """Plain SGD that keeps the optimizer's state between rounds, as in centralized training (strategy=centralized)."""
 
     def client_state(self, layout: Layout) -> dict[str, int]:
         return {OPTIMIZER: layout.trainable}

@@ -1,4 +1,4 @@
-"""Every client for itself: what taking part is measured against."""
+"""Each client trains alone: the baseline for the benefit of taking part."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from fedrun.strategies.vectors import Vectors
 
 @config_class
 class SoloClient(LastingMomentumSGD):
-    """A client goes on training its own model, which began as the common initial one; its momentum survives the rounds.
+    """A client trains its own model, which started as the common initial one, and keeps its momentum between rounds.
 
-    Nothing is sent. The clients' own models are evaluated: each on its client's test samples, or, where clients have
-    none, each on the pooled ones, which takes as many tests as there are clients.
+    Nothing is sent. The clients' own models are evaluated: each on its client's test samples, or, if clients have none,
+    each on the pooled ones, which takes one test per client.
     """
 
     sends: ClassVar[frozenset[str]] = frozenset()

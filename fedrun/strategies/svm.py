@@ -1,8 +1,8 @@
-"""A multi-class SVM over class embeddings, kept in the dual so that every kernel is treated alike.
+"""A multi-class SVM over class embeddings, in dual form, so that the same code serves every kernel.
 
-Notation: M clients, C classes; sample (i, m) is client m's embedding of class i. libsvm (through scikit-learn) is given
-one Gram matrix; everything that is asked of its hyperplanes later is a sum over dual coefficients and kernel values, so
-no hyperplane is ever formed, and nothing loops over pairs of classes but for cohorts whose Gram matrix would be huge.
+Notation: M clients, C classes; sample (i, m) is client m's embedding of class i. libsvm (through scikit-learn) gets one
+Gram matrix. All later computations on its hyperplanes are sums over dual coefficients and kernel values, so no
+hyperplane is formed. The code loops over pairs of classes only for cohorts whose Gram matrix would be very large.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ BLOCK = 512
 
 PAIRWISE = 256
 """Clients from which on the pairs of classes are fitted one after the other. The kernel values of two classes then take
-longer than it takes to ask scikit-learn, and those of all together gigabytes."""
+longer than a call of scikit-learn, and those of all classes take gigabytes.
+"""
 
 Solve: TypeAlias = "Callable[[torch.Tensor, np.ndarray], SVC]"
 """Fits an SVM to a Gram matrix ``[n, n]`` and labels ``[n]``."""
@@ -107,7 +108,7 @@ def fit(
     early_stops: list[bool] = []
 
     def solve(gram: torch.Tensor, labels: np.ndarray) -> SVC:
-        # the extremes are not finite where any value is not; torch.isfinite would lay down copies of the matrix
+        # the extremes are not finite if any value is not; torch.isfinite would copy the matrix
         if not torch.stack(gram.aminmax()).isfinite().all():
             raise ValueError("kernel values are not finite")
         svm = SVC(kernel="precomputed", C=penalty, tol=tolerance, max_iter=max_iterations)
@@ -127,7 +128,7 @@ def fit(
 
 
 def gram_matrix(kernel: Kernel, rows: torch.Tensor) -> torch.Tensor:
-    """Kernel values ``[n, n]`` of all pairs of rows ``[n, d]``; of the two halves, which are alike, one is computed."""
+    """Kernel values ``[n, n]`` of all pairs of rows ``[n, d]``; only one of the two symmetric halves is computed."""
     if len(rows) <= BLOCK:
         return kernel(rows, rows)
     gram = rows.new_empty(len(rows), len(rows))
@@ -158,7 +159,7 @@ def _one_against_one(samples: torch.Tensor, kernel: Kernel, solve: Solve) -> tup
 
 
 def _pair_by_pair(samples: torch.Tensor, kernel: Kernel, solve: Solve) -> tuple[torch.Tensor, torch.Tensor]:
-    """The same in the memory of C + 4 matrices of M² kernel values: libsvm does not need more for two classes."""
+    """The same result with the memory of C + 4 matrices of M² kernel values, one pair of classes at a time."""
     by_class = samples.transpose(0, 1)
     classes, clients, _ = by_class.shape
     dual, norms = samples.new_zeros(classes, classes, clients), samples.new_zeros(classes, classes)
@@ -196,7 +197,7 @@ def _ovo_squared_norms(dual: torch.Tensor, gram: torch.Tensor) -> torch.Tensor:
     """‖h_ij‖² ``[C, C]`` from the coefficients ``[C, C, M]`` and the Gram matrix ``[C, M, C, M]``."""
     within = gram.diagonal(dim1=0, dim2=2).permute(2, 0, 1)  # [C, M, M]
     own = (torch.einsum("ijm,imn->ijn", dual, within) * dual).sum(-1)
-    # Σ_mn a_ijm k((i, m), (j, n)) a_jin, class by class, lest einsum lays down a permuted copy of the Gram matrix
+    # Σ_mn a_ijm k((i, m), (j, n)) a_jin, class by class, because einsum would make a permuted copy of the Gram matrix
     cross = torch.stack([torch.einsum("jm,mjn,jn->j", ours, gram[i], dual[:, i]) for i, ours in enumerate(dual)])
     return own + own.T + 2 * cross
 

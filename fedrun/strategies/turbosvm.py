@@ -38,8 +38,8 @@ class TurboSVM(HeadRefinement):
             regularisation"), ``increasing`` (t + 1)/T, ``constant`` 1.
         schedule_rounds: T of the schedule; None for the rounds of the run. The published results use 201.
         tolerance: of libsvm.
-        max_iterations: SMO iterations per binary SVM, 50 in the published code; −1 for no limit. Where it has left one
-            unsolved, the metric ``server/svm_stopped_early`` is 1.
+        max_iterations: SMO iterations per binary SVM, 50 in the published code; −1 for no limit. If it stops one early,
+            the metric ``server/svm_stopped_early`` is 1.
         classes_per_round: a float up to 1.0 is the share of the classes that enter the SVM each round, an int their
             number (at least 2, drawn anew every round).
     """

@@ -1,4 +1,4 @@
-"""Which batches a client trains on, and how many samples that processes."""
+"""The batches of a client's local training, and the number of samples that it processes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from fedrun.data.datasets.base import Encoding
 from fedrun.strategies.local_training import LocalTraining
 
 BLOCK = 2**18
-"""Numbers that are encoded at once where batches are small: 1 MiB of float32."""
+"""Numbers that are encoded at once if batches are small: 1 MiB of float32."""
 
 
 def epochs(
     samples: int, local: LocalTraining, generator: torch.Generator, shuffled: bool = True
 ) -> Iterator[torch.Tensor]:
-    """The order in which a client visits its samples: one permutation (int64 ``[n_k]``) per epoch begun.
+    """The order in which a client visits its samples: one permutation (int64 ``[n_k]``) per started epoch.
 
     Under ``local.steps`` the last epoch is cut after the last sample needed.
     """
@@ -37,9 +37,9 @@ def epochs(
 
 
 def steps_of(samples: torch.Tensor, local: LocalTraining, batches_per_step: int = 1) -> torch.Tensor:
-    """How many SGD steps clients with so many samples (int64 ``[n]``) make, int64 ``[n]``.
+    """The number of SGD steps of clients with these numbers of samples (int64 ``[n]``), int64 ``[n]``.
 
-    Under ``local.epochs``, steps of several batches are as many as it takes to use every batch.
+    Under ``local.epochs``, if a step uses several batches, there are as many steps as needed to use every batch.
     """
     if local.steps is not None:
         return torch.full_like(samples, local.steps)
@@ -49,7 +49,7 @@ def steps_of(samples: torch.Tensor, local: LocalTraining, batches_per_step: int 
 
 
 def processed(samples: int, local: LocalTraining, passes: tuple[int, ...] = (1,)) -> int:
-    """How many samples a client with this many processes in its local training, forward and backward.
+    """The number of samples that a client processes in its local training, forward and backward.
 
     Args:
         samples: n_k.

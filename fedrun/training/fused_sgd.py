@@ -1,9 +1,9 @@
-"""Steps of SGD that do not lay the gradient down.
+"""SGD steps that do not store the gradient.
 
 A large linear layer's step, W ← W − η Gᵀ X (X the layer's inputs, G the gradient at its outputs), is one product that
-adds to the weights in place. It takes less than half of the time of a gradient as large as the weights that is written,
-read and added: 0.44 of it for 3 136 x 2 048 weights and 64 samples on a CPU. It is made block by block of the weights,
-right after the block's part of the gradient at the inputs, G W: so they are read from main memory once, not twice.
+adds to the weights in place. It takes less than half of the time of writing a gradient as large as the weights, reading
+and adding it: 0.44 of it for 3 136 x 2 048 weights and 64 samples on a CPU. The step is made block by block of the
+weights, right after the block's part of the gradient at the inputs, G W. So each block is read from main memory once.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from types import TracebackType
 import torch
 
 LARGE = 2**18
-"""Weights of a linear layer that is worth it; in smaller ones the detour costs more than it saves."""
+"""The smallest number of weights of a layer that is fused; for smaller layers it costs more than it saves."""
 
 BLOCK = 2**19
 """Weights in a block: few enough to stay in a cache from one product to the next."""
 
 
 class FusedSGDStep:
-    """Moves a network's parameters along the gradient, while it is entered (``with FusedSGDStep(network) as step``).
+    """Moves a network's parameters along the gradient inside a ``with FusedSGDStep(network) as step`` block.
 
     Args:
         network: its parameters are moved in place.
     """
 
     def __init__(self, network: torch.nn.Module) -> None:
-        # A Sequential does nothing with its children but call them: their weights have no other use.
+        # A Sequential only calls its children, so their weights have no other use.
         self._layers = [
             layer
             for parent in network.modules()
             if type(parent) is torch.nn.Sequential
             for layer in parent.children()
             if type(layer) is torch.nn.Linear
-            and isinstance(layer.weight, torch.nn.Parameter)  # not made of others before each pass, as in pruned layers
+            and isinstance(layer.weight, torch.nn.Parameter)  # pruned layers compute it before each pass
             and layer.weight.requires_grad
             and layer.weight.numel() >= LARGE
         ]
@@ -69,7 +69,7 @@ class FusedSGDStep:
     def _descend(
         self, layer: torch.nn.Linear, inputs: torch.Tensor, outputs: torch.Tensor, needs_gradient: bool
     ) -> torch.Tensor | None:
-        """Move a layer's weights, or leave it for later.
+        """Move a layer's weights, or postpone it.
 
         Args:
             layer: a large one.
@@ -78,10 +78,10 @@ class FusedSGDStep:
             needs_gradient: whether the gradient at the inputs is needed.
 
         Returns:
-            That, ``[n, in]`` of G's type.
+            The gradient at the inputs, ``[n, in]`` of G's type.
         """
         weight = layer.weight.detach()
-        # weights that are needed as they were, by another pass through the layer or by a drift, must wait
+        # weights whose old values are still needed, by another pass through the layer or by a drift, move later
         rate = self._rate if self._uses[layer] == 1 else None
         if rate is None:
             self._left.append((weight, outputs, inputs))

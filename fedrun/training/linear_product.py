@@ -1,4 +1,4 @@
-"""A linear layer that leaves the change of its weights to somebody else."""
+"""A linear layer whose weights are changed by a callback."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from torch.autograd.function import once_differentiable
 
 
 class Product(torch.autograd.Function):
-    """``[n, ..., in]`` to ``[n, ..., out]``. Backward, ``descend`` is given the inputs and the gradient at the outputs,
-    one row per sample, and whether the gradient at the inputs is needed, which it then returns.
+    """``[n, ..., in]`` to ``[n, ..., out]``. In the backward pass ``descend`` gets the inputs, the gradient at the
+    outputs (one row per sample each) and whether the gradient at the inputs is needed; if so, it returns that gradient.
     """
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""What one client minimises, and a record of what was processed."""
+"""The objective of one client, and a record of the processed samples."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from fedrun.strategies.vectors import Vectors
 
 @dataclass(frozen=True)
 class Trained:
-    """What one client's local training produced.
+    """The record of one client's local training.
 
     Attributes:
         steps: SGD steps made.
         processed: samples processed.
         loss_sum: sum over processed samples of :meth:`ClientStrategy.loss`, float32 scalar on the device.
-        score_sum: sum over processed samples of the task's score, a scalar on the device; of a classification the
-            number that were predicted correctly, int64.
+        score_sum: sum over processed samples of the task's score, a scalar on the device; for classification the number
+            of correct predictions, int64.
         compared: samples processed by forward passes under reference models.
         measured: samples processed forward and backward besides the steps.
     """
@@ -38,15 +38,15 @@ class Trained:
 
 
 HELD = 2**24
-"""Outputs that are held for the scores: with fewer, one call judges the predictions of all steps."""
+"""Outputs that are collected before their scores are computed, so that one call serves several steps."""
 
 
 class Objective:
-    """What one client minimises: gradients batch by batch, and a record of what was processed.
+    """The objective of one client: gradients batch by batch, and a record of the processed samples.
 
     Args:
         network: the loaded network, set to training mode.
-        strategy: what differs from plain SGD.
+        strategy: the client's side, whose hooks change plain SGD.
         constants: from :meth:`ClientStrategy.constants`.
         task: of the dataset.
         precision: of forward and backward passes.
@@ -117,7 +117,7 @@ class Objective:
         return loss
 
     def _judge(self) -> None:
-        """Add up the scores of the outputs held."""
+        """Add the scores of the collected outputs."""
         predictions = self._task.predictions(torch.cat(self._logits))
         self._scores.append(self._task.scores(predictions, torch.cat(self._targets)).sum())
         self._logits.clear()
@@ -125,7 +125,7 @@ class Objective:
         self._held = 0
 
     def _outputs(self, x: torch.Tensor, embeddings: torch.Tensor | None, logits: torch.Tensor, index: int) -> Outputs:
-        """A batch's outputs, with what the strategy wants besides the logits."""
+        """A batch's outputs, with the measurements that the strategy requests."""
         embeddings, earlier = None if embeddings is None else embeddings.float(), None
         if self._recalls:
             assert embeddings is not None
@@ -148,7 +148,7 @@ class Objective:
         return computing(self._precision, self._network.vector.device)
 
     def end_epoch(self) -> None:
-        """Keep the epoch's embeddings for later ones, if the strategy wants them."""
+        """Keep the epoch's embeddings for later epochs, if the strategy requests them."""
         if self._recalls:
             self._earlier.append(torch.cat(self._embedded))
             self._embedded.clear()

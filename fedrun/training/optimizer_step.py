@@ -11,7 +11,7 @@ from fedrun.strategies.local_training import LocalTraining
 
 
 def fresh_state(weights: torch.Tensor, local: LocalTraining) -> torch.Tensor | None:
-    """What the optimizer remembers before the first step on parameters ``[..., T]``: zeros ``[..., S]``; None: nothing.
+    """The optimizer's state before the first step on parameters ``[..., T]``: zeros ``[..., S]``; None: no state.
 
     S is :meth:`LocalTraining.optimizer_state`.
     """
@@ -30,10 +30,10 @@ def optimizer_step(
 ) -> None:
     """One step in place, on one client's parameters ``[T]`` or on a cohort's ``[C, T]``.
 
-    The update rules are those of ``torch.optim``. ``gradient`` is used as scratch space; ``state`` (of
-    :func:`fresh_state` at first) is updated. ``decay`` (``[1]`` or ``[C, 1]``): weight decay besides ``local``'s. It
-    belongs to the objective, so it is part of the gradient with every optimizer. ``frozen`` (bool, ``[T]`` or
-    ``[C, T]``) are the parameters that do not move; their momenta become zero.
+    The update rules are those of ``torch.optim``. ``gradient`` is overwritten; ``state`` (of :func:`fresh_state` at
+    first) is updated. ``decay`` (``[1]`` or ``[C, 1]``): weight decay besides ``local``'s. It belongs to the objective,
+    so it is part of the gradient with every optimizer. ``frozen`` (bool, ``[T]`` or ``[C, T]``) are the parameters that
+    do not move; their momenta become zero.
     """
     if frozen is not None:
         gradient.masked_fill_(frozen, 0.0)
@@ -46,7 +46,7 @@ def optimizer_step(
     if decay is not None:
         gradient.addcmul_(weights, decay)
     if frozen is not None:
-        gradient.masked_fill_(frozen, 0.0)  # what the decay has added
+        gradient.masked_fill_(frozen, 0.0)  # the decay's part
         if state is not None:
             for moment in torch.split(state, weights.shape[-1], -1)[:2]:
                 moment.masked_fill_(frozen, 0.0)
@@ -62,7 +62,7 @@ def optimizer_step(
 
 
 def _sgd_direction(gradient: torch.Tensor, momentum: torch.Tensor | None, local: LocalTraining) -> torch.Tensor:
-    """What SGD follows, ``[..., T]``: the gradient, the new momentum, or with Nesterov the gradient plus part of it."""
+    """SGD's direction, ``[..., T]``: the gradient, the new momentum, or with Nesterov a sum of both."""
     if momentum is None:
         return gradient
     # v ← μ v + g
@@ -74,7 +74,7 @@ def _sgd_direction(gradient: torch.Tensor, momentum: torch.Tensor | None, local:
 def _adam_step(
     weights: torch.Tensor, gradient: torch.Tensor, state: torch.Tensor, rate: float, local: LocalTraining
 ) -> None:
-    """Adam's step by torch's own kernel, which passes through memory once.
+    """Adam's step by torch's fused kernel, which reads memory once.
 
     The state ``[..., 2 T + 1]`` is both moments and the number of steps made so far.
     """
@@ -104,9 +104,9 @@ def _adam_step(
 def linear_update(
     linear_correction: LinearCorrection | None, local: LocalTraining, rate: float
 ) -> Callable[[torch.Tensor], object] | None:
-    """What a step without clipping and momentum does to parameters besides following the loss's gradient.
+    """The part of a step without clipping and momentum that does not depend on the loss's gradient.
 
-    y ← (1 − η (strength + λ)) y − η shift, in place on ``[..., T]`` and in one pass; None: nothing.
+    y ← (1 − η (strength + λ)) y − η shift, in place on ``[..., T]`` and in one pass; None: no such part.
     """
     if linear_correction is None:
         return (lambda weights: weights.mul_(1 - rate * local.weight_decay)) if local.weight_decay else None

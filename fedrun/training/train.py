@@ -1,8 +1,8 @@
 """Local training of one client: the hot path.
 
 A client's data are gathered once per epoch in their compact type and encoded batch by batch; the model, its gradient
-and the optimizer's state are flat vectors. Nothing here knows which strategy runs: the hooks of its client side say
-what differs from SGD.
+and the optimizer's state are flat vectors. The code does not depend on the strategy: the hooks of its client side
+change plain SGD.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ def train(
 
     Args:
         network: holds the model to start from; afterwards the trained model.
-        strategy: what differs from plain SGD.
+        strategy: the client's side, whose hooks change plain SGD.
         local: hyper-parameters.
         samples: the dataset.
         indices: the client's sample numbers, int64 ``[n_k]``.
         rate: η_t.
         constants: from :meth:`ClientStrategy.constants`.
         generator: draws the order of the samples.
-        optimizer: its state ``[S]`` to begin with, updated in place; None: it begins anew.
-        augment: changes the compact inputs ``[n, ...]`` of one epoch after another; None: they stay as they are.
+        optimizer: its state ``[S]`` to begin with, updated in place; None: a new state.
+        augment: changes the compact inputs ``[n, ...]`` of one epoch after another; None: no augmentation.
     """
     weights = network.vector[: network.layout.trainable]
     state = fresh_state(weights, local) if optimizer is None else optimizer
