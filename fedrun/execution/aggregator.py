@@ -1,4 +1,4 @@
-"""Fold the uploads of a cohort, one after the other, into one update."""
+"""Combine the uploads of a cohort, one at a time, into one update."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from fedrun.strategies.vectors import MODEL, Vectors
 
 
 class Aggregator:
-    """Folds the clients' uploads, one after the other, into a :class:`CohortUpdate`.
+    """Combines the clients' uploads, one at a time, into a :class:`CohortUpdate`.
 
     Only running means and the rows that the server strategy needs are kept, never a model per client. A client whose
-    upload or next state is not finite is left out with both.
+    upload or next state is not finite is excluded with both.
 
     Attributes:
         client_states: the next states of the accepted clients.
@@ -44,7 +44,7 @@ class Aggregator:
         self.cohort = task.cohort
         self._samples = context.clients.sizes[task.cohort]
         self._everyone = everyone
-        self._weights: dict[int, float] | None = None  # by client, where they do not depend on reports
+        self._weights: dict[int, float] | None = None  # by client, if they do not depend on reports
         self._total = 0.0
         self._means: dict[str, torch.Tensor] = {}
         self._rows_kept: Rows = "all" if context.attack is not None and context.attack.needs_rows else server.rows
@@ -60,18 +60,18 @@ class Aggregator:
         self.client_states: dict[int, Vectors] = {}
 
     def add(self, result: ClientResult, share: float = 1.0, counts: bool = True) -> None:
-        """Fold in one client.
+        """Add one client.
 
         Args:
             result: of its local training.
             share: a factor of its weight.
-            counts: whether its costs, losses and state are recorded here; False where another aggregator does it.
+            counts: whether its costs, losses and state are recorded here; False if another aggregator does it.
         """
         trained, position, uploads = result.trained, result.position, result.uploads
         if counts:
             self._client_samples += trained.processed + trained.measured
             self._forward_samples += trained.compared
-        # A sum is finite exactly if every entry is, short of an overflow, which would be no less of a failure.
+        # A sum is finite exactly if every entry is, except for an overflow, which would be a failure, too.
         if not all(bool(vector.sum().isfinite()) for vector in (*uploads.values(), *result.client_state.values())):
             return
         reports = {name: float(vector) for name, vector in uploads.items() if vector.numel() == 1}
@@ -79,8 +79,8 @@ class Aggregator:
         self._total += weight
         for name, vector in uploads.items():
             if name in self._means:
-                # mean + (weight / total) (vector − mean): an entry that no client moved stays exactly where it was;
-                # Σ w x / Σ w is off by a rounding error, which a server's Adam would blow up to a step of its own.
+                # mean + (weight / total) (vector − mean): an entry that no client changed keeps its exact value;
+                # Σ w x / Σ w has a rounding error, which a server's Adam would amplify to a full step.
                 self._means[name].lerp_(vector, weight / self._total if self._total else 0.0)
             else:
                 self._means[name] = vector.clone()
@@ -100,7 +100,7 @@ class Aggregator:
         state = dict(result.client_state)
         if self._context.stores_last_upload:
             state[LAST] = uploads[MODEL]
-        # also an empty state, which ends what the client has kept of idle training
+        # also an empty state, which drops the result of idle training
         self.client_states[int(self.cohort[position])] = self._keep(state)
         self._accepted_samples += trained.processed
         self._loss += float(trained.loss_sum)

@@ -1,11 +1,11 @@
-"""How the C library's allocator treats the large blocks that a batch's activations take."""
+"""The C library's handling of the large memory blocks of a batch's activations."""
 
 from __future__ import annotations
 
 import ctypes
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-"""Of glibc's ``mallopt``: the free memory above which it is given back, and from which size on blocks are mapped."""
+"""Options of glibc's ``mallopt``: the free bytes above which memory is returned; the size of mapped blocks."""
 
 GIB = 2**30
 LARGEST = 2**31 - 1
@@ -13,11 +13,11 @@ LARGEST = 2**31 - 1
 
 
 def keep_freed_memory() -> bool:
-    """Let this process reuse the large blocks that it frees, instead of giving them back and asking for them anew.
+    """Let this process reuse the large blocks that it frees instead of returning them to the system.
 
-    By itself glibc maps every block above 32 MiB, such as the activations of 64 photographs in a convolution, and
-    unmaps it a moment later; then the kernel has to lay out and zero every page of it, batch after batch. A run's
-    memory does not fall after its peak, which is somewhat higher, since large blocks leave gaps between them.
+    By default glibc maps every block above 32 MiB, such as the activations of 64 photographs in a convolution, and
+    unmaps it soon after. Then the kernel must map and zero every page of it for every batch. A run's memory does not
+    fall after its peak, which is somewhat higher, because large blocks leave gaps between them.
 
     Returns:
         Whether it was possible: only glibc (Linux) has this.

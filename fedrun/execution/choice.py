@@ -14,22 +14,23 @@ log = logging.getLogger(__name__)
 EXECUTORS: dict[str, type[Executor]] = {"in_process": InProcess, "vectorized": Vectorized}
 
 AUTO = "auto"
-"""Requests the faster of all executors."""
+"""The request for the fastest executor."""
 
 TRIALS = 2
-"""Timed rounds of each executor. The faster one counts: in its first round an executor also builds what it reuses."""
+"""Timed rounds of each executor. The faster one counts: the first also builds objects for later rounds."""
 
 ExecutorTimings = tuple[tuple[str, float], ...]
 """The names of timed executors in the order of their rounds, each with its seconds of local work per sample."""
 
 
 def supported_executor(requested: str, context: ExecutionContext, warns: bool = True) -> str:
-    """The requested executor, or ``in_process`` where it cannot do the work.
+    """The requested executor, or ``in_process`` if it does not support the work.
 
     Args:
         requested: a key of :data:`EXECUTORS`, or :data:`AUTO`.
         context: the work.
-        warns: whether to warn if the requested executor cannot do the work. ``auto`` requests none in particular.
+        warns: whether to warn if the requested executor does not support the work. ``auto`` requests none in
+            particular.
     """
     for name in EXECUTORS if requested == AUTO else [requested]:
         if reason := EXECUTORS[name].refusal(context):
@@ -52,7 +53,7 @@ def is_trial(requested: str, timings: ExecutorTimings) -> bool:
 
 
 def next_executor(requested: str, timings: ExecutorTimings) -> str:
-    """The executor that carries out the next round: a key of :data:`EXECUTORS`.
+    """The executor of the next round: a key of :data:`EXECUTORS`.
 
     Args:
         requested: one of them, or :data:`AUTO`.

@@ -1,4 +1,4 @@
-"""What a single client computes on its training samples besides its SGD steps."""
+"""The computations of a single client on its training samples besides its SGD steps."""
 
 from __future__ import annotations
 

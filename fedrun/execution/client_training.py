@@ -28,14 +28,14 @@ def train_client(
 
     Args:
         context: the network, the samples and the clients.
-        strategy: what differs from plain SGD.
+        strategy: the client's side, whose hooks change plain SGD.
         local: hyper-parameters.
         client: its number.
         round: t, for the learning rate and the random choices.
         seed: of the random choices.
         start: the model ``[P]`` to start from.
         constants: from :meth:`ClientStrategy.constants`.
-        optimizer: its state to begin with, updated in place; None: it begins anew.
+        optimizer: its state to begin with, updated in place; None: a new state.
     """
     network, samples = context.network, context.samples
     network.load(start)
@@ -47,7 +47,7 @@ def train_client(
 
 
 def seed_forward(seed: int, device: torch.device) -> None:
-    """Seed what dropout draws from on a device.
+    """Seed a device's generator, from which dropout draws.
 
     :func:`torch.manual_seed` does this for devices of all kinds at once. It takes as long as some steps of a small
     model.

@@ -1,4 +1,4 @@
-"""What an executor is given, and what it returns for each client."""
+"""The input of an executor, and its result for each client."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from fedrun.uploads.pipeline import UploadPipeline
 
 @dataclass(frozen=True)
 class ExecutionContext(TrainingContext):
-    """Everything that an executor needs and that does not change from round to round.
+    """The part of an executor's input that is the same in all rounds.
 
     Attributes:
-        client: how local training differs from plain SGD.
-        idle_training: what clients do that are not selected, and how it moves their starts; None: nothing.
-        pipeline: what happens to an update between client and server.
-        attack: what the attackers among the clients do.
+        client: the client strategy.
+        idle_training: training of clients that are not selected; None: they do not train.
+        pipeline: the transforms of updates between client and server.
+        attack: the behaviour of the attackers among the clients.
         attackers: their numbers.
-        thresholds: the threshold ρ_k of every client, float64 ``[N]``, where the client strategy wants it.
-        initial_model: the global model before the first round, ``[P]``, where the client strategy wants it.
-        stores_last_upload: whether the state of a client holds the model that it has last sent.
+        thresholds: the threshold ρ_k of every client, float64 ``[N]``, if the client strategy requests it.
+        initial_model: the global model before the first round, ``[P]``, if the client strategy requests it.
+        stores_last_upload: whether a client's state contains the model that it sent last.
     """
 
     client: ClientStrategy
@@ -44,7 +44,7 @@ class ExecutionContext(TrainingContext):
 
     @cached_property
     def private(self) -> torch.Tensor | None:
-        """The numbers of the model's private entries on the device, int64 ``[h]``; None: there are none."""
+        """The numbers of the model's private entries on the device, int64 ``[h]``; None: no private entries."""
         mask = self.client.private(self.network.layout)
         return None if mask is None else mask.nonzero().flatten().to(self.network.vector.device)
 
@@ -54,7 +54,7 @@ class ExecutionContext(TrainingContext):
         return self.clients.class_counts(self.samples.targets.cpu(), self.network.layout.classes)
 
     def senders(self, clients: torch.Tensor, server: ServerStrategy) -> Senders:
-        """What a server strategy may know of a cohort (int64 ``[C]``) before its uploads arrive."""
+        """The information about a cohort (int64 ``[C]``) that a server strategy may use before the uploads arrive."""
         counts = self.label_counts[clients] if server.wants_label_counts else None
         return Senders(clients=clients, samples=self.clients.sizes[clients], label_counts=counts)
 
@@ -79,16 +79,16 @@ class ExecutionContext(TrainingContext):
 
 @dataclass(frozen=True)
 class ClientResult:
-    """One client's local training, done.
+    """The result of one client's local training.
 
     Attributes:
         position: index into the cohort.
         start: ``[P]``, the model at which training started.
         model: ``[P]``, the model after training, valid until the next client's result.
-        uploads: what the client sends.
+        uploads: the vectors that the client sends.
         client_state: the client's next state.
         trained: counts and sums of the training.
-        measures: what the transforms of uploads have measured.
+        measures: measurements by the transforms of uploads.
     """
 
     position: int
@@ -107,12 +107,13 @@ class CohortJob:
     Attributes:
         cohort: client numbers, int64 ``[C]``.
         round: t, 0 in the first round.
-        received: what the server broadcasts.
-        client_states: what clients keep.
-        steps: local steps of each, int64 ``[C]``; None: as the local training says.
-        uploads: whether what is trained will be sent: only then do attackers change it.
+        received: the server's broadcast.
+        client_states: the states of the clients.
+        steps: local steps of each, int64 ``[C]``; None: those of the settings of local training.
+        uploads: whether the trained models will be sent; attackers change only those.
         mixture: the weight of each of several models for each of the cohort, float64 ``[C, M]``.
-        lost: x − x̂ ``[P]``, what the server's model has and the broadcast one has not; None: nothing.
+        lost: x − x̂ ``[P]``, the part of the server's model that rounding removed from the broadcast; None: no such
+            part.
     """
 
     cohort: torch.Tensor
@@ -125,7 +126,7 @@ class CohortJob:
     lost: torch.Tensor | None = None
 
     def part(self, members: torch.Tensor) -> CohortJob:
-        """The same for some of the cohort, by their positions or a mask ``[C]``."""
+        """The task of a part of the cohort, by positions or a mask ``[C]``."""
 
         def some(values: torch.Tensor | None) -> torch.Tensor | None:
             return None if values is None else values[members]

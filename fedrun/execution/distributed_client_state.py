@@ -32,7 +32,7 @@ class DistributedClientStates:
         self._client_to_rank = client_to_rank
         self._keep = keep
         self._remote: dict[int, Vectors] = {}  # the leader's copies of the other ranks' states
-        self._sent: Mapping[int, Vectors] = {}  # this rank's states, as the leader has them
+        self._sent: Mapping[int, Vectors] = {}  # this rank's states, as the leader holds them
 
     def scatter(self, states: ClientStates) -> ClientStates:
         """Return this rank's part of the leader's client states. The other ranks pass empty ones."""

@@ -1,8 +1,8 @@
 """A cohort that is trained on several ranks. Each rank trains a part of it; together they form the models' updates.
 
 After a round's training the ranks exchange small values as objects (accepted clients, reports, counts, the weight of
-each rank's means). Then they compute, for every model that was trained, one sum over all ranks of everything long
-(weighted means, and the rows that the server strategy needs). Client states stay where they are. Every rank then holds
+each rank's means). Then they compute, for every model that was trained, one sum over all ranks of the long vectors
+(weighted means, and the rows that the server strategy needs). Client states stay on their ranks. Every rank then holds
 the same updates and makes the same server steps.
 """
 
@@ -132,7 +132,7 @@ class DistributedCohort:
         return self._ranks.broadcast(value)
 
     def idle(self, task: CohortJob) -> ClientStates:
-        """Train this rank's part of the clients that are not selected; see :meth:`Executor.idle`."""
+        """Train this rank's part of the idle clients; see :meth:`Executor.idle`."""
         (job,) = self.local_jobs([task])
         return self._executor.idle(job) if len(job.cohort) else task.client_states
 
@@ -200,8 +200,8 @@ class DistributedCohort:
     ) -> tuple[Vectors, torch.Tensor | None]:
         """The weighted means over all ranks and all rows, from one sum over the ranks.
 
-        A mean is summed up as its difference from what the clients have received under that name: so an entry that no
-        client has moved stays exactly where it was, as it does within one process. A row is added to zeros.
+        Each mean is summed as its difference from the broadcast vector of that name, so that an entry that no client
+        changed keeps its exact value, as within one process. A row is added to zeros.
         """
         shapes = next((part.shapes for part in parts if part.shapes), {})
         width = max(part.width for part in parts)
@@ -211,7 +211,7 @@ class DistributedCohort:
         *sums, stacked = torch.split(vector, [*lengths, width * sum(counts)])
         if total:
             weight = local.total_weight / total
-        else:  # as in one process: where nobody has a weight, the first client stands for all
+        else:  # as in one process: if no client has a weight, the first client represents all
             first = int(order[0]) if len(order) else 0
             weight = float(sum(counts[: self._ranks.number]) <= first < sum(counts[: self._ranks.number + 1]))
         anchors = {name: received[name] for name, shape in shapes.items() if _same_shape(received.get(name), shape)}
@@ -229,7 +229,7 @@ class DistributedCohort:
         for name, moved in zip(shapes, sums, strict=True):
             if name in anchors:
                 moved.add_(anchors[name].flatten())
-        # copies, since the next state may be built in their place and outlive the others
+        # copies, because the next state may be built in their memory and live longer
         mean = {name: moved.view(shape).clone() for (name, shape), moved in zip(shapes.items(), sums, strict=True)}
         return mean, None if rows is None else rows[order.to(rows.device)]
 
@@ -239,7 +239,7 @@ def _same_shape(vector: torch.Tensor | None, shape: torch.Size) -> bool:
 
 
 def _average(parts: Sequence[tuple[float, int]], total: int) -> float:
-    """The mean of means over so many samples each."""
+    """The mean of means over these numbers of samples."""
     return math.fsum(mean * count for mean, count in parts if count) / total if total else float("nan")
 
 

@@ -1,4 +1,4 @@
-"""What an executor is: it carries out local training. Strategies do not know which one runs."""
+"""The base of executors, which run local training. Strategies do not depend on the executor."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from fedrun.training.train import full_gradient
 
 
 class Executor(ABC):
-    """Carries out local training."""
+    """Runs local training."""
 
     def __init__(self, context: ExecutionContext) -> None:
         self.context = context
@@ -44,14 +44,14 @@ class Executor(ABC):
 
     @classmethod
     def refusal(cls, context: ExecutionContext) -> str | None:
-        """Why this executor cannot work here, in words; None where it can."""
+        """Why this executor does not support the work; None if it does."""
         return None
 
     @abstractmethod
     def visits(self, task: CohortJob, progress: Progress = lambda done: None) -> Iterator[ClientResult]:
         """Train the cohort's clients and yield each once, in any order.
 
-        ``progress`` is called with the number of clients done so far.
+        ``progress`` is called with the number of finished clients.
         """
 
     def steps(self, task: CohortJob) -> torch.Tensor:
@@ -59,14 +59,14 @@ class Executor(ABC):
         return self.usual_steps[task.cohort] if task.steps is None else task.steps
 
     def local(self, steps: int, client: int) -> LocalTraining:
-        """How a client trains that is to make this many steps."""
+        """The settings of local training of a client with this number of steps."""
         local = self.context.local
         if self._batches_per_step == 1 and steps == self.usual_steps[client]:
             return local
         return replace(local, epochs=None, steps=steps * self._batches_per_step)
 
     def infos(self, task: CohortJob) -> ClientInfo:
-        """What is known of the cohort's clients, stacked: ``[C, ...]`` each."""
+        """The information about the cohort's clients, stacked: ``[C, ...]`` each."""
         context, clients, device = self.context, task.cohort, self.context.network.vector.device
         wants, layout = context.client.wants, context.network.layout
         names = state_names(context.client, layout)
@@ -117,7 +117,7 @@ class Executor(ABC):
 
     @property
     def _before_loss(self) -> LocalTraining:
-        """How clients train before they measure their initial loss."""
+        """The settings of local training before clients measure their initial loss."""
         return replace(self.context.local, epochs=None, steps=self.context.client.steps_before_loss)
 
     def _initial_gradients(self, task: CohortJob) -> torch.Tensor:
@@ -128,7 +128,7 @@ class Executor(ABC):
         return torch.stack([full_gradient(context.network, context.samples, part, FORWARD_BATCH) for part in parts])
 
     def _measured_samples(self, samples: int) -> tuple[int, int]:
-        """How many of its samples a client processes for its measurements: forward and backward, forward only."""
+        """The number of samples that a client processes for its measurements: forward and backward, forward only."""
         client = self.context.client
         adapting = processed(samples, self._before_loss) if client.steps_before_loss else 0
         backward = adapting + samples * ("initial_gradient" in client.wants)
@@ -136,7 +136,7 @@ class Executor(ABC):
 
     @cached_property
     def usual_samples(self) -> torch.Tensor:
-        """How many samples every client processes in a round of its usual steps: forward and backward, forward only.
+        """The number of samples that each client processes in a round: forward and backward, forward only.
 
         int64 ``[N, 2]``.
         """
@@ -145,14 +145,14 @@ class Executor(ABC):
         for number, size in enumerate(sizes.tolist()):
             if size not in by_size:
                 trained = processed(size, self.local(int(self.usual_steps[number]), number), client.passes)
-                # there is nothing to compare with in the first epoch of a strategy that compares epochs
+                # in the first epoch there are no earlier embeddings to compare with
                 compared = trained - min(size, trained) if "earlier_embeddings" in client.wants else trained
                 extra, forward = self._measured_samples(size)
                 by_size[size] = trained + extra, len(client.reference_models) * compared + forward
         return torch.tensor([by_size[size] for size in sizes.tolist()])
 
     def with_private(self, received: Vectors, client_state: Vectors, is_new: torch.Tensor) -> Vectors:
-        """The broadcast with the private entries of clients that have some.
+        """The broadcast with the private entries of clients that have such entries.
 
         Args:
             received: the broadcast, with a model ``[P]``.
@@ -184,7 +184,7 @@ class Executor(ABC):
         optimizer: torch.Tensor | None,
         client: ClientInfo,
     ) -> tuple[Vectors, Vectors]:
-        """What clients send, and their next states (see :meth:`ClientStrategy.finish`).
+        """The uploads of clients, and their next states (see :meth:`ClientStrategy.finish`).
 
         Args:
             model: ``[..., P]`` after local training, and after an attack.
@@ -196,8 +196,8 @@ class Executor(ABC):
             client: with the start.
 
         Raises:
-            ValueError: the strategy's ``finish`` does not return what it sends and keeps; what is missing in a state
-                would be zero.
+            ValueError: the names that the strategy's ``finish`` returns are not those that it declares. A name missing
+                in a state would be zero.
         """
         context, strategy = self.context, self.context.client
         uploads, state = strategy.finish(model, received, client_state, constants, client)
@@ -219,7 +219,7 @@ class Executor(ABC):
         return uploads, state
 
     def tampered(self, model: torch.Tensor, task: CohortJob, client: int) -> torch.Tensor:
-        """A client's trained model ``[P]``, or what an attacker makes of it."""
+        """A client's trained model ``[P]``; an attacker's is changed."""
         context = self.context
         if context.attack is None or not task.uploads or client not in context.attackers:
             return model
@@ -232,9 +232,9 @@ class Executor(ABC):
         return changed
 
     def uploaded(self, result: ClientResult, task: CohortJob, info: Callable[[], ClientInfo]) -> ClientResult:
-        """A client's result with its uploads as they arrive at the server, and its state once they have.
+        """A client's result with the uploads that the server receives, and the client's state after that.
 
-        ``info``, what the client knows of itself, is made only if it is needed.
+        ``info``, the information about the client, is built only if it is needed.
         """
         context, client = self.context, int(task.cohort[result.position])
         if not task.uploads:
@@ -242,7 +242,7 @@ class Executor(ABC):
         if context.pipeline.changes_uploads:
             result = self._transformed(result, task, client, info)
         if task.lost is not None and MODEL in result.uploads:
-            # D_k = y_k − x̂ is what the client has done; the server adds it to x
+            # D_k = y_k − x̂ is the client's displacement; the server adds it to x
             result = replace(result, uploads={**result.uploads, MODEL: result.uploads[MODEL] + task.lost})
         return result
 
@@ -265,7 +265,7 @@ class Executor(ABC):
         Args:
             states: before the round.
             accepted: the next states of the clients whose uploads were accepted.
-            excluded: the clients whose uploads were not accepted. They lose what they kept of idle training, which
+            excluded: the clients whose uploads were not accepted. They lose the result of their idle training, which
                 lasts for one round.
         """
         idle_training = self.context.idle_training
@@ -278,7 +278,7 @@ class Executor(ABC):
         return states.updated({**expired, **accepted})
 
     def with_costs(self, update: CohortUpdate, task: CohortJob) -> CohortUpdate:
-        """A cohort's update, with the samples that its measurements process."""
+        """A cohort's update, with the samples of its measurements counted."""
         measured = [self._measured_samples(size) for size in self.context.clients.sizes[task.cohort].tolist()]
         return replace(
             update,
@@ -287,9 +287,9 @@ class Executor(ABC):
         )
 
     def idle(self, task: CohortJob) -> ClientStates:
-        """Train clients that are not selected; the states in which each has what it keeps of that.
+        """Train idle clients; the states with the result of that.
 
-        The rest of their states does not change. What is not finite is dropped.
+        The rest of their states does not change. Results that are not finite are dropped.
         """
         idle_training, layout = self.context.idle_training, self.context.network.layout
         assert idle_training is not None

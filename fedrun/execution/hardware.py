@@ -1,4 +1,4 @@
-"""Where and how a run computes. Nothing here can change a result beyond rounding."""
+"""Where and how a run computes. These settings change results by rounding only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedrun.system.cores import cores
 from fedrun.system.errors import InputError
 
 SMALL_STEP = 4_000_000
-"""Multiply-adds of a forward pass over a training batch below which a second thread costs more than it computes."""
+"""Multiply-adds of a forward pass over a training batch below which a second thread costs more than it saves."""
 
 
 @config_class
@@ -24,20 +24,20 @@ class Hardware:
 
     Attributes:
         device: ``cpu``, ``cuda`` or ``cuda:N``.
-        executor: ``in_process``: clients one after the other; ``vectorized``: side by side, for models without batch
-            normalisation, recurrence and (but in perceptrons on a CPU in float32) dropout (others are trained in
-            process, with a warning); ``auto``: each in two of the first four rounds, then the faster one; in process
-            where the other cannot work. The clock decides, so that a repeated run may differ by rounding.
+        executor: ``in_process``: one client at a time; ``vectorized``: many clients at once, for models without batch
+            normalisation, recurrence and (except for perceptrons on a CPU in float32) dropout (others are trained in
+            process, with a warning); ``auto``: each in two of the first four rounds, then the faster one; in process if
+            the other does not support the work. The choice depends on measured times, so a repeated run may differ by
+            rounding.
         threads: CPU threads of PyTorch, at most 1024; None: ``OMP_NUM_THREADS`` if it is set; otherwise 1 for networks
             with less than :data:`SMALL_STEP` per step, and for others all cores, shared evenly among the processes of
             the run or the parallel jobs of the sweep.
-        processes: among which the clients of a round are divided. An int: the ``fedrun`` command starts them.
-            ``auto``: those that torchrun has started, otherwise the command decides by the cores and by the work of a
-            round (:mod:`fedrun.simulation.process_count`). ``torchrun``: only those that torchrun has started. With
-            ``cuda`` each takes the GPU of its number on its machine.
+        processes: processes that share the clients of a round. An int: the ``fedrun`` command starts them. ``auto``:
+            those that torchrun has started, otherwise the command decides by the cores and by the work of a round
+            (:mod:`fedrun.simulation.process_count`). ``torchrun``: only those that torchrun has started. With ``cuda``
+            each takes the GPU of its number on its machine.
         deterministic: on a GPU, use deterministic kernels only, so that a repeated run is identical.
-        client_memory_gb: main memory for what clients remember between rounds, GiB; the rest is memory-mapped in the
-            run's folder.
+        client_memory_gb: main memory for client states, GiB; the rest is memory-mapped in the run's folder.
     """
 
     device: str
@@ -52,7 +52,7 @@ class Hardware:
 
         Args:
             parallel_jobs: how many runs share the machine.
-            ranks: that carry out this run together; those on one machine share it, too.
+            ranks: the processes that share this run; those on one machine share it, too.
 
         Raises:
             InputError: there is no such device, or the run has another number of processes.
@@ -94,12 +94,12 @@ class Hardware:
             torch.set_num_threads(1)
 
     def _own_gpu(self, device: torch.device, ranks: Ranks) -> torch.device:
-        """The GPU of one of several ranks: NCCL wants one for each."""
+        """The GPU of one of several ranks: NCCL needs one for each."""
         found = torch.cuda.device_count()
         if device.index is not None or ranks.local_count > found:
             raise InputError(
                 f"hardware.device={self.device}: {ranks.local_count} processes were started on a machine with {found} "
-                "CUDA devices, each wants one of its own; allowed: hardware.device=cuda, and at most as many processes"
+                "CUDA devices, and each needs its own; allowed: hardware.device=cuda, and at most as many processes"
             )
         own = torch.device("cuda", ranks.local)
         torch.cuda.set_device(own)
@@ -109,7 +109,7 @@ class Hardware:
 def openmp_threads() -> int | None:
     """The number of threads that the user has set by ``OMP_NUM_THREADS``; None: it is not set.
 
-    torchrun sets it to 1 where the user has not.
+    torchrun sets it to 1 if the user has not set it.
     """
     first = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     if not first.isdecimal() or int(first) == 0 or (int(first) == 1 and launched()):

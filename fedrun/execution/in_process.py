@@ -1,4 +1,4 @@
-"""Clients one after the other, in this process."""
+"""One client at a time, in this process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedrun.strategies.client_state import OPTIMIZER
 
 
 class InProcess(Executor):
-    """Trains a cohort's clients in turn on one network."""
+    """Trains a cohort's clients one after the other on one network."""
 
     def visits(self, task: CohortJob, progress: Progress = lambda done: None) -> Iterator[ClientResult]:
         infos, steps = self.infos(task), self.steps(task).tolist()
@@ -23,7 +23,7 @@ class InProcess(Executor):
             progress(position + 1)
 
     def _visit(self, task: CohortJob, position: int, info: ClientInfo, steps: int) -> ClientResult:
-        """Train one client; a method of its own, lest its vectors live on while the next client trains."""
+        """Train one client. A separate method, so that its vectors are freed before the next client trains."""
         context, client = self.context, int(task.cohort[position])
         network = context.network
         state = task.client_states.of(client, network.vector.device)

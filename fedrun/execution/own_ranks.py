@@ -1,7 +1,7 @@
 """Ranks that fedrun starts itself (``hardware.processes``): forked from the process that becomes the leader.
 
 A forked process has the modules and the data of its parent, and shares their memory. The parent must not have computed
-in several threads before: OpenMP's threads do not live on in a forked process.
+in several threads before: OpenMP's threads do not exist in a forked process.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ POLL = 0.01
 
 @contextmanager
 def started(count: int, work: Callable[[Ranks], int]) -> Iterator[Ranks]:
-    """Start the other ranks; yield the leader. At the end of the block they have ended.
+    """Start the other ranks; yield the leader. They end before the block does.
 
     Args:
-        count: how many ranks there are, the leader included.
-        work: what each of the others does, in a process of its own. It returns the exit status of its process.
+        count: the number of ranks, the leader included.
+        work: the function that each other rank runs in its own process. It returns the exit status of the process.
 
     Raises:
         RunError: they cannot be reached.
@@ -46,7 +46,7 @@ def started(count: int, work: Callable[[Ranks], int]) -> Iterator[Ranks]:
     from torch.distributed import distributed_c10d  # noqa: F401 - likewise
 
     if sys.platform == "linux":
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # they are on one machine, whatever its name resolves to
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # all ranks are on this machine
     with tempfile.TemporaryDirectory(prefix="fedrun-") as folder:
         store = Path(folder) / "store"
         processes = [FORK.Process(target=_rank, args=(number, count, store, work)) for number in range(1, count)]
@@ -70,7 +70,7 @@ def _store(path: Path, count: int) -> Store:
 
 
 def _wait_for_all(processes: list[ForkProcess], store: Store) -> None:
-    """Wait until all other ranks are about to connect: connecting would wait for a lost one, too."""
+    """Wait until all other ranks are ready to connect, because connecting would also wait for a lost one."""
     while not store.check([str(number) for number in range(1, len(processes) + 1)]):
         if not all(process.is_alive() for process in processes):
             raise RunError(f"{LOST}; the same command tries again")
@@ -87,7 +87,7 @@ def _rank(number: int, count: int, path: Path, work: Callable[[Ranks], int]) -> 
         _store(path, count).set(str(number), "")
         ranks = _connected(number, count, path)
     except (RunError, KeyboardInterrupt):
-        sys.exit(1)  # the leader says why
+        sys.exit(1)  # the leader prints the reason
     sys.exit(work(ranks))
 
 

@@ -1,4 +1,4 @@
-"""The processes that carry out a run together, as seen by one of them. torchrun or fedrun itself has started them.
+"""The processes that share a run, as seen by one of them. torchrun or fedrun itself has started them.
 
 Each process ("rank") builds the same simulation and computes the same rounds. All communication goes through this
 module, in the same order on all ranks: small values as objects, long vectors as sums. Rank 0 is the leader: it alone
@@ -28,10 +28,10 @@ T = TypeVar("T")
 START = "torchrun --nproc-per-node 2 -m fedrun ... hardware=distributed"
 
 JOINING = timedelta(minutes=5)
-"""How long ranks wait for each other at the start."""
+"""The longest time that ranks wait for each other at the start."""
 
 SILENCE = timedelta(hours=1)
-"""How long a rank may keep the others waiting. A rank that dies is noticed at once, by its broken connections."""
+"""The longest time that a rank may delay the others. A rank that dies is noticed at once by its broken connections."""
 
 LAST_WORD = 10.0
 """Seconds for which a rank waits for the leader to print why the run ends: torchrun stops all ranks if one exits."""
@@ -67,11 +67,11 @@ class Ranks:
 
     Attributes:
         number: of this rank, 0 for the leader.
-        count: how many there are.
+        count: the number of ranks.
         local: number of this rank among those on its machine.
-        local_count: how many ranks its machine has.
+        local_count: the number of ranks on its machine.
         broken: whether a rank was lost; no further communication is possible.
-        stop_signal: the number of the signal that has asked this rank to stop; 0: none.
+        stop_signal: the number of the signal that requested a stop of this rank; 0: none.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Ranks:
         return self.number == 0
 
     def part(self, count: int) -> slice:
-        """Return this rank's slice of a sequence of this length.."""
+        """Return this rank's slice of a sequence of this length."""
         return slice(count * self.number // self.count, count * (self.number + 1) // self.count)
 
     def all_gather(self, value: T) -> list[T]:
@@ -118,13 +118,13 @@ class Ranks:
         return received
 
     def scatter(self, values: Sequence[T] | None) -> T:
-        """One value for each rank from the leader, who alone has to give them."""
+        """One value for each rank, from the leader; the other ranks' arguments are ignored."""
         from torch import distributed
 
         own: list[Any] = [None]
         with self._connection_errors():
             distributed.scatter_object_list(own, None if values is None else list(values), 0)
-        return own[0]  # type: ignore[no-any-return]  # what the leader put in is of this type
+        return own[0]  # type: ignore[no-any-return]  # the leader's value has this type
 
     def gather(self, value: T) -> list[T]:
         """Every rank's value for the leader; nothing for the others."""
@@ -153,12 +153,12 @@ class Ranks:
             due: whether a checkpoint is due on this rank.
 
         Returns:
-            The leader's ``due``, and the number of the signal that has asked any rank to stop, or 0.
+            The leader's ``due``, and the number of the signal that requested a stop of any rank, or 0.
         """
         requests = self.all_gather((due, self.stop_signal))
         stop_signal = max(number for _, number in requests)
         if stop_signal:
-            signal.setitimer(signal.ITIMER_REAL, 0)  # the timer was for the round
+            signal.setitimer(signal.ITIMER_REAL, 0)  # the timer was for the finished round
         return requests[0][0], stop_signal
 
     def handle_signals(self) -> None:
@@ -208,7 +208,7 @@ class Ranks:
 
     @contextmanager
     def _connection_errors(self) -> Iterator[None]:
-        """Turn errors of the connections into one line: the lost rank's own message if it has left one."""
+        """Turn errors of the connections into one line: the lost rank's own message if there is one."""
         try:
             yield
         except RuntimeError as error:  # gloo's, NCCL's and the store's errors are of this kind
@@ -274,7 +274,7 @@ SINGLE_PROCESS = Ranks()
 
 
 def launched() -> bool:
-    """Whether torchrun (or whoever sets the same environment variables) has started this process as one of several."""
+    """Whether torchrun, or a launcher with the same environment variables, started this process as one of several."""
     return all(name in os.environ for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"))
 
 

@@ -1,4 +1,4 @@
-"""Whether and how a model is computed for many clients at once, by ``torch.func``."""
+"""Computation of a model for many clients at once, by ``torch.func``."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from fedrun.models.precision import computing
 
 
 def unbatched(context: ExecutionContext) -> str | None:
-    """What a model does that cannot be done for many clients at once, in words; None where one step of two goes well.
+    """The reason why a model cannot be computed for many clients at once; None if a step of two clients succeeds.
 
-    It has to be tried: a user's model may count or draw random numbers in its forward pass.
+    The step is tried, because a user's model may count or draw random numbers in its forward pass.
     """
     network, samples = context.network, context.samples
     views, module = client_views(context), network.network.train()

@@ -1,7 +1,7 @@
 """Fully connected networks of a group of clients at once: one batched product per layer.
 
-What :func:`torch.vmap` does for any network, by hand for the most common kind of small one: forward and backward write
-nothing but activations, and a step of plain SGD adds each layer's W ← W − η Gᵀ X to all clients' weights in place.
+A replacement of :func:`torch.vmap` for the most common kind of small network: forward and backward passes store only
+activations, and a step of plain SGD adds each layer's W ← W − η Gᵀ X to all clients' weights in place.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ ELEMENTWISE = (torch.nn.ReLU, torch.nn.Tanh, torch.nn.Sigmoid, torch.nn.GELU, to
 
 @dataclass(frozen=True)
 class Passed:
-    """What went through one linear layer.
+    """The inputs and outputs of one linear layer.
 
     Attributes:
         layer: its name in the network.
-        inputs: X, ``[C, n, in]``; n is B, or more where samples were not flat.
+        inputs: X, ``[C, n, in]``; n is B, or more if samples were not flat.
         outputs: ``[C, n, out]``, part of the loss's graph.
     """
 
@@ -44,12 +44,12 @@ class StackedPerceptron:
 
     @classmethod
     def of(cls, network: torch.nn.Module) -> StackedPerceptron | None:
-        """The network in this form; None where it has other layers."""
+        """The network in this form; None if it has other layers."""
         if not all(parameter.requires_grad for parameter in network.parameters()):
             return None
         chain: dict[str, torch.nn.Module] = {}
         for name, module in network.named_modules(remove_duplicate=False):
-            if module._forward_pre_hooks or module._forward_hooks:  # weights that are made of others, say
+            if module._forward_pre_hooks or module._forward_hooks:  # for example weights computed from other tensors
                 return None
             if type(module) is torch.nn.Sequential:
                 continue
@@ -57,8 +57,8 @@ class StackedPerceptron:
             if not flat and type(module) not in (torch.nn.Linear, torch.nn.Dropout, *ELEMENTWISE):
                 return None
             again = type(module) is torch.nn.Linear and any(module is other for other in chain.values())
-            in_place = type(module) is torch.nn.LeakyReLU and module.inplace  # the outputs before it are asked for
-            if again or in_place:
+            overwrites = type(module) is torch.nn.LeakyReLU and module.inplace  # backward needs the outputs before it
+            if again or overwrites:
                 return None
             chain[name] = module
         return cls(chain)
@@ -66,7 +66,8 @@ class StackedPerceptron:
     def forward(
         self, tensors: Mapping[str, torch.Tensor], x: torch.Tensor, drop: Drop
     ) -> tuple[torch.Tensor, list[Passed]]:
-        """Logits ``[C, B, classes]`` of samples ``[C, B, ...]`` under parameters ``[C, ...]``, and what passed where.
+        """Logits ``[C, B, classes]`` of samples ``[C, B, ...]`` under parameters ``[C, ...]``, and each linear layer's
+        inputs and outputs.
 
         The graph begins at the first linear layer's outputs; the parameters are no part of it.
         """
@@ -87,13 +88,13 @@ class StackedPerceptron:
             elif isinstance(layer, torch.nn.Dropout):
                 x = drop(x, layer.p) if layer.p else x
             elif isinstance(layer, torch.nn.ReLU):
-                x = torch.relu(x)  # never in place: the outputs before it are asked for
+                x = torch.relu(x)  # never in place: the backward pass needs the outputs before it
             else:
                 x = layer(x)
         return x, passed
 
     def gradient(self, loss: torch.Tensor, passed: list[Passed], into: Mapping[str, torch.Tensor]) -> None:
-        """Lay down the gradient of a scalar loss, model by model, in tensors ``[C, ...]``."""
+        """Store the gradient of a scalar loss, model by model, in tensors ``[C, ...]``."""
         for layer, outputs in zip(passed, self._at_outputs(loss, passed), strict=True):
             into[f"{layer.layer}.weight"].baddbmm_(outputs.mT, layer.inputs, beta=0)
             if (bias := into.get(f"{layer.layer}.bias")) is not None:

@@ -19,7 +19,7 @@ CHUNK_BYTES = 64 * 2**20
 """The file grows by at least this much."""
 
 ALIGNMENT = 64
-"""Bytes. Kernels round differently on vectors that begin elsewhere; a result must not depend on where a vector lies."""
+"""Bytes. Rounding in kernels depends on a vector's alignment; a result must not depend on where a vector lies."""
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,12 @@ class VectorStore:
     """Stores copies of vectors as long as they are referenced.
 
     Vectors that do not fit into main memory lie in slots of a file. A slot is not overwritten while its vector is
-    referenced. So a checkpoint can name slots, if the state it was made of is referenced until the next checkpoint.
+    referenced. So a checkpoint can refer to slots if its state is referenced until the next checkpoint.
 
     Args:
         length: of the longest vector, numbers.
         limit: bytes of vectors in main memory.
-        path: of the file, which is created when it is needed; None: a temporary file.
+        path: of the file, which is created when needed; None: a temporary file.
     """
 
     def __init__(self, length: int, limit: float, path: Path | None = None) -> None:
@@ -60,10 +60,10 @@ class VectorStore:
         self._slots: dict[int, Slot] = {}  # of the referenced vectors, by their address
 
     def keep(self, vector: torch.Tensor) -> torch.Tensor:
-        """A lasting float32 copy of a vector, on the CPU.
+        """A stored float32 copy of a vector, on the CPU.
 
         Raises:
-            OSError: the disk has no room for it.
+            OSError: the disk is full.
         """
         size = 4 * vector.numel()
         if self._in_memory + size <= self._limit:
@@ -136,7 +136,7 @@ class VectorStore:
         file, first = self._opened(), sum(len(mapped) for _, mapped in self._chunks)
         slots = max(1, CHUNK_BYTES // self._slot_bytes)
         if hasattr(os, "posix_fallocate"):
-            # Room is reserved now: a write to a mapped page for which there is none would kill the process.
+            # Space is reserved now, because a write to a mapped page without disk space would kill the process.
             os.posix_fallocate(file, first * self._slot_bytes, slots * self._slot_bytes)
         else:
             os.ftruncate(file, (first + slots) * self._slot_bytes)

@@ -1,7 +1,7 @@
-"""A cohort's clients side by side: one batched forward and backward pass per step (``torch.func``).
+"""Many clients at once: one batched forward and backward pass per step (``torch.func``).
 
-Clients of unequal size are padded: their batches with repeated samples of weight zero. A cohort is cut into groups of
-clients that make similar numbers of steps; in a group those come first that finish first, and then rest.
+Clients of unequal size are padded: their batches with repeated samples of weight zero. A cohort is divided into groups
+of clients with similar numbers of steps, in ascending order: the first clients of a group finish first.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from fedrun.training.objective import Trained
 from fedrun.training.optimizer_step import fresh_state, linear_update, optimizer_step, repair
 
 GROUP = 128
-"""Most clients trained side by side; more would cost memory and gain little."""
+"""The largest number of clients trained at once; more would cost memory and gain little."""
 
 VECTORS = 8
-"""Vectors of the model's size per client: start, model, what is sent, gradient, step, and what a strategy adds."""
+"""Vectors of the model's size per client: start, model, upload, gradient, step, and a strategy's vectors."""
 
 CPU_BYTES = 2**30
-"""Of main memory for a group's vectors; on a GPU it is a quarter of its memory."""
+"""Bytes of main memory for a group's vectors; on a GPU a quarter of its memory is used."""
 
 UNSUPPORTED = (
     torch.nn.modules.batchnorm._BatchNorm,
@@ -58,7 +58,7 @@ class Vectorized(Executor):
         network = context.network
         stacked = context.local.precision == "float32" and StackedPerceptron.of(network.network) is not None
         if stacked and network.vector.device.type == "cpu":
-            return None  # a GPU's dropout draws in an order of its own, which would have to be followed
+            return None  # a GPU's dropout draws in another order, which cannot be reproduced here
         for module in network.network.modules():
             idle = isinstance(module, torch.nn.modules.dropout._DropoutNd) and module.p == 0
             if isinstance(module, UNSUPPORTED) and not idle:
@@ -76,7 +76,7 @@ class Vectorized(Executor):
             progress(first + len(positions))
 
     def group_size(self) -> int:
-        """How many clients are trained side by side: a function of the model and the machine alone."""
+        """The number of clients trained at once; it depends on the model and the machine only."""
         vector = self.context.network.vector
         room = CPU_BYTES
         if vector.device.type == "cuda":
@@ -89,7 +89,7 @@ class Vectorized(Executor):
         """Train one group of clients."""
         context, strategy = self.context, self.context.client
         clients = task.cohort[positions].tolist()
-        context.network.load(task.received[MODEL])  # from which what is not trained is taken
+        context.network.load(task.received[MODEL])  # source of the entries that are not trained
         states = [task.client_states.of(client, context.network.vector.device) for client in clients]
         state = {
             name: torch.stack([client_state[name] for client_state in states]) for name in task.client_states.lengths
@@ -176,8 +176,8 @@ class Vectorized(Executor):
 
         Returns:
             Sample numbers int64 ``[C, S, B]``, padded with the client's first sample; the number of real samples in
-            each batch, int64 ``[C, S]``, 0 after a client's last step; and what their augmentation has drawn, float32
-            ``[C, S, B, 5]``, if there is one.
+            each batch, int64 ``[C, S]``, 0 after a client's last step; and the random numbers of their augmentation,
+            float32 ``[C, S, B, 5]``, if there is one.
         """
         context = self.context
         sizes, offsets = context.clients.sizes[clients].tolist(), context.clients.offsets[clients]
@@ -208,26 +208,26 @@ class Vectorized(Executor):
 
 
 def of_last(vectors: Vectors, clients: int) -> dict[str, torch.Tensor]:
-    """Of vectors ``[C, m]`` those of so many last clients; vectors ``[m]``, which are everybody's, as they are."""
+    """The rows of vectors ``[C, m]`` for the last clients; vectors ``[m]``, which clients share, stay as they are."""
     return {name: vector[-clients:] if vector.ndim > 1 else vector for name, vector in vectors.items()}
 
 
 class Objectives:
-    """What a group of clients minimises, side by side: gradients, and a record of what was processed.
+    """The objective of a group of clients: gradients, and a record of the processed samples.
 
     Args:
         context: with the network, the samples and the client strategy.
         constants: from :meth:`ClientStrategy.constants`, ``[C, m]`` or ``[m]`` each.
         batches: sample numbers int64 ``[C, S, B]``.
-        counts: how many of each batch's samples are real, int64 ``[C, S]``: none after a client's last batch. Clients
-            come in the order of their numbers of batches.
-        uniforms: what the samples' augmentation has drawn, float32 ``[C, S, B, 5]``, or None.
-        forward: what each client's dropout layers draw from, as :class:`InProcess` seeds it.
+        counts: the number of real samples of each batch, int64 ``[C, S]``; 0 after a client's last batch. Clients are
+            in ascending order of their numbers of batches.
+        uniforms: the random numbers of the samples' augmentation, float32 ``[C, S, B, 5]``, or None.
+        forward: the generators of each client's dropout layers, seeded as by :class:`InProcess`.
 
     Attributes:
         losses: Σ over the samples processed of their losses, float32 ``[C]``.
         scores: Σ over them of the task's score, float64 ``[C]``.
-        processed: how many there were, int64 ``[C]``.
+        processed: the number of these samples, int64 ``[C]``.
     """
 
     def __init__(
@@ -258,7 +258,7 @@ class Objectives:
         dims = {name: 0 if vector.ndim > 1 else None for name, vector in constants.items()}
         precision = context.local.precision
         self._perceptron = StackedPerceptron.of(module) if precision == "float32" else None
-        # one fused call where the loss is plain
+        # one fused call if the loss is plain
         plain = not overrides(strategy, "loss")
 
         def loss(logits: torch.Tensor, targets: torch.Tensor, fixed: Vectors) -> torch.Tensor:
@@ -282,8 +282,8 @@ class Objectives:
         return self._perceptron is not None
 
     def stretches(self) -> Iterator[tuple[int, int, int]]:
-        """From one client's end to the next: how many clients, the last ones, are at work, and the numbers of the first
-        of their batches until then and of the one after the last.
+        """The spans between the ends of two clients: the number of clients that still train (the last ones), and the
+        range of the numbers of their batches.
         """
         begin = 0
         for end in sorted(set(self._batches_of)):
@@ -291,7 +291,7 @@ class Objectives:
             begin = end
 
     def gradient(self, at: torch.Tensor, index: int) -> torch.Tensor:
-        """The gradients of the last c clients on their batches of this number, at parameters ``[c, T]``: a fresh
+        """The gradients of the last c clients on their batches of this number, at parameters ``[c, T]``: a new tensor
         ``[c, T]``.
         """
         if self._perceptron is not None:
@@ -331,7 +331,7 @@ class Objectives:
         return client_losses.sum(), passed
 
     def _drop(self, index: int, clients: int) -> Drop:
-        """Dropout on so many last clients' batches: each draws for its real samples, as if it trained alone."""
+        """Dropout on the last clients' batches: each client draws for its real samples, as if it trained alone."""
         sizes, draws = self._sizes[index][-clients:], self._forward[-clients:]
 
         def drop(x: torch.Tensor, probability: float) -> torch.Tensor:
@@ -343,8 +343,8 @@ class Objectives:
         return drop
 
     def _batch(self, index: int, clients: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Of the last ones: encoded inputs ``[c, B, ...]``, targets ``[c, B, ...]``, which are real, weights in a mean
-        loss: ``[c, B]`` each.
+        """The batches of the last c clients: encoded inputs ``[c, B, ...]``, targets ``[c, B, ...]``, which samples are
+        real, and their weights in a mean loss, ``[c, B]`` each.
         """
         inputs, targets = self._samples.gather(self._batches[-clients:, index])
         if self._samples.augmentation is not None and self._uniforms is not None:

@@ -1,4 +1,4 @@
-"""An experiment: everything one run is made of, checked before anything is loaded."""
+"""An experiment: all settings of a run, checked before anything is loaded."""
 
 from __future__ import annotations
 
@@ -46,21 +46,21 @@ from fedrun.uploads.secure_sum import SecureSum
 
 @config_class
 class Experiment:
-    """Everything one run is made of. Constructor arguments are the keys of the composed configuration.
+    """All settings of a run. Constructor arguments are the keys of the composed configuration.
 
     Attributes:
-        dataset: what is learned from.
+        dataset: the samples.
         partition: how its samples are distributed over clients.
         model: the network.
         strategy: the client strategy and the server strategy.
         study: a study to compute instead of a run; None: a run.
-        local: how clients train.
-        population: which of the clients are unseen, test on their own samples, have flipped labels.
+        local: the settings of local training.
+        population: which clients are unseen, test on their own samples, or have flipped labels.
         validation: the training data held out to choose settings; they replace all test data.
         attack: how some of the clients manipulate the training.
         privacy: the differential privacy of the clients.
         compression: how uploads are compressed.
-        secure_sum: whether the server learns their sum only.
+        secure_sum: whether the server learns the sum of the uploads only.
         appeal: every client's threshold for the loss of the global model.
         participation: which clients are willing to take part.
         evaluation: when and how the global model is tested.
@@ -81,7 +81,7 @@ class Experiment:
         checkpoint_seconds: least time between two checkpoints; 0: after every round.
         display: how progress is shown: ``auto`` (live in a terminal, otherwise plain lines), ``live``, ``plain``,
             ``none``.
-        origin: the configuration that the experiment was built from; no key of it.
+        origin: the configuration that the experiment was built from; not a key.
     """
 
     dataset: DatasetConfig
@@ -177,16 +177,17 @@ class Experiment:
             )
 
     def _check_uploads(self) -> None:
-        """Reject attacks and evaluations that need uploads or a global model where there are none."""
+        """Reject attacks and evaluations that need uploads or a global model if there are none."""
         client, client_name = self.strategy.client, type(self.strategy.client).__name__
         if self.attack.share and type(self.attack) is Attack:
             raise InputError(
-                f"attack.share={self.attack.share}: attack=none attacks nobody; choose another, such as attack=gaussian"
+                f"attack.share={self.attack.share} with attack=none: allowed: 0, or another attack, such as "
+                "attack=gaussian"
             )
         pooled = self.population.pooled
         if self.attack.share and not self.attack.changes_data and (pooled or not client.sends):
             sender = (
-                "with population.pooled=true nobody sends anything"
+                "with population.pooled=true no client sends anything"
                 if pooled
                 else f"strategy.client={client_name} sends nothing"
             )
@@ -197,7 +198,7 @@ class Experiment:
         several = self.strategy.clusters().several or bool(self.strategy.afterwards().last_rounds(self.rounds))
         if self.evaluation.client_means and (MODEL not in client.sends or client.is_personal or several):
             raise InputError(
-                f"evaluation.client_means=true: allowed where clients send models (strategy.client={client_name}) for "
+                f"evaluation.client_means=true: allowed if clients send models (strategy.client={client_name}) for "
                 "one global model (no clusters, no models of their own)"
             )
         if self.evaluation.tuned_by and client.is_personal and MODEL not in client.sends:

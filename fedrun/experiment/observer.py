@@ -20,7 +20,7 @@ class RunInfo:
     Attributes:
         folder: the run's folder.
         title: one short line, such as ``turbosvm · femnist · seed 0``.
-        decisions: what the run consists of where its command does not say so, such as ``{"model": "mlp, ..."}``.
+        decisions: settings that the command does not name, such as ``{"model": "mlp, ..."}``.
         group: the run's folder without the seed, relative to the output folder; the same for all seeds.
         seed: the run's seed.
         rounds: number of rounds the run will make.
@@ -29,7 +29,7 @@ class RunInfo:
         history: the rows already written, when the run is resumed; empty for a new run.
         choices: the chosen option of each group, such as ``{"strategy": "fedavg", "dataset": "digits"}``.
         overrides: the differences from the default configuration.
-        sweep: the name of the sweep that the run is a job of; None: it is by itself.
+        sweep: the name of the sweep that the run is a job of; None: a single run.
         commit: of fedrun, if it runs from a checkout.
         tracking_id: identifies the run's curve at a tracking service; kept in the checkpoint.
     """
@@ -51,7 +51,7 @@ class RunInfo:
 
 
 class Observer:
-    """Watches a run. An observer that raises is dropped with a warning; the run goes on."""
+    """Watches a run. An observer that raises is dropped with a warning; the run continues."""
 
     def on_start(self, run: RunInfo) -> None:
         """The run begins or is resumed."""
@@ -68,5 +68,5 @@ class Observer:
     def close(self) -> None:
         """The run is over, completed or not. Called once, also after an error or Ctrl-C.
 
-        Not called where the run does not begin, because it was finished earlier or cannot be started or resumed.
+        Not called if the run does not begin, because it was finished earlier or cannot be started or resumed.
         """

@@ -18,9 +18,9 @@ class RunRecord:
     Attributes:
         config: the configuration as plain values.
         overrides: the differences from the default configuration, such as ``("dataset=femnist", "seed=1")``.
-        hparams: the published values that fill the configuration in, in words; None: there are none.
-        dataset: the chosen option; the class name in lower case where the dataset was changed.
-        strategy: the chosen option; the server side's class name in lower case where a side was changed.
+        hparams: a description of the published values in the configuration; None: no published values.
+        dataset: the chosen option; the class name in lower case if the dataset was changed.
+        strategy: the chosen option; the server side's class name in lower case if a side was changed.
         options: the chosen option of each group of the configuration that the experiment was built from.
         hash: see :func:`fedrun.config.identity.identity_hash`.
     """

@@ -39,19 +39,18 @@ class Totals:
 
 @dataclass(frozen=True)
 class State:
-    """All that the next round depends on.
+    """Everything that the next round depends on.
 
     Attributes:
         round: server updates made so far.
         models: the M ≥ 1 global models of the current phase, each with the server strategy's further tensors.
         client_states: the states of the clients that have one.
         totals: costs so far.
-        membership: the weight of each model for each client, float64 ``[N, M]`` (one 1 per row where each client
-            belongs to a single cluster). A row of zeros: the client has not been assigned yet. None: there are no
-            clusters (yet).
-        finished: for each phase before the current one, the models ``[P]`` with which it ended.
-        timings: the timings of executors in this phase (``hardware.executor=auto``). They decide which executor carries
-            out the next round, which can change its result by rounding.
+        membership: the weight of each model for each client, float64 ``[N, M]`` (one 1 per row if each client belongs
+            to a single cluster). A row of zeros: the client has not been assigned yet. None: no clusters (yet).
+        finished: the final models ``[P]`` of each phase before the current one.
+        timings: the timings of executors in this phase (``hardware.executor=auto``). They decide the executor of the
+            next round, which can change its result by rounding.
     """
 
     round: int
@@ -64,11 +63,11 @@ class State:
 
     @property
     def server(self) -> ServerState:
-        """The first of the models, which is the only one unless clients are clustered."""
+        """The first model; it is the only one unless clients are clustered."""
         return self.models[0]
 
     def to(self, device: torch.device | str) -> State:
-        """The same state with its models on a device; client states stay where they are."""
+        """A copy with the models on a device; client states are not moved."""
         models = tuple(server.to(device) for server in self.models)
         finished = tuple(tuple(model.to(device) for model in models) for models in self.finished)
         return replace(self, models=models, finished=finished)

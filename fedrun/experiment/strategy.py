@@ -18,8 +18,8 @@ class Strategy:
     """A client strategy and a server strategy.
 
     Attributes:
-        client: how local training differs from plain SGD.
-        server: how uploads become the next global state.
+        client: the client side, which changes plain local SGD.
+        server: the server side, which computes the next global state from the uploads.
     """
 
     client: ClientStrategy
@@ -49,7 +49,7 @@ class Strategy:
             )
 
     def check_optimizer(self, local: LocalTraining) -> None:
-        """Reject an optimizer whose steps are not those that the algorithm counts on."""
+        """Reject an optimizer that the algorithm does not support."""
         parts: dict[str, ClientStrategy | Clustering] = {"client": self.client, "clustering": self.clusters()}
         for key, part in parts.items():
             if part.assumes_sgd and local.optimizer != "sgd":
@@ -59,7 +59,7 @@ class Strategy:
                 )
 
     def check_private(self, layout: Layout) -> None:
-        """Reject a server strategy that changes the head, where clients keep heads of their own."""
+        """Reject a server strategy that changes the head if clients keep their own heads."""
         private = self.client.private(layout)
         if self.server.changes_head and private is not None and private[layout.head].any():
             client, server = type(self.client).__name__, type(self.server).__name__
@@ -71,7 +71,7 @@ class Strategy:
 
 @config_class
 class ClusteredStrategy(Strategy):
-    """A strategy for several global models, and a phase that may follow.
+    """A strategy for several global models, with an optional last phase.
 
     Attributes:
         clustering: the assignment of clients to models.
@@ -88,7 +88,7 @@ class ClusteredStrategy(Strategy):
         return self.post_training
 
     def check(self) -> None:
-        """Reject strategies that are incompatible, or that several models do not allow."""
+        """Reject strategies that are incompatible with each other or with several models."""
         super().check()
         client, server = type(self.client).__name__, type(self.server).__name__
         if self.client.needs & self.server.maintains - self.server.broadcasts:

@@ -1,4 +1,4 @@
-"""Which parts of an experiment go with a dataset's task."""
+"""Checks that the parts of an experiment support the dataset's task."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Part(Protocol):
 
     @property
     def needs_classes(self) -> bool:
-        """Whether it works for a classification only."""
+        """Whether it requires a classification task."""
 
 
 def check_task(
@@ -31,7 +31,7 @@ def check_task(
     population: Population,
     evaluation: Evaluation,
 ) -> None:
-    """Reject parts that need one class per sample, or one embedding per sample, where the task has none.
+    """Reject parts that need one class per sample, or one embedding per sample, if the task has none.
 
     Raises:
         InputError: naming the part and the task.

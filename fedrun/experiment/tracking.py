@@ -1,4 +1,4 @@
-"""Where a run's metrics are recorded besides its files."""
+"""Tracking services, which record a run's metrics besides its files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fedrun.experiment.observer import Observer
 class Tracking:
     """No tracking service. It never changes a result.
 
-    A tracker of one's own extends this class: its fields are the keys of its option, and :meth:`observer` returns an
+    A user's tracker extends this class: its fields are the keys of its option, and :meth:`observer` returns an
     :class:`fedrun.experiment.observer.Observer`, which receives every row. An observer that raises is dropped with a
     warning.
     """

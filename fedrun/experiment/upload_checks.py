@@ -1,4 +1,4 @@
-"""Which strategies go with which privacy, compression and secure sum."""
+"""Checks that privacy, compression and secure sums are compatible with the strategy."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ def check_transforms(
         _check_privacy(privacy, compression, used[0])
         reason = single_uploads(strategy.client, strategy.server, rows=privacy.sees_sums_only)
         if reason is None and (strategy.clusters().several or strategy.afterwards().last_rounds(2)):
-            reason = "to which model every client belongs, or trains a second model"
+            reason = "to which model each client belongs, or trains a second model"
         if reason is None and privacy.sees_sums_only and strategy.server.idle_training is not None:
-            reason = "what clients train that are not selected"
+            reason = "the training of clients that are not selected"
         if reason is not None:
             raise InputError(f"{used[0]}: the server of this strategy would see {reason}, without noise; {ALLOWED}")
     if isinstance(secure_sum, FixedPoint):
@@ -73,7 +73,7 @@ def check_transforms(
 
 
 def _check_vote(compression: Sign, strategy: Strategy, attack: Attack) -> None:
-    """Reject what a majority vote does not go with."""
+    """Reject settings that are incompatible with a majority vote."""
     if compression.memory == "client":
         raise InputError("compression.rule=vote with compression.memory=client: a vote has no magnitude; allowed: none")
     reason = single_uploads(strategy.client, strategy.server, rows=True)
@@ -114,13 +114,13 @@ def single_uploads(client: ClientStrategy, server: ServerStrategy, rows: bool) -
 
 
 def _check_privacy(privacy: Privacy, compression: Compression, key: str) -> None:
-    """Reject compressors that do not go with clipping."""
+    """Reject compressors that are incompatible with clipping."""
     if not privacy.sees_sums_only:
         return  # noised uploads may be compressed by any rule
     if isinstance(compression, Compressor) and compression.memory == "client":
         raise InputError(
-            f"{key} with compression.memory=client: what clipping cuts off would stay in the client state forever; "
+            f"{key} with compression.memory=client: the clipped part would stay in the client state forever; "
             "allowed: compression.memory=none"
         )
     if isinstance(compression, Sign) and compression.votes:
-        raise InputError(f"{key} with compression.rule=vote: noise would be voted away; allowed: scaled")
+        raise InputError(f"{key} with compression.rule=vote: the vote would remove the noise; allowed: scaled")

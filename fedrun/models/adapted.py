@@ -1,5 +1,5 @@
-"""A network that was written for something else, adapted to a dataset: its head split off, its normalisation replaced,
-parts of it frozen, low-rank adapters inserted.
+"""An existing network adapted to a dataset: its head split off, its normalisation replaced, parts of it frozen,
+low-rank adapters inserted.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from fedrun.system.errors import InputError, one_line
 GROUPS = 2
 
 Norm = Literal["batch", "group"]
-"""``batch``: the layers as they are. ``group``: each BatchNorm becomes GroupNorm."""
+"""``batch``: the layers stay as they are. ``group``: each BatchNorm becomes GroupNorm."""
 
 
 @config_class
 class AdaptedModel(ModelConfig):
-    """A network that was written for something else. All names are those of the network itself.
+    """Adapts an existing network. All names are those of the network itself.
 
     Attributes:
         head: the linear layer that computes the outputs; None: the last linear layer, if it computes them, otherwise
             the model has no head.
-        freeze: patterns of parameters' names, such as ``features.0.*``; what they match is not trained.
-        lora: the adapters to train in the place of the network.
+        freeze: patterns of parameters' names, such as ``features.0.*``; matching parameters are not trained.
+        lora: the adapters to train instead of the network.
     """
 
     head: str | None
@@ -54,8 +54,8 @@ class AdaptedModel(ModelConfig):
             network: maps encoded samples ``[batch, *spec.input_shape]`` to outputs ``[batch, *spec.output_shape]``; it
                 is changed in place.
             spec: of the dataset.
-            inner: the part of the network that the user knows, whose names the keys use; empty: all of it.
-            fresh: children of that part that are trained with adapters, too, because their weights are new.
+            inner: the part of the network to which the names in keys refer; empty: the whole network.
+            fresh: children of that part that are trained besides adapters, because their weights are new.
 
         Raises:
             InputError: there is no such layer or parameter, the layer does not compute the outputs, or the network
@@ -97,7 +97,7 @@ def split_head(
 
     Args:
         network: maps encoded samples to outputs.
-        known: the part of it whose names are used.
+        known: the part of it to which names refer.
         spec: of the dataset.
         key: the option and its name, for messages.
         head: the layer's name; None: the last linear layer, if it computes the outputs of a task with one output per
@@ -107,7 +107,7 @@ def split_head(
         InputError: the named layer is not linear, or does not compute the outputs.
     """
     if spec.task.per_symbol and head is None:
-        return torch.nn.Identity()  # the outputs of a sample are not one product with its embedding
+        return torch.nn.Identity()  # a sample's outputs are not one product with its embedding
     linear = [name for name, module in known.named_modules() if type(module) is torch.nn.Linear and name]
     name = head or (linear[-1] if linear else "")
     if name not in linear:
@@ -140,7 +140,7 @@ def split_head(
 def replace_batch_norm(network: torch.nn.Module) -> None:
     """Replace every 2-d BatchNorm by GroupNorm with two groups (one for an odd number of channels), in place.
 
-    GroupNorm has no running statistics, which clients with different classes would disagree about (Hsieh et al., 2020).
+    GroupNorm has no running statistics. Those of clients with different classes would differ (Hsieh et al., 2020).
     """
     layers = [(name, module) for name, module in network.named_modules() if isinstance(module, torch.nn.BatchNorm2d)]
     for name, layer in layers:

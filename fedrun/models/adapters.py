@@ -1,4 +1,4 @@
-"""The low-rank adapters of a network in its vector, and what a server adds to the weights below them."""
+"""The low-rank adapters of a network in its vector, and the residuals that a server adds to the weights below them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Adapter:
     Attributes:
         a: of A, ``[rank, in]``.
         b: of B, ``[out, rank]``.
-        residual: of R, ``[out, in]``; None: the layer has none.
+        residual: of R, ``[out, in]``; None: no residual.
     """
 
     a: Slot
@@ -31,7 +31,7 @@ class Adapter:
 
 
 def adapters_of(layout: Layout) -> tuple[Adapter, ...]:
-    """The adapters of which both matrices are trained."""
+    """The adapters whose two matrices are both trained."""
     slots = {slot.name: slot for slot in layout.slots}
     return tuple(
         Adapter(
@@ -63,8 +63,8 @@ def _with_residual(layer: Any, inputs: tuple[torch.Tensor, ...], outputs: torch.
 
 
 def merged(network: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """A network's tensors by name, with W0 + s R in the place of each W0 and R: a network without residuals has them
-    all.
+    """A network's tensors by name, with W0 + s R instead of each W0 and R: exactly the tensors of a network without
+    residuals.
     """
     result = dict(tensors)
     for name, layer in adapted_layers(network).items():

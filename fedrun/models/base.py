@@ -1,4 +1,4 @@
-"""What a model is: an encoder followed by a head, the linear layer that computes the logits, if it has one."""
+"""The base of models: an encoder followed by a head, the linear layer that computes the logits, if there is one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class ModelConfig(ABC):
 
     @abstractmethod
     def check(self, spec: Spec) -> None:
-        """Refuse a dataset whose samples do not fit the model.
+        """Reject a dataset whose samples do not fit the model.
 
         Raises:
             InputError: naming the model's input and the dataset's.
@@ -24,7 +24,7 @@ class ModelConfig(ABC):
 
     @abstractmethod
     def build(self, spec: Spec) -> torch.nn.Sequential:
-        """The network, freshly initialised from torch's global generator.
+        """A new network, initialised from torch's global generator.
 
         Returns:
             A ``Sequential`` of two children, as made by :func:`encoder_and_head`. It maps encoded samples
@@ -35,13 +35,13 @@ class ModelConfig(ABC):
 def encoder_and_head(encoder: torch.nn.Module, head: torch.nn.Linear | torch.nn.Identity) -> torch.nn.Sequential:
     """A network of two named children: ``encoder`` (samples to embeddings ``[batch, d]``) and ``head`` (logits).
 
-    Of a network without a head, the encoder computes the outputs and the head is an identity.
+    In a network without a head, the encoder computes the outputs and the head is an identity.
     """
     return torch.nn.Sequential(OrderedDict(encoder=encoder, head=head))
 
 
 def require_shape(model: str, spec: Spec, *allowed: tuple[int, ...]) -> None:
-    """Refuse a dataset whose samples are not numbers of one of the allowed shapes.
+    """Reject a dataset whose samples are not numbers of one of the allowed shapes.
 
     Raises:
         InputError: one line with the model's and the dataset's shapes.
@@ -53,7 +53,7 @@ def require_shape(model: str, spec: Spec, *allowed: tuple[int, ...]) -> None:
 
 
 def require_image(model: str, spec: Spec, least_side: int) -> None:
-    """Refuse a dataset whose samples are not images, or too small for the model's pooling layers and strides.
+    """Reject a dataset whose samples are not images, or too small for the model's pooling layers and strides.
 
     Raises:
         InputError: one line with the model's least size and the dataset's shape.
@@ -67,7 +67,7 @@ def require_image(model: str, spec: Spec, least_side: int) -> None:
 
 
 def require_numbers(model: str, spec: Spec) -> None:
-    """Refuse a dataset of texts: a symbol's number is a name, not a quantity.
+    """Reject a dataset of texts: a symbol's number is a name, not a quantity.
 
     Raises:
         InputError: one line with the model's and the dataset's inputs.
@@ -77,7 +77,7 @@ def require_numbers(model: str, spec: Spec) -> None:
 
 
 def require_text(model: str, spec: Spec) -> None:
-    """Refuse a dataset whose samples are not texts.
+    """Reject a dataset whose samples are not texts.
 
     Raises:
         InputError: one line with the model's and the dataset's inputs.

@@ -12,8 +12,8 @@ from fedrun.data.datasets.base import Spec
 class CharacterLSTM(torch.nn.Module):
     """Symbol numbers int64 ``[batch, length]`` to states of the top layer.
 
-    That is the state after the last symbol that is no padding, ``[batch, d]``; for a task of symbols the state after
-    every symbol, ``[batch, length, d]``.
+    This is the state after the last symbol that is not padding, ``[batch, d]``; for a task of symbols it is the state
+    after every symbol, ``[batch, length, d]``.
     """
 
     def __init__(self, spec: Spec, symbol_dim: int, hidden: int, layers: int) -> None:

@@ -1,7 +1,7 @@
-"""What the papers' image networks are built of.
+"""The building blocks of the papers' image networks.
 
 The papers put ReLU before a pooling layer. Here it follows: outputs and gradients are the same bit for bit, because
-ReLU is monotonic, and after the pooling it has a quarter of the numbers to go through.
+ReLU is monotonic, and after the pooling it processes a quarter of the numbers.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def conv5_encoder(embedding_dim: int) -> torch.nn.Sequential:
 
 
 LEAST_SIDE_OF_LENET = 16
-"""Pixels per side of the smallest image of which :func:`lenet_encoder` leaves anything."""
+"""Pixels per side of the smallest image for which :func:`lenet_encoder` has outputs."""
 
 
 def lenet_encoder(spec: Spec, channels: tuple[int, int], hidden: tuple[int, int]) -> torch.nn.Sequential:

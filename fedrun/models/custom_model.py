@@ -1,4 +1,4 @@
-"""A network that a function of the user's own builds."""
+"""A network that a user's function builds."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from fedrun.system.errors import InputError
 class CustomModel(AdaptedModel):
     """The network that ``target(spec)`` returns; it maps samples ``[batch, *spec.input_shape]`` to logits.
 
-    A run is recognised by the function's name, not by its code: rename it when you change it.
+    A run is identified by the function's name, not by its code: rename it when you change it.
 
     Attributes:
         target: dotted path of a function from a :class:`fedrun.data.datasets.base.Spec` to a ``torch.nn.Module``.
-        norm: ``batch``: the network's own layers. ``group``: GroupNorm with two groups in the place of each BatchNorm.
+        norm: ``batch``: the network's own layers. ``group``: GroupNorm with two groups instead of each BatchNorm.
     """
 
     target: str

@@ -7,7 +7,7 @@ averaging models is one product, and a step of SGD is one in-place operation.
 Frozen parameters (``requires_grad=False``) and non-persistent buffers are constants: they stay in the network, outside
 of θ. All models of a run share them.
 
-Convolutions' kernels lie channels-last, which makes the network compute in that format whatever its inputs' is. On CPUs
+Convolution kernels are stored channels-last, so the network computes in that format for inputs of any format. On CPUs
 training then takes 0.6 to 0.95 of the time, and evaluation 0.4 to 0.95.
 """
 
@@ -22,7 +22,7 @@ from fedrun.data.datasets.fingerprint import fingerprint
 from fedrun.system.errors import InputError
 
 RESIDUAL = "residual"
-"""The name of buffers that only the server changes: what it adds to a layer's frozen weight."""
+"""The name of buffers that only the server changes: residuals that it adds to a layer's frozen weight."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class Slot:
     def view(self, vector: torch.Tensor) -> torch.Tensor:
         """The tensor ``[..., *shape]`` inside a vector ``[..., P]``.
 
-        Entries are in C order of the shape, but for a 2-d convolution's kernel ``(out, in, height, width)``: its order
-        is (out, height, width, in), so that the view has channels-last strides.
+        Entries are in C order of the shape, except for a 2-d convolution's kernel ``(out, in, height, width)``: its
+        order is (out, height, width, in), so that the view has channels-last strides.
         """
         entries, leading = vector[..., self.start : self.stop], vector.shape[:-1]
         if len(self.shape) != 4:
@@ -58,13 +58,13 @@ class Slot:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where every tensor of a network lies in its vector: encoder parameters, head weight, head bias, then what is not
-    trained: float buffers.
+    """Where every tensor of a network lies in its vector: encoder parameters, head weight, head bias, then float
+    buffers, which are not trained.
 
     Attributes:
         slots: every tensor, in the order of the vector.
         trainable: T, the number of trained parameters; they are the first T entries. The entries from T on are float
-            buffers, which move by forward passes and averaging only: no optimizer may touch them.
+            buffers, which change by forward passes and averaging only; optimizers must not change them.
         size: P, the length of the vector.
         head: the entries of the head: the weight ``[classes, embedding]``, then the bias ``[classes]`` if it has one.
             Empty for a network without a head.
@@ -81,7 +81,7 @@ class Layout:
 
     @property
     def uploaded(self) -> int:
-        """U, how many entries clients can change: what lies behind them, :data:`RESIDUAL`, is not sent up."""
+        """U, the number of entries that clients can change; the entries after them, :data:`RESIDUAL`, are not sent."""
         return next((slot.start for slot in self.slots if slot.name.endswith(f".{RESIDUAL}")), self.size)
 
     @property
@@ -113,7 +113,7 @@ class Layout:
     def head_entries(self, rows: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
         """The inverse of :meth:`head_rows`: rows ``[classes, d or d + 1]`` to the head's entries ``[h]``.
 
-        ``bias`` ``[classes]`` (empty for a head without) is used where the rows do not hold it.
+        ``bias`` ``[classes]`` (empty for a head without) is used if the rows do not contain it.
         """
         if rows.shape[-1] == self.embedding + 1:
             rows, bias = rows[..., :-1], rows[..., -1]
@@ -124,7 +124,7 @@ def layout_of(network: torch.nn.Sequential) -> Layout:
     """The layout of a network with an ``encoder`` and a ``head`` (see :mod:`fedrun.models.base`).
 
     Raises:
-        InputError: it is made of something else.
+        InputError: it has other parts.
     """
     children = dict(network.named_children())
     if children.keys() != {"encoder", "head"} or not isinstance(children["head"], torch.nn.Linear | torch.nn.Identity):
@@ -172,9 +172,9 @@ class FlatNetwork:
         network: the module; its trained parameters and persistent float buffers are views into ``vector``.
         layout: where each tensor lies.
         vector: θ, float32 ``[P]``.
-        frozen: the frozen parameters by name; nothing changes them.
+        frozen: the frozen parameters by name; they never change.
         initial: θ with which the network was built, ``[P]``; None for a network without frozen parameters, which can be
-            built again for the price of θ.
+            rebuilt at the cost of θ.
     """
 
     def __init__(self, network: torch.nn.Sequential, device: torch.device | str = "cpu") -> None:
@@ -207,7 +207,7 @@ class FlatNetwork:
 
     @cached_property
     def frozen_fingerprint(self) -> str:
-        """A hash of the names and values of the frozen parameters; empty where there are none."""
+        """A hash of the names and values of the frozen parameters; empty if there are none."""
         if not self.frozen:
             return ""
         parts = ((name, tensor.float().cpu().numpy()) for name, tensor in self.frozen.items())
@@ -219,9 +219,9 @@ class FlatNetwork:
 
     @cached_property
     def gradient(self) -> torch.Tensor:
-        """Float32 ``[T]``, where :meth:`backward` leaves the gradient.
+        """Float32 ``[T]``, where :meth:`backward` stores the gradient.
 
-        There is none until it is asked for: plain SGD does without.
+        It is allocated at the first use: plain SGD does not need it.
         """
         return torch.zeros(self.layout.trainable, device=self.vector.device)
 
@@ -230,7 +230,7 @@ class FlatNetwork:
         return list(self.layout.views(self.gradient).values())
 
     def load(self, vector: torch.Tensor) -> None:
-        """Make the network the model θ ``[P]``; buffers that are no floats, and so not in θ, begin anew."""
+        """Make the network the model θ ``[P]``; buffers of other types, which are not in θ, are reset."""
         self.vector.copy_(vector)
         for counter, initial in zip(self._counters, self._initial_counters, strict=True):
             counter.copy_(initial)
@@ -238,7 +238,7 @@ class FlatNetwork:
     def backward(self, loss: torch.Tensor) -> torch.Tensor:
         """The gradient ``[T]`` of a scalar loss, overwritten by the next call.
 
-        Copying fresh gradients into the vector is cheaper than zeroing it and letting autograd add to it.
+        Copying new gradients into the vector is cheaper than zeroing it and letting autograd add to it.
         """
         gradients = torch.autograd.grad(loss, self._parameters, allow_unused=True)
         if any(gradient is None for gradient in gradients):

@@ -1,4 +1,4 @@
-"""Fixed models that are evaluated besides the one in training."""
+"""Fixed models that are evaluated besides the model in training."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedrun.models.flat_network import FlatNetwork
 
 
 class FrozenEncoders:
-    """Fixed models: they are evaluated without gradient, and nothing changes them.
+    """Fixed models: they are evaluated without gradient and never change.
 
     Args:
         network: whose encoder it is.
@@ -25,7 +25,7 @@ class FrozenEncoders:
         )
         for module in self._encoder.modules():
             if isinstance(module, torch.nn.modules.batchnorm._BatchNorm):
-                module.track_running_stats = False  # in training mode it would move them
+                module.track_running_stats = False  # training mode would change them
         views = {name: network.layout.views(model) for name, model in models.items()}
         self._tensors = {name: _of_part(each, "encoder.") for name, each in views.items()}
         self._heads = {name: _of_part(each, "head.") for name, each in views.items()}

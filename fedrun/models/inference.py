@@ -47,8 +47,8 @@ def ensemble(
     """The results of several models ``[P]`` whose outputs are combined (:meth:`fedrun.data.tasks.base.Task.combined`),
     otherwise as :func:`evaluate`.
 
-    The sum of logits is also what the models' encoders side by side give, with their heads side by side and the sum of
-    the biases.
+    The sum of the logits equals the logits of one model with the concatenated encoders, the concatenated heads and the
+    sum of the biases.
     """
     module = network.network.eval()
 
@@ -67,7 +67,7 @@ def ensemble(
 def _results(
     outputs_of: Callable[[torch.Tensor], torch.Tensor], samples: Samples, indices: torch.Tensor, batch_size: int
 ) -> SampleResults:
-    """The results of what gives outputs ``[B, ...]`` for encoded samples ``[B, ...]``, batch by batch."""
+    """The results of a function from encoded samples ``[B, ...]`` to outputs ``[B, ...]``, batch by batch."""
     task = samples.task
     losses, predictions, targets = [], [], []
     for batch in torch.split(indices, batch_size):
@@ -75,7 +75,7 @@ def _results(
         outputs = outputs_of(samples.encoding(inputs))
         losses.append(task.loss(outputs, truth))
         predicted = task.predictions(outputs)
-        if task.per_symbol:  # a batch is encoded without the padding at the end of all its texts
+        if task.per_symbol:  # a batch is encoded without the padding that all its texts share
             predicted = torch.nn.functional.pad(predicted, (0, truth.shape[1] - predicted.shape[1]))
         predictions.append(predicted)
         targets.append(truth)

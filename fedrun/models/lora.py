@@ -24,9 +24,9 @@ class LoRA:
     The rest of the network is frozen, too, except for its head.
 
     Attributes:
-        rank: of the adapters; None: there are none, and the other keys have no effect.
+        rank: of the adapters; None: no adapters; the other keys have no effect.
         alpha: the adapters are scaled by alpha / rank.
-        targets: names of linear layers, or how their names end, such as ``query``; empty: peft's choice for the
+        targets: names of linear layers, or endings of their names, such as ``query``; empty: peft's choice for the
             architecture.
         dropout: probability of dropping an entry of A's input in training.
     """

@@ -19,9 +19,9 @@ Width = Annotated[int, Ge(1)]
 class MaxflMLP(ModelConfig):
     """Two hidden layers with ReLU, dropout after the first, the head, for Fashion-MNIST and EMNIST (Cho et al., 2022).
 
-    784-64-30-10 has 52 500 parameters, with 62 classes 54 112. The paper's text says where the dropout is but not the
-    widths; these are in the first author's code for an earlier paper (Power-of-Choice, arXiv 2010.01243), where
-    the dropout follows the second hidden layer.
+    784-64-30-10 has 52 500 parameters, with 62 classes 54 112. The paper gives the place of the dropout but not the
+    widths; these are in the first author's code for an earlier paper (Power-of-Choice, arXiv 2010.01243), where the
+    dropout follows the second hidden layer.
 
     Attributes:
         hidden: units of the two hidden layers.

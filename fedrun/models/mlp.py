@@ -39,7 +39,7 @@ def perceptron(spec: Spec, hidden: tuple[int, ...], dropout: tuple[float, ...]) 
     Args:
         spec: the samples.
         hidden: units of each hidden layer.
-        dropout: for each hidden layer, the probability of dropping a unit after its ReLU; 0 for no such layer.
+        dropout: for each hidden layer, the probability of dropping a unit after its ReLU; 0: no such layer.
     """
     widths = (math.prod(spec.input_shape), *hidden)
     encoder: list[torch.nn.Module] = [torch.nn.Flatten()]

@@ -1,4 +1,4 @@
-"""The multi-layer perceptrons for MNIST and its kin of McMahan et al. and of FedDC."""
+"""The multi-layer perceptrons of McMahan et al. and of FedDC for MNIST and similar data."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class Mnist2NN(ModelConfig):
 
 @config_class
 class FeddcEmnistFCN(Mnist2NN):
-    """The same with the widths FedDC's code has for EMNIST letters: 784-100-100-10, 89 610 parameters.
+    """The perceptron with the widths of FedDC's code for EMNIST letters: 784-100-100-10, 89 610 parameters.
 
-    For MNIST that code has McMahan et al.'s widths. (The text of FedUmf's appendix names them the other way round.)
+    For MNIST that code has McMahan et al.'s widths. (The text of FedUmf's appendix exchanges the two.)
     """
 
     name: ClassVar[str] = "feddc_emnist_fcn"

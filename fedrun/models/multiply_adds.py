@@ -1,4 +1,4 @@
-"""How much a network computes."""
+"""The arithmetic of a network."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from torch.nn.modules.conv import _ConvNd
 
 
 def multiply_adds(network: torch.nn.Module, inputs: torch.Tensor) -> int:
-    """The multiplications and additions, counted in pairs, of a forward pass.
+    """The number of multiply-add pairs of a forward pass.
 
-    Those of linear, convolutional and recurrent layers are counted; a network spends little on others.
+    Linear, convolutional and recurrent layers are counted; others cost little.
 
     Args:
-        network: in any mode. It computes in evaluation mode and is left as it was.
+        network: in any mode. It computes in evaluation mode, and its mode is restored.
         inputs: a batch of network inputs.
     """
     total = 0

@@ -24,7 +24,7 @@ class NiidSimpleCNN(ModelConfig):
     With 10 classes 62 006 parameters for 3x32x32 images, 44 426 for 1x28x28.
 
     Attributes:
-        encoders: how many such encoders stand side by side below one head. 1 is NIID-Bench's network; 5 has the size of
+        encoders: number of such encoders, concatenated, below one head. 1 is NIID-Bench's network; 5 has the size of
             the concatenated model that FedConcat's table 9 gives to its baselines (309 990 parameters on CIFAR-10).
         projection: p, the outputs of MOON's projection head between encoder and head: d to d, ReLU, d to p; None: none.
     """

@@ -19,7 +19,7 @@ class ParallelEncoders(torch.nn.Module):
 
 
 class OutsideEncoder(torch.nn.Module):
-    """An encoder that is no part of the network: none of its tensors is trained, averaged or sent.
+    """An encoder that is not part of the network: none of its tensors is trained, averaged or sent.
 
     Args:
         embed: inputs ``[B, ...]``, and whether the network is in training mode, to embeddings ``[B, d]``.

@@ -1,5 +1,5 @@
-"""The way of an update from a client to the server, and of the model to a client: which transforms they pass, and what
-they cost.
+"""The transforms of updates on their way from client to server, and of the model on its way to a client, with their
+costs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class UploadPipeline:
     """Transforms in the order in which an update passes them.
 
     Attributes:
-        transforms: those of the experiment; such that do nothing are skipped.
+        transforms: those of the experiment; inactive ones are skipped.
         layout: where every tensor lies in a model's vector.
         seed: the run's seed.
         private: which entries of a model never leave the client, bool ``[P]``; None: none.
@@ -34,7 +34,7 @@ class UploadPipeline:
 
     @property
     def changes_uploads(self) -> bool:
-        """Whether any upload changes on its way."""
+        """Whether any transform changes uploads."""
         return bool(self._senders)
 
     @cached_property
@@ -51,7 +51,7 @@ class UploadPipeline:
 
     @property
     def changes_downloads(self) -> bool:
-        """Whether clients receive another model than the server has."""
+        """Whether clients receive a model that differs from the server's."""
         return bool(self._downloaders)
 
     @cached_property
@@ -79,7 +79,7 @@ class UploadPipeline:
         return {name: size for transform in self._senders for name, size in transform.client_state(entries).items()}
 
     def weights(self, senders: Senders) -> torch.Tensor | None:
-        """The clients' weights in the mean, float64 ``[C]``, where a transform sets them; None: the strategy's."""
+        """The clients' weights in the mean, float64 ``[C]``, if a transform sets them; None: the strategy's."""
         weights = (transform.weights(senders) for transform in self.transforms)
         return next((each for each in weights if each is not None), None)
 
@@ -88,11 +88,11 @@ class UploadPipeline:
         return {name: slot for transform in self.transforms for name, slot in transform.slots().items()}
 
     def broadcast(self, slots: Vectors) -> dict[str, torch.Tensor]:
-        """What the clients must know of the server's state for the transforms, given its slots."""
+        """The part of the server's state that clients need for the transforms, given its slots."""
         return {name: value for transform in self.transforms for name, value in transform.broadcast(slots).items()}
 
     def download(self, model: torch.Tensor) -> torch.Tensor:
-        """x̂, what clients receive of a model x ``[P]``: its parameters rounded, but those that never leave a client."""
+        """x̂, the rounded model that clients receive for x ``[P]``; private entries are not rounded."""
         received = model
         for transform in self._downloaders:
             parameters = model[: self.layout.trainable]
@@ -103,7 +103,7 @@ class UploadPipeline:
         return received
 
     def bytes_down(self, numbers: int) -> int:
-        """Bytes that one client downloads, given how many numbers; those of one model are among them."""
+        """Bytes that one client downloads, given the number of entries, which include one model's."""
         entries = self._shapes[0].entries
         sizes = (transform.download_bytes(entries) for transform in self._downloaders)
         return FLOAT * numbers + sum(size - FLOAT * entries for size in sizes if size is not None)
@@ -111,18 +111,18 @@ class UploadPipeline:
     def send(
         self, uploads: Vectors, received: Vectors, state: Vectors, round: int, client: int
     ) -> tuple[Vectors, Sent]:
-        """One client's uploads as they arrive.
+        """One client's uploads as the server receives them.
 
         Args:
-            uploads: what its strategy sends.
+            uploads: those of its strategy.
             received: the broadcast.
-            state: what the client keeps, by name.
+            state: the client's state, by name.
             round: t, 0 in the first round.
             client: its number.
 
         Returns:
-            The uploads, decoded; and what the transforms measure and keep. Uploads that are not finite stay as they
-            are, with no next state.
+            The decoded uploads, and the transforms' measurements and next states. Uploads that are not finite are not
+            changed and have no next state.
         """
         displacements = self._displacements(uploads, received)
         if not self._senders or not all(map(_is_finite, displacements.values())):
@@ -132,7 +132,7 @@ class UploadPipeline:
         for transform in self._senders:
             after = transform.send(sent.displacements, Sender(client, round, self.seed, received, state, shapes))
             sent = Sent(after.displacements, {**sent.state, **after.state}, {**sent.measures, **after.measures})
-        # those that no transform has replaced arrive as they are, without a rounding error
+        # uploads that no transform replaced are passed on without a rounding error
         changed = {name: vector for name, vector in sent.displacements.items() if vector is not displacements[name]}
         arrived = {name: self._without_displacement(uploads[name]) for name in changed}
         self._move(arrived, received, changed)
@@ -181,7 +181,7 @@ class UploadPipeline:
         return length in (self.layout.trainable, self.layout.size)
 
     def _displacements(self, vectors: Vectors, received: Vectors) -> dict[str, torch.Tensor]:
-        """What a transform works on, by name: views of those vectors that travel as displacements."""
+        """The displacements that transforms process, by name: views of the vectors."""
         displacements = {}
         for name, vector in vectors.items():
             if not self.is_transformed(len(vector)):
@@ -196,7 +196,7 @@ class UploadPipeline:
         return displacements
 
     def _without_displacement(self, vector: torch.Tensor) -> torch.Tensor:
-        """A copy of a vector that lacks, where that saves time, what :meth:`_move` will write."""
+        """A copy of a vector, without the entries that :meth:`_move` will overwrite if that saves time."""
         if self._shared is not None:
             return vector.clone()
         copy = torch.empty_like(vector)
@@ -204,7 +204,7 @@ class UploadPipeline:
         return copy
 
     def _move(self, vectors: Vectors, received: Vectors, displacements: Vectors) -> None:
-        """Give vectors other displacements, in place."""
+        """Replace the displacements of vectors, in place."""
         for name, displacement in displacements.items():
             parameters = vectors[name][: self.layout.trainable]
             if name != MODEL:

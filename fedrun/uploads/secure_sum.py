@@ -20,10 +20,10 @@ from fedrun.uploads.transform import Sender, Sent, UploadTransform
 
 @config_class
 class SecureSum(UploadTransform):
-    """Uploads are summed in the clear."""
+    """Uploads are summed as floating-point numbers."""
 
     def lengthening(self, entries: int) -> float:
-        """By how much the norm of a displacement with so many entries can grow on its way to the sum."""
+        """The largest growth of a displacement's norm by rounding, given its number of entries."""
         return 0.0
 
 
@@ -33,7 +33,7 @@ class FixedPoint(SecureSum):
 
     Attributes:
         bits: b of the modulus 2^b, 8 to 32.
-        levels: into how many steps the range is divided, ≥ 1.
+        levels: number of steps of the range, ≥ 1.
         clip: c > 0: entries of a displacement are cut to [−c, c].
         overhead_bytes: that the protocol adds to every client's upload, ≥ 0.
     """
@@ -53,12 +53,12 @@ class FixedPoint(SecureSum):
         return ((vector.double().clamp(-self.clip, self.clip) + self.clip) / self.step).round().long()
 
     def decode(self, total: torch.Tensor, clients: int) -> torch.Tensor:
-        """The sum of so many clients' vectors from the sum of their levels modulo 2^b, float64 ``[..., d]``."""
+        """The sum of this many clients' vectors from the sum of their levels modulo 2^b, float64 ``[..., d]``."""
         # Σ level · step − M c
         return total.double() * self.step - clients * self.clip
 
     def rounded(self, vector: torch.Tensor) -> torch.Tensor:
-        """What one client's vector ``[d]`` contributes to a decoded sum, in its own dtype."""
+        """The contribution of one client's vector ``[d]`` to a decoded sum, in its own dtype."""
         return self.decode(self.encode(vector), 1).to(vector)
 
     def holds(self, total_weight: float) -> bool:

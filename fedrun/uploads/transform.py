@@ -1,4 +1,4 @@
-"""What can be done to an update between client and server, on either side."""
+"""The base of transforms of updates between client and server, with a hook on either side."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ FLOAT = 4
 
 @dataclass(frozen=True)
 class Shape:
-    """What a displacement's entries are.
+    """The structure of a displacement's entries.
 
     Attributes:
         layers: the sizes of its parameter tensors, in order.
-        head: how many of the last entries are the head's.
+        head: number of the last entries that are the head's.
     """
 
     layers: tuple[int, ...]
@@ -41,8 +41,8 @@ class Sender:
         client: its number.
         round: t, 0 in the first round.
         seed: the run's seed.
-        received: the broadcast, with what :meth:`UploadTransform.broadcast` adds to it.
-        state: what the client keeps for the transforms, by the names of :meth:`UploadTransform.client_state`.
+        received: the broadcast, including the vectors of :meth:`UploadTransform.broadcast`.
+        state: the client's state of the transforms, by the names of :meth:`UploadTransform.client_state`.
         shapes: of its displacements, by name.
     """
 
@@ -63,7 +63,7 @@ class Sent:
     """A transformed upload.
 
     Attributes:
-        displacements: float32 vectors by the names of the uploads: what the receiver makes of them.
+        displacements: decoded float32 vectors by the names of the uploads.
         state: the client's next state.
         measures: numbers to be logged as means over the cohort; the server's side receives them, too.
     """
@@ -81,7 +81,7 @@ class Combined:
         displacements: mean displacements by the names of the uploads.
         slots: the server's next state for the transform.
         metrics: of the step.
-        clients: the number of clients that the means stand for.
+        clients: the number of clients that the means represent.
     """
 
     displacements: Vectors
@@ -93,18 +93,18 @@ class Combined:
 class UploadTransform:
     """Uploads stay as they are; the base of compression, privacy and secure sums.
 
-    A transform works on *displacements*: y_k − x over the model's parameters, and the parameters' part ``[T]`` of what
-    else a strategy sends. Single numbers and float buffers are not transformed. Vectors are one client's.
+    A transform works on *displacements*: y_k − x over the model's parameters, and the parameters' part ``[T]`` of a
+    strategy's other vectors. Single numbers and float buffers are not transformed. Vectors are one client's.
     """
 
     @property
     def changes_uploads(self) -> bool:
-        """Whether :meth:`send` does anything."""
+        """Whether :meth:`send` changes anything."""
         return type(self).send is not UploadTransform.send
 
     @property
     def changes_means(self) -> bool:
-        """Whether :meth:`combine` does anything."""
+        """Whether :meth:`combine` changes anything."""
         return type(self).combine is not UploadTransform.combine
 
     def client_state(self, entries: Mapping[str, int]) -> dict[str, int]:
@@ -120,7 +120,7 @@ class UploadTransform:
         return {}
 
     def broadcast(self, slots: Vectors) -> Vectors:
-        """What the clients must know of the server's state."""
+        """The part of the server's state that clients need."""
         return {}
 
     def send(self, displacements: Vectors, sender: Sender) -> Sent:
@@ -145,23 +145,23 @@ class UploadTransform:
 
     @property
     def changes_downloads(self) -> bool:
-        """Whether :meth:`download` does anything."""
+        """Whether :meth:`download` changes anything."""
         return type(self).download is not UploadTransform.download
 
     def download(self, parameters: torch.Tensor) -> torch.Tensor:
-        """What clients receive of the model's parameters, float32 ``[d]``, which are not changed."""
+        """The parameters that clients receive, float32 ``[d]``; the argument is not changed."""
         return parameters
 
     def download_bytes(self, entries: int) -> int | None:
-        """Bytes of so many parameters of the model that a client receives; None: the transform does not change them."""
+        """Bytes of these parameters of a broadcast model; None: the transform does not change them."""
         return None
 
     def upload_bytes(self, entries: int, head: int) -> int | None:
-        """Bytes of an upload's displacement of so many entries, the last ``head`` of which are the head's; None: the
+        """Bytes of an upload's displacement of this length, whose last ``head`` entries are the head's; None: the
         transform does not change them.
         """
         return None
 
     def extra_bytes(self) -> int:
-        """Bytes that it adds to every client's upload."""
+        """Bytes added to every client's upload."""
         return 0

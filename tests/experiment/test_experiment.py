@@ -21,7 +21,7 @@ REFUSED = {
     "strategy=maxfl appeal=none": "strategy.client=MaxFLClient needs every client's threshold; choose appeal=warmup",
     "strategy=mwfed appeal=none": "strategy.client=MWFedClient needs every client's threshold; choose appeal=warmup",
     "strategy=centralized appeal=warmup": "population.pooled=true: no client is left that could have a threshold",
-    "strategy=centralized attack=gaussian": "attack.share=0.1: with population.pooled=true nobody sends anything",
+    "strategy=centralized attack=gaussian": "attack.share=0.1: with population.pooled=true no client sends anything",
     "strategy=solo evaluation.tuning_steps=2 population.test_share=0.4": "evaluation.tuning_steps=2: strategy.client="
     "SoloClient has no global model that clients could tune; allowed: 0",
     "population.test_share=1": "population.test_share=1: allowed: a finite number, at least 0 and below 1",
@@ -30,7 +30,7 @@ REFUSED = {
     "strategy=fedumf strategy.server.alpha=1.5": "strategy.server.alpha=1.5: allowed: a finite number, at least 0 and",
     "experiment=maxfl/mean_estimation hardware=distributed": "hardware.processes=torchrun: a study is computed by one",
     "hardware.threads=99999": "hardware.threads=99999: allowed: an integer, at least 1 and at most 1024; or null",
-    "attack.share=0.5": "attack.share=0.5: attack=none attacks nobody; choose another, such as attack=gaussian",
+    "attack.share=0.5": "attack.share=0.5 with attack=none: allowed: 0, or another attack, such as attack=gaussian",
     "partition.seed=-4": "partition.seed=-4: allowed: an integer, at least 0; or null",
     "strategy=ifca population.pooled=true": "population.pooled=true leaves one client, and a strategy with clusters",
     "strategy=ifca strategy/client=scaffold strategy/server=scaffold": "strategy.server=ScaffoldServer "

@@ -228,7 +228,7 @@ def test_where_nothing_is_sent_nothing_can_be_changed(make_experiment, name, att
     solo = Strategy(client=option("strategy/client", "solo"), server=option("strategy/server", "solo"))
     changes = {"strategy": solo} if name == "solo" else {"population": option_population(pooled=True)}
     sender = (
-        "strategy.client=SoloClient sends nothing" if name == "solo" else "with population.pooled=true nobody sends"
+        "strategy.client=SoloClient sends nothing" if name == "solo" else "with population.pooled=true no client sends"
     )
     with pytest.raises(InputError, match=rf"attack.share=0.34: {sender} .*attack=label_flip"):
         make_experiment(attack=attack, **changes).check()
@@ -249,7 +249,9 @@ def test_false_labels_in_one_place(make_experiment, tmp_path):
 def test_a_share_of_nobody_is_refused():
     attack = option("attack", "sign_flip", share=0.04)
     assert len(attack.attackers(13, 0)) == 1  # 0.52 rounds to one
-    with pytest.raises(InputError, match=r"^attack\.share=0\.04: of 12 clients that is nobody.* 0\.0833333 for one$"):
+    with pytest.raises(
+        InputError, match=r"^attack\.share=0\.04: less than half of one of 12 clients.* 0\.0833333 for one$"
+    ):
         attack.attackers(12, 0)
 
 

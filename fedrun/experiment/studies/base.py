@@ -1,4 +1,4 @@
-"""Studies: problems that a paper computes without a federation."""
+"""Studies: computations of a paper without a federation."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class ALIE(Colluding):
 
 
 def largest_deviation(clients: int, attackers: int) -> float:
-    """z of n clients of which f attack; 0 where the attackers have the majority."""
+    """z of n clients of which f attack; 0 if the attackers have the majority."""
     honest = clients - attackers
     share = (honest - (clients // 2 + 1 - attackers)) / honest
     return max(0.0, NormalDist().inv_cdf(share)) if 0 < share < 1 else 0.0

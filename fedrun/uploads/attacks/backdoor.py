@@ -62,7 +62,7 @@ class Backdoor(Attack):
         return changed
 
     def _check(self, dataset: Dataset) -> None:
-        """Reject data that have no place for the trigger."""
+        """Reject data without room for the trigger."""
         shape = dataset.spec.input_shape
         if len(shape) != 3 or not isinstance(dataset.encoding, Scaled) or dataset.inputs.dtype != torch.uint8:
             raise InputError("attack=backdoor marks images; allowed: datasets of images, such as mnist or digits")

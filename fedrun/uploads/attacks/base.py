@@ -1,4 +1,4 @@
-"""Clients that misbehave."""
+"""The base of attacks: clients that misbehave."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class Attack:
         """The attackers among so many clients, drawn uniformly without replacement: ascending int64.
 
         Raises:
-            InputError: there would be none, though a share is asked for.
+            InputError: the share is positive but too small for one attacker.
         """
         count = round(self.share * clients)
         if self.share and not count:
             raise InputError(
-                f"attack.share={self.share:g}: of {clients} clients that is nobody; allowed: 0 (or attack=none), or "
+                f"attack.share={self.share:g}: less than half of one of {clients} clients; allowed: 0, or "
                 f"{1 / clients:g} for one"
             )
         draw = numpy_generator(seed if self.seed is None else self.seed, "attackers")
@@ -71,7 +71,7 @@ class Attack:
         return False
 
     def tampered(self, model: torch.Tensor, broadcast: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-        """What an attacker pretends to have trained.
+        """The model that an attacker sends instead of its trained one.
 
         Args:
             model: the parameters after honest training, ``[T]``.

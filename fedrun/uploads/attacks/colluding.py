@@ -1,4 +1,4 @@
-"""Attackers that know what the honest clients of the round send, and all send the same forged displacement."""
+"""Attackers that know the round's honest uploads, and all send the same forged displacement."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedrun.uploads.attacks.base import Attack
 
 @config_class
 class Colluding(Attack):
-    """The strongest knowledge in the literature: every honest upload. Of what else clients send, nothing is forged.
+    """The attackers know every honest upload, the strongest assumption in the literature. Only models are forged.
 
     A round without an honest client is left as it is.
     """
@@ -26,11 +26,11 @@ class Colluding(Attack):
 
     @abstractmethod
     def forged(self, honest: torch.Tensor, attackers: int) -> torch.Tensor:
-        """What every attacker sends, as a displacement ``[T]``.
+        """The attackers' common displacement ``[T]``.
 
         Args:
             honest: the honest clients' displacements, ``[B, T]`` with B ≥ 1.
-            attackers: how many of the round's clients attack, ≥ 1.
+            attackers: number of attackers in the round, ≥ 1.
         """
 
     def replaced(
@@ -64,7 +64,7 @@ class Colluding(Attack):
             shares = (weights / weights.sum()).to(device)
             mean = update.mean[MODEL].clone()
             for number in attacks.nonzero().flatten().tolist():
-                # the mean with this client's model replaced
+                # the mean with the attacker's model replaced
                 mean[:trainable] += float(shares[number]) * (forged - models[number, :trainable])
                 models[number, :trainable] = forged
             update = replace(update, mean={**update.mean, MODEL: mean})

@@ -13,7 +13,7 @@ from fedrun.uploads.attacks.base import Attack
 
 @config_class
 class Gaussian(Attack):
-    """An attacker mixes Gaussian noise into its update and reports a larger loss, to gain weight.
+    """An attacker adds Gaussian noise to its update and reports a larger loss to gain weight.
 
     Attributes:
         noise: s ≥ 0, the noise's standard deviation in every parameter: D + N(0, s² I).

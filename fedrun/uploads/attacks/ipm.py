@@ -16,7 +16,7 @@ class IPM(Colluding):
     """Attackers send the honest mean in the opposite direction.
 
     Attributes:
-        scale: ε > 0; small values hide among the honest uploads, large ones turn the mean round.
+        scale: ε > 0; small values are close to the honest uploads, large ones reverse the mean.
     """
 
     scale: Annotated[float, Gt(0)]

@@ -10,8 +10,8 @@ from fedrun.uploads.attacks.base import Attack
 class LabelFlip(Attack):
     """An attacker's training labels y become C − 1 − y; its test labels stay true.
 
-    For clients whose whole data, test samples included, follow another rule, see ``population.flipped_share``. One of
-    those that is an attacker, too, has labels that are flipped once.
+    ``population.flipped_share`` flips all data of a client, test samples included. The labels of such a client that is
+    also an attacker are flipped once.
     """
 
     @property

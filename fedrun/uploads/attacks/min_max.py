@@ -12,7 +12,8 @@ from fedrun.uploads.attacks.colluding import Colluding
 
 @config_class
 class MinMax(Colluding):
-    """Attackers go far from the honest mean, but not further from anyone than two honest clients are from each other.
+    """Attackers go far from the honest mean, but not further from any honest client than two honest clients are from
+    each other.
 
     Attributes:
         direction: of the perturbation p: ``std``: −σ; ``unit``: −μ / ‖μ‖; ``sign``: −sign(μ).

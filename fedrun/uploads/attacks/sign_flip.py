@@ -16,7 +16,7 @@ class SignFlip(Attack):
     """An attacker sends x − s (y − x) instead of its model y, where x is the broadcast one.
 
     Attributes:
-        scale: s > 0; 1 undoes what an honest client of equal weight does.
+        scale: s > 0; 1 cancels an honest client with the same update and weight.
     """
 
     scale: Annotated[float, Gt(0)]

@@ -1,4 +1,4 @@
-"""Compression of uploads and of the broadcast model: what a compressor is, and the one that leaves uploads alone."""
+"""Compression of uploads and of the broadcast model: the base of compressors, and the option without compression."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ class Compressor(Compression):
     """A compressor of the clients' displacements, with or without error feedback.
 
     Error feedback (Stich et al., 2018, arXiv 1809.07599; Karimireddy et al., 2019, arXiv 1901.09847): a client keeps
-    e_k, what its uploads have left out, and adds it to the next one.
+    the error e_k of its uploads, and adds it to the next one.
 
     Attributes:
-        memory: ``client``: error feedback; ``none``: what an upload leaves out is lost.
+        memory: ``client``: error feedback; ``none``: the error is lost.
         memory_decay: λ in [0, 1], the factor of e_k before it is added; 1 is plain error feedback.
         skip: ``head``: the head's entries travel in float32, for servers that look at heads; ``none``.
     """
@@ -69,7 +69,7 @@ class Compressor(Compression):
         return False
 
     def compress(self, vector: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
-        """C(v): what the receiver makes of a compressed vector.
+        """C(v): the vector that the receiver decodes.
 
         Args:
             vector: v, float32 ``[d]``, finite; it is not changed.
@@ -81,7 +81,7 @@ class Compressor(Compression):
         raise NotImplementedError
 
     def size(self, entries: int) -> int:
-        """Bytes of a compressed vector of so many entries."""
+        """Bytes of a compressed vector of this length."""
         raise NotImplementedError
 
     def upload_bytes(self, entries: int, head: int) -> int | None:

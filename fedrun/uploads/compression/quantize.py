@@ -22,7 +22,7 @@ class Quantize(Compressor):
         rule: ``qsgd``: s = 2^(b−1) − 1 levels of the norm on either side of zero (1 for b = 1); ``uniform``: 2^b levels
             from the smallest entry to the largest; ``ternary``: −1, 0 or 1 times the largest magnitude, b is unused.
         bits: b in [1, 16] per entry.
-        bucket: so many consecutive entries share a scale; null: the whole vector.
+        bucket: number of consecutive entries that share a scale; null: the whole vector.
         rounding: ``stochastic``, or ``nearest``, which is biased by up to half a level.
     """
 

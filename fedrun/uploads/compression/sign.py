@@ -19,9 +19,9 @@ class Sign(Compressor):
     """Only the signs of a displacement's entries are sent; the sign of 0 is +1.
 
     Attributes:
-        rule: ``scaled``: with their mean magnitude ‖v‖₁ / d; ``vote``: alone, and the server moves every entry by
-            ``vote_step`` towards what most clients want.
-        vote_step: η_g > 0, by how much a vote moves an entry; a tie moves nothing.
+        rule: ``scaled``: with their mean magnitude ‖v‖₁ / d; ``vote``: only signs, and the server moves every entry by
+            ``vote_step`` in the majority's direction.
+        vote_step: η_g > 0, the size of a vote's change of an entry; a tie changes nothing.
     """
 
     rule: Literal["scaled", "vote"]

@@ -14,7 +14,7 @@ from fedrun.uploads.transform import FLOAT
 
 
 def kept_entries(fraction: float, entries: int) -> int:
-    """k = max(1, round(f d)), and 0 of none."""
+    """k = max(1, round(f d)), and 0 for d = 0."""
     return min(entries, max(1, round(fraction * entries)))
 
 
@@ -30,12 +30,12 @@ def kth_largest(values: torch.Tensor, k: int) -> float:
 
 @config_class
 class TopK(Compressor):
-    """Only the k entries of largest magnitude are sent; of equal ones those that come first.
+    """Only the k entries of largest magnitude are sent; among equal ones the first.
 
     Attributes:
         fraction: f in (0, 1] of k = max(1, round(f d)).
-        indices: how positions are counted: ``int32``: 4 bytes each; ``bitmask``: a bit for every entry; ``auto``: what
-            is smaller.
+        indices: how positions are counted: ``int32``: 4 bytes each; ``bitmask``: a bit for every entry; ``auto``: the
+            smaller.
     """
 
     fraction: Annotated[float, Gt(0), Le(1)]

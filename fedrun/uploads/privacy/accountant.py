@@ -2,7 +2,7 @@
 
 Two accountants: Rényi differential privacy (RDP; Mironov, 2017, arXiv 1702.07476), an upper bound, and privacy loss
 distributions (PLD; Koskela et al., 2020, arXiv 1906.03049), nearly tight. The library takes seconds to import, so it is
-imported where it is used.
+imported when it is used.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from fedrun.system.errors import InputError
 Sampling = Literal["poisson", "fixed", "assume_poisson"]
 """How a round's clients are drawn, and what the accountant assumes.
 
-``poisson``: every client independently with probability q = M / N; neighbouring federations differ by one client more
-or less. ``fixed``: exactly M of N without replacement; neighbouring federations differ by one client that is replaced,
-and only RDP has a bound. ``assume_poisson``: exactly M of N are drawn, and noise is calibrated as if by Poisson
-sampling, as simulators usually do; that ε is not proved for the draw that is made, and is reported apart.
+``poisson``: every client independently with probability q = M / N; neighbouring federations differ by one added or
+removed client. ``fixed``: exactly M of N without replacement; neighbouring federations differ by one client that is
+replaced, and only RDP has a bound. ``assume_poisson``: exactly M of N are drawn, and noise is calibrated as if by
+Poisson sampling, as simulators usually do; that ε is not proved for this draw, and is reported separately.
 """
 
 AccountantName = Literal["pld", "rdp"]
@@ -30,20 +30,20 @@ AccountantName = Literal["pld", "rdp"]
 INSTALL = "pip install 'fedrun[privacy]'"
 
 SMALLEST, LARGEST = 0.05, 1000.0
-"""Between these noise multipliers :func:`calibrated` searches."""
+"""The range of noise multipliers that :func:`calibrated` searches."""
 
 TOLERANCE = 5e-4
-"""Of a calibrated noise multiplier, which is never too small."""
+"""Relative tolerance of a calibrated noise multiplier, which is never too small."""
 
 
 def installed() -> bool:
-    """Whether dp-accounting is there."""
+    """Whether dp-accounting is installed."""
     return importlib.util.find_spec("dp_accounting") is not None
 
 
 @dataclass(frozen=True)
 class Release:
-    """What one round releases: the sum of the cohort's clipped uploads with Gaussian noise.
+    """The release of one round: the sum of the cohort's clipped uploads with Gaussian noise.
 
     Attributes:
         clients: N ≥ 1, the clients that can be drawn.
@@ -63,7 +63,7 @@ class Release:
         return self.cohort / self.clients
 
     def epsilon(self, rounds: int, delta: float, accountant: AccountantName) -> float | None:
-        """ε at δ of so many rounds: ∞ without noise, 0 before the first, None where the accountant has no bound."""
+        """ε at δ of these rounds: ∞ without noise, 0 before the first, None if the accountant has no bound."""
         if accountant == "pld" and self.sampling == "fixed":
             return None
         if not rounds:
@@ -96,7 +96,7 @@ class Release:
 
     @cached_property
     def _one_round(self) -> Any:
-        """The privacy loss distribution of one round, which takes longer to make than to compose."""
+        """The privacy loss distribution of one round, which takes longer to compute than to compose."""
         _dp_accounting()
         from dp_accounting.pld import privacy_loss_distribution
 
@@ -147,7 +147,7 @@ def gaussian_multiplier(epsilon: float, delta: float) -> float:
 
 
 def _dp_accounting() -> Any:
-    """The library, with the warnings of RDP orders that do not converge (they are skipped) switched off.
+    """The library. Its warnings about RDP orders that do not converge are disabled; these orders are skipped.
 
     Raises:
         InputError: it is not installed.

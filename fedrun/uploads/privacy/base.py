@@ -1,4 +1,4 @@
-"""What a kind of privacy is, and the kind that protects nobody."""
+"""The base of privacy options, and the option without protection."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from fedrun.uploads.transform import UploadTransform
 
 @dataclass(frozen=True)
 class Cohorts:
-    """Who takes part in a run.
+    """The clients and rounds of a run.
 
     Attributes:
         samples: n_k of the N clients, int64 ``[N]``.
         size: M, the (expected) clients per round.
         rounds: T.
-        lengthening: by how much the norm of an upload can grow after it was clipped.
+        lengthening: the largest growth of an upload's norm after clipping.
         calibration: finds the noise for a target ε.
     """
 
@@ -38,26 +38,26 @@ class Cohorts:
 
 
 class Mechanism(UploadTransform):
-    """A kind of privacy with the noise that a run needs; the base protects nobody."""
+    """A privacy option with a run's noise; the base protects no client."""
 
     @property
     def answers_empty_cohorts(self) -> bool:
-        """Whether the server makes a step also where nobody takes part, since that is private."""
+        """Whether the server makes a step also without participants, because their number is private."""
         return False
 
     @property
     def precedes_compression(self) -> bool:
-        """Whether uploads are private before they are compressed. Otherwise what is compressed is clipped, so that the
-        server's noise fits the norm that arrives.
+        """Whether uploads are private before they are compressed. Otherwise compressed uploads are clipped, so that the
+        server's noise matches the norm that it receives.
         """
         return False
 
     def report(self, rounds: int, participations: Callable[[], int]) -> dict[str, float]:
-        """Metrics ``privacy/*`` of so many rounds.
+        """Metrics ``privacy/*`` of the rounds so far.
 
         Args:
             rounds: made so far.
-            participations: in how many of them the client took part that did so most often.
+            participations: the largest number of them in which one client took part.
         """
         return {}
 
@@ -73,7 +73,7 @@ class Privacy:
 
     @property
     def sees_sums_only(self) -> bool:
-        """Whether the server may use nothing but the noised sum of the uploads."""
+        """Whether the server may use only the noised sum of the uploads."""
         return False
 
     def check(self) -> None:
@@ -87,6 +87,6 @@ class Privacy:
         """The transform of uploads, its noise calibrated to the run.
 
         Raises:
-            InputError: no noise reaches what is wanted, or the library for it is missing.
+            InputError: no noise reaches the target, or the accounting library is missing.
         """
         return Mechanism()

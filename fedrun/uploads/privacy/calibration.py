@@ -1,4 +1,4 @@
-"""Calibrated noise multipliers in files: a resumed run, and the other runs of a sweep, need not search again."""
+"""Calibrated noise multipliers in files: resumed runs and other runs of a sweep reuse them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Calibration:
-    """Finds noise multipliers, or reads those that were found before.
+    """Finds noise multipliers, or reads earlier results.
 
     Attributes:
-        folder: where a file is kept for every multiplier; None: nowhere.
+        folder: has a file for each multiplier; None: no files.
     """
 
     folder: Path | None = None
@@ -42,7 +42,7 @@ class Calibration:
         content = json.dumps({**target, "noise_multiplier": found.noise_multiplier}, indent=1)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with atomic_write(path, f"{platform.node()}.{os.getpid()}") as file:  # another run may be writing the same
+            with atomic_write(path, f"{platform.node()}.{os.getpid()}") as file:  # another run may write the same file
                 file.write(content.encode())
         except OSError as error:  # the run needs the number in memory only
             log.warning("%s: cannot be written (%s); the noise will be calibrated again", path, error.strerror)
@@ -50,12 +50,12 @@ class Calibration:
 
 
 def _read(path: Path, target: dict[str, object]) -> float | None:
-    """The noise multiplier in a file for this target; None if there is no file that can be used."""
+    """The noise multiplier in a file for this target; None if there is no usable file."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         noise_multiplier = float(content["noise_multiplier"])
         if content != {**target, "noise_multiplier": content["noise_multiplier"]} or not noise_multiplier > 0:
-            raise ValueError("it is about something else")
+            raise ValueError("it has another target")
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:

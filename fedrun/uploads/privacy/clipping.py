@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 
 TINY = 1e-30
-"""Least norm that is divided by, so that a displacement of zeros stays zeros."""
+"""Smallest divisor, so that a displacement of zeros stays zeros."""
 
 
 def joint_norm(vectors: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -20,15 +20,15 @@ from fedrun.uploads.transform import Sender, Sent
 
 @config_class
 class Local(Privacy):
-    """The server sees noised uploads only: it need not be trusted, and may use each by itself.
+    """The server receives noised uploads only, so it need not be trusted, and may use single uploads.
 
     Any two uploads of a client are neighbours, 2 S apart at most.
 
     Attributes:
         clip: S > 0, the largest Euclidean norm of a client's upload.
         layers: as for user-level privacy.
-        noise_multiplier: z ≥ 0; every client's noise has standard deviation 2 S z. None: from ``epsilon``.
-        epsilon: ε > 0 of one upload; ``privacy/epsilon`` is that of all uploads of the client that has sent most.
+        noise_multiplier: z ≥ 0; every client's noise has standard deviation 2 S z. None: calibrated to ``epsilon``.
+        epsilon: ε > 0 of one upload; ``privacy/epsilon`` is that of all uploads of the client with the most uploads.
         delta: δ in (0, 1); None: N^−1.1.
     """
 

@@ -37,12 +37,12 @@ class UserLevel(Privacy):
         clip: S > 0, the largest Euclidean norm of a client's upload.
         layers: ``flat``: one norm over all entries; ``equal``, ``by_size``: a bound for every tensor, S / √m or
             proportional to the root of its size.
-        noise_multiplier: z ≥ 0; the noise on the sum has standard deviation z S. None: from ``epsilon``.
-        epsilon: ε > 0 that the run's rounds may cost; z is calibrated to it. None where ``noise_multiplier`` is given.
+        noise_multiplier: z ≥ 0; the noise on the sum has standard deviation z S. None: calibrated to ``epsilon``.
+        epsilon: ε > 0, the target for the run's rounds; z is calibrated to it. None if ``noise_multiplier`` is given.
         delta: δ in (0, 1); None: N^−1.1.
-        accountant: by which z is calibrated, and which gives ``privacy/epsilon``.
+        accountant: computes z and ``privacy/epsilon``.
         denominator: of the mean: ``fixed``: q N, which is known in advance; ``cohort``: the clients that took part.
-        max_weight: w_max > 0: clients weigh min(n_k, w_max), with noise for the largest weight; None: all alike.
+        max_weight: w_max > 0: clients weigh min(n_k, w_max), with noise for the largest weight; None: equal weights.
         sampling: how cohorts are drawn and accounted for, see :data:`fedrun.uploads.privacy.accountant.Sampling`.
         noise_cohort: simulate the noise of a cohort of this size, drawn from a population; None: of the run's own.
         population: the size of that population.
@@ -101,7 +101,7 @@ class UserLevel(Privacy):
             log.warning("privacy/epsilon is not reported: dp-accounting is not installed; install it: %s", INSTALL)
         if self.denominator == "cohort" and self.sampling == "poisson":
             log.warning(
-                "privacy.denominator=cohort: the size of a Poisson cohort depends on who is there, which ε does not "
+                "privacy.denominator=cohort: the size of a Poisson cohort is private, and ε does not "
                 "cover; fixed divides by the expected size"
             )
         # r = C / C̃: the noise of a mean over C̃ clients on a sum of C
@@ -123,11 +123,11 @@ class CentralNoise(Mechanism):
 
     Attributes:
         settings: of the user.
-        release: what a round really releases: its noise multiplier is that of the noise that is added.
-        at_scale: what it would release in the larger cohort whose noise is simulated; None: no other is.
+        release: a round's actual release; its noise multiplier is that of the added noise.
+        at_scale: the release in the simulated larger cohort; None: no simulation.
         delta: δ.
         weight: q W, the expected weight of a cohort.
-        lengthening: by how much the norm of an upload can exceed the clip when it arrives.
+        lengthening: the largest excess of a received upload's norm over the clip.
     """
 
     settings: UserLevel
@@ -188,7 +188,7 @@ class CentralNoise(Mechanism):
         if not installed():
             return metrics
         accountant, assumed = self.settings.accountant, self.release.sampling == "assume_poisson"
-        # what is proved for the cohorts that are drawn
+        # the bound that is proved for the drawn cohorts
         drawn = replace(self.release, sampling="fixed") if assumed else self.release
         by_rdp = drawn.epsilon(rounds, self.delta, "rdp")
         by_pld = drawn.epsilon(rounds, self.delta, "pld") if accountant == "pld" else None

@@ -226,7 +226,7 @@ def test_fixed_cohorts_as_if_poisson(make_experiment):
     ("changes", "warning"),
     [
         ({"privacy": private(delta=0.5)}, r"privacy.delta=0.5: .* well below 0.166667"),
-        ({"privacy": private(denominator="cohort")}, r"privacy.denominator=cohort: .* which ε does not cover"),
+        ({"privacy": private(denominator="cohort")}, r"privacy.denominator=cohort: .* and ε does not cover"),
         (
             {"privacy": private(), "targets": (0.9,), "stop_at_targets": True},
             r"stop_at_targets=true with privacy=UserLevel: .* which ε does not cover",
