@@ -186,8 +186,8 @@ def significance(
     most = max((result.unequal for result in results.values()), default=0)
     if test == "wilcoxon" and most >= 2:
         notes.append(f"With {most} seeds that differ this test cannot give a p below {smallest_p(most):.3g}.")
-    if elsewhere := [setting.name for setting in settings if setting.dataset != baseline.dataset]:
-        notes.append(f"Not compared, of another dataset: {', '.join(elsewhere)}.")
+    if not_compared := [setting.name for setting in settings if setting.dataset != baseline.dataset]:
+        notes.append(f"Not compared, because the dataset differs: {', '.join(not_compared)}.")
     data = baseline.complete[0].data if baseline.complete else None
     if other := [setting.name for setting in others if data and setting.complete[0].data != data]:
         notes.append(f"The data of these have another fingerprint than the baseline's: {', '.join(other)}.")

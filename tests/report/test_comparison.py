@@ -113,7 +113,7 @@ def test_a_baseline_on_other_data_is_not_compared(folders):
     reported = comparison.reported_quantities(found, ["test/accuracy"], [])
     table = comparison.significance(found, baseline, ["test/accuracy"], reported, "t")
     assert [row[0] for row in table.rows] == ["digits local.lr=0.2"]
-    assert "Not compared, of another dataset: mnist." in table.notes
+    assert "Not compared, because the dataset differs: mnist." in table.notes
     assert "The data of these have another fingerprint than the baseline's: digits local.lr=0.2." in table.notes
 
 

@@ -20,9 +20,9 @@ NEAR = Decimal("0.05")
 """Largest difference, relative to the paper's number, of a number that is near without agreeing."""
 
 RULE = (
-    "Compared are the cells for which the paper and our runs have a number, where the runs are of the paper's data and "
-    "model. A number agrees if it differs from the paper's by at most the larger of the two standard deviations, where "
-    f"there are any. Others within {NEAR:.0%} of the paper's number are near; the rest are above or below."
+    "The table counts the cells for which the paper and our runs on the paper's data and model have a number. A number "
+    "agrees if it differs from the paper's by at most the larger standard deviation, if one is known. Other numbers "
+    f"within {NEAR:.0%} of the paper's are near, and the rest are above or below."
 )
 
 DIFFERS = "differs"

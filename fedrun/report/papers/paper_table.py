@@ -260,7 +260,7 @@ def omissions(
         lines.append(f"Left out because they are unfinished: {unfinished} runs.")
     if matched.not_compared:
         lines.append(
-            "Not compared, since some runs were made by a version of fedrun with other keys: "
+            "Not compared, because a version of fedrun with other keys made some runs: "
             f"{', '.join(matched.not_compared)}."
         )
     if early := sorted({cell.early for cell in measured.values() if cell.early is not None}):
