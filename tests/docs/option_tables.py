@@ -40,15 +40,22 @@ PLAIN = {"sgd", "fedavg", "none"}
 SETTING = (
     "partition.clients=6",
     "clients_per_round=1.0",
-    "model.hidden=[32]",
     "rounds=40",
     "tracking=none",
     "hardware.threads=1",
     "hardware.executor=in_process",
 )
-EXTRA = {"maxfl": ("appeal.steps=1",), "mwfed": ("appeal.steps=1",), "krum": ("strategy.server.byzantine=0",)}
-WITHOUT_COSTS = {"fedbn", "fedexlora", "fedit", "fedsalora", "ffalora", "flora"}
-"""Strategies that refuse the network of :data:`SETTING`."""
+EXTRA = {
+    "fedbn": ("strategy.client.layers=all",),
+    "krum": ("strategy.server.byzantine=0",),
+    "maxfl": ("appeal.steps=1",),
+    "mwfed": ("appeal.steps=1",),
+}
+PERCEPTRON = ("model.hidden=[32]",)
+MOBILENET = ("model=torchvision", "model.name=mobilenet_v3_small", "model.norm=group")
+ADAPTED = (*MOBILENET, "model.lora.rank=4", "model.lora.targets=[classifier.0]")
+NETWORKS = {"fedbn": MOBILENET, **dict.fromkeys(("fedexlora", "fedit", "fedsalora", "ffalora", "flora"), ADAPTED)}
+"""The networks of strategies that reject :data:`PERCEPTRON`."""
 
 COSTS = ("down", "up", "trained", "read", "state")
 
@@ -184,18 +191,19 @@ def arxiv(citation: str, chosen: dict[str, str]) -> str:
 
 
 @cache
-def costs(name: str) -> Costs:
-    """The costs of a strategy's first two rounds."""
+def costs(name: str, network: tuple[str, ...]) -> Costs:
+    """The costs of a strategy's first two rounds with a network."""
     with tempfile.TemporaryDirectory() as folder:
-        overrides = [f"strategy={name}", *SETTING, *EXTRA.get(name, ()), f"output_dir={folder}"]
+        overrides = [f"strategy={name}", *SETTING, *network, *EXTRA.get(name, ()), f"output_dir={folder}"]
         simulation = Simulation(build_experiment(compose(overrides)))
         state = simulation.initial()
+        once = state.totals.params_down  # frozen parameters
         for _ in range(2):
             state, _ = simulation.advance(state)
         kept = [sum(vector.numel() for vector in held.values()) for held in state.client_states.held.values()]
         totals = state.totals
         return Costs(
-            totals.params_down,
+            totals.params_down - once,
             totals.params_up,
             totals.client_samples,
             totals.forward_samples,
@@ -249,10 +257,9 @@ def strategy_cells(name: str) -> list[str]:
 
 
 def cost_cells(name: str) -> list[str]:
-    """What a strategy costs."""
-    if name in WITHOUT_COSTS:
-        return ["?"] * len(COSTS)
-    base, own = costs("fedavg"), costs(name)
+    """What a strategy costs, relative to FedAvg with the same network."""
+    network = NETWORKS.get(name, PERCEPTRON)
+    base, own = costs("fedavg", network), costs(name, network)
     return [
         times(own.down / base.down),
         times(own.up / base.up),
