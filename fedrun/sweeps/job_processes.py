@@ -15,6 +15,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkProcess
@@ -32,7 +34,7 @@ POLL = 0.2
 
 
 def carried_out(
-    job: Callable[[int], T],
+    job: Callable[[int, int], T],
     count: int,
     at_once: int,
     lost: Callable[[int, str], T],
@@ -41,7 +43,8 @@ def carried_out(
     """Run the jobs 0 to ``count`` - 1, each in its own process, and return their results in order.
 
     Args:
-        job: called with the job's number. An interrupted job must leave a state from which it can be resumed.
+        job: called with the job's number and its slot, 0 to ``at_once`` - 1, which no other running job has. An
+            interrupted job must leave a state from which it can be resumed.
         count: number of jobs.
         at_once: largest number of processes at the same time.
         lost: called with the number of a job whose process died and the reason; returns the job's result.
@@ -65,20 +68,29 @@ def carried_out(
     return [jobs.returned[number] for number in range(count)]
 
 
+@dataclass(frozen=True)
+class _RunningJob:
+    """A job's number, its slot and its process."""
+
+    number: int
+    slot: int
+    process: ForkProcess
+
+
 class _Jobs(Generic[T]):
     """Waiting, running and finished jobs.
 
     Attributes:
-        running: the number and the process of each job, by the connection that receives its result.
+        running: the running jobs, by the connection that receives the result.
         returned: results of the finished jobs, by number.
         stop: the exception that stops all jobs; None until a stop is requested.
     """
 
-    def __init__(self, job: Callable[[int], T], count: int, lost: Callable[[int, str], T]) -> None:
+    def __init__(self, job: Callable[[int, int], T], count: int, lost: Callable[[int, str], T]) -> None:
         self._job = job
         self._lost = lost
         self._waiting = deque(range(count))
-        self.running: dict[Connection, tuple[int, ForkProcess]] = {}
+        self.running: dict[Connection, _RunningJob] = {}
         self.returned: dict[int, T] = {}
         self.stop: KeyboardInterrupt | None = None
 
@@ -86,13 +98,15 @@ class _Jobs(Generic[T]):
         """Start as many jobs as may run; return whether any are running."""
         while self._waiting and self.stop is None and len(self.running) < at_once:
             number = self._waiting.popleft()
-            connection, process = _forked(self._job, number)
-            self.running[connection] = number, process
+            slot = min(set(range(at_once)) - {job.slot for job in self.running.values()})
+            connection, process = _forked(self._job, number, slot)
+            self.running[connection] = _RunningJob(number, slot, process)
         return bool(self.running)
 
     def ended(self, connection: Connection) -> bool:
         """Record a job's result, or the end of its process; return whether the job has a result."""
-        number, process = self.running.pop(connection)
+        ended = self.running.pop(connection)
+        number, process = ended.number, ended.process
         try:
             self.returned[number] = connection.recv()
             process.join()
@@ -107,17 +121,17 @@ class _Jobs(Generic[T]):
     def stop_requested(self, number: int) -> None:
         """Stop all jobs after a signal to this process; kill them after a second SIGINT."""
         if number == signal.SIGINT and self.stop is not None:
-            for _, process in self.running.values():
-                process.kill()
-                process.join()
+            for job in self.running.values():
+                job.process.kill()
+                job.process.join()
             raise KeyboardInterrupt
         self._stop(KeyboardInterrupt() if number == signal.SIGINT else TerminatedError())
 
     def _stop(self, why: KeyboardInterrupt) -> None:
         if self.stop is None:
             self.stop = why
-            for _, process in self.running.values():
-                process.terminate()
+            for job in self.running.values():
+                job.process.terminate()
 
 
 def death(status: int) -> str:
@@ -147,10 +161,10 @@ def _signal_pipe() -> Iterator[int]:
         os.close(writing)
 
 
-def _forked(job: Callable[[int], T], number: int) -> tuple[Connection, ForkProcess]:
+def _forked(job: Callable[[int, int], T], number: int, slot: int) -> tuple[Connection, ForkProcess]:
     """Fork a job's process; return it and the connection that receives the job's result."""
     receiver, sender = FORK.Pipe(duplex=False)
-    process = FORK.Process(target=carry_out_job, args=(job, number, sender, os.getpid()))
+    process = FORK.Process(target=carry_out_job, args=(partial(job, number, slot), sender, os.getpid()))
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)  # until the process has its own handlers
     process.start()
     signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
@@ -158,7 +172,7 @@ def _forked(job: Callable[[int], T], number: int) -> tuple[Connection, ForkProce
     return receiver, process
 
 
-def carry_out_job(job: Callable[[int], T], number: int, sender: Connection, parent: int) -> None:
+def carry_out_job(job: Callable[[], T], sender: Connection, parent: int) -> None:
     """Run a job in its own process. SIGTERM from the parent, and the parent's death, interrupt it."""
 
     def watch() -> None:
@@ -176,7 +190,7 @@ def carry_out_job(job: Callable[[int], T], number: int, sender: Connection, pare
                 signal.signal(stop_signal, signal.SIG_IGN)  # a terminal's signals reach the parent as well
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
         threading.Thread(target=watch, daemon=True).start()
-        result = job(number)
+        result = job()
         stop.end()
     except TerminatedError:
         stop.end()

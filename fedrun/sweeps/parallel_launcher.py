@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import math
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -26,8 +27,11 @@ NEEDED = ("fedrun.runs.run", "matplotlib.backends.backend_agg", "matplotlib.figu
 class Parallel(Launcher):
     """Runs the jobs of a sweep in forked processes, several at once.
 
+    Jobs with ``hardware.device=cuda`` are distributed over the GPUs: each sees one of them.
+
     Args:
-        jobs: number of jobs at once; None: one for each of the machine's cores.
+        jobs: number of jobs at once; None: one for each GPU if the sweep's device is ``cuda``, otherwise one for each
+            of the machine's cores.
     """
 
     config: DictConfig
@@ -46,6 +50,7 @@ class Parallel(Launcher):
         """Run the jobs, numbered from ``initial_job_idx``; return their results in order."""
         # Hydra loads this module whenever it starts
         from fedrun.sweeps.callback import failed, say
+        from fedrun.sweeps.gpus import visible_gpus
         from fedrun.sweeps.job_processes import carried_out
         from fedrun.sweeps.jobs_left import jobs_left
         from fedrun.system.cores import cores
@@ -58,11 +63,13 @@ class Parallel(Launcher):
         setup_globals()
         sweep = Path(self.config.hydra.sweep.dir)
         sweep.mkdir(parents=True, exist_ok=True)
-        at_once = min(len(job_overrides), self.jobs or cores())
+        gpus = visible_gpus() if self.config.hardware.device == "cuda" else ()
+        at_once = min(len(job_overrides), self.jobs or len(gpus) or cores())
 
-        def job(index: int) -> JobReturn | Exception:
+        def job(index: int, slot: int) -> JobReturn | Exception:
             try:
-                return self.job(initial_job_idx + index, job_overrides[index], at_once)
+                gpu = gpus[slot % len(gpus)] if gpus else None
+                return self.job(initial_job_idx + index, job_overrides[index], at_once, gpu)
             except Exception as error:  # its configuration could not be composed
                 return error
 
@@ -85,9 +92,11 @@ class Parallel(Launcher):
             results.append(result)
         return results
 
-    def job(self, number: int, overrides: Sequence[str], at_once: int) -> JobReturn:
-        """Run one job in this process."""
+    def job(self, number: int, overrides: Sequence[str], at_once: int, gpu: str | None) -> JobReturn:
+        """Run one job in this process, on this GPU if its device is ``cuda``."""
         config = self.hydra_context.config_loader.load_sweep_config(self.config, list(overrides))
+        if gpu is not None and config.hardware.device == "cuda":
+            os.environ["CUDA_VISIBLE_DEVICES"] = gpu
         with open_dict(config):
             config.hydra.job.id = f"{config.hydra.job.name}_{number}"
             config.hydra.job.num = number

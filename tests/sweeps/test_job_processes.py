@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ def test_a_stop_that_comes_before_a_jobs_process_can_heed_it(monkeypatch: pytest
         time.sleep(0.5)
         begin(*args)
 
-    def job(number: int) -> None:
+    def job(number: int, slot: int) -> None:
         (tmp_path / str(number)).touch()
 
     monkeypatch.setattr(job_processes, "carry_out_job", begin_late)
@@ -35,6 +36,20 @@ def test_a_stop_that_comes_before_a_jobs_process_can_heed_it(monkeypatch: pytest
     finally:
         signal.signal(signal.SIGINT, before)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_running_jobs_have_different_slots() -> None:
+    def job(number: int, slot: int) -> tuple[int, float, float]:
+        began = time.monotonic()
+        time.sleep((0.3, 0.1, 0.1, 0.1, 0.1)[number])
+        return slot, began, time.monotonic()
+
+    returned = job_processes.carried_out(job, 5, 2, nothing_lost)
+    assert [slot for slot, _, _ in returned[:2]] == [0, 1]
+    assert {slot for slot, _, _ in returned} == {0, 1}
+    for one, other in combinations(returned, 2):
+        overlap = one[1] < other[2] and other[1] < one[2]
+        assert not overlap or one[0] != other[0]
 
 
 def nothing_lost(number: int, how: str) -> None:

@@ -297,7 +297,7 @@ def test_how_many_jobs_run_at_once(
         "fedrun.sweeps.job_processes.carried_out", lambda job, count, many, lost, progress: found.append(many) or []
     )
     launcher = Parallel(asked)
-    launcher.config = OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path)}}})
+    launcher.config = OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path)}}, "hardware": {"device": "cpu"}})
     launcher.launch([["seed=0"]] * jobs, 0)
     assert found == [at_once]
 
