@@ -8,55 +8,29 @@ from typing import Annotated
 
 import numpy as np
 import torch
-from annotated_types import Ge, Gt, Le, Lt
+from annotated_types import Gt, Lt
 
 from fedrun.config.config_class import config_class
-from fedrun.data.datasets.base import Dataset, Spec, Users
-from fedrun.data.datasets.cache import cache_place
-from fedrun.data.datasets.colour import ColourImages
-from fedrun.data.datasets.fingerprint import fingerprint
-from fedrun.data.datasets.image_cache import (
-    ClassFiles,
-    cached_images,
-    class_folders,
-    dataset_of,
-    images_in,
-    split_files,
-)
+from fedrun.data.datasets.base import Dataset, Users
+from fedrun.data.datasets.image_cache import ClassFiles, class_folders, images_in, split_files
+from fedrun.data.datasets.image_files import ImageFiles
 from fedrun.system.errors import InputError
 
 
 @config_class
-class DomainFolders(ColourImages):
+class DomainFolders(ImageFiles):
     """Images in ``<domain>/<class>/``, as in PACS (Li et al., 2017) and Office-Caltech (Gong et al., 2012).
 
     A domain is a user: a training user with its training images, and a test user with its test images. All domains must
     have the same classes. Domains and classes are numbered in the order of their folders' names; samples are ordered by
     domain, class and file name.
 
-    Attributes:
-        data_dir: folder in which ``folder`` is.
-        cache_dir: folder for the decoded images; None puts them next to the source, in ``<folder>/.fedrun-cache``.
-        folder: name of the folder with the domains.
-        classes: number of classes; the model must know it before the folder is read.
-        size: images are resized to 3 x size x size pixels, whatever their proportions.
+    Attributes (besides those of :class:`ImageFiles`):
         test_share: share of the images of each class in each domain for the test, by the rule of
             :func:`fedrun.data.datasets.image_cache.split_files`; the same for every seed.
-        mean: see :class:`ColourImages`.
-        std: see :class:`ColourImages`.
-        augmentation: see :class:`ColourImages`.
     """
 
-    data_dir: str
-    cache_dir: str | None
-    folder: str
-    classes: Annotated[int, Ge(2), Le(256)]
-    size: Annotated[int, Ge(1), Le(1024)]
     test_share: Annotated[float, Gt(0), Lt(1)]
-
-    @property
-    def spec(self) -> Spec:
-        return Spec(input_shape=(3, self.size, self.size), classes=self.classes)
 
     def load(self) -> Dataset:
         """Map the cache, after making it from the image files if they have none yet.
@@ -65,7 +39,7 @@ class DomainFolders(ColourImages):
             InputError: folders are missing, differ in their classes or have no images; an image cannot be decoded; a
                 domain has no test image; the cache is damaged or cannot be written.
         """
-        source = Path(self.data_dir).expanduser() / self.folder
+        source = self.source
         domains = class_folders(source)
         names = self._class_names(source, domains)
         groups = {
@@ -85,10 +59,8 @@ class DomainFolders(ColourImages):
             for part, split in enumerate(("train", "test"))
         )
         sizes = [sum(len(files[part]) for files in groups[domain]) for part in (0, 1) for domain in groups]
-        cache_name = f"{source.resolve().name}-{fingerprint([str(source.resolve())])[:8]}"
-        cached = cached_images(train, test, self.size, source, cache_place(source, self.cache_dir, cache_name))
         users = Users((*groups, *groups), torch.from_numpy(np.cumsum([0, *sizes])), len(groups))
-        return replace(dataset_of(cached, self.spec, self.encoding, names, self.augmentation), users=users)
+        return replace(self.decoded(names, train, test), users=users)
 
     def _class_names(self, source: Path, domains: dict[str, Path]) -> tuple[str, ...]:
         """The names of the classes, after the check that all domains have the same ones."""

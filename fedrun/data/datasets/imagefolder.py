@@ -5,21 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from annotated_types import Ge, Gt, Le, Lt
+from annotated_types import Gt, Lt
 
 from fedrun.config.config_class import config_class
-from fedrun.data.datasets.base import Dataset, Spec
-from fedrun.data.datasets.cache import cache_place
-from fedrun.data.datasets.colour import ColourImages
-from fedrun.data.datasets.fingerprint import fingerprint
-from fedrun.data.datasets.image_cache import (
-    ClassFiles,
-    cached_images,
-    class_folders,
-    dataset_of,
-    images_in,
-    split_files,
-)
+from fedrun.data.datasets.base import Dataset
+from fedrun.data.datasets.image_cache import ClassFiles, class_folders, images_in, split_files
+from fedrun.data.datasets.image_files import ImageFiles
 from fedrun.system.errors import InputError
 
 Split = tuple[tuple[str, ...], list[ClassFiles], list[ClassFiles]]
@@ -27,36 +18,18 @@ Split = tuple[tuple[str, ...], list[ClassFiles], list[ClassFiles]]
 
 
 @config_class
-class ImageFolder(ColourImages):
+class ImageFolder(ImageFiles):
     """Images in ``train/<class>/`` and ``test/<class>/``, or in ``<class>/`` with a share of each class for the test.
 
-    Classes are numbered in the order of their folders' names, samples ordered by class and then by file name. Images
-    are decoded once, into a cache.
+    Classes are numbered in the order of their folders' names, samples ordered by class and then by file name.
 
-    Attributes:
-        data_dir: folder in which ``folder`` is.
-        cache_dir: folder for the decoded images; None puts them next to the source, in ``<folder>/.fedrun-cache``.
-        folder: name of the folder with the images.
-        classes: number of class folders; the model must know it before the folder is read.
-        size: images are resized to 3 x size x size pixels, whatever their proportions.
+    Attributes (besides those of :class:`ImageFiles`):
         test_share: None if there are folders ``train`` and ``test``. Otherwise the share f of each class for the test:
             the n-th image (from 0, by file name) is a test image if ⌊(n + 1) f⌋ > ⌊n f⌋. The split is the same for
             every seed.
-        mean: see :class:`ColourImages`.
-        std: see :class:`ColourImages`.
-        augmentation: see :class:`ColourImages`.
     """
 
-    data_dir: str
-    cache_dir: str | None
-    folder: str
-    classes: Annotated[int, Ge(2), Le(256)]
-    size: Annotated[int, Ge(1), Le(1024)]
     test_share: Annotated[float, Gt(0), Lt(1)] | None
-
-    @property
-    def spec(self) -> Spec:
-        return Spec(input_shape=(3, self.size, self.size), classes=self.classes)
 
     def load(self) -> Dataset:
         """Map the cache, after making it from the image files if they have none yet.
@@ -65,15 +38,9 @@ class ImageFolder(ColourImages):
             InputError: folders are missing, not as many as ``classes`` or without images; an image cannot be decoded;
                 the cache is damaged or cannot be written.
         """
-        source = Path(self.data_dir).expanduser() / self.folder
         if self.test_share is None:
-            names, train, test = self._published_split(source)
-        else:
-            names, train, test = self._own_split(source, self.test_share)
-        # the folder may be absolute, or outside data_dir
-        cache_name = f"{source.resolve().name}-{fingerprint([str(source.resolve())])[:8]}"
-        cached = cached_images(train, test, self.size, source, cache_place(source, self.cache_dir, cache_name))
-        return dataset_of(cached, self.spec, self.encoding, names, self.augmentation)
+            return self.decoded(*self._published_split(self.source))
+        return self.decoded(*self._own_split(self.source, self.test_share))
 
     def _published_split(self, source: Path) -> Split:
         for split in ("train", "test"):
