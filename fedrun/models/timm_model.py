@@ -21,7 +21,7 @@ class TimmModel(AdaptedModel):
 
     Attributes:
         name: as in ``timm.list_models()``, such as ``vit_tiny_patch16_224``; with weights also ``resnet18.a1_in1k``.
-        norm: ``batch``: the model's own layers. ``group``: GroupNorm with two groups in the place of each BatchNorm.
+        norm: ``batch``: the model's own layers. ``group``: GroupNorm with two groups instead of each BatchNorm.
         pretrained: whether it starts from weights of the Hugging Face hub instead of random ones.
     """
 
@@ -47,6 +47,12 @@ class TimmModel(AdaptedModel):
             raise InputError(
                 f"model.name={self.name}: no model of timm; allowed: such as resnet18"
                 f"{did_you_mean(architecture, timm.list_models())}"
+            )
+        weights = timm.list_models(f"{architecture}.*", pretrained=True)
+        if "." in self.name and self.name not in weights:
+            raise InputError(
+                f"model.name={self.name}: {architecture} has no such weights in timm; allowed: "
+                f"{', '.join([architecture, *weights])}"
             )
         try:
             network = timm.create_model(

@@ -25,7 +25,7 @@ class TorchvisionModel(AdaptedModel):
 
     Attributes:
         name: as in ``torchvision.models.list_models()``, such as ``mobilenet_v3_small``.
-        norm: ``batch``: the model's own layers. ``group``: GroupNorm with two groups in the place of each BatchNorm.
+        norm: ``batch``: the model's own layers. ``group``: GroupNorm with two groups instead of each BatchNorm.
         pretrained: whether it starts from torchvision's weights for ImageNet, with a new head, instead of random ones.
     """
 
