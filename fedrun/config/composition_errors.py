@@ -34,16 +34,13 @@ def explain(error: Exception, arguments: Sequence[str], config_dir: Path | None 
             own = [] if group.startswith("hydra/") else options(group, folder)  # Hydra lists its own options
             return refused_option(group, option, own or names)
         case OverrideParseException():
-            return (
-                f"{in_message(error.override)}: cannot be read; allowed: KEY=VALUE, GROUP=OPTION; a list is KEY=[A,B], "
-                "and a value with other special characters is quoted"
-            )
+            return _unreadable(error.override)
         case OSError(filename=str(filename)):
             return f"{in_message(filename)}: {error.strerror}; choose another output_dir"
     if unknown := re.search(r"Could not override '(?P<key>[^']+)'", text):
         return f"{unknown['key']}: {_why_unknown(unknown['key'], arguments, folder)}"
-    if several := re.search(r"Ambiguous value for argument '(?P<argument>[^']+)'", text):
-        return f"{several['argument']}: several values are a sweep, fedrun -m ...; a list is written KEY=[A,B]"
+    if malformed := _malformed(text, arguments):
+        return malformed
     if repeated := re.search(
         r"(?:Multiple values for )?(?P<group>\S+)(?:\. To override| appears more than once)", text
     ):
@@ -57,6 +54,26 @@ def explain(error: Exception, arguments: Sequence[str], config_dir: Path | None 
         group = wrong.lstrip("~").partition("=")[0]
         return f"{wrong}: names no option; allowed: {group}=OPTION, one of {', '.join(options(group, folder))}"
     return text
+
+
+def _unreadable(argument: str) -> str:
+    """The message that an argument does not have Hydra's form."""
+    return (
+        f"{in_message(argument)}: cannot be read; allowed: KEY=VALUE, GROUP=OPTION; a list is KEY=[A,B], and a value "
+        "with other special characters is quoted"
+    )
+
+
+def _malformed(text: str, arguments: Sequence[str]) -> str | None:
+    """Which argument has no key, several values, or a value that its key cannot have; None: no argument."""
+    if nameless := next((argument for argument in arguments if argument.startswith("=")), None):
+        return _unreadable(nameless)
+    if merging := re.search(r"^Error merging override (?P<override>\+*(?P<key>[^=]+)=.*)", text):
+        wrong = in_message(merging["override"])
+        return f"{wrong}: not a value of this key; fedrun --explain {merging['key']} shows what is allowed"
+    if several := re.search(r"Ambiguous value for argument '(?P<argument>[^']+)'", text):
+        return f"{several['argument']}: several values are a sweep, fedrun -m ...; a list is written KEY=[A,B]"
+    return None
 
 
 def refused_option(group: str, option: str, names: Iterable[str], remark: str = "") -> str:
