@@ -610,8 +610,8 @@ REFUSED = [
     ),
     ("=3", "=3: cannot be read; allowed: KEY=VALUE, GROUP=OPTION; "),
     (
-        "targets={test/mae: 40}",
-        "targets={test/mae: 40}: not a value of this key; fedrun --explain targets shows what is allowed",
+        "targets={test/mae:40}",
+        "targets={test/mae:40}: not a value of this key; fedrun --explain targets shows what is allowed",
     ),
     ("targets=[0.5", "targets=[0.5: cannot be read; allowed: KEY=VALUE, GROUP=OPTION; "),
     (
