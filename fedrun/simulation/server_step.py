@@ -16,6 +16,7 @@ from fedrun.strategies.phase import Phase
 from fedrun.strategies.server import CohortUpdate, Round, Senders, ServerState
 from fedrun.strategies.vectors import MODEL
 from fedrun.system.errors import InputError
+from fedrun.training.batches import steps_of
 from fedrun.training.optimizer_step import repair
 from fedrun.uploads.attacks.colluding import Colluding
 from fedrun.uploads.pipeline import UploadPipeline
@@ -101,7 +102,7 @@ def empty_round(phase: Phase, state: State) -> RoundResult:
 
 
 def aggregate(
-    phase: Phase, state: State, work: RoundResult, context: ExecutionContext
+    phase: Phase, state: State, work: RoundResult, context: ExecutionContext, mechanism: Mechanism
 ) -> tuple[tuple[ServerState, ...], dict[str, float]]:
     """The next models, and the mean metrics of the server steps. A model without an update stays as it is."""
     clients, layout, pipeline = len(phase.federation.train), phase.network.layout, context.pipeline
@@ -115,6 +116,8 @@ def aggregate(
         server = work.models[number]
         counts = context.label_counts[update.clients] if phase.server.wants_label_counts else None
         arrived = attacked(phase, server, replace(update, label_counts=counts), context)
+        if mechanism.answers_empty_cohorts:  # who took part is private; the steps of all clients are taken as known
+            arrived = replace(arrived, steps=steps_of(context.clients.sizes, context.local, len(context.client.passes)))
         combined, slots, measured = pipeline.combine(arrived, phase.server.broadcast(server), server.slots, round)
         after, step = phase.server.aggregate(server, combined, round)
         kept = {name: server.slots[name] for name in pipeline.slots()}

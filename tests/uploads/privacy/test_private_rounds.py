@@ -245,3 +245,20 @@ def test_batch_normalisation_that_stays_with_the_clients(make_experiment):
     _, (before, after), _ = rounds(make_experiment(network=batch_norm, strategy=pair, privacy=private(clip=0.1)))
     moved = (after.server.model - before.server.model).norm()
     assert 0 < moved <= 0.1
+
+
+def test_steps_of_private_cohorts(make_experiment):
+    """FedCM's K is the mean over all clients, because the participants are private, and exists for empty cohorts."""
+    experiment = make_experiment(
+        network=mlp, clients_per_round=1, strategy=strategy("fedcm"), privacy=private(clip=0.5, noise_multiplier=1.0)
+    )
+    simulation = Simulation(experiment)
+    state, sizes = simulation.initial(), set()
+    per_client = [1, 3, 2, 2, 5, 3]  # batches of 4 of (3, 12, 8, 5, 20, 12) samples
+    for _ in range(6):
+        sizes.add(len(simulation.cohort(state)[0]))
+        before, (state, _) = state, simulation.advance(state)
+        moved = state.server.model - before.server.model  # without float buffers
+        expected = -moved / (sum(per_client) / 6 * experiment.local.lr)
+        torch.testing.assert_close(state.server.slots["global_gradient"], expected, rtol=1e-4, atol=1e-4)
+    assert 0 in sizes and max(sizes) > 0
