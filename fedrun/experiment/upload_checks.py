@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fedrun.experiment.strategy import Strategy
 from fedrun.strategies.client import ClientStrategy
+from fedrun.strategies.clustering.base import Clustering
 from fedrun.strategies.server import ServerStrategy
 from fedrun.strategies.vectors import MODEL
 from fedrun.system.errors import InputError
@@ -57,7 +58,7 @@ def check_transforms(
         if reason is not None:
             raise InputError(f"{used[0]}: the server of this strategy would see {reason}, without noise; {ALLOWED}")
     if isinstance(secure_sum, FixedPoint):
-        reason = single_uploads(strategy.client, strategy.server, rows=True)
+        reason = single_uploads(strategy.client, strategy.server, rows=True) or _sorted_by(strategy.clusters())
         if reason is not None:
             raise InputError(f"secure_sum={type(secure_sum).__name__}: the server would see {reason}; {ALLOWED}")
     if attack.needs_rows and (privacy.sees_sums_only or isinstance(secure_sum, FixedPoint)):
@@ -79,6 +80,8 @@ def _check_vote(compression: Sign, strategy: Strategy, attack: Attack) -> None:
     reason = single_uploads(strategy.client, strategy.server, rows=True)
     if reason is None and len(strategy.client.sends) > 1:
         reason = f"{min(strategy.client.sends - {MODEL})!r}, whose size a vote does not keep"
+    if reason is None and strategy.clusters().mixes:
+        reason = "fractions of votes, because a client counts for several models"
     if reason is not None:
         raise InputError(
             f"compression.rule=vote: the server of this strategy uses {reason}; allowed: strategies whose server needs "
@@ -111,6 +114,15 @@ def single_uploads(client: ClientStrategy, server: ServerStrategy, rows: bool) -
         return "every single client's model"
     apart = sorted(client.sends - server.broadcasts - {MODEL})
     return f"every single client's {apart[0]!r}" if apart else None
+
+
+def _sorted_by(clusters: Clustering) -> str | None:
+    """The single uploads by which the server would assign clients to models, in words; None: it sees sums per model."""
+    if clusters.infers or clusters.stores_last_upload:
+        return "every single client's model"
+    if clusters.reports(1):
+        return "every single client's numbers of samples per class"
+    return "the part of every single client in each model" if clusters.mixes else None
 
 
 def _check_privacy(privacy: Privacy, compression: Compression, key: str) -> None:

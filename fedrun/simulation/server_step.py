@@ -115,7 +115,8 @@ def aggregate(
         round = Round(state.round, phase.end, members, layout, phase.seed, phase.local.rate(state.round))
         server = work.models[number]
         counts = context.label_counts[update.clients] if phase.server.wants_label_counts else None
-        arrived = attacked(phase, server, replace(update, label_counts=counts), context)
+        shares = None if work.membership is None else work.membership[update.clients, number]
+        arrived = attacked(phase, server, replace(update, label_counts=counts), context, shares)
         if mechanism.answers_empty_cohorts:  # who took part is private; the steps of all clients are taken as known
             arrived = replace(arrived, steps=steps_of(context.clients.sizes, context.local, len(context.client.passes)))
         combined, slots, measured = pipeline.combine(arrived, phase.server.broadcast(server), server.slots, round)
@@ -130,13 +131,20 @@ def aggregate(
     return tuple(models), {name: sum(step[name] for step in steps) / len(steps) for name in names}
 
 
-def attacked(phase: Phase, server: ServerState, update: CohortUpdate, context: ExecutionContext) -> CohortUpdate:
-    """An update with the uploads of attackers that know all honest uploads."""
+def attacked(
+    phase: Phase, server: ServerState, update: CohortUpdate, context: ExecutionContext, shares: torch.Tensor | None
+) -> CohortUpdate:
+    """An update with the uploads of attackers that know all honest uploads.
+
+    ``shares``, float64 ``[C]``, are the factors of the clients' weights in the mean of this model; None: all are 1.
+    """
     if not isinstance(context.attack, Colluding) or not len(update.clients):
         return update
     weights = context.pipeline.weights(update)
     if weights is None:
         weights = phase.server.weights(server, update)
+    if shares is not None:
+        weights = weights * shares
     layout, model = phase.network.layout, phase.server.broadcast(server)[MODEL]
     return context.attack.replaced(
         update, context.attackers, model, weights, layout.trainable, phase.server.rows, layout.head

@@ -88,6 +88,33 @@ def test_several_models_are_broadcast_in_full(make_experiment):
         make_experiment(compression=half, strategy=clusters).check()
 
 
+@pytest.mark.parametrize(
+    ("name", "seen"),
+    [
+        ("fesem", "every single client's model"),
+        ("fedconcat_id", "every single client's model"),
+        ("fedconcat", "every single client's numbers of samples per class"),
+        ("fedsoft", "the part of every single client in each model"),
+    ],
+)
+def test_secure_sums_hide_what_clusters_are_made_of(make_experiment, name, seen):
+    clusters = build_experiment(compose([f"strategy={name}"]).config).strategy
+    with pytest.raises(InputError, match=rf"^secure_sum=FixedPoint: the server would see {seen}; allowed: "):
+        make_experiment(secure_sum=option("secure_sum", "fixed_point"), strategy=clusters)
+    chosen_by_clients = build_experiment(compose(["strategy=ifca"]).config).strategy
+    make_experiment(secure_sum=option("secure_sum", "fixed_point"), strategy=chosen_by_clients)
+
+
+def test_clients_of_several_models_are_not_counted_as_whole_ones(make_experiment):
+    """FedSoft's clients weigh a fraction in each model."""
+    for server in ("median", "geometric_median", "turbosvm"):
+        with pytest.raises(InputError, match=r"^strategy.server=\w+ uses single models, .*FedSoft.* such as fedavg$"):
+            build_experiment(compose(["strategy=fedsoft", f"strategy/server={server}"]).config)
+    fedsoft = build_experiment(compose(["strategy=fedsoft"]).config).strategy
+    with pytest.raises(InputError, match=r"^compression.rule=vote: .* uses fractions of votes, "):
+        make_experiment(strategy=fedsoft, compression=VOTE)
+
+
 def test_what_the_data_refuse(make_experiment):
     with pytest.raises(InputError, match=r"^privacy=UserLevel with model=.*BatchNorm.*GroupNorm$"):
         Simulation(make_experiment(network=batch_norm, privacy=private()))
