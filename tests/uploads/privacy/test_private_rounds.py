@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from itertools import pairwise
@@ -120,6 +121,14 @@ def test_capped_weights(make_experiment):
     assert metrics["privacy/sigma_mean"] == pytest.approx(10 / 46)
 
 
+def test_capped_weights_below_one(make_experiment):
+    """A cohort's weight may be below 1: the mean over the participants does not depend on the unit of weights."""
+    moved, x = displacements(make_experiment)
+    privacy = private(clip=1e6, sampling="fixed", denominator="cohort", max_weight=0.1)
+    _, (_, state), _ = rounds(make_experiment(network=mlp, clients_per_round=6, privacy=privacy))
+    torch.testing.assert_close(state.server.model, x + moved.mean(0), rtol=1e-4, atol=1e-6)
+
+
 def test_poisson_cohorts(make_experiment):
     """Sizes vary around M; an empty cohort is a round with noise alone; the denominator is M all the same."""
     privacy = private(clip=0.5, noise_multiplier=1.0)
@@ -163,6 +172,15 @@ def test_adaptive_bounds(make_experiment):
     clipped = moved * (bound / moved.norm(dim=1, keepdim=True)).clamp(max=1)
     torch.testing.assert_close(first.server.model, x + clipped.mean(0), rtol=1e-4, atol=1e-6)
     assert second.totals.bytes_down == 4 * second.totals.params_down == 4 * 2 * 6 * (len(x) + 1)
+
+
+def test_adaptive_bounds_count_clients(make_experiment):
+    """The share of unclipped clients is over the participants, whatever they weigh: here it is 1."""
+    settings = {"clip": 1e6, "quantile": 0.5, "lr": 0.2, "max_weight": 100.0}
+    privacy = private("user_level_adaptive", sampling="fixed", denominator="cohort", **settings)
+    _, states, _ = rounds(make_experiment(network=mlp, clients_per_round=2, privacy=privacy), 4)
+    bounds = [float(state.server.slots["privacy/clip"]) for state in states]
+    assert bounds == pytest.approx([1e6 * math.exp(-0.1 * number) for number in range(5)])
 
 
 @pytest.mark.parametrize("name", ["scaffold", "feddyn", "fedadam", "fedper"])
