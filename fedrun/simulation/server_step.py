@@ -46,8 +46,10 @@ def upload_pipeline(experiment: Experiment, phase: Phase, calibration: Calibrati
     transforms = (*(compressed[::-1] if mechanism.precedes_compression else compressed), secure_sum)
     pipeline = UploadPipeline(transforms, layout, phase.seed, phase.client.private(layout))
     if type(privacy) is not Privacy:
-        _check_private(experiment, phase, pipeline)
+        _check_private(experiment, phase)
+        _check_lengths(f"privacy={type(privacy).__name__}", "clipped", phase, pipeline)
     if isinstance(secure_sum, FixedPoint):
+        _check_lengths(f"secure_sum={type(secure_sum).__name__}", "rounded", phase, pipeline)
         everyone = Senders(clients=torch.arange(len(sizes)), samples=sizes)
         weights = pipeline.weights(everyone)
         if weights is None:
@@ -59,11 +61,11 @@ def upload_pipeline(experiment: Experiment, phase: Phase, calibration: Calibrati
     return pipeline, mechanism
 
 
-def _check_private(experiment: Experiment, phase: Phase, pipeline: UploadPipeline) -> None:
-    """Reject what would be sent without being clipped: float buffers, and vectors that are no displacements.
+def _check_private(experiment: Experiment, phase: Phase) -> None:
+    """Reject float buffers, which would be sent without being clipped.
 
     Raises:
-        InputError: naming the model or the strategy.
+        InputError: naming the model.
     """
     layout, key = phase.network.layout, f"privacy={type(experiment.privacy).__name__}"
     kept = phase.client.private(layout)
@@ -73,20 +75,34 @@ def _check_private(experiment: Experiment, phase: Phase, pipeline: UploadPipelin
             f"{key} with model={type(experiment.model).__name__}: its float buffers (BatchNorm's running statistics) "
             "would be averaged without noise; choose a model without them, such as one with GroupNorm"
         )
-    state = phase.server.init(phase.initial_model(), layout, len(phase.federation.train))
-    broadcast = phase.server.broadcast(state)
-    for name in sorted(phase.client.sends):
-        if name not in broadcast or not pipeline.is_transformed(len(broadcast[name])):
-            raise InputError(
-                f"{key}: strategy.client={type(phase.client).__name__} sends {name!r}, which has not the length of the "
-                "model's parameters and would not be clipped; choose another strategy"
-            )
     if experiment.stop_at_targets:
         log.warning(
             "stop_at_targets=true with %s: test samples decide when the run ends, which ε does not cover; "
             "privacy/epsilon is that of the rounds made",
             key,
         )
+
+
+def _check_lengths(key: str, change: str, phase: Phase, pipeline: UploadPipeline) -> None:
+    """Reject vectors that are sent but not changed, because they are no displacements.
+
+    Args:
+        key: the option that changes displacements.
+        change: what it does to them.
+        phase: whose clients send.
+        pipeline: of their uploads.
+
+    Raises:
+        InputError: naming the strategy.
+    """
+    state = phase.server.init(phase.initial_model(), phase.network.layout, len(phase.federation.train))
+    broadcast = phase.server.broadcast(state)
+    for name in sorted(phase.client.sends):
+        if name not in broadcast or not pipeline.is_transformed(len(broadcast[name])):
+            raise InputError(
+                f"{key}: strategy.client={type(phase.client).__name__} sends {name!r}, which has not the length of the "
+                f"model's parameters and would not be {change}; choose another strategy"
+            )
 
 
 def empty_round(phase: Phase, state: State) -> RoundResult:
