@@ -158,11 +158,11 @@ class Experiment:
         check_adaptive(self.evaluation, self.targets, self.population, self.appeal, self.strategy)
         check_phases(self.strategy, self.rounds, self.population, self.appeal, self.evaluation)
         self._check_uploads()
-        check_transforms(self.strategy, self.privacy, self.compression, self.secure_sum, self.attack)
-        if type(self.privacy) is not Privacy and (self.participation.by_appeal or self.population.pooled):
+        check_transforms(self.strategy, self.privacy, self.compression, self.secure_sum, self.attack, self.population)
+        if type(self.privacy) is not Privacy and self.participation.by_appeal:
             raise InputError(
-                f"privacy={type(self.privacy).__name__} with participation that depends on the data, or pooled data: "
-                "nothing is proved; choose participation=everyone and a federated strategy"
+                f"privacy={type(self.privacy).__name__} with participation that depends on the data: nothing is "
+                "proved; choose participation=everyone"
             )
         if self.study is not None and self.hardware.processes not in ("auto", 1):
             raise InputError(

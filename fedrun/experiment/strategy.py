@@ -103,6 +103,11 @@ class ClusteredStrategy(Strategy):
             )
         if self.server.idle_training is not None:
             raise InputError(f"strategy.server={server} is incompatible with clusters; choose another, such as fedavg")
+        if self.clustering.mixes and self.server.rows != "none":
+            raise InputError(
+                f"strategy.server={server} uses single models, without the weights that strategy.clustering="
+                f"{type(self.clustering).__name__} gives to them; choose another server strategy, such as fedavg"
+            )
         if self.server.maintains and self.clustering.reassigns:
             raise InputError(
                 f"strategy.server={server} maintains the states of a model's clients, which change with "

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from fedrun.data.population import Population
 from fedrun.experiment.strategy import Strategy
+from fedrun.models.flat_network import Layout
 from fedrun.strategies.client import ClientStrategy
+from fedrun.strategies.clustering.base import Clustering
 from fedrun.strategies.server import ServerStrategy
 from fedrun.strategies.vectors import MODEL
 from fedrun.system.errors import InputError
@@ -15,7 +18,12 @@ from fedrun.uploads.secure_sum import FixedPoint, SecureSum
 
 
 def check_transforms(
-    strategy: Strategy, privacy: Privacy, compression: Compression, secure_sum: SecureSum, attack: Attack
+    strategy: Strategy,
+    privacy: Privacy,
+    compression: Compression,
+    secure_sum: SecureSum,
+    attack: Attack,
+    population: Population,
 ) -> None:
     """Reject transforms of uploads that contradict each other or the strategy.
 
@@ -35,6 +43,8 @@ def check_transforms(
     ]
     if used and not strategy.client.sends:
         raise InputError(f"{used[0]}: strategy.client={type(strategy.client).__name__} sends nothing; choose none")
+    if used and population.pooled:
+        raise InputError(f"{used[0]} with population.pooled=true: no client sends anything; choose none")
     if compression.changes_downloads and strategy.clusters().several:
         raise InputError(
             f"compression.down={compression.down} with strategy.clustering={type(strategy.clusters()).__name__}, whose "
@@ -57,19 +67,47 @@ def check_transforms(
         if reason is not None:
             raise InputError(f"{used[0]}: the server of this strategy would see {reason}, without noise; {ALLOWED}")
     if isinstance(secure_sum, FixedPoint):
-        reason = single_uploads(strategy.client, strategy.server, rows=True)
+        reason = single_uploads(strategy.client, strategy.server, rows=True) or _sorted_by(strategy.clusters())
         if reason is not None:
             raise InputError(f"secure_sum={type(secure_sum).__name__}: the server would see {reason}; {ALLOWED}")
-    if attack.needs_rows and (privacy.sees_sums_only or isinstance(secure_sum, FixedPoint)):
+    if attack.needs_rows:
+        _check_forged(attack, strategy, privacy, secure_sum)
+
+
+def _check_forged(attack: Attack, strategy: Strategy, privacy: Privacy, secure_sum: SecureSum) -> None:
+    """Reject uploads that are forged after they have arrived, if no client's model arrives."""
+    if privacy.sees_sums_only or isinstance(secure_sum, FixedPoint):
+        key, part = ("privacy", privacy) if privacy.sees_sums_only else ("secure_sum", secure_sum)
         raise InputError(
-            f"attack={type(attack).__name__} forges uploads after they have arrived, and with {used[0]} only their sum "
-            "arrives; choose another attack"
+            f"attack={type(attack).__name__} forges uploads after they have arrived, and with {key}="
+            f"{type(part).__name__} only their sum arrives; choose another attack"
         )
-    if attack.needs_rows and MODEL not in strategy.client.sends:
+    if MODEL not in strategy.client.sends:
         raise InputError(
             f"attack={type(attack).__name__} forges models, which strategy.client={type(strategy.client).__name__} "
             "does not send; choose another attack"
         )
+
+
+def check_parameters(client: ClientStrategy, layout: Layout, compression: Compression, attack: Attack) -> None:
+    """Reject what changes parameters on their way, where all of them stay with the clients.
+
+    Raises:
+        InputError: naming the option and the strategy.
+    """
+    private = client.private(layout)
+    if private is None or not private[: layout.trainable].all():
+        return
+    for key, is_used in (
+        (f"compression={type(compression).__name__}", compression.changes_uploads),
+        (f"compression.down={compression.down}", compression.changes_downloads),
+        (f"attack={type(attack).__name__}", attack.share and not attack.changes_data),
+    ):
+        if is_used:
+            raise InputError(
+                f"{key}: strategy.client={type(client).__name__} keeps all parameters on the clients, and only those "
+                "would be changed; choose none"
+            )
 
 
 def _check_vote(compression: Sign, strategy: Strategy, attack: Attack) -> None:
@@ -79,6 +117,8 @@ def _check_vote(compression: Sign, strategy: Strategy, attack: Attack) -> None:
     reason = single_uploads(strategy.client, strategy.server, rows=True)
     if reason is None and len(strategy.client.sends) > 1:
         reason = f"{min(strategy.client.sends - {MODEL})!r}, whose size a vote does not keep"
+    if reason is None and strategy.clusters().mixes:
+        reason = "fractions of votes, because a client counts for several models"
     if reason is not None:
         raise InputError(
             f"compression.rule=vote: the server of this strategy uses {reason}; allowed: strategies whose server needs "
@@ -111,6 +151,15 @@ def single_uploads(client: ClientStrategy, server: ServerStrategy, rows: bool) -
         return "every single client's model"
     apart = sorted(client.sends - server.broadcasts - {MODEL})
     return f"every single client's {apart[0]!r}" if apart else None
+
+
+def _sorted_by(clusters: Clustering) -> str | None:
+    """The single uploads by which the server would assign clients to models, in words; None: it sees sums per model."""
+    if clusters.infers or clusters.stores_last_upload:
+        return "every single client's model"
+    if clusters.reports(1):
+        return "every single client's numbers of samples per class"
+    return "the part of every single client in each model" if clusters.mixes else None
 
 
 def _check_privacy(privacy: Privacy, compression: Compression, key: str) -> None:

@@ -16,6 +16,7 @@ from fedrun.strategies.phase import Phase
 from fedrun.strategies.server import CohortUpdate, Round, Senders, ServerState
 from fedrun.strategies.vectors import MODEL
 from fedrun.system.errors import InputError
+from fedrun.training.batches import steps_of
 from fedrun.training.optimizer_step import repair
 from fedrun.uploads.attacks.colluding import Colluding
 from fedrun.uploads.pipeline import UploadPipeline
@@ -45,8 +46,10 @@ def upload_pipeline(experiment: Experiment, phase: Phase, calibration: Calibrati
     transforms = (*(compressed[::-1] if mechanism.precedes_compression else compressed), secure_sum)
     pipeline = UploadPipeline(transforms, layout, phase.seed, phase.client.private(layout))
     if type(privacy) is not Privacy:
-        _check_private(experiment, phase, pipeline)
+        _check_private(experiment, phase)
+        _check_lengths(f"privacy={type(privacy).__name__}", "clipped", phase, pipeline)
     if isinstance(secure_sum, FixedPoint):
+        _check_lengths(f"secure_sum={type(secure_sum).__name__}", "rounded", phase, pipeline)
         everyone = Senders(clients=torch.arange(len(sizes)), samples=sizes)
         weights = pipeline.weights(everyone)
         if weights is None:
@@ -58,11 +61,11 @@ def upload_pipeline(experiment: Experiment, phase: Phase, calibration: Calibrati
     return pipeline, mechanism
 
 
-def _check_private(experiment: Experiment, phase: Phase, pipeline: UploadPipeline) -> None:
-    """Reject what would be sent without being clipped: float buffers, and vectors that are no displacements.
+def _check_private(experiment: Experiment, phase: Phase) -> None:
+    """Reject float buffers, which would be sent without being clipped.
 
     Raises:
-        InputError: naming the model or the strategy.
+        InputError: naming the model.
     """
     layout, key = phase.network.layout, f"privacy={type(experiment.privacy).__name__}"
     kept = phase.client.private(layout)
@@ -72,20 +75,34 @@ def _check_private(experiment: Experiment, phase: Phase, pipeline: UploadPipelin
             f"{key} with model={type(experiment.model).__name__}: its float buffers (BatchNorm's running statistics) "
             "would be averaged without noise; choose a model without them, such as one with GroupNorm"
         )
-    state = phase.server.init(phase.initial_model(), layout, len(phase.federation.train))
-    broadcast = phase.server.broadcast(state)
-    for name in sorted(phase.client.sends):
-        if name not in broadcast or not pipeline.is_transformed(len(broadcast[name])):
-            raise InputError(
-                f"{key}: strategy.client={type(phase.client).__name__} sends {name!r}, which has not the length of the "
-                "model's parameters and would not be clipped; choose another strategy"
-            )
     if experiment.stop_at_targets:
         log.warning(
             "stop_at_targets=true with %s: test samples decide when the run ends, which ε does not cover; "
             "privacy/epsilon is that of the rounds made",
             key,
         )
+
+
+def _check_lengths(key: str, change: str, phase: Phase, pipeline: UploadPipeline) -> None:
+    """Reject vectors that are sent but not changed, because they are no displacements.
+
+    Args:
+        key: the option that changes displacements.
+        change: what it does to them.
+        phase: whose clients send.
+        pipeline: of their uploads.
+
+    Raises:
+        InputError: naming the strategy.
+    """
+    state = phase.server.init(phase.initial_model(), phase.network.layout, len(phase.federation.train))
+    broadcast = phase.server.broadcast(state)
+    for name in sorted(phase.client.sends):
+        if name not in broadcast or not pipeline.is_transformed(len(broadcast[name])):
+            raise InputError(
+                f"{key}: strategy.client={type(phase.client).__name__} sends {name!r}, which has not the length of the "
+                f"model's parameters and would not be {change}; choose another strategy"
+            )
 
 
 def empty_round(phase: Phase, state: State) -> RoundResult:
@@ -101,7 +118,7 @@ def empty_round(phase: Phase, state: State) -> RoundResult:
 
 
 def aggregate(
-    phase: Phase, state: State, work: RoundResult, context: ExecutionContext
+    phase: Phase, state: State, work: RoundResult, context: ExecutionContext, mechanism: Mechanism
 ) -> tuple[tuple[ServerState, ...], dict[str, float]]:
     """The next models, and the mean metrics of the server steps. A model without an update stays as it is."""
     clients, layout, pipeline = len(phase.federation.train), phase.network.layout, context.pipeline
@@ -114,7 +131,10 @@ def aggregate(
         round = Round(state.round, phase.end, members, layout, phase.seed, phase.local.rate(state.round))
         server = work.models[number]
         counts = context.label_counts[update.clients] if phase.server.wants_label_counts else None
-        arrived = attacked(phase, server, replace(update, label_counts=counts), context)
+        shares = None if work.membership is None else work.membership[update.clients, number]
+        arrived = attacked(phase, server, replace(update, label_counts=counts), context, shares)
+        if mechanism.answers_empty_cohorts:  # who took part is private; the steps of all clients are taken as known
+            arrived = replace(arrived, steps=steps_of(context.clients.sizes, context.local, len(context.client.passes)))
         combined, slots, measured = pipeline.combine(arrived, phase.server.broadcast(server), server.slots, round)
         after, step = phase.server.aggregate(server, combined, round)
         kept = {name: server.slots[name] for name in pipeline.slots()}
@@ -127,13 +147,20 @@ def aggregate(
     return tuple(models), {name: sum(step[name] for step in steps) / len(steps) for name in names}
 
 
-def attacked(phase: Phase, server: ServerState, update: CohortUpdate, context: ExecutionContext) -> CohortUpdate:
-    """An update with the uploads of attackers that know all honest uploads."""
+def attacked(
+    phase: Phase, server: ServerState, update: CohortUpdate, context: ExecutionContext, shares: torch.Tensor | None
+) -> CohortUpdate:
+    """An update with the uploads of attackers that know all honest uploads.
+
+    ``shares``, float64 ``[C]``, are the factors of the clients' weights in the mean of this model; None: all are 1.
+    """
     if not isinstance(context.attack, Colluding) or not len(update.clients):
         return update
     weights = context.pipeline.weights(update)
     if weights is None:
         weights = phase.server.weights(server, update)
+    if shares is not None:
+        weights = weights * shares
     layout, model = phase.network.layout, phase.server.broadcast(server)[MODEL]
     return context.attack.replaced(
         update, context.attackers, model, weights, layout.trainable, phase.server.rows, layout.head

@@ -290,7 +290,7 @@ class Simulation:
         if phase.server.idle_training is not None and state.round + 1 < phase.end:
             client_states = self._idle(phase, round_runner, work.jobs[0], client_states)
         trained = time.perf_counter()
-        models, steps = aggregate(phase, state, work, runner.context)
+        models, steps = aggregate(phase, state, work, runner.context, active.mechanism)
         ended = time.perf_counter()
         metrics |= {
             "train/loss": work.loss,

@@ -72,6 +72,6 @@ class FedCMServer(ServerStrategy):
         delta = model[:trainable] - x
         # x ← x + η_g Δ
         model[:trainable] = x + self.lr * delta
-        # m ← −Δ / (K η_t), with K the mean number of steps of the participants
+        # m ← −Δ / (K η_t), with K the mean number of steps of the participants (of all clients if they are private)
         steps = update.steps.double().mean().item()
         return ServerState(model, {GLOBAL_GRADIENT: delta.div_(-steps * round.lr)}), {}

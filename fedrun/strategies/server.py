@@ -64,7 +64,7 @@ class CohortUpdate(Senders):
     Clients whose upload is not finite are left out of everything but ``excluded``.
 
     Attributes:
-        steps: int64 ``[C]``, SGD steps made.
+        steps: int64 ``[C]``, SGD steps made; of all N clients with user-level privacy, which hides who has taken part.
         mean: weighted mean over the clients of each uploaded vector, with :meth:`ServerStrategy.weights`. The server
             strategy may overwrite them, and build the next state in their memory.
         total_weight: the sum of those weights.

@@ -18,6 +18,7 @@ from fedrun.simulation.selection import select
 from fedrun.simulation.simulation import Simulation
 from fedrun.system.randomness import generator
 
+from ..conftest import SIZES
 from ..helpers.naive_averaging import NaiveClients, weighted_mean
 from .test_averaging import COHORT, NETWORKS, data_of, mlp
 
@@ -187,3 +188,27 @@ def test_scaffold_within_clusters_follows_each_clusters_clients(make_experiment)
         members = (state.membership[:, number] > 0).nonzero().flatten().tolist()
         own = [state.client_states.held.get(client, {}).get("control", zero) for client in members]
         torch.testing.assert_close(server.slots["control"], sum(own) / len(members), rtol=1e-5, atol=1e-6)
+
+
+def test_attackers_weigh_the_same_fractions_as_honest_clients(make_experiment):
+    """FedSoft: centre s is Σ u_ks n_k y_k / Σ u_ks n_k, where attackers send x_s minus the honest mean displacement."""
+    strategy = build_experiment(compose(["strategy=fedsoft", "strategy.clustering.clusters=2"]).config).strategy
+    attack = option("attack", "ipm", share=0.3, scale=1.0)
+    simulation = Simulation(make_experiment(network=mlp, strategy=strategy, clients_per_round=6, attack=attack))
+    state, attackers = simulation.initial(), simulation.federation.attackers
+    assert len(attackers) == 2
+    runner = simulation.round_runner(state)
+    work = runner.run(state, simulation.cohort(state)[0], lambda done: None)
+    sent = {
+        int(job.cohort[result.position]): result.uploads["model"].clone()
+        for job in work.jobs
+        for result in runner.executor.visits(job)
+    }
+    after, _ = simulation.advance(state)
+    for number, (before, server) in enumerate(zip(state.models, after.models, strict=True)):
+        honest = torch.stack([model - before.model for client, model in sent.items() if client not in attackers])
+        forged = before.model - honest.mean(0)
+        weights = {client: work.membership[client, number] * SIZES[client] for client in sent}
+        models = {client: forged if client in attackers else model for client, model in sent.items()}
+        expected = sum(weights[client] * models[client] for client in sent) / sum(weights.values())
+        torch.testing.assert_close(server.model, expected.float(), rtol=1e-4, atol=1e-6)

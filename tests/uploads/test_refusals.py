@@ -88,12 +88,76 @@ def test_several_models_are_broadcast_in_full(make_experiment):
         make_experiment(compression=half, strategy=clusters).check()
 
 
+@pytest.mark.parametrize(
+    ("name", "seen"),
+    [
+        ("fesem", "every single client's model"),
+        ("fedconcat_id", "every single client's model"),
+        ("fedconcat", "every single client's numbers of samples per class"),
+        ("fedsoft", "the part of every single client in each model"),
+    ],
+)
+def test_secure_sums_hide_what_clusters_are_made_of(make_experiment, name, seen):
+    clusters = build_experiment(compose([f"strategy={name}"]).config).strategy
+    with pytest.raises(InputError, match=rf"^secure_sum=FixedPoint: the server would see {seen}; allowed: "):
+        make_experiment(secure_sum=option("secure_sum", "fixed_point"), strategy=clusters)
+    chosen_by_clients = build_experiment(compose(["strategy=ifca"]).config).strategy
+    make_experiment(secure_sum=option("secure_sum", "fixed_point"), strategy=chosen_by_clients)
+
+
+def test_clients_of_several_models_are_not_counted_as_whole_ones(make_experiment):
+    """FedSoft's clients weigh a fraction in each model."""
+    for server in ("median", "geometric_median", "turbosvm"):
+        with pytest.raises(InputError, match=r"^strategy.server=\w+ uses single models, .*FedSoft.* such as fedavg$"):
+            build_experiment(compose(["strategy=fedsoft", f"strategy/server={server}"]).config)
+    fedsoft = build_experiment(compose(["strategy=fedsoft"]).config).strategy
+    with pytest.raises(InputError, match=r"^compression.rule=vote: .* uses fractions of votes, "):
+        make_experiment(strategy=fedsoft, compression=VOTE)
+
+
+@pytest.mark.parametrize("change", ["privacy", "compression", "secure_sum"])
+def test_pooled_data_are_not_sent(change):
+    options = {
+        "privacy": "privacy=local",
+        "compression": "compression.down=half",
+        "secure_sum": "secure_sum=fixed_point",
+    }
+    noise = ["privacy.noise_multiplier=1"] if change == "privacy" else []
+    with pytest.raises(
+        InputError, match=rf"^{change}\S+ with population.pooled=true: no client sends .*; choose none$"
+    ):
+        build_experiment(compose(["strategy=centralized", options[change], *noise]).config)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["compression=topk"],
+        ["compression.down=half"],
+        ["attack=sign_flip", "attack.share=0.5"],
+        ["attack=gaussian", "attack.share=0.5"],
+    ],
+)
+def test_parameters_that_stay_with_the_clients(overrides):
+    """FedProto's clients send prototypes only: compressors and forged parameters would change nothing."""
+    common = ["strategy=fedproto", "hardware.threads=1", "tracking=none"]
+    with pytest.raises(
+        InputError, match=r"^(compression|attack)\S+: .*=FedProtoClient keeps all parameters on the clie"
+    ):
+        Simulation(build_experiment(compose([*common, *overrides]).config))
+    Simulation(build_experiment(compose([*common, "attack=label_flip", "attack.share=0.5"]).config))
+
+
 def test_what_the_data_refuse(make_experiment):
     with pytest.raises(InputError, match=r"^privacy=UserLevel with model=.*BatchNorm.*GroupNorm$"):
         Simulation(make_experiment(network=batch_norm, privacy=private()))
     pair = Strategy(client=Counting(), server=Counts(weighting="samples"))
     with pytest.raises(InputError, match=r"^privacy=UserLevel: strategy.client=Counting sends 'counts', which has not"):
         Simulation(make_experiment(network=mlp, strategy=pair, privacy=private()))
+    with pytest.raises(
+        InputError, match=r"^secure_sum=FixedPoint: .*=Counting sends 'counts', .* would not be rounded;"
+    ):
+        Simulation(make_experiment(network=mlp, strategy=pair, secure_sum=option("secure_sum", "fixed_point")))
     sums = option("secure_sum", "fixed_point", levels=2**30)  # fits two clients, not all six
     with pytest.raises(InputError, match=r"^secure_sum.bits=32 .* up to 6, "):
         Simulation(make_experiment(network=mlp, clients_per_round=2, privacy=private(), secure_sum=sums))

@@ -78,6 +78,7 @@ class Clustering:
         needs_classes: whether it works for a classification only.
         infers: whether clients are clustered by the models that all of them send after a first round with one model.
         reassigns: whether a client may be assigned to another model in a later round.
+        mixes: whether a client's upload counts for several models, with fractions of its weight.
         assumes_sgd: whether clients are told apart by what SGD's steps have moved; then ``local.optimizer`` must be
             ``sgd``.
     """
@@ -88,6 +89,7 @@ class Clustering:
     stores_last_upload: ClassVar[bool] = False
     infers: ClassVar[bool] = False
     reassigns: ClassVar[bool] = False
+    mixes: ClassVar[bool] = False
 
     @property
     def assumes_sgd(self) -> bool:

@@ -30,6 +30,7 @@ class FedSoft(SeveralModels):
 
     offers: ClassVar[frozenset[str]] = frozenset({CENTRES})
     downloads_all: ClassVar[bool] = True
+    mixes: ClassVar[bool] = True
 
     period: Annotated[int, Ge(1)]
     floor: Annotated[float, Gt(0), Lt(1)]

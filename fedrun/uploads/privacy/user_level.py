@@ -160,7 +160,7 @@ class CentralNoise(Mechanism):
 
     def combine(self, displacements: Vectors, update: CohortUpdate, slots: Vectors, round: Round) -> Combined:
         bound, total = self.bound(slots), update.total_weight
-        denominator = self.weight if self.settings.denominator == "fixed" else max(total, 1.0)
+        denominator = self.weight if self.settings.denominator == "fixed" else total or 1.0
         deviation = self.update_noise * (self.settings.max_weight or 1.0) * (bound + self.lengthening)
         draw = generator(round.seed, "privacy", round.index)
         signal, noised, entries = 0.0, dict[str, torch.Tensor](), 0

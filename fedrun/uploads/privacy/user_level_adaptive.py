@@ -81,7 +81,8 @@ class AdaptiveClipping(CentralNoise):
         # b̃ = (Σ b_k + σ_b ξ) / den, where σ_b = 0 in a run without noise
         deviation = self.count_noise if self.release.noise_multiplier else 0.0
         unclipped = float((1 - update.measures[CLIPPED]).sum()) if CLIPPED in update.measures else 0.0
-        share = (unclipped + deviation * float(noise)) / combined.clients
+        clients = self.release.cohort if self.settings.denominator == "fixed" else max(len(update.clients), 1)
+        share = (unclipped + deviation * float(noise)) / clients
         bound = next_bound(self.bound(slots), share, self.adaptive.quantile, self.adaptive.lr)
         slot = torch.full_like(slots[BOUND], bound)
         return Combined(combined.displacements, {BOUND: slot}, combined.metrics, combined.clients)

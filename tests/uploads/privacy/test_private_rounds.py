@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from itertools import pairwise
@@ -120,6 +121,14 @@ def test_capped_weights(make_experiment):
     assert metrics["privacy/sigma_mean"] == pytest.approx(10 / 46)
 
 
+def test_capped_weights_below_one(make_experiment):
+    """A cohort's weight may be below 1: the mean over the participants does not depend on the unit of weights."""
+    moved, x = displacements(make_experiment)
+    privacy = private(clip=1e6, sampling="fixed", denominator="cohort", max_weight=0.1)
+    _, (_, state), _ = rounds(make_experiment(network=mlp, clients_per_round=6, privacy=privacy))
+    torch.testing.assert_close(state.server.model, x + moved.mean(0), rtol=1e-4, atol=1e-6)
+
+
 def test_poisson_cohorts(make_experiment):
     """Sizes vary around M; an empty cohort is a round with noise alone; the denominator is M all the same."""
     privacy = private(clip=0.5, noise_multiplier=1.0)
@@ -163,6 +172,15 @@ def test_adaptive_bounds(make_experiment):
     clipped = moved * (bound / moved.norm(dim=1, keepdim=True)).clamp(max=1)
     torch.testing.assert_close(first.server.model, x + clipped.mean(0), rtol=1e-4, atol=1e-6)
     assert second.totals.bytes_down == 4 * second.totals.params_down == 4 * 2 * 6 * (len(x) + 1)
+
+
+def test_adaptive_bounds_count_clients(make_experiment):
+    """The share of unclipped clients is over the participants, whatever they weigh: here it is 1."""
+    settings = {"clip": 1e6, "quantile": 0.5, "lr": 0.2, "max_weight": 100.0}
+    privacy = private("user_level_adaptive", sampling="fixed", denominator="cohort", **settings)
+    _, states, _ = rounds(make_experiment(network=mlp, clients_per_round=2, privacy=privacy), 4)
+    bounds = [float(state.server.slots["privacy/clip"]) for state in states]
+    assert bounds == pytest.approx([1e6 * math.exp(-0.1 * number) for number in range(5)])
 
 
 @pytest.mark.parametrize("name", ["scaffold", "feddyn", "fedadam", "fedper"])
@@ -245,3 +263,20 @@ def test_batch_normalisation_that_stays_with_the_clients(make_experiment):
     _, (before, after), _ = rounds(make_experiment(network=batch_norm, strategy=pair, privacy=private(clip=0.1)))
     moved = (after.server.model - before.server.model).norm()
     assert 0 < moved <= 0.1
+
+
+def test_steps_of_private_cohorts(make_experiment):
+    """FedCM's K is the mean over all clients, because the participants are private, and exists for empty cohorts."""
+    experiment = make_experiment(
+        network=mlp, clients_per_round=1, strategy=strategy("fedcm"), privacy=private(clip=0.5, noise_multiplier=1.0)
+    )
+    simulation = Simulation(experiment)
+    state, sizes = simulation.initial(), set()
+    per_client = [1, 3, 2, 2, 5, 3]  # batches of 4 of (3, 12, 8, 5, 20, 12) samples
+    for _ in range(6):
+        sizes.add(len(simulation.cohort(state)[0]))
+        before, (state, _) = state, simulation.advance(state)
+        moved = state.server.model - before.server.model  # without float buffers
+        expected = -moved / (sum(per_client) / 6 * experiment.local.lr)
+        torch.testing.assert_close(state.server.slots["global_gradient"], expected, rtol=1e-4, atol=1e-4)
+    assert 0 in sizes and max(sizes) > 0
