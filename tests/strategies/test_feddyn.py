@@ -129,5 +129,5 @@ def test_the_mean_of_the_participants_is_not_reported_by_servers_that_lose_it(ma
 
 @pytest.mark.parametrize("choice", ["strategy=ditto", "strategy=ifca", "strategy=fednova", "strategy=solo"])
 def test_means_of_models_are_refused_where_there_are_none(choice):
-    with pytest.raises(InputError, match=r"evaluation\.client_means=true: allowed where clients send models"):
+    with pytest.raises(InputError, match=r"evaluation\.client_means=true: allowed if clients send models"):
         build_experiment(compose([choice, "evaluation.client_means=true"]).config)
