@@ -7,7 +7,8 @@ from fedrun.config.build import option
 mlflow = pytest.importorskip("mlflow")
 
 
-def test_rows_settings_and_files_are_recorded_and_a_resumed_run_goes_on(run_info, tmp_path):
+def test_rows_settings_and_files_are_recorded_and_a_resumed_run_goes_on(run_info, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # MLflow puts files into ./mlruns
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
     tracking = option("tracking", "mlflow", uri=uri, tags=["a"], artifacts=["clients"])
     info = dataclasses.replace(run_info(), sweep="today")
