@@ -2,8 +2,9 @@
 
 32 of 64 clients per round with 227 samples on average, the LEAF CNN; no evaluation. Both run the very same rounds,
 alternately: the second process rests while the first one works alone. Where other work keeps the machine busy, time
-says little; so the processor time of the busiest process is compared, too. Last, the processes together are compared
-with a bare PyTorch loop in one process, which has as many threads as they are.
+says little; so the processor time of the busiest process is compared, too. Then the processes together are compared
+with a bare PyTorch loop in one process, which has as many threads as they are, and last their training alone, without
+the exchange of models: what remains is the bound that the cores themselves set.
 
     python tests/benchmarks/distributed_round.py [--pairs 5] [--ranks 2] [--clients 32] [--batch-size 64] [--json FILE]
 """
@@ -33,7 +34,7 @@ from fedrun.execution.in_process import InProcess
 from fedrun.execution.ranks import Ranks, join
 from fedrun.models.flat_network import FlatNetwork
 from fedrun.strategies.client_state import NO_STATE
-from fedrun.strategies.server import ServerState
+from fedrun.strategies.server import CohortUpdate, ServerState
 from fedrun.strategies.vectors import MODEL
 from fedrun.uploads.pipeline import UploadPipeline
 
@@ -73,12 +74,18 @@ def work(number: int, ranks: int, clients: int, batch: int, pairs: int, port: in
     cohort = torch.randperm(2 * clients, generator=torch.Generator().manual_seed(1))[:clients]
     task = CohortJob(cohort, 0, {MODEL: start}, NO_STATE)
 
-    def together() -> torch.Tensor:
+    def trained() -> CohortUpdate:
         everyone.all_gather(None)  # all begin at once
         (share,) = team.local_jobs([task])
-        own, _ = train_cohort(executor, server, ServerState(start), share)
-        (update,) = team.combine([own], [cohort], [task.received])
+        return train_cohort(executor, server, ServerState(start), share)[0]
+
+    def together() -> torch.Tensor:
+        (update,) = team.combine([trained()], [cohort], [task.received])
         return update.mean[MODEL]
+
+    def apart() -> None:
+        trained()
+        everyone.all_gather(None)  # all end at once
 
     def alone() -> torch.Tensor:
         return train_cohort(executor, server, ServerState(start), task)[0].mean[MODEL]
@@ -95,30 +102,46 @@ def work(number: int, ranks: int, clients: int, batch: int, pairs: int, port: in
         difference = (together() - alone()).abs().max().item()
         assert difference < 1e-5, f"the two differ by {difference}"
         comparison, floor = interleave(together, alone, pairs), interleave(together, bare, pairs)
+        bound = interleave(apart, bare, pairs)
     else:
         for _ in range(2 * pairs + 3):
             together()
+        for _ in range(pairs + 1):
+            apart()
     began = time.process_time()
     together()
     busiest = max(everyone.all_gather(time.process_time() - began))
     if everyone.leads:
         began = time.process_time()
         alone()
-        report(everyone, batch, comparison, floor, busiest / (time.process_time() - began), file)
+        report(everyone, batch, comparison, floor, bound, busiest / (time.process_time() - began), file)
     everyone.leave()
 
 
 def report(
-    everyone: Ranks, batch: int, comparison: Comparison, floor: Comparison, busy: float, file: Path | None
+    everyone: Ranks,
+    batch: int,
+    comparison: Comparison,
+    floor: Comparison,
+    bound: Comparison,
+    busy: float,
+    file: Path | None,
 ) -> None:
     load = os.getloadavg()[0]
     faster = f"{1 / comparison.ratio:.2f} x as fast"
     print(f"FEMNIST rounds, batches of {batch}, {everyone.count} processes against 1: {comparison}; {faster}")
     print(f"against a bare loop of as many threads: {floor}")
+    print(f"the same without the exchange of models: {bound}")
     print(f"processor time of the busiest process: {busy:.2f} x that of one alone (one measurement)")
     print(f"load average {load:.1f} on {os.cpu_count()} cores (with the machine to itself: {everyone.count})")
     if file:
-        found = {"time": comparison.ratio, "bare": floor.ratio, "processor_time": busy, "load": load}
+        found = {
+            "time": comparison.ratio,
+            "bare": floor.ratio,
+            "bound": bound.ratio,
+            "processor_time": busy,
+            "load": load,
+        }
         file.write_text(json.dumps({f"distributed_round/{batch}": found}))
 
 
