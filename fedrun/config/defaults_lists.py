@@ -1,7 +1,7 @@
 """The options of ``conf/`` in a configuration, in the order in which they are merged, and the place of each.
 
 The rules are those of Hydra's defaults lists (https://hydra.cc/docs/advanced/defaults_list), as far as ``conf/`` uses
-them. Everything else raises :class:`NotPlainError`, and Hydra itself composes or refuses it.
+them. Everything else raises :class:`NotPlainError`, and Hydra itself composes or rejects it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ GLOBAL = "_global_"
 
 
 class NotPlainError(Exception):
-    """The configuration is not plain enough: Hydra must compose or refuse it."""
+    """The configuration is not plain enough: Hydra must compose or reject it."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class DefaultsTree:
         """The parts in the order in which they are merged; :attr:`choices` are complete after the call.
 
         Raises:
-            NotPlainError: only Hydra can compose these options, or refuse them.
+            NotPlainError: only Hydra can compose these options, or reject them.
         """
         placed = self._expand("", "config", "", interpolated=False)
         of_hydra = {key: option for key, option in self.chosen.items() if key.startswith(HYDRA)}

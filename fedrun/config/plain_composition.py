@@ -45,7 +45,7 @@ def plain_composition(overrides: Sequence[str]) -> PlainComposition:
         overrides: as on the command line.
 
     Raises:
-        NotPlainError: only Hydra can compose or refuse it.
+        NotPlainError: only Hydra can compose or reject it.
     """
     chosen, deleted, values = _arguments(overrides)
     tree = DefaultsTree(chosen, deleted)
