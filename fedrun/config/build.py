@@ -17,7 +17,7 @@ from fedrun.system.dotted_path import imported
 from fedrun.system.errors import InputError
 
 LARGEST = 1e30
-"""The largest number in a configuration: float32 ends at 3.4e38, and PyTorch refuses a factor beyond it."""
+"""The largest number in a configuration: float32 ends at 3.4e38, and PyTorch rejects a factor beyond it."""
 
 LARGEST_INTEGER = 10**12
 """The largest integer in a configuration, except seeds: PyTorch counts in 64 bits, and products must fit."""
