@@ -76,13 +76,11 @@ class Placed:
     """A part of a configuration.
 
     Attributes:
-        group: of the option; empty for ``config.yaml``.
-        option: its name.
+        option: the option's name; ``config`` of ``config.yaml``.
         package: the dotted key below which its content is placed; empty: the top.
         content: without the defaults list.
     """
 
-    group: str
     option: str
     package: str
     content: Plain
@@ -113,7 +111,7 @@ class DefaultsTree:
         if not self.chosen.keys() - of_hydra.keys() | self.deleted <= self.used:
             raise NotPlainError
         before = [
-            Placed(group, option, group.replace("/", "."), file.content)
+            Placed(option, group.replace("/", "."), file.content)
             for group, option in of_hydra.items()
             if (file := _option_file(group, option)) is not None
         ]
@@ -130,13 +128,13 @@ class DefaultsTree:
                     raise NotPlainError
                 self.chosen.setdefault(entry.key(package), entry.option or "")
         included = [entry for entry in file.entries if not entry.override]
-        if included and SELF not in included:
+        if SELF not in included:
             included.append(SELF)
         # Backwards, as Hydra does: if two files override an option, the later one decides.
         blocks: list[list[Placed] | None] = []
         for entry in reversed(included):
             if entry is SELF:
-                blocks.append([Placed(group, option, package, file.content)])
+                blocks.append([Placed(option, package, file.content)])
             else:
                 deferred = "${" in (self._option(entry, package) or "")
                 blocks.append(None if deferred else self._include(entry, package, interpolated, self.choices))
@@ -144,8 +142,6 @@ class DefaultsTree:
         for number, entry in enumerate(reversed(included)):
             if blocks[number] is None:
                 blocks[number] = self._include(entry, package, True, known)
-        if not included:
-            return [Placed(group, option, package, file.content)]
         return [part for block in reversed(blocks) for part in block or ()]
 
     def _option(self, entry: Entry, parent: str) -> str | None:
