@@ -33,7 +33,7 @@ FAILED = 1
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Carry out a command line and return the exit status.
+    """Run a command line and return the exit status.
 
     Raises:
         KeyboardInterrupt: a signal has stopped it.
@@ -50,7 +50,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def options_first(arguments: Sequence[str]) -> list[str]:
-    """The arguments with ``KEY=VALUE`` and ``~KEY`` at the end: argparse accepts them in one piece only, and refuses
+    """The arguments with ``KEY=VALUE`` and ``~KEY`` at the end: argparse accepts them in one piece only, and rejects
     ``fedrun strategy=turbosvm -m seed=0,1``. A folder stays after its option, whatever characters its name has.
     """
 
@@ -71,7 +71,7 @@ def _parse(arguments: Sequence[str]) -> Namespace:
     from hydra._internal.utils import get_args_parser
 
     parser = get_args_parser()
-    parser.error = refuse  # type: ignore[method-assign]
+    parser.error = reject  # type: ignore[method-assign]
     options = parser.parse_args(arguments)
     for option in ("config_name", "config_path", "experimental_rerun"):
         if getattr(options, option) is not None:
@@ -89,23 +89,23 @@ def _answer(arguments: Sequence[str]) -> str | None:
         InputError: there is no such key or folder, or the configuration cannot be composed.
     """
     parser = ArgumentParser(add_help=False, allow_abbrev=False)
-    for option in ("--help", "-h", "--version"):
-        parser.add_argument(option, action="store_true")
+    parser.add_argument("--help", "-h", action="store_true")
+    parser.add_argument("--version", action="store_true")
     parser.add_argument("--explain", metavar="KEY")
     parser.add_argument("--why", metavar="KEY")
     parser.add_argument("--config-dir", "-cd")
-    parser.error = refuse  # type: ignore[method-assign]
+    parser.error = reject  # type: ignore[method-assign]
     options, others = parser.parse_known_args(arguments)
     if options.version:  # Hydra would print its own
         from importlib.metadata import version
 
         return f"fedrun {version('fedrun')}"
-    if not (options.help or options.h or options.explain or options.why):
+    if not (options.help or options.explain or options.why):
         return None
     from fedrun.config.options import further_folder
 
     folder = None if options.config_dir is None else further_folder(options.config_dir)
-    if options.help or options.h:
+    if options.help:
         from fedrun.cli.help import help_text
 
         return help_text(folder)
@@ -121,8 +121,8 @@ def _answer(arguments: Sequence[str]) -> str | None:
     return why(options.why, others, folder)
 
 
-def refuse(message: str) -> NoReturn:
-    """Refuse an option in one line; argparse would print several.
+def reject(message: str) -> NoReturn:
+    """Reject an option in one line; argparse would print several.
 
     Raises:
         InputError: always.
@@ -136,14 +136,15 @@ def _guarded(arguments: Sequence[str]) -> int:
     Hydra's application is started only if it is needed: for sweeps, for its own options and keys, and for
     configurations that only Hydra can compose or reject.
     """
-    from fedrun.config.composed import compose_run
+    from fedrun.config.composed import compose_plainly
 
     config_dir = None
     try:
         if (answer := _answer(arguments)) is not None:
             print(answer, flush=True)
             return 0
-        if not any(argument.startswith("-") for argument in arguments) and (run := compose_run(arguments)) is not None:
+        has_options = any(argument.startswith("-") for argument in arguments)
+        if not has_options and (run := compose_plainly(arguments, single_run=True)) is not None:
             _single_job(run)
             return 0
         import hydra
@@ -232,20 +233,20 @@ def _single_job(composed: Composed) -> None:
             if experiment.study is not None and launched():
                 raise InputError("a study is computed by one process; start it without torchrun")
         if experiment.study is not None:
-            print(_carried_out(experiment.study, experiment.folder, experiment.seed))
+            print(_run_study(experiment.study, experiment.folder, experiment.seed))
             return
-        from fedrun.runs.division import divide  # loads modules that refused configurations do not need
+        from fedrun.runs.division import divide  # loads modules that rejected configurations do not need
 
         processes, federation = (1, None) if launched() else divide(experiment)
     except Exception as error:  # shown in full by `_failed` if it was not foreseen
         sys.exit(_failed(ranks, error))
-    work = partial(_carry_out, experiment, federation)
+    work = partial(_run_part, experiment, federation)
     if status := work(ranks) if processes == 1 else in_processes(processes, work):
         sys.exit(status)
 
 
 def in_processes(count: int, work: Callable[[Ranks], int]) -> int:
-    """Carry out a run in several processes forked from this one; return the exit status of this one."""
+    """Compute a run in several processes forked from this one; return the exit status of this one."""
     from fedrun.execution.own_ranks import started
 
     try:
@@ -255,7 +256,7 @@ def in_processes(count: int, work: Callable[[Ranks], int]) -> int:
         return _ended(SINGLE_PROCESS, error)
 
 
-def _carry_out(experiment: Experiment, federation: Federation | None, ranks: Ranks) -> int:
+def _run_part(experiment: Experiment, federation: Federation | None, ranks: Ranks) -> int:
     """One process's part of a run; its exit status."""
     from rich.console import Console
 
@@ -294,14 +295,14 @@ def _failed(ranks: Ranks, error: Exception) -> int:
     return _ended(ranks, known)
 
 
-def _carried_out(study: Study, folder: Path, seed: int) -> str:
-    """Carry out a study in its folder; return its result as text."""
+def _run_study(study: Study, folder: Path, seed: int) -> str:
+    """Run a study in its folder; return its result as text."""
     from fedrun.runs.folder import require_writable, writing
 
     require_writable(folder)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        return study.carry_out(folder, seed)
+        return study.run(folder, seed)
 
 
 def _sweep_job(config: DictConfig) -> float:
@@ -326,7 +327,6 @@ def _sweep_job(config: DictConfig) -> float:
     overrides = tuple(hydra.overrides.task)
     begin, together = f"== {hydra.job.num}: ", parallel_jobs(hydra.launcher)
     _log_to_screen(logging.WARNING, begin)
-    summary, failure = None, None
     try:
         experiment = build_experiment(_composed(config))
         if experiment.study is not None:
@@ -338,9 +338,11 @@ def _sweep_job(config: DictConfig) -> float:
         summary = run(experiment, parallel_jobs=together)
         final = summary["final"]
         score = recorded_score(final)
-        value = wording.value(score, pooled_metric(final, score))
-        rounds = wording.counted(summary["rounds"], "round")
+        last = pooled_metric(final, score)
+        value, rounds = wording.value(score, last), wording.counted(summary["rounds"], "round")
         say(f"{begin}{recorded_split(final)} {wording.name(score)} {value} after {rounds}", sys.stdout)
+        Outcome(overrides, summary, None).save(hydra.runtime.output_dir)
+        return math.nan if last is None else float(last)
     except (InputError, RunError) as error:
         failure = str(error)
     except Exception as error:  # a defect in one job is shown in full, and must not end the others
@@ -348,12 +350,8 @@ def _sweep_job(config: DictConfig) -> float:
         failure = one_line(str(known or f"{type(error).__name__}: {error}"))
         if known is None:
             traceback.print_exc()
-    if failure is not None or summary is None:
-        failed(hydra.job.num, hydra.runtime.output_dir, overrides, str(failure))
-        return math.nan
-    Outcome(overrides, summary, None).save(hydra.runtime.output_dir)
-    last = pooled_metric(summary["final"], recorded_score(summary["final"]))
-    return math.nan if last is None else float(last)
+    failed(hydra.job.num, hydra.runtime.output_dir, overrides, failure)
+    return math.nan
 
 
 def _composed(config: DictConfig) -> Composed:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedrun.cli.entrypoint import OneLineParser, carry_out
+from fedrun.cli.entrypoint import OneLineParser, run_command
 from fedrun.system.errors import BAD_INPUT, InputError
 from fedrun.system.signals import describe_stop
 
@@ -31,11 +31,11 @@ EPILOG = """examples:
 
 def main() -> None:
     """The ``fedrun-data`` command."""
-    carry_out(run)
+    run_command(run)
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Execute a command line and return the exit status."""
+    """Run a command line and return the exit status."""
     parser = OneLineParser(
         prog="fedrun-data",
         description="Fetches datasets and shows federations.",
@@ -48,14 +48,18 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("--url", help="base address to fetch from instead of the publisher's")
     parser.add_argument("--from", type=Path, dest="source", help="folder or archive to take the files from")
     parser.add_argument("--config-dir", type=Path, help="for show: folder of further options, as for fedrun")
-    parser.add_argument("--to", type=Path, default=Path(), help="for show: folder for the pictures (.)")
+    parser.add_argument("--to", type=Path, help="for show: folder for the pictures (.)")
     options = parser.parse_intermixed_args(arguments)
     logging.basicConfig(handlers=[logging.StreamHandler(sys.stdout)], format="%(message)s", force=True)
     logging.getLogger("fedrun").setLevel(logging.INFO)
     try:
         data_dir = (options.data_dir or Path("data")).expanduser()
-        if options.source is not None and options.what in ("list", "show"):
-            raise InputError(f"--from {options.source}: is for fetching a dataset")
+        show_only = {"--config-dir": options.config_dir, "--to": options.to}
+        fetch_only = {"--from": options.source, "--url": options.url}
+        ignored = {"show": fetch_only, "list": fetch_only | show_only}.get(options.what, show_only)
+        if given := [f"{name} {value}" for name, value in ignored.items() if value is not None]:
+            purpose = "showing a federation" if given[0].startswith(tuple(show_only)) else "fetching a dataset"
+            raise InputError(f"{given[0]}: is for {purpose}")
         if options.what != "show" and options.settings:
             raise InputError(
                 f"{options.settings[0]}: settings are for fedrun-data show; --data-dir is the folder of the datasets"
@@ -66,7 +70,7 @@ def run(arguments: Sequence[str]) -> int:
                 if options.data_dir is not None:
                     quoted = str(options.data_dir).replace('"', r"\"")
                     settings.append(f'data_dir="{quoted}"')
-                show(settings, options.to, options.config_dir)
+                show(settings, options.to or Path(), options.config_dir)
             case "list":
                 list_datasets(data_dir)
             case name:

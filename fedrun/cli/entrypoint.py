@@ -1,15 +1,15 @@
-"""The common frame of the commands fedrun-data and fedrun-report."""
+"""What the commands fedrun-data and fedrun-report have in common: their parser, signals and exit status."""
 
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from fedrun.system.closed_stdout import discard_output
 from fedrun.system.errors import BAD_INPUT, RunError, foreseen
 from fedrun.system.lazy_import import lazy_import
 from fedrun.system.signals import TERMINATING, Stop, describe_stop
@@ -22,8 +22,8 @@ class OneLineParser(argparse.ArgumentParser):
         self.exit(BAD_INPUT, f"{self.prog}: {message}; {self.prog} --help shows what is allowed\n")
 
 
-def carry_out(command: Callable[[Sequence[str]], int]) -> NoReturn:
-    """Carry out this process's command line, and end the process with the status that the command returns.
+def run_command(command: Callable[[Sequence[str]], int]) -> NoReturn:
+    """Run this process's command line, and end the process with the status that the command returns.
 
     PyTorch is loaded when it is first used, because these commands rarely need it. If the reader of the output closes
     it (``| head``), the command ends with status 0. Ctrl-C and SIGTERM end it without a message.
@@ -40,10 +40,10 @@ def carry_out(command: Callable[[Sequence[str]], int]) -> NoReturn:
         if sys.stdout is not None:  # closed
             sys.stdout.flush()
     except BrokenPipeError:
-        silence()
+        discard_output(sys.stdout)
         status = 0
     except KeyboardInterrupt as error:
-        silence()
+        discard_output(sys.stdout)
         _, status = describe_stop(error)
     except UnicodeEncodeError as error:
         lacking = f"{error.encoding} lacks {error.object[error.start]!r}"
@@ -55,14 +55,9 @@ def carry_out(command: Callable[[Sequence[str]], int]) -> NoReturn:
             print(f"{name}: {known}", file=sys.stderr)
         elif isinstance(error, OSError) and error.filename is None:
             print(f"{name}: the output cannot be written ({error.strerror})", file=sys.stderr)
-            silence()
+            discard_output(sys.stdout)
         else:
             raise
         status = 1 if isinstance(known, RunError) else BAD_INPUT
     stop.end()
     sys.exit(status)
-
-
-def silence() -> None:
-    """Discard all further output: Python would try to write it at its end, and print an error."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

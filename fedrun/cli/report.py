@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedrun.cli.entrypoint import OneLineParser, carry_out
+from fedrun.cli.entrypoint import OneLineParser, run_command
+from fedrun.config.grids import SCALES
 from fedrun.data.evaluation_split import TARGETED
 from fedrun.system.atomic_file import atomic_write
 from fedrun.system.errors import BAD_INPUT, InputError, one_line
@@ -38,11 +39,11 @@ examples:
 
 def main() -> None:
     """The ``fedrun-report`` command."""
-    carry_out(run)
+    run_command(run)
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Carry out a command line and return the exit status."""
+    """Run a command line and return the exit status."""
     options = parser().parse_args(arguments)
     try:
         check(options)
@@ -99,7 +100,7 @@ def check(options: argparse.Namespace) -> None:
     modes = [f"--{mode}" for mode in MODES if getattr(options, mode)]
     if len(modes) > 1:
         raise InputError(f"{' and '.join(modes)}: allowed: one of them")
-    refusals = {
+    contradictions = {
         "--scale: allowed: with --table or --figure": options.scale and not (options.table or options.figure),
         "--against: allowed: with --curve": options.against and not options.curve,
         "--keep: allowed: with --results and --to FILE, in Markdown": options.keep
@@ -113,14 +114,14 @@ def check(options: argparse.Namespace) -> None:
     if modes:
         formats = ("csv", "html", "latex") if picture else ("csv", "html")
         accuracy = options.curve == TARGETED
-        refusals |= {
+        contradictions |= {
             f"--format {options.format}: allowed: without {modes[0]}": options.format in formats,
             f"--metric: allowed: without {modes[0]}": options.metric,
             f"--baseline: allowed: without {modes[0]}": options.baseline,
             f"--target: allowed: without {modes[0]}, or with --curve {TARGETED}": options.target and not accuracy,
         }
-    if refused := [line for line, applies in refusals.items() if applies]:
-        raise InputError(refused[0])
+    if found := [line for line, applies in contradictions.items() if applies]:
+        raise InputError(found[0])
     if wrong := [target for target in options.target if not 0 < target <= 1]:
         raise InputError(f"--target {wrong[0]:g}: allowed: an accuracy above 0, at most 1")
     if picture and not options.to:
@@ -139,7 +140,6 @@ def experiments(options: argparse.Namespace) -> frozenset[str] | None:
         InputError: there is no such table or figure.
     """
     from fedrun.config.experiments import experiment_sweep
-    from fedrun.config.grids import SCALES
     from fedrun.report.papers import figure, table_reading
 
     if not (options.table or options.figure):
@@ -284,7 +284,7 @@ def parser() -> argparse.ArgumentParser:
     add("--figure", metavar="PAPER/FIGURE", help="draw a paper's figure from our runs, as a PNG")
     add(
         "--scale",
-        choices=("full", "small", "smoke"),
+        choices=SCALES,
         help="with --table or --figure: which runs (default: the largest scale with runs)",
     )
     add("--results", action="store_true", help="every paper's table that has runs, and other experiments")

@@ -58,7 +58,7 @@ def shown(value: Any) -> str:
     """A value as the user would write it in YAML."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
-    if isinstance(value, tuple):
+    if isinstance(value, (tuple, list)):
         return "[" + ",".join(map(shown, value)) + "]"
     return repr(value) if value == "" else str(value)
 

@@ -84,5 +84,5 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any], path: str =
             else:
                 changed[where] = str(value.get("_target_")).rpartition(".")[2]
         elif key not in before or value != earlier:
-            changed[where] = shown(tuple(value) if isinstance(value, list) else value)
+            changed[where] = shown(value)
     return changed

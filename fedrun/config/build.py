@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import traceback
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from math import isfinite
@@ -15,10 +13,11 @@ from pydantic import ValidationError
 from fedrun.config.allowed_values import describe, in_message, shown
 from fedrun.config.options import content, option_files, options
 from fedrun.config.suggestions import did_you_mean
+from fedrun.system.dotted_path import imported
 from fedrun.system.errors import InputError
 
 LARGEST = 1e30
-"""The largest number in a configuration: float32 ends at 3.4e38, and PyTorch refuses a factor beyond it."""
+"""The largest number in a configuration: float32 ends at 3.4e38, and PyTorch rejects a factor beyond it."""
 
 LARGEST_INTEGER = 10**12
 """The largest integer in a configuration, except seeds: PyTorch counts in 64 bits, and products must fit."""
@@ -86,22 +85,7 @@ def build(node: Any, path: str) -> Any:
 
 def locate(target: Any, path: str) -> type:
     """The class that ``_target_`` names."""
-    module, _, name = str(target).rpartition(".")
-    try:
-        located = getattr(importlib.import_module(module), name)
-    except ModuleNotFoundError as error:
-        raise InputError(
-            f"{path}._target_={target}: {error}; allowed: the dotted path of a config class; a package of your own "
-            "must be installed, or its folder in PYTHONPATH"
-        ) from None
-    except (ImportError, AttributeError, ValueError) as error:
-        raise InputError(f"{path}._target_={target}: {error}; allowed: the dotted path of a config class") from None
-    except Exception as error:  # a user's module can raise anything
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        at = "" if isinstance(error, SyntaxError) else f" ({where.filename}, line {where.lineno})"
-        raise InputError(
-            f"{path}._target_={target}: its module cannot be imported: {type(error).__name__}: {error}{at}"
-        ) from error
+    located = imported(str(target), f"{path}._target_", "a config class")
     if not (isinstance(located, type) and is_dataclass(located)):
         raise InputError(
             f"{path}._target_={target}: not a config class; allowed: the dotted path of a class with @config_class"

@@ -11,8 +11,8 @@ from fedrun.config.as_config import Plain
 from fedrun.config.defaults_lists import NotPlainError
 from fedrun.config.grids import scale_settings, sweeper_settings
 from fedrun.config.hydra_config import completed, hydra_config
-from fedrun.config.options import conf_dir, further_folder, option_names
-from fedrun.config.plain_composition import PlainComposition, plain_composition
+from fedrun.config.options import conf_dir, files_in, further_folder
+from fedrun.config.plain_composition import plain_composition
 from fedrun.config.suggestions import did_you_mean
 from fedrun.system.errors import InputError
 
@@ -86,7 +86,7 @@ class Composed:
         self.check_chosen("study", folders)
         self.check_chosen(HPARAMS, folders)
         scale_settings(sweeper, self.config["scale"])
-        return replace(self, hparams=self.published(option_names(HPARAMS, folders)))
+        return replace(self, hparams=self.published(files_in(HPARAMS, folders).keys()))
 
     def published(self, options: Set[str]) -> str | None:
         """The published values among these options that the configuration contains, in words; None without any."""
@@ -100,13 +100,13 @@ class Composed:
         return f"{setting} (the dataset's setting; it has no values of its own for {self.choices['strategy']})"
 
     def check_chosen(self, group: str, folders: Iterable[Path]) -> None:
-        """Refuse an override that chooses an option of an optional group if none of the folders has the option.
+        """Reject an override that chooses an option of an optional group if none of the folders has the option.
 
-        Hydra does not refuse it, because most datasets have no published setting.
+        Hydra does not reject it, because most datasets have no published setting.
         """
         if not any(override.lstrip("+").startswith(f"{group}=") for override in self.overrides):
             return
-        files = option_names(group, folders)
+        files = files_in(group, folders)
         if (name := self.choices[group]) not in files and name is not None:
             allowed = ", ".join(sorted(files))
             raise InputError(
@@ -143,39 +143,21 @@ def compose(overrides: Sequence[str] = (), config_dir: str | Path | None = None)
     return Composed.of(OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"]), config.hydra)
 
 
-def compose_plainly(overrides: Sequence[str]) -> Composed | None:
+def compose_plainly(overrides: Sequence[str], single_run: bool = False) -> Composed | None:
     """Compose without Hydra, from fedrun's own options; None if only Hydra can compose these overrides, or reject them.
 
-    Raises:
-        InputError: an override cannot be used.
-    """
-    plain = _plain(overrides)
-    return None if plain is None else _composed(plain, overrides)
-
-
-def compose_run(overrides: Sequence[str]) -> Composed | None:
-    """The same for a single run; None also if the overrides choose a sweep.
-
-    Raises:
-        InputError: an override cannot be used.
-    """
-    plain = _plain(overrides)
-    return None if plain is None or plain.sweeps else _composed(plain, overrides)
-
-
-def _plain(overrides: Sequence[str]) -> PlainComposition | None:
-    """The composition without Hydra; None if only Hydra can compose or reject these overrides."""
-    try:
-        return plain_composition(completed(overrides))
-    except NotPlainError:
-        return None
-
-
-def _composed(plain: PlainComposition, overrides: Sequence[str]) -> Composed:
-    """The configuration composed without Hydra, checked.
+    Args:
+        overrides: as on the command line.
+        single_run: whether the result is None also if the overrides choose a sweep.
 
     Raises:
         InputError: there is no such option or scale.
     """
-    composed = Composed(plain.config, plain.choices, tuple(completed(overrides)))
-    return composed.checked(plain.sweeper, [conf_dir()])
+    arguments = completed(overrides)
+    try:
+        plain = plain_composition(arguments)
+    except NotPlainError:
+        return None
+    if single_run and plain.sweeps:
+        return None
+    return Composed(plain.config, plain.choices, tuple(arguments)).checked(plain.sweeper, [conf_dir()])

@@ -32,7 +32,7 @@ def explain(error: Exception, arguments: Sequence[str], config_dir: Path | None 
             if missing == "hydra/sweeper/optuna":
                 return f"{group}={option}: is not installed; pip install 'fedrun[optuna]'"
             own = [] if group.startswith("hydra/") else options(group, folder)  # Hydra lists its own options
-            return refused_option(group, option, own or names)
+            return no_such_option(group, option, own or names)
         case OverrideParseException():
             return _unreadable(error.override)
         case OSError(filename=str(filename)):
@@ -76,10 +76,10 @@ def _malformed(text: str, arguments: Sequence[str]) -> str | None:
     return None
 
 
-def refused_option(group: str, option: str, names: Iterable[str], remark: str = "") -> str:
+def no_such_option(group: str, option: str, names: Iterable[str]) -> str:
     """The message that a group has no such option, with the options that it has."""
     listed = ", ".join(names)
-    return f"{group}={in_message(option)}: no such option; allowed: {listed}{remark}{did_you_mean(option, names)}"
+    return f"{group}={in_message(option)}: no such option; allowed: {listed}{did_you_mean(option, names)}"
 
 
 def _names_no_option(argument: str, folder: Path | None) -> bool:

@@ -1,7 +1,7 @@
 """The options of ``conf/`` in a configuration, in the order in which they are merged, and the place of each.
 
 The rules are those of Hydra's defaults lists (https://hydra.cc/docs/advanced/defaults_list), as far as ``conf/`` uses
-them. Everything else raises :class:`NotPlainError`, and Hydra itself composes or refuses it.
+them. Everything else raises :class:`NotPlainError`, and Hydra itself composes or rejects it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ GLOBAL = "_global_"
 
 
 class NotPlainError(Exception):
-    """The configuration is not plain enough: Hydra must compose or refuse it."""
+    """The configuration is not plain enough: Hydra must compose or reject it."""
 
 
 @dataclass(frozen=True)
@@ -76,13 +76,11 @@ class Placed:
     """A part of a configuration.
 
     Attributes:
-        group: of the option; empty for ``config.yaml``.
-        option: its name.
+        option: the option's name; ``config`` of ``config.yaml``.
         package: the dotted key below which its content is placed; empty: the top.
         content: without the defaults list.
     """
 
-    group: str
     option: str
     package: str
     content: Plain
@@ -106,14 +104,14 @@ class DefaultsTree:
         """The parts in the order in which they are merged; :attr:`choices` are complete after the call.
 
         Raises:
-            NotPlainError: only Hydra can compose these options, or refuse them.
+            NotPlainError: only Hydra can compose these options, or reject them.
         """
         placed = self._expand("", "config", "", interpolated=False)
         of_hydra = {key: option for key, option in self.chosen.items() if key.startswith(HYDRA)}
         if not self.chosen.keys() - of_hydra.keys() | self.deleted <= self.used:
             raise NotPlainError
         before = [
-            Placed(group, option, group.replace("/", "."), file.content)
+            Placed(option, group.replace("/", "."), file.content)
             for group, option in of_hydra.items()
             if (file := _option_file(group, option)) is not None
         ]
@@ -130,13 +128,13 @@ class DefaultsTree:
                     raise NotPlainError
                 self.chosen.setdefault(entry.key(package), entry.option or "")
         included = [entry for entry in file.entries if not entry.override]
-        if included and SELF not in included:
+        if SELF not in included:
             included.append(SELF)
         # Backwards, as Hydra does: if two files override an option, the later one decides.
         blocks: list[list[Placed] | None] = []
         for entry in reversed(included):
             if entry is SELF:
-                blocks.append([Placed(group, option, package, file.content)])
+                blocks.append([Placed(option, package, file.content)])
             else:
                 deferred = "${" in (self._option(entry, package) or "")
                 blocks.append(None if deferred else self._include(entry, package, interpolated, self.choices))
@@ -144,8 +142,6 @@ class DefaultsTree:
         for number, entry in enumerate(reversed(included)):
             if blocks[number] is None:
                 blocks[number] = self._include(entry, package, True, known)
-        if not included:
-            return [Placed(group, option, package, file.content)]
         return [part for block in reversed(blocks) for part in block or ()]
 
     def _option(self, entry: Entry, parent: str) -> str | None:

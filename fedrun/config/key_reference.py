@@ -99,8 +99,7 @@ def _written(key: str, entries: Sequence[KeyEntry], experiment: type) -> str:
     for (comment, allowed), members in sorted(alike.items(), key=lambda item: not item[0][1]):
         lines += [f"{key}: {comment}", *([f"  allowed  {allowed}"] if allowed else [])]
         for entry in members:
-            value = in_message(tuple(entry.value) if isinstance(entry.value, list) else entry.value)
-            lines.append(f"  default  {value}{f' with {entry.choice}' if entry.choice else ''}")
+            lines.append(f"  default  {in_message(entry.value)}{f' with {entry.choice}' if entry.choice else ''}")
     return "\n".join(lines)
 
 

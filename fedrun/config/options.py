@@ -11,7 +11,7 @@ from typing import Any
 from fedrun.system.errors import InputError
 
 CHOSEN_BY_PATH = ("experiment",)
-"""Groups whose folders are parts of an option's name."""
+"""Groups whose folders are parts of an option's name: each paper's experiments have their own folder."""
 
 
 @cache
@@ -74,11 +74,6 @@ def content(group: str, name: str, file: Path) -> dict[str, Any]:
     return deepcopy(contents[name] if file == listed_file(group) else contents)
 
 
-def option_names(group: str, folders: Iterable[Path]) -> set[str]:
-    """The options of a group in some folders of options."""
-    return set(files_in(group, folders))
-
-
 def config_dir_option() -> Path | None:
     """The folder of further options that the running ``fedrun`` command has from ``--config-dir``, if any."""
     from hydra.core.global_hydra import GlobalHydra
@@ -123,7 +118,7 @@ def files_in(group: str, folders: Iterable[Path]) -> dict[str, Path]:
     """The file of each of a group's options in some folders of options: its own, or the one that lists it."""
     if not group:
         return {}
-    pattern = "**/*.yaml" if group == "experiment" else "*.yaml"  # each paper's experiments have their own folder
+    pattern = "**/*.yaml" if group in CHOSEN_BY_PATH else "*.yaml"
     files: dict[str, Path] = {}
     for folder in folders:
         if folder == conf_dir():

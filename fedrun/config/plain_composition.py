@@ -1,7 +1,7 @@
 """Compose a configuration of plain containers from the same files as Hydra, in a hundredth of its time.
 
-Hydra creates an object for every value, several times. For one run this does not matter, but a report composes hundreds
-of jobs, and a notebook a run per line.
+Hydra creates an object for every value, several times. Without them a run starts sooner, and a report composes hundreds
+of jobs.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def plain_composition(overrides: Sequence[str]) -> PlainComposition:
         overrides: as on the command line.
 
     Raises:
-        NotPlainError: only Hydra can compose or refuse it.
+        NotPlainError: only Hydra can compose or reject it.
     """
     chosen, deleted, values = _arguments(overrides)
     tree = DefaultsTree(chosen, deleted)

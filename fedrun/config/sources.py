@@ -88,14 +88,10 @@ def why(key: str, overrides: Sequence[str], config_dir: Path | None = None) -> s
 
 def _written(key: str, value: Any, sources: Sequence[Source]) -> str:
     """A key with its value, and below it the places that set it."""
-    values = [_in_yaml(source.value) for source in sources]
+    values = [in_message(source.value) for source in sources]
     width = max(map(len, values), default=0)
     lines = [f"  {text:<{width}}  {source.place}" for text, source in zip(values, sources, strict=True)]
-    return "\n".join([f"{key}={_in_yaml(value)}", *lines])
-
-
-def _in_yaml(value: Any) -> str:
-    return in_message(tuple(value) if isinstance(value, list) else value)
+    return "\n".join([f"{key}={in_message(value)}", *lines])
 
 
 def _sources(key: str, files: Sequence[ConfigFile], arguments: Sequence[tuple[str, Any]]) -> list[Source]:

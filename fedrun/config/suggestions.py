@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """``; did you mean mnist?`` for a message that refuses ``name``; empty if no name is similar.
+    """``; did you mean mnist?`` for a message that rejects ``name``; empty if no name is similar.
 
     Upper and lower case are equal. Of a key below others (``local.lr``), its last part alone (``lr``) is enough.
 

@@ -17,7 +17,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from fedrun.system.errors import InputError, RunError
-from fedrun.system.signals import TERMINATING, heeded
+from fedrun.system.signals import TERMINATING, not_ignored
 
 if TYPE_CHECKING:
     import torch
@@ -175,7 +175,7 @@ class Ranks:
                 signal.setitimer(signal.ITIMER_REAL, PATIENCE)
 
         signal.signal(signal.SIGALRM, _overdue)
-        for number in heeded(signal.SIGINT, *TERMINATING):
+        for number in not_ignored(signal.SIGINT, *TERMINATING):
             signal.signal(number, request_stop)
 
     @contextmanager

@@ -10,7 +10,7 @@ from fedrun.data.datasets.base import Spec
 from fedrun.models.adapted import AdaptedModel, Norm, replace_batch_norm
 from fedrun.models.base import require_image
 from fedrun.system.errors import InputError
-from fedrun.system.hub import hub_cure
+from fedrun.system.hub import hub_advice
 
 INSTALL = "pip install 'fedrun[timm]'"
 
@@ -62,7 +62,7 @@ class TimmModel(AdaptedModel):
             if not self.pretrained:
                 raise InputError(f"{self.key}: {error}; allowed: a model for the dataset's images") from None
             repository = str(timm.models.get_pretrained_cfg(self.name).hf_hub_id)
-            raise InputError(f"model.pretrained=true: {hub_cure(repository, error)}") from None
+            raise InputError(f"model.pretrained=true: {hub_advice(repository, error)}") from None
         if self.norm == "group":
             replace_batch_norm(network)
         return self.adapt(network, spec)

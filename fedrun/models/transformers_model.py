@@ -15,7 +15,7 @@ from fedrun.data.tasks.symbols import LanguageModelling
 from fedrun.models.adapted import AdaptedModel
 from fedrun.models.base import require_text
 from fedrun.system.errors import InputError, one_line
-from fedrun.system.hub import hub_cure
+from fedrun.system.hub import hub_advice
 
 INSTALL = "pip install 'fedrun[transformers]'"
 
@@ -109,7 +109,7 @@ class TransformersModel(AdaptedModel):
                     f"model.name={name}: cannot be loaded ({reason}); allowed: a folder that save_pretrained has "
                     "written"
                 ) from None
-            raise InputError(f"model.name={name}: no such folder, and on the hub {hub_cure(name, error)}") from None
+            raise InputError(f"model.name={name}: no such folder, and on the hub {hub_advice(name, error)}") from None
 
 
 @contextmanager

@@ -121,22 +121,17 @@ def spread(key: str, values: Sequence[float]) -> str:
     """Mean ± standard deviation (ddof 0) in the metric's own units; a single value alone; ``-`` for none."""
     if not values:
         return wording.ABSENT
-    shares, total = wording.is_share(key), is_total(key)
+    shares, total = wording.is_share(key), key.startswith("cost/")
 
     def write(number: float) -> str:
         if shares:
             return f"{100 * number:.2f}"
-        if total:
+        if total:  # a large count
             return f"{number:,.0f}"
         return f"{number:,.1f}" if key == SECONDS else wording.decimal(number)
 
     mean = write(statistics.fmean(values))
     return mean if len(values) == 1 else f"{mean} ± {write(statistics.pstdev(values))}"
-
-
-def is_total(key: str) -> bool:
-    """Whether a number is a large count, written without decimals."""
-    return key.startswith("cost/")
 
 
 def is_internal(key: str) -> bool:

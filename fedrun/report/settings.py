@@ -67,7 +67,7 @@ def _flat(node: Mapping[str, Any], above: tuple[str, ...]) -> Iterator[tuple[str
 
 def identity(leaves: Leaves) -> str:
     """A text that is equal for equal configurations only: 1 and 1.0 (one client, all clients) differ."""
-    return repr(sorted((key, shown(value), type(value).__name__) for key, value in leaves.items()))
+    return repr(sorted((key, repr(value)) for key, value in leaves.items()))
 
 
 def settings(runs: Sequence[Run]) -> tuple[list[Setting], list[str]]:
@@ -114,7 +114,7 @@ def written(leaves: Leaves, key: str) -> str:
     value = leaves[key]
     if key.rpartition(".")[2] == "_target_":
         return str(value).rpartition(".")[2]
-    return shown(tuple(value) if isinstance(value, list) else value)
+    return shown(value)
 
 
 def unrecorded(one: Leaves, other: Leaves) -> set[str]:

@@ -164,9 +164,8 @@ class Session:
                     self.save(last)
                     saved_at = time.monotonic()
         except BaseException:
-            if (
-                self._distributed is None
-            ):  # otherwise saving needs the other ranks, which may have ended or be at another step
+            # With distributed client states, saving needs the other ranks, which may have ended or be at another step.
+            if self._distributed is None:
                 self.save(last)
             raise
         self.save(last)

@@ -19,7 +19,7 @@ from omegaconf import DictConfig
 from fedrun.execution.ranks import launched
 from fedrun.experiment.observer import Row
 from fedrun.sweeps.outcome import OUTCOME, Outcome, outcomes
-from fedrun.system.errors import InputError, one_line
+from fedrun.system.errors import BAD_INPUT, InputError, one_line
 
 if TYPE_CHECKING:
     from hydra.core.config_loader import ConfigLoader
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 CURVES = "curves.png"
 
 WITHOUT_VALIDATION = "validation.share=0: a search needs samples to judge by; set it above 0, such as to 0.1"
-"""The message that refuses a search which would choose settings by the test set."""
+"""The message that rejects a search which would choose settings by the test set."""
 
 BY_NUMBER = "${hydra.job.num}"
 """The folder of a job's outcome, below the sweep's folder."""
@@ -38,7 +38,7 @@ def parallel_jobs(launcher: Mapping[str, Any]) -> int:
     return int(launcher.get("jobs", 1))
 
 
-def unlaunchable(launcher: Mapping[str, Any]) -> str | None:
+def launcher_problem(launcher: Mapping[str, Any]) -> str | None:
     """Why a launcher with these settings cannot be used here, in one line; None if it can."""
     if "jobs" not in launcher:
         return None
@@ -50,7 +50,7 @@ def unlaunchable(launcher: Mapping[str, Any]) -> str | None:
     return None
 
 
-def unplaceable(config: DictConfig) -> str | None:
+def subdir_problem(config: DictConfig) -> str | None:
     """Why the jobs' outcomes could not be read again, in one line; None if they can."""
     from omegaconf import OmegaConf
 
@@ -79,13 +79,14 @@ class Sweep(Callback):
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Reject the sweep, with exit status 2 and nothing written, if the configuration of a job is invalid."""
-        refusal = unlaunchable(config.hydra.launcher) or unplaceable(config) or first_refusal(config)
         if launched():
-            refusal = "torchrun starts the processes of a single run; start a sweep's runs one by one"
-        if refusal:
+            problem: str | None = "torchrun starts the processes of a single run; start a sweep's runs one by one"
+        else:
+            problem = launcher_problem(config.hydra.launcher) or subdir_problem(config) or job_problem(config)
+        if problem:
             if os.environ.get("RANK", "0") == "0":
-                print(f"fedrun: {one_line(refusal)}", file=sys.stderr)
-            sys.exit(2)
+                print(f"fedrun: {one_line(problem)}", file=sys.stderr)
+            sys.exit(BAD_INPUT)
         for earlier in Path(config.hydra.sweep.dir).glob(f"*/{OUTCOME}"):  # of another sweep in the same folder
             earlier.unlink()
 
@@ -105,8 +106,8 @@ class Sweep(Callback):
             sys.exit(1)
 
 
-def first_refusal(config: DictConfig) -> str | None:
-    """Why the first invalid job of a sweep is refused, in one line; None if all jobs are valid.
+def job_problem(config: DictConfig) -> str | None:
+    """Why the first invalid job of a sweep is rejected, in one line; None if all jobs are valid.
 
     For a sweeper that creates its jobs while it searches, the settings that all jobs have in common are checked.
 
@@ -126,7 +127,7 @@ def first_refusal(config: DictConfig) -> str | None:
     loader = GlobalHydra.instance().config_loader()
     arguments = list(config.hydra.overrides.task)
     if "grids" not in config.hydra.sweeper:
-        return search_refusal(config, arguments, loader)
+        return search_problem(config, arguments, loader)
     try:
         sweeper = sweeper_settings(config.hydra)
         searched = stages(sweeper, config.scale)
@@ -152,8 +153,8 @@ def first_refusal(config: DictConfig) -> str | None:
     return None
 
 
-def search_refusal(config: DictConfig, arguments: Sequence[str], loader: ConfigLoader) -> str | None:
-    """Why a sweeper other than fedrun's is refused, in one line; None if it searches without test samples, or does not
+def search_problem(config: DictConfig, arguments: Sequence[str], loader: ConfigLoader) -> str | None:
+    """Why a sweeper other than fedrun's is rejected, in one line; None if it searches without test samples, or does not
     search.
 
     Args:

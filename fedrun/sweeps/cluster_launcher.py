@@ -79,7 +79,7 @@ class Cluster(Launcher):
         """Run the jobs, numbered from ``initial_job_idx``; return their results in order.
 
         Raises:
-            InputError: submitit is not installed, or refuses the parameters or the cluster, with its own message.
+            InputError: submitit is not installed, or rejects the parameters or the cluster, with its own message.
         """
         # Hydra loads this module whenever it starts
         import sys

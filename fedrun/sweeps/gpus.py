@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from fedrun.sweeps.job_processes import carried_out
+from fedrun.sweeps.job_processes import run_jobs
 
 
 def visible_gpus() -> tuple[str, ...]:
@@ -12,7 +12,7 @@ def visible_gpus() -> tuple[str, ...]:
 
     They are counted in a forked process, because a process that has initialised CUDA cannot fork others that use it.
     """
-    (count,) = carried_out(lambda number, slot: _gpu_count(), 1, 1, lambda number, how: 0)
+    (count,) = run_jobs(lambda number, slot: _gpu_count(), 1, 1, lambda number, how: 0)
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     names = map(str, range(count)) if named is None else (name.strip() for name in named.split(","))
     return tuple(names)[:count]

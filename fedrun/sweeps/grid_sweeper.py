@@ -101,7 +101,7 @@ class Grids(Sweeper):
 
     def knows(self, job: Job, key: str) -> bool:
         """Whether a job's configuration has a key."""
-        from fedrun.sweeps.search import known_keys
+        from fedrun.sweeps.search import has_key
 
         composed = self.loader.load_configuration(self.config.hydra.job.config_name, job, RunMode.RUN)
-        return known_keys(composed, key)
+        return has_key(composed, key)

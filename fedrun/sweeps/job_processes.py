@@ -23,7 +23,7 @@ from multiprocessing.context import ForkProcess
 from types import FrameType
 from typing import Generic, TypeVar
 
-from fedrun.system.signals import TERMINATED, TERMINATING, Stop, TerminatedError, heeded
+from fedrun.system.signals import TERMINATED, TERMINATING, Stop, TerminatedError, not_ignored
 
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ POLL = 0.2
 """Seconds between two checks of whether the parent still runs."""
 
 
-def carried_out(
+def run_jobs(
     job: Callable[[int, int], T],
     count: int,
     at_once: int,
@@ -151,7 +151,7 @@ def _signal_pipe() -> Iterator[int]:
     def write_number(number: int, frame: FrameType | None) -> None:
         os.write(writing, bytes([number]))
 
-    before = {number: signal.signal(number, write_number) for number in heeded(*STOP_SIGNALS)}
+    before = {number: signal.signal(number, write_number) for number in not_ignored(*STOP_SIGNALS)}
     try:
         yield reading
     finally:
@@ -164,7 +164,7 @@ def _signal_pipe() -> Iterator[int]:
 def _forked(job: Callable[[int, int], T], number: int, slot: int) -> tuple[Connection, ForkProcess]:
     """Fork a job's process; return it and the connection that receives the job's result."""
     receiver, sender = FORK.Pipe(duplex=False)
-    process = FORK.Process(target=carry_out_job, args=(partial(job, number, slot), sender, os.getpid()))
+    process = FORK.Process(target=run_forked_job, args=(partial(job, number, slot), sender, os.getpid()))
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)  # until the process has its own handlers
     process.start()
     signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
@@ -172,7 +172,7 @@ def _forked(job: Callable[[int, int], T], number: int, slot: int) -> tuple[Conne
     return receiver, process
 
 
-def carry_out_job(job: Callable[[], T], sender: Connection, parent: int) -> None:
+def run_forked_job(job: Callable[[], T], sender: Connection, parent: int) -> None:
     """Run a job in its own process. SIGTERM from the parent, and the parent's death, interrupt it."""
 
     def watch() -> None:

@@ -51,7 +51,7 @@ class Parallel(Launcher):
         # Hydra loads this module whenever it starts
         from fedrun.sweeps.callback import failed, say
         from fedrun.sweeps.gpus import visible_gpus
-        from fedrun.sweeps.job_processes import carried_out
+        from fedrun.sweeps.job_processes import run_jobs
         from fedrun.sweeps.jobs_left import jobs_left
         from fedrun.system.cores import cores
         from fedrun.system.source_commit import loaded_commit
@@ -86,7 +86,7 @@ class Parallel(Launcher):
             say(jobs_left(done, len(job_overrides), time.monotonic() - began), sys.stdout)
 
         results: list[JobReturn] = []
-        for result in carried_out(job, len(job_overrides), at_once, lost, progress):
+        for result in run_jobs(job, len(job_overrides), at_once, lost, progress):
             if isinstance(result, Exception):
                 raise result
             results.append(result)

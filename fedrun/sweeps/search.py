@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 
-from fedrun.config.grids import Grid, Job, values
+from fedrun.config.grids import Grid, Job, arguments_of, values
 from fedrun.data.tasks.metric_names import lower_is_better
 from fedrun.runs.display import wording
 from fedrun.sweeps.outcome import Outcome
@@ -82,7 +82,7 @@ def with_arguments(stage: Grid, arguments: Iterable[str]) -> Grid:
 
 def trials(arms: Sequence[Arm], stage: Grid, knows: Knows) -> list[Trial]:
     """The trials of a stage: for every arm all combinations of values of the keys that its configuration has."""
-    grid = values([f"{key}={value}" for key, value in stage.items()], None)
+    grid = values(arguments_of(stage), None)
     planned = []
     for arm in arms:
         grids = [choices for key, choices in grid.items() if knows([*arm.overrides, *arm.chosen], key)]
@@ -183,7 +183,7 @@ def suggestions(sweep: Path) -> list[Path]:
     return sorted((sweep / HPARAMS).glob("*.yaml"))
 
 
-def known_keys(config: Mapping[str, object], key: str) -> bool:
+def has_key(config: Mapping[str, object], key: str) -> bool:
     """Whether a composed configuration has a dotted key."""
     node: object = config
     for part in key.split("."):

@@ -10,6 +10,15 @@ import sys
 from typing import Any, TextIO, cast
 
 
+def discard_output(stream: TextIO | None) -> None:
+    """Discard all further output to a stream, also what Python would write at its end; None: it is closed already."""
+    if stream is None:
+        return
+    null_device = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null_device, stream.fileno())
+    os.close(null_device)
+
+
 class ClosedStdout:
     """A stream that discards all output after the first failed write, without an error."""
 
@@ -23,19 +32,14 @@ class ClosedStdout:
         try:
             return self._stream.write(text)
         except OSError:
-            self._discard()
+            discard_output(self._stream)
             return len(text)
 
     def flush(self) -> None:
         try:
             self._stream.flush()
         except OSError:
-            self._discard()
-
-    def _discard(self) -> None:
-        null_device = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null_device, self._stream.fileno())
-        os.close(null_device)
+            discard_output(self._stream)
 
 
 def ignore_closed_stdout() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fedrun.system.errors import one_line
 
 
-def hub_cure(repository: str, error: Exception) -> str:
+def hub_advice(repository: str, error: Exception) -> str:
     """Why a repository of the hub cannot be loaded, with the command and the folder to get it, in one line."""
     from huggingface_hub.constants import HF_HUB_CACHE
 

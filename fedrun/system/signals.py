@@ -37,7 +37,7 @@ class TerminatedError(KeyboardInterrupt):
     """The process received SIGTERM or SIGHUP; handled like an interruption by the user."""
 
 
-def heeded(*numbers: int) -> list[int]:
+def not_ignored(*numbers: int) -> list[int]:
     """The signals among these that this process was not started to ignore, as with ``nohup``."""
     return [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
 
@@ -59,13 +59,13 @@ class Stop:
 
     def handle(self, *numbers: int) -> None:
         """From now on, these signals stop this process, except those that it was started to ignore."""
-        for number in heeded(*numbers):
+        for number in not_ignored(*numbers):
             signal.signal(number, self._on_signal)
         sys.unraisablehook = self._not_raised
 
     def end(self) -> None:
         """End the handling: from now on these signals do nothing, so that the exit status is the command's."""
-        for number in heeded(signal.SIGINT, *TERMINATING):
+        for number in not_ignored(signal.SIGINT, *TERMINATING):
             signal.signal(number, signal.SIG_IGN)
         if self.error is not None:
             signal.setitimer(signal.ITIMER_REAL, 0)

@@ -52,6 +52,9 @@ def test_a_reader_who_has_seen_enough() -> None:
     ("arguments", "complaint"),
     [
         (["nosuch"], "nosuch: no such dataset; allowed: mnist, "),
+        (["list", "--url", "http://host"], "--url http://host: is for fetching a dataset"),
+        (["show", "--from", "folder"], "--from folder: is for fetching a dataset"),
+        (["mnist", "--to", "folder"], "--to folder: is for showing a federation"),
         (["list", "a=b"], "a=b: settings are for fedrun-data show"),
         (["show", "dataset=nosuch"], "dataset=nosuch: no such option; allowed: "),
         (["show", "partition.pace=1"], "partition.pace"),

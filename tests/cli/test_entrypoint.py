@@ -71,13 +71,23 @@ def test_ctrl_c():
         "def command(arguments):\n"
         "    print('begun', flush=True)\n"
         "    time.sleep(60)\n"
-        "entrypoint.carry_out(command)\n"
+        "entrypoint.run_command(command)\n"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stdout.readline() == b"begun\n"
         process.send_signal(signal.SIGINT)
         _, complaint = process.communicate(timeout=60)
     assert (process.returncode, complaint) == (130, b"")
+
+
+def test_a_stop_without_a_standard_output():
+    code = (
+        "import os, signal, sys\n"
+        "from fedrun.cli import entrypoint\n"
+        "entrypoint.run_command(lambda arguments: os.kill(os.getpid(), signal.SIGTERM))\n"
+    )
+    found = subprocess.run(["sh", "-c", '"$@" >&-', "sh", sys.executable, "-c", code], stderr=-1, check=False)
+    assert (found.returncode, found.stderr) == (143, b"")
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def test_appeal_against_a_loop(clients: int) -> None:
 
 
 def test_what_it_writes(tmp_path: Path) -> None:
-    told = study(spreads=[0.0, 4.0], clients=[2]).carry_out(tmp_path, 0)
+    told = study(spreads=[0.0, 4.0], clients=[2]).run(tmp_path, 0)
     lines = (tmp_path / "mean_estimation.csv").read_text().splitlines()
     assert lines[0] == "clients,spread,fedavg,maxfl"
     assert [line.split(",")[:2] for line in lines[1:]] == [["2", "0.0"], ["2", "4.0"]]

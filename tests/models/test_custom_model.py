@@ -33,6 +33,8 @@ def module(tmp_path, monkeypatch):
         "    return Doubled()\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "broken.py").write_text("1 / 0\n")
+    (tmp_path / "misspelt.py").write_text("def build(:\n")
     yield
     sys.modules.pop("users_networks", None)
 
@@ -70,6 +72,8 @@ def test_outputs_of_another_shape_are_refused():
         ("users_network.build", r"^model.target=users_network.build: No module named 'users_network'; allowed: "),
         ("users_networks.built", r"^model.target=users_networks.built: module .* has no attribute 'built'"),
         ("build", "^model.target=build: Empty module name"),
+        ("broken.build", r"^model.target=broken.build: its module .*: ZeroDivisionError: .*broken.py, line 1\)$"),
+        ("misspelt.build", "^model.target=misspelt.build: its module cannot be imported: SyntaxError: invalid syntax"),
         ("users_networks.number", "^model.target=users_networks.number: not a function"),
         ("users_networks.nothing", "^model.target=users_networks.nothing: returns a NoneType"),
     ],

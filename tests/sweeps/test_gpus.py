@@ -68,7 +68,7 @@ def test_jobs_are_distributed_over_the_gpus(
         return [job(number, number % many) for number in range(count)]
 
     monkeypatch.setattr("fedrun.sweeps.gpus.visible_gpus", lambda: ("3", "5"))
-    monkeypatch.setattr("fedrun.sweeps.job_processes.carried_out", one_wave_after_another)
+    monkeypatch.setattr("fedrun.sweeps.job_processes.run_jobs", one_wave_after_another)
     monkeypatch.setattr(parallel_launcher, "run_job", lambda *args, **kwargs: os.environ["CUDA_VISIBLE_DEVICES"])
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
     results: Any = launcher(tmp_path, "cuda", jobs).launch([[f"seed={seed}"] for seed in range(4)], 0)
@@ -83,7 +83,7 @@ def test_jobs_with_a_device_of_their_own_see_all_gpus(
 ) -> None:
     monkeypatch.setattr("fedrun.sweeps.gpus.visible_gpus", lambda: ("3", "5"))
     monkeypatch.setattr(
-        "fedrun.sweeps.job_processes.carried_out",
+        "fedrun.sweeps.job_processes.run_jobs",
         lambda job, count, many, lost, progress: [job(number, number % many) for number in range(count)],
     )
     monkeypatch.setattr(parallel_launcher, "run_job", lambda *args, **kwargs: os.environ["CUDA_VISIBLE_DEVICES"])

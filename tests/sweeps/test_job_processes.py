@@ -17,7 +17,7 @@ from fedrun.sweeps import job_processes
 
 def test_a_stop_that_comes_before_a_jobs_process_can_heed_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """It waits for the process and ends it, whatever the order of the two."""
-    begin = job_processes.carry_out_job
+    begin = job_processes.run_forked_job
 
     def begin_late(*args: Any) -> None:
         time.sleep(0.5)
@@ -26,13 +26,13 @@ def test_a_stop_that_comes_before_a_jobs_process_can_heed_it(monkeypatch: pytest
     def job(number: int, slot: int) -> None:
         (tmp_path / str(number)).touch()
 
-    monkeypatch.setattr(job_processes, "carry_out_job", begin_late)
+    monkeypatch.setattr(job_processes, "run_forked_job", begin_late)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     asking = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
     asking.start()
     try:
         with pytest.raises(KeyboardInterrupt):
-            job_processes.carried_out(job, 2, 2, nothing_lost)
+            job_processes.run_jobs(job, 2, 2, nothing_lost)
     finally:
         signal.signal(signal.SIGINT, before)
     assert list(tmp_path.iterdir()) == []
@@ -44,7 +44,7 @@ def test_running_jobs_have_different_slots() -> None:
         time.sleep((0.3, 0.1, 0.1, 0.1, 0.1)[number])
         return slot, began, time.monotonic()
 
-    returned = job_processes.carried_out(job, 5, 2, nothing_lost)
+    returned = job_processes.run_jobs(job, 5, 2, nothing_lost)
     assert [slot for slot, _, _ in returned[:2]] == [0, 1]
     assert {slot for slot, _, _ in returned} == {0, 1}
     for one, other in combinations(returned, 2):

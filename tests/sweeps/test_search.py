@@ -15,7 +15,7 @@ from fedrun.config.options import options
 from fedrun.experiment.experiment import build_experiment
 from fedrun.report.papers.table_reading import tables
 from fedrun.sweeps.outcome import Outcome
-from fedrun.sweeps.search import arms, known_keys, settle, suggest, suggestions, trials, untuned, with_arguments
+from fedrun.sweeps.search import arms, has_key, settle, suggest, suggestions, trials, untuned, with_arguments
 
 from ..helpers.job_configs import job_config
 
@@ -72,6 +72,12 @@ def test_two_stages():
     assert math.isnan(found[1].scores["local.lr=1.0",])
 
 
+def test_values_that_are_no_texts():
+    """A stage's values in YAML: null and lists are written as on the command line."""
+    tried = trials(arms([["seed=0"]]), {"local.steps": None, "targets": [0.5, None]}, lambda job, key: True)
+    assert [trial.values for trial in tried] == [("local.steps=null", "targets=[0.5,null]")]
+
+
 @pytest.mark.parametrize("metric", ["validation/loss", "clients/loss_mean"])
 def test_the_less_the_better_of_a_loss(metric):
     (arm,) = arms([["seed=0"]])
@@ -107,9 +113,9 @@ def test_a_suggestion_is_an_option_of_hparams(tmp_path):
 
 def test_keys_of_a_configuration():
     config = {"strategy": {"server": {"lr": None}}}
-    assert known_keys(config, "strategy.server.lr")
-    assert not known_keys(config, "strategy.server.alpha")
-    assert not known_keys(config, "strategy.server.lr.x")
+    assert has_key(config, "strategy.server.lr")
+    assert not has_key(config, "strategy.server.alpha")
+    assert not has_key(config, "strategy.server.lr.x")
 
 
 @pytest.mark.parametrize("name", TUNES)

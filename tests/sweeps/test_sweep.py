@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from fedrun.sweeps.callback import unlaunchable
+from fedrun.sweeps.callback import launcher_problem
 from fedrun.sweeps.outcome import Outcome, outcomes
 from fedrun.sweeps.parallel_launcher import Parallel
 
@@ -294,7 +294,7 @@ def test_how_many_jobs_run_at_once(
     found = []
     monkeypatch.setattr("fedrun.system.cores.cores", lambda: 4)
     monkeypatch.setattr(
-        "fedrun.sweeps.job_processes.carried_out", lambda job, count, many, lost, progress: found.append(many) or []
+        "fedrun.sweeps.job_processes.run_jobs", lambda job, count, many, lost, progress: found.append(many) or []
     )
     launcher = Parallel(asked)
     launcher.config = OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path)}}, "hardware": {"device": "cpu"}})
@@ -327,4 +327,4 @@ def test_outcomes_come_in_the_order_of_the_jobs(tmp_path: Path) -> None:
 def test_a_system_that_cannot_fork(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedrun.sweeps.callback.get_all_start_methods", lambda: ["spawn"])
     why = "hydra/launcher=parallel: this system has no way to fork processes; leave it out"
-    assert (unlaunchable({"jobs": None}), unlaunchable({})) == (why, None)
+    assert (launcher_problem({"jobs": None}), launcher_problem({})) == (why, None)

@@ -128,7 +128,7 @@ REPLACED = """
 import sys
 from fedrun.config import composed
 from fedrun.cli.main import main
-def interrupted(arguments):
+def interrupted(arguments, single_run):
     try:
         raise KeyboardInterrupt
     except BaseException:
@@ -136,7 +136,7 @@ def interrupted(arguments):
             None.attribute
         except AttributeError as error:
             raise ValueError("the library tidies up") from error
-composed.compose_run = interrupted
+composed.compose_plainly = interrupted
 sys.argv[1:] = ["rounds=1"]
 main()
 """

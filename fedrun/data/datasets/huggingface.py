@@ -114,7 +114,7 @@ class HuggingFace(DatasetConfig):
         targets = np.full(symbols.shape, IGNORED, np.int64)
         first = (words != NO_WORD) & (np.diff(words, prepend=NO_WORD) != 0)
         for row, values in enumerate(split[self.label]):
-            classes = np.array([source.number[value] for value in values], np.int64)
+            classes = self._numbers(source, values, [row + 1] * len(values))
             if first[row].any() and words[row].max() >= len(classes):
                 raise InputError(
                     f"{self.name}: sample {row + 1} has {len(classes)} classes in {self.label} and more words in "
@@ -142,7 +142,15 @@ class HuggingFace(DatasetConfig):
 
     def _classes(self, source: Source, split: datasets.Dataset) -> np.ndarray:
         """The class of every sample, int64 ``[n]``."""
-        return np.array([source.number[value] for value in split[self.label]], np.int64)
+        return self._numbers(source, split[self.label], range(1, len(split) + 1))
+
+    def _numbers(self, source: Source, values: Sequence[Any], rows: Sequence[int]) -> np.ndarray:
+        """The classes of values of the label column, int64 ``[n]``; ``rows``: the sample of each, for messages."""
+        for value, row in zip(values, rows, strict=True):
+            if value not in source.number:
+                allowed = one_line(", ".join(source.names), 160)
+                raise InputError(f"{self.name}: sample {row} has {self.label} {value!r}; allowed: a class of {allowed}")
+        return np.array([source.number[value] for value in values], np.int64)
 
     def _clients(self, split: datasets.Dataset) -> list[str | int]:
         """The client of every sample."""

@@ -63,7 +63,7 @@ def tokenizer_of(name: str) -> Any:
     try:
         return transformers.AutoTokenizer.from_pretrained(name)
     except (OSError, ValueError, KeyError) as error:
-        from fedrun.system.hub import hub_cure
+        from fedrun.system.hub import hub_advice
 
         if Path(name).is_dir():
             reason = one_line(str(error).strip().partition("\n")[0], 200)
@@ -71,7 +71,9 @@ def tokenizer_of(name: str) -> Any:
                 f"dataset.tokenizer={name}: cannot be loaded ({reason}); allowed: a folder that save_pretrained has "
                 "written"
             ) from None
-        raise InputError(f"dataset.tokenizer={name}: no such folder, and on the hub {hub_cure(name, error)}") from None
+        raise InputError(
+            f"dataset.tokenizer={name}: no such folder, and on the hub {hub_advice(name, error)}"
+        ) from None
 
 
 def split_texts(texts: Sequence[str | Sequence[str]], tokenizer: str | None, length: int) -> dict[str, list[list[int]]]:

@@ -10,7 +10,7 @@ class Study(ABC):
     """A computation that replaces a run."""
 
     @abstractmethod
-    def carry_out(self, folder: Path, seed: int) -> str:
+    def run(self, folder: Path, seed: int) -> str:
         """Compute, write the numbers and the figure into the folder, and return what to print.
 
         Args:

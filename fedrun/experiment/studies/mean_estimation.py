@@ -42,7 +42,7 @@ class MeanEstimation(Study):
     steps: Annotated[int, Ge(1)]
     lr: Annotated[float, Gt(0)]
 
-    def carry_out(self, folder: Path, seed: int) -> str:
+    def run(self, folder: Path, seed: int) -> str:
         rows = [(count, spread, *self.appeal(count, spread, seed)) for count in self.clients for spread in self.spreads]
         with (folder / "mean_estimation.csv").open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)

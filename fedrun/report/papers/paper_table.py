@@ -49,13 +49,13 @@ def paper_tables(name: str, scale: Scale | None, runs: Sequence[Run]) -> list[Ta
         NoRunsError: there is no complete run of it.
     """
     load(name)
-    refusal = no_runs_error(name, scale, runs)
+    no_runs = no_runs_error(name, scale, runs)
     for one in available(name, runs) if scale is None else [scale]:
         try:
             return at_scale(name, one, runs)
         except NoRunsError as error:  # at a scale, all runs may belong to another table that shares them
-            refusal = error
-    raise refusal
+            no_runs = error
+    raise no_runs
 
 
 def at_scale(name: str, scale: Scale, runs: Sequence[Run]) -> list[Table]:

@@ -166,6 +166,15 @@ def test_what_cannot_be_used(reviews: Path, keys: dict[str, Any], message: str) 
     assert "\n" not in str(refusal.value)
 
 
+def test_a_test_split_whose_labels_are_not_published(tmp_path: Path) -> None:
+    """Such splits, as GLUE's, have the class -1."""
+    named = datasets.ClassLabel(names=["bad", "good"])
+    rows = {"text": ["ab", "cd"], "label": [1, 0]}, {"text": ["ef", "gh"], "label": [0, -1]}
+    folder = saved(tmp_path, *rows, text=datasets.Value("string"), label=named)
+    with pytest.raises(InputError, match="sample 2 has label -1; allowed: a class of bad, good$"):
+        texts(folder).load()
+
+
 def test_a_folder_that_is_none(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="allowed: a folder of save_to_disk, or with Parquet, CSV or JSON files"):
         _ = texts(tmp_path).spec
