@@ -114,7 +114,8 @@ class Federation:
         """The samples that some client has or that are used in a test, ascending and each once, int64 ``[m]``."""
         unseen = () if self.unseen is None else (self.unseen.train, self.unseen.test)
         parts = [part.samples for part in (self.train, self.test, self.client_test, *unseen) if part is not None]
-        return torch.from_numpy(np.unique(torch.cat(parts).numpy()))
+        triggered = () if self.triggered is None else (self.triggered,)
+        return torch.from_numpy(np.unique(torch.cat([*parts, *triggered]).numpy()))
 
     def pooled(self) -> Federation:
         """The same data with a single client, named ``all``, that has all clients' samples and is no attacker."""

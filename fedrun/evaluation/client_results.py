@@ -47,12 +47,12 @@ class ClientResults:
         tests: torch.Tensor | None = None,
     ) -> ClientResults:
         """Compare results with thresholds, if there are any; the convention is not ``auto`` here."""
-        score = results.test_score
-        if thresholds is None:
-            return cls(score, results.test_loss, None, None, None, task, tests)
-        loss = results.train_loss if convention == "train" else results.test_loss
-        counted = torch.ones_like(loss, dtype=torch.bool) if convention == "train" else ~score.isnan()
+        score, of_train = results.test_score, thresholds is not None and convention == "train"
+        loss = results.train_loss if of_train else results.test_loss
+        counted = torch.ones_like(loss, dtype=torch.bool) if of_train else ~score.isnan()
         loss = torch.where(loss.isnan() & counted, torch.inf, loss)  # a model that has diverged appeals to no client
+        if thresholds is None:
+            return cls(score, loss, None, None, None, task, tests)
         threshold = thresholds.test if convention == "test" else thresholds.train
         appeal, solo = loss < threshold, thresholds.solo_accuracy
         # not the better of the two: the client chooses by the loss

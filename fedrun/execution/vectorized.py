@@ -140,7 +140,7 @@ class Vectorized(Executor):
         linear_correction, directs = strategy.linear_correction(constants), overrides(strategy, "direction")
         plain = not directs and not overrides(strategy, "frozen")
         fused = plain and optimizer is None and local.max_gradient_norm is None and objective.descends
-        drift = linear_update(linear_correction, local, rate) if fused else None
+        linear = linear_update(linear_correction, local, rate) if fused else None
         decay = None if linear_correction is None else linear_correction.decay
         for first in firsts:
 
@@ -148,7 +148,7 @@ class Vectorized(Executor):
                 return objective.gradient(at, first + which)
 
             if fused:
-                objective.descend(weights, first, rate, drift)
+                objective.descend(weights, first, rate, linear)
             else:
                 step = strategy.direction(gradient, weights, constants) if directs else gradient(weights, 0)
                 if linear_correction is not None:
@@ -306,15 +306,15 @@ class Objectives:
         return gradient
 
     def descend(
-        self, weights: torch.Tensor, index: int, rate: float, drift: Callable[[torch.Tensor], object] | None
+        self, weights: torch.Tensor, index: int, rate: float, linear: Callable[[torch.Tensor], object] | None
     ) -> None:
         """SGD's step of the last c clients on their batches of this number, in place on parameters ``[c, T]``, with
-        the linear update ``drift``.
+        the linear update ``linear``.
         """
         assert self._perceptron is not None
         loss, passed = self._total_loss(self._perceptron, weights, index)
-        linear = None if drift is None else partial(drift, weights)
-        self._perceptron.descend(loss, passed, self._views(weights), rate, linear)
+        update = None if linear is None else partial(linear, weights)
+        self._perceptron.descend(loss, passed, self._views(weights), rate, update)
 
     def _total_loss(
         self, perceptron: StackedPerceptron, at: torch.Tensor, index: int

@@ -35,8 +35,8 @@ class RoundWork:
         sizes, samples = phase.federation.train.sizes, phase.samples
         inputs, _ = samples.gather(torch.zeros(1, dtype=torch.int64))
         sample = multiply_adds(phase.network.network, samples.encoding(inputs))
-        largest = float(sizes.double().mean())
-        batch = min(phase.local.batch_size or largest, largest)
+        mean_size = float(sizes.double().mean())
+        batch = min(phase.local.batch_size or mean_size, mean_size)
         steps = steps_of(sizes, phase.local).double().mean()
         return cls(round(sample * batch), phase.cohort_size * float(steps))
 

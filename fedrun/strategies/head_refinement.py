@@ -12,6 +12,7 @@ from annotated_types import Gt
 from fedrun.config.config_class import config_class
 from fedrun.models.flat_network import Layout
 from fedrun.strategies.adam import Adam
+from fedrun.strategies.fedexp import FedExP
 from fedrun.strategies.server import CohortUpdate, IdleTraining, Round, Rows, Senders, ServerState, ServerStrategy
 from fedrun.strategies.vectors import Vectors
 from fedrun.system.errors import InputError
@@ -102,6 +103,11 @@ class HeadRefinement(ServerStrategy):
                     f"strategy.server.base: {name} cannot be its own base; choose one such as fedavg or fedadam"
                 )
             inner = inner.base
+        if isinstance(inner, FedExP):  # it broadcasts an iterate of its own, not the refined model
+            raise InputError(
+                "strategy.server.base: FedExP evaluates another model than clients receive, and only that one would be "
+                "refined; choose one such as fedavg or fedadam"
+            )
 
     def prepare(self, network: torch.nn.Module) -> None:
         self.base.prepare(network)

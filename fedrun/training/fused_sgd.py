@@ -81,7 +81,7 @@ class FusedSGDStep:
             The gradient at the inputs, ``[n, in]`` of G's type.
         """
         weight = layer.weight.detach()
-        # weights whose old values are still needed, by another pass through the layer or by a drift, move later
+        # weights whose old values are still needed, by another pass through the layer or by a linear update, move later
         rate = self._rate if self._uses[layer] == 1 else None
         if rate is None:
             self._left.append((weight, outputs, inputs))

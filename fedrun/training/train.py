@@ -55,7 +55,7 @@ def train(
     linear_correction = strategy.linear_correction(constants)
     directs, freezes = overrides(strategy, "direction"), overrides(strategy, "frozen")
     fused = state is None and local.max_gradient_norm is None and not (directs or freezes)
-    drift = linear_update(linear_correction, local, rate) if fused else None
+    linear = linear_update(linear_correction, local, rate) if fused else None
     objective = Objective(network, strategy, constants, samples.task, local.precision)
     batch = len(indices) if local.batch_size is None else local.batch_size
     group: list[tuple[torch.Tensor, torch.Tensor]] = []  # the batches of a step along `direction`
@@ -69,7 +69,7 @@ def train(
 
     def step(x: torch.Tensor, y: torch.Tensor, index: int, frozen: torch.Tensor | None) -> bool:
         if fused_step is not None:
-            fused_step.step(objective.loss(x, y, index), rate, None if drift is None else partial(drift, weights))
+            fused_step.step(objective.loss(x, y, index), rate, None if linear is None else partial(linear, weights))
             return True
         if not directs:
             gradient = objective.gradient(x, y, index)

@@ -93,6 +93,14 @@ def test_a_model_that_has_diverged_appeals_to_nobody():
     assert found["loss_mean"] == float("inf")
 
 
+def test_a_model_that_has_diverged_counts_without_thresholds():
+    """The second client's loss is infinite, though not known; the third has no test sample."""
+    results = OwnResults(of(NAN, NAN, NAN), of(0.5, NAN, NAN), of(1.0, 0.0, NAN))
+    found = ClientResults.of(results, None, "test", CLASSIFICATION).metrics()
+    assert found["loss_mean"] == float("inf")
+    assert (found["accuracy_mean"], found["untested"]) == (0.5, 1.0)
+
+
 @pytest.mark.parametrize("network", NETWORKS)
 @pytest.mark.parametrize("lr", [None, 0.02])
 def test_local_tuning(make_experiment, network, lr):

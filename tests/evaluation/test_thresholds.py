@@ -78,6 +78,16 @@ def test_a_hundred_steps_alone(make_experiment, network):
             assert found.solo_accuracy[client].item() == pytest.approx(accuracy)
 
 
+@pytest.mark.parametrize("lr", [None, 0.05])
+def test_rates_that_rise_over_the_rounds(make_experiment, lr):
+    """They are of the federation's rounds: clients train alone with the whole rate, as without ``lr_warmup_rounds``."""
+    whole, rising = (
+        Simulation(make_experiment(network=mlp, local=local, appeal=warmup(steps=5, lr=lr))).thresholds["clients"].train
+        for local in ({}, {"lr_warmup_rounds": 10})
+    )
+    assert torch.equal(whole, rising)
+
+
 @pytest.mark.parametrize(("lr", "key"), [(1e30, r"appeal\.lr=1e\+30"), (None, r"local\.lr=1e\+30")])
 def test_a_warm_up_that_diverges_is_refused(make_experiment, lr, key):
     """With NaN for a threshold no model would ever appeal to the client."""

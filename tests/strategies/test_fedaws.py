@@ -98,3 +98,9 @@ def test_it_cannot_be_its_own_base():
         fedaws(between).check(10)  # both would keep Adam's state under one name
     between.check(10)
     build_experiment(compose(["strategy=fedaws", "strategy/server@strategy.server.base=fedyogi"]).config)
+
+
+def test_fedexp_is_no_base():
+    """Its clients receive an iterate that is not the refined model: the refinement would have no effect on training."""
+    with pytest.raises(InputError, match=r"strategy\.server\.base: FedExP evaluates another model"):
+        fedaws(option("strategy/server", "fedexp")).check(10)

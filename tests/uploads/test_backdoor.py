@@ -12,6 +12,7 @@ from fedrun.simulation.simulation import Simulation
 from fedrun.system.errors import InputError
 
 from ..strategies.test_averaging import mlp
+from ..strategies.test_fedconcat import after, fedconcat, logits
 
 BACKDOOR = option("attack", "backdoor", share=0.34, label=2, size=2, poisoned_share=0.5)
 
@@ -57,3 +58,20 @@ def test_its_success_is_measured(make_experiment):
 def test_what_does_not_fit(make_experiment, changes, message):
     with pytest.raises(InputError, match=message):
         Simulation(make_experiment(network=mlp, attack=replace(BACKDOOR, **changes)))
+
+
+@pytest.mark.parametrize("features", ["cached", "recomputed"])
+def test_its_success_is_measured_on_cached_features(make_experiment, features):
+    """Features of test images with the trigger are computed, too; without them the classifier would read zeros."""
+    everyone = replace(BACKDOOR, share=1.0, poisoned_share=1.0)
+    strategy = fedconcat(rounds=1, clusters=2)
+    strategy = replace(strategy, post_training=replace(strategy.post_training, features=features))
+    simulation = Simulation(
+        make_experiment(network=mlp, attack=everyone, strategy=strategy, rounds=2, clients_per_round=6)
+    )
+    state = after(simulation, 2)
+    triggered = simulation.federation.triggered
+    expected = (logits(simulation, state, triggered).argmax(1) == BACKDOOR.label).double().mean().item()
+    assert simulation.test(state)["test/attack_success"] == pytest.approx(expected)
+    inputs = simulation.phase(state).federation.dataset.inputs
+    assert inputs[triggered].flatten(1).any(1).all()

@@ -41,8 +41,7 @@ class WarmUp(Appeal):
         # ρ_k = F_k(ŵ_k), with ŵ_k the client's own model after the warm-up
         alone = solo(
             replace(
-                local,
-                lr=local.lr if self.lr is None else self.lr,
+                local.at_rate(local.lr if self.lr is None else self.lr),
                 batch_size=local.batch_size if self.batch_size is None else self.batch_size,
                 epochs=None,
                 steps=self.steps,

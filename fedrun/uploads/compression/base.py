@@ -86,7 +86,7 @@ class Compressor(Compression):
 
     def upload_bytes(self, entries: int, head: int) -> int | None:
         apart = head if self.skip == "head" else 0
-        return self.size(entries - apart) + FLOAT * apart
+        return (self.size(entries - apart) if entries > apart else 0) + FLOAT * apart
 
     def client_state(self, entries: Mapping[str, int]) -> dict[str, int]:
         return {ERROR + name: length for name, length in entries.items()} if self.memory == "client" else {}
@@ -100,7 +100,7 @@ class Compressor(Compression):
                 # v_k = D_k + λ e_k,  m_k = C(v_k),  e_k ← v_k − m_k
                 wanted = wanted.add(sender.state[ERROR + name], alpha=self.memory_decay)
             cut = len(wanted) - (sender.shapes[name].head if self.skip == "head" else 0)
-            compressed = self.compress(wanted[:cut], draw)
+            compressed = self.compress(wanted[:cut], draw) if cut else wanted[:0]
             if cut < len(wanted):
                 compressed = torch.cat([compressed, wanted[cut:]])
             squared += float(torch.linalg.vector_norm(wanted)) ** 2

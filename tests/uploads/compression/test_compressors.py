@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from fedrun.uploads.compression.quantize import Quantize, scaled_levels, uniform
 from fedrun.uploads.compression.randk import RandK
 from fedrun.uploads.compression.sign import Sign
 from fedrun.uploads.compression.topk import TopK
+from fedrun.uploads.transform import Sender, Shape
 
 V = torch.tensor([4.0, -3.0, 2.0, -1.0, 0.5])
 U = torch.tensor([0.1, 0.9, 0.5, 0.2, 0.99])
@@ -155,3 +157,12 @@ def test_error_feedback_by_hand():
 )
 def test_bytes_of_a_million_entries(compressor, size):
     assert compressor.size(MILLION) == size
+
+
+@pytest.mark.parametrize("compressor", [topk(0.4), randk(0.4), quantize("qsgd", 4), quantize("uniform", 4, 2), sign()])
+def test_a_model_that_is_its_head_travels_in_full(compressor):
+    whole = replace(compressor, skip="head")
+    sent = whole.send({"model": V}, Sender(0, 0, 0, {}, {}, {"model": Shape((5,), 5)}))
+    assert sent.displacements["model"].tolist() == V.tolist()
+    assert sent.measures == {"compress/error": 0.0}
+    assert whole.upload_bytes(5, 5) == 4 * 5
