@@ -326,7 +326,7 @@ def _sweep_job(config: DictConfig) -> float:
     overrides = tuple(hydra.overrides.task)
     begin, together = f"== {hydra.job.num}: ", parallel_jobs(hydra.launcher)
     _log_to_screen(logging.WARNING, begin)
-    summary, failure = None, None
+    summary, failure, earlier = None, None, False
     try:
         experiment = build_experiment(_composed(config))
         if experiment.study is not None:
@@ -351,7 +351,7 @@ def _sweep_job(config: DictConfig) -> float:
     if failure is not None or summary is None:
         failed(hydra.job.num, hydra.runtime.output_dir, overrides, str(failure))
         return math.nan
-    Outcome(overrides, summary, None).save(hydra.runtime.output_dir)
+    Outcome(overrides, summary, None, earlier).save(hydra.runtime.output_dir)
     last = pooled_metric(summary["final"], recorded_score(summary["final"]))
     return math.nan if last is None else float(last)
 
