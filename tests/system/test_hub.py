@@ -61,7 +61,6 @@ def test_a_hub_that_keeps_silent_is_given_the_users_patience(monkeypatch):
 def test_without_the_hub_its_cache_is_read_and_nothing_is_repeated(closed_port, tmp_path, caplog):
     began = time.monotonic()
     with pytest.raises(ConnectionError, match=r"^http://127.0.0.1:\d+ does not answer: .*refused"), hub_or_cache():
-        assert constants.HF_HUB_OFFLINE
         hf_hub_download("some/model", "config.json", cache_dir=tmp_path)
     assert time.monotonic() - began < 2.5
     assert not constants.HF_HUB_OFFLINE and not caplog.records
@@ -81,5 +80,5 @@ def test_offline_mode_of_the_user_asks_nothing(closed_port, monkeypatch):
 
 def test_the_cure_names_the_command_and_the_folder():
     line = hub_cure("some/model", OSError("no\nanswer"))
-    assert line.startswith("some/model cannot be loaded (no); where the internet can be reached: hf download some/model")
+    assert "(no); where the internet can be reached: hf download some/model " in line
     assert "models--some--model" in line
