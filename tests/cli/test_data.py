@@ -52,6 +52,10 @@ def test_a_reader_who_has_seen_enough() -> None:
     ("arguments", "complaint"),
     [
         (["nosuch"], "nosuch: no such dataset; allowed: mnist, "),
+        (["mnits"], "glove, or list, or show; did you mean mnist?"),
+        (["get", "mnist"], "get: no such dataset; allowed: mnist, "),
+        (["mnist", "svhn"], "svhn: settings are for fedrun-data show, and datasets are fetched one by one; "),
+        ([], "fedrun-data: no dataset is named; allowed: mnist, "),
         (["list", "a=b"], "a=b: settings are for fedrun-data show"),
         (["show", "dataset=nosuch"], "dataset=nosuch: no such option; allowed: "),
         (["show", "partition.pace=1"], "partition.pace"),
