@@ -101,9 +101,8 @@ def test_what_is_no_fetching(arguments: list[str], capsys: pytest.CaptureFixture
     assert capsys.readouterr().err.count("\n") == 1
 
 
-@pytest.mark.parametrize("arguments", [[], ["mnist", "--nosuch"]])
-def test_what_cannot_be_parsed_is_one_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_parsed_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        run(arguments)
+        run(["mnist", "--nosuch"])
     assert ended.value.code == 2
     assert capsys.readouterr().err.count("\n") == 1
