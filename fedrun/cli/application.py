@@ -341,7 +341,7 @@ def _sweep_job(config: DictConfig) -> float:
         last = pooled_metric(final, score)
         value, rounds = wording.value(score, last), wording.counted(summary["rounds"], "round")
         say(f"{begin}{recorded_split(final)} {wording.name(score)} {value} after {rounds}", sys.stdout)
-        Outcome(overrides, summary, None).save(hydra.runtime.output_dir)
+        Outcome(overrides, summary, None, earlier).save(hydra.runtime.output_dir)
         return math.nan if last is None else float(last)
     except (InputError, RunError) as error:
         failure = str(error)

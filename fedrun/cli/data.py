@@ -19,6 +19,7 @@ from fedrun.system.errors import BAD_INPUT, InputError
 from fedrun.system.signals import describe_stop
 
 if TYPE_CHECKING:
+    from fedrun.data.download.catalogue import DatasetFiles
     from fedrun.data.download.install import Reporter
 
 EPILOG = """examples:
@@ -42,7 +43,7 @@ def run(arguments: Sequence[str]) -> int:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("what", help="a dataset to fetch, or list, or show")
+    parser.add_argument("what", nargs="?", default="", help="a dataset to fetch, or list, or show")
     parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help="for show: as for fedrun")
     parser.add_argument("--data-dir", type=Path, help="folder of the datasets (data)")
     parser.add_argument("--url", help="base address to fetch from instead of the publisher's")
@@ -61,8 +62,11 @@ def run(arguments: Sequence[str]) -> int:
             purpose = "showing a federation" if given[0].startswith(tuple(show_only)) else "fetching a dataset"
             raise InputError(f"{given[0]}: is for {purpose}")
         if options.what != "show" and options.settings:
+            if options.what != "list":
+                known_dataset(options.what)
             raise InputError(
-                f"{options.settings[0]}: settings are for fedrun-data show; --data-dir is the folder of the datasets"
+                f"{options.settings[0]}: settings are for fedrun-data show, and datasets are fetched one by one; "
+                "--data-dir is the folder of the datasets"
             )
         match options.what:
             case "show":
@@ -91,23 +95,37 @@ def fetch(name: str, data_dir: Path, url: str | None, source: Path | None) -> No
     Raises:
         InputError: the dataset does not exist, or it cannot be fetched.
     """
-    from fedrun.data.download.catalogue import catalogue
     from fedrun.data.download.install import download_dataset, import_dataset, interrupted
+
+    entry = known_dataset(name)
+    if not entry.missing(data_dir) and not interrupted(name, data_dir):
+        print(f"{name} is in {data_dir}")
+    elif source is None:
+        with _progress() as report:
+            download_dataset(name, entry, data_dir, url, report)
+    elif not (source := source.expanduser()).exists():
+        raise InputError(f"--from {source}: no such file or folder")
+    else:
+        import_dataset(name, entry, data_dir, source, url)
+
+
+def known_dataset(name: str) -> DatasetFiles:
+    """A dataset that can be fetched.
+
+    Raises:
+        InputError: there is none of this name.
+    """
+    from fedrun.config.suggestions import did_you_mean
+    from fedrun.data.download.catalogue import catalogue
 
     entries = catalogue()
     if name in ("digits", "synthetic", "synthetic_feddyn"):
         raise InputError(f"{name}: needs no files; use dataset={name}")
     if name not in entries:
-        raise InputError(f"{name}: no such dataset; allowed: {', '.join(entries)}, or list, or show")
-    if not entries[name].missing(data_dir) and not interrupted(name, data_dir):
-        print(f"{name} is in {data_dir}")
-    elif source is None:
-        with _progress() as report:
-            download_dataset(name, entries[name], data_dir, url, report)
-    elif not (source := source.expanduser()).exists():
-        raise InputError(f"--from {source}: no such file or folder")
-    else:
-        import_dataset(name, entries[name], data_dir, source, url)
+        refusal = f"{name}: no such dataset" if name else "no dataset is named"
+        similar = did_you_mean(name, [*entries, "list", "show"])
+        raise InputError(f"{refusal}; allowed: {', '.join(entries)}, or list, or show{similar}")
+    return entries[name]
 
 
 def list_datasets(data_dir: Path) -> None:
@@ -121,7 +139,9 @@ def list_datasets(data_dir: Path) -> None:
             f"{name:<13}{'missing' if missing else 'available':<11}{entry.description}; {size}licence: {entry.licence}"
         )
         if missing:
-            print(f"{'':<13}lacks {', '.join(str(data_dir / pattern) for pattern in missing)}")
+            first, *others = missing
+            more = f" and {len(others)} more" if others else ""
+            print(f"{'':<13}lacks {data_dir / first}{more}")
 
 
 def show(settings: Sequence[str], folder: Path, config_dir: Path | None = None) -> None:

@@ -139,11 +139,11 @@ def experiments(options: argparse.Namespace) -> frozenset[str] | None:
     Raises:
         InputError: there is no such table or figure.
     """
+    if not (options.table or options.figure):
+        return None
     from fedrun.config.experiments import experiment_sweep
     from fedrun.report.papers import figure, table_reading
 
-    if not (options.table or options.figure):
-        return None
     reading = table_reading.load(options.table) if options.table else figure.load(options.figure)
     sweep = experiment_sweep(reading.experiment)
     return frozenset(sweep.run_name(scale) for scale in SCALES)

@@ -60,8 +60,21 @@ def _unreadable(argument: str) -> str:
     """The message that an argument does not have Hydra's form."""
     return (
         f"{in_message(argument)}: cannot be read; allowed: KEY=VALUE, GROUP=OPTION; a list is KEY=[A,B], and a value "
-        "with other special characters is quoted"
+        f"with other special characters is quoted{_in_form(argument)}"
     )
+
+
+def _in_form(argument: str) -> str:
+    """``; did you mean strategy=fedavg?`` for ``strategy:fedavg`` and for ``fedavg``; otherwise where the groups are
+    shown for a single word, and nothing.
+    """
+    if form := re.fullmatch(r"([\w./@]+) *(?::|=+) *([\w.-]+)", argument):
+        return f"; did you mean {form[1]}={form[2]}?"
+    if not re.fullmatch(r"[\w-]+", argument):
+        return ""
+    having = [group for group in groups([conf_dir()]) if "/" not in group and argument in options(group)]
+    known = " or ".join(f"{group}={argument}" for group in having)
+    return f"; did you mean {known}?" if known else "; fedrun --help shows the groups and their options"
 
 
 def _malformed(text: str, arguments: Sequence[str]) -> str | None:

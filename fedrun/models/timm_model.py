@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import torch
 
 from fedrun.config.config_class import config_class
@@ -10,7 +12,7 @@ from fedrun.data.datasets.base import Spec
 from fedrun.models.adapted import AdaptedModel, Norm, replace_batch_norm
 from fedrun.models.base import require_image
 from fedrun.system.errors import InputError
-from fedrun.system.hub import hub_advice
+from fedrun.system.hub import hub_advice, hub_or_cache
 
 INSTALL = "pip install 'fedrun[timm]'"
 
@@ -55,9 +57,10 @@ class TimmModel(AdaptedModel):
                 f"{', '.join([architecture, *weights])}"
             )
         try:
-            network = timm.create_model(
-                self.name, pretrained=self.pretrained, num_classes=spec.classes, in_chans=spec.input_shape[0]
-            )
+            with hub_or_cache() if self.pretrained else nullcontext():
+                network = timm.create_model(
+                    self.name, pretrained=self.pretrained, num_classes=spec.classes, in_chans=spec.input_shape[0]
+                )
         except (OSError, RuntimeError) as error:
             if not self.pretrained:
                 raise InputError(f"{self.key}: {error}; allowed: a model for the dataset's images") from None

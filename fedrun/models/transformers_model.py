@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from fedrun.data.tasks.symbols import LanguageModelling
 from fedrun.models.adapted import AdaptedModel
 from fedrun.models.base import require_text
 from fedrun.system.errors import InputError, one_line
-from fedrun.system.hub import hub_advice
+from fedrun.system.hub import hub_advice, hub_or_cache
 
 INSTALL = "pip install 'fedrun[transformers]'"
 
@@ -101,7 +101,8 @@ class TransformersModel(AdaptedModel):
         """A model with the weights of the hub or of a folder, in float32; its layers for the task are new."""
         name = self.name or ""
         try:
-            return kind.from_pretrained(name, dtype=torch.float32, ignore_mismatched_sizes=True, **outputs)
+            with nullcontext() if os.path.isdir(name) else hub_or_cache():
+                return kind.from_pretrained(name, dtype=torch.float32, ignore_mismatched_sizes=True, **outputs)
         except (OSError, ValueError, ImportError) as error:
             if os.path.isdir(name):
                 reason = one_line(str(error).strip().partition("\n")[0], 200)

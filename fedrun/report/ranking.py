@@ -61,8 +61,6 @@ def ranking(settings: Sequence[Setting], key: str = TARGETED) -> list[Table]:
     return [Table(f"Ranks by {quantity.heading}", header, rows, notes=tuple(notes))]
 
 
-def ranks(values: Sequence[float]) -> list[float]:
+def ranks(values: list[float]) -> list[float]:
     """The rank of each value, 1 for the smallest; equal values share the mean of their ranks."""
-    from scipy.stats import rankdata
-
-    return [float(rank) for rank in rankdata(values)]
+    return [sum(other < value for other in values) + (values.count(value) + 1) / 2 for value in values]

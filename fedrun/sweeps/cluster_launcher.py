@@ -86,7 +86,7 @@ class Cluster(Launcher):
         import time
 
         from fedrun.sweeps.callback import failed, say
-        from fedrun.sweeps.jobs_left import jobs_left
+        from fedrun.sweeps.jobs_left import JobsLeft
         from fedrun.system.errors import InputError, one_line
 
         if find_spec("submitit") is None:
@@ -109,7 +109,7 @@ class Cluster(Launcher):
             raise InputError(f"hydra/launcher=cluster: {one_line(str(error))}") from error
         for number, job in enumerate(jobs, start=initial_job_idx):
             say(f"== {number}: job {job.job_id} ({name}), log {job.paths.stdout}", sys.stdout)
-        began, results, waiting = time.monotonic(), dict[int, JobReturn](), dict(enumerate(jobs))
+        left, results, waiting = JobsLeft(sweep, len(jobs)), dict[int, JobReturn](), dict(enumerate(jobs))
         while waiting:
             for index in [index for index, job in waiting.items() if job.done()]:
                 job, number = waiting.pop(index), initial_job_idx + index
@@ -121,7 +121,7 @@ class Cluster(Launcher):
                     failed(number, sweep / str(number), overrides, f"{last_line(error)}; log {job.paths.stderr}")
                     results[index] = JobReturn(overrides=overrides, status=JobStatus.COMPLETED)
                     results[index].return_value = math.nan
-                say(jobs_left(len(results), len(jobs), time.monotonic() - began), sys.stdout)
+                say(left.ended(number), sys.stdout)
             time.sleep(0.2 if self.cluster == "local" else 2.0)
         return [results[index] for index in range(len(jobs))]
 

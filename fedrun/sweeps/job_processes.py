@@ -38,7 +38,7 @@ def run_jobs(
     count: int,
     at_once: int,
     lost: Callable[[int, str], T],
-    progress: Callable[[int], None] = lambda done: None,
+    progress: Callable[[int], None] = lambda number: None,
 ) -> list[T]:
     """Run the jobs 0 to ``count`` - 1, each in its own process, and return their results in order.
 
@@ -48,7 +48,7 @@ def run_jobs(
         count: number of jobs.
         at_once: largest number of processes at the same time.
         lost: called with the number of a job whose process died and the reason; returns the job's result.
-        progress: called with the number of jobs that have ended, each time one ends.
+        progress: called with the number of each job that has ended.
 
     Raises:
         KeyboardInterrupt: this process was interrupted, and all jobs have stopped; or, interrupted again, killed them.
@@ -59,8 +59,8 @@ def run_jobs(
         while jobs.started(at_once):
             for ready in wait([signals, *jobs.running]):
                 if isinstance(ready, Connection):
-                    if jobs.ended(ready):
-                        progress(len(jobs.returned))
+                    if (number := jobs.ended(ready)) in jobs.returned:
+                        progress(number)
                 else:
                     jobs.stop_requested(os.read(signals, 1)[0])
     if jobs.stop is not None:
@@ -103,8 +103,8 @@ class _Jobs(Generic[T]):
             self.running[connection] = _RunningJob(number, slot, process)
         return bool(self.running)
 
-    def ended(self, connection: Connection) -> bool:
-        """Record a job's result, or the end of its process; return whether the job has a result."""
+    def ended(self, connection: Connection) -> int:
+        """Record a job's result, or the end of its process; return the job's number."""
         ended = self.running.pop(connection)
         number, process = ended.number, ended.process
         try:
@@ -116,7 +116,7 @@ class _Jobs(Generic[T]):
                 self._stop(TerminatedError())
             else:
                 self.returned[number] = self._lost(number, death(process.exitcode or 0))
-        return number in self.returned
+        return number
 
     def stop_requested(self, number: int) -> None:
         """Stop all jobs after a signal to this process; kill them after a second SIGINT."""

@@ -21,11 +21,13 @@ class Outcome:
         overrides: of the job.
         summary: of a completed run; None if it failed.
         error: one line about a failed run; None if it completed.
+        earlier: whether the run had been finished before the sweep.
     """
 
     overrides: tuple[str, ...]
     summary: dict[str, Any] | None
     error: str | None
+    earlier: bool = False
 
     def save(self, folder: str | Path) -> None:
         """Write it to the job's folder.
@@ -42,4 +44,10 @@ def outcomes(sweep: Path) -> list[Outcome]:
     """The outcomes of a sweep's jobs, in the jobs' order."""
     files = sorted(sweep.glob(f"*/{OUTCOME}"), key=lambda path: int(path.parent.name))
     records = [json.loads(path.read_text(encoding="utf-8")) for path in files]
-    return [Outcome(tuple(record["overrides"]), record["summary"], record["error"]) for record in records]
+    return [Outcome(**{**record, "overrides": tuple(record["overrides"])}) for record in records]
+
+
+def finished_earlier(folder: Path) -> bool:
+    """Whether the run of the job with this folder had been finished before the sweep."""
+    path = folder / OUTCOME
+    return path.is_file() and bool(json.loads(path.read_text(encoding="utf-8"))["earlier"])

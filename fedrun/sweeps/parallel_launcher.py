@@ -6,7 +6,6 @@ import gc
 import math
 import os
 import sys
-import time
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
@@ -52,7 +51,7 @@ class Parallel(Launcher):
         from fedrun.sweeps.callback import failed, say
         from fedrun.sweeps.gpus import visible_gpus
         from fedrun.sweeps.job_processes import run_jobs
-        from fedrun.sweeps.jobs_left import jobs_left
+        from fedrun.sweeps.jobs_left import JobsLeft
         from fedrun.system.cores import cores
         from fedrun.system.source_commit import loaded_commit
 
@@ -80,10 +79,10 @@ class Parallel(Launcher):
             no_result.return_value = math.nan
             return no_result
 
-        began = time.monotonic()
+        left = JobsLeft(sweep, len(job_overrides))
 
-        def progress(done: int) -> None:
-            say(jobs_left(done, len(job_overrides), time.monotonic() - began), sys.stdout)
+        def progress(index: int) -> None:
+            say(left.ended(initial_job_idx + index), sys.stdout)
 
         results: list[JobReturn] = []
         for result in run_jobs(job, len(job_overrides), at_once, lost, progress):

@@ -538,6 +538,11 @@ def test_a_value_is_refused_in_one_line(default: Composed, key: str, value: obje
     assert "\n" not in str(refusal.value)
 
 
+FORM = (
+    "cannot be read; allowed: KEY=VALUE, GROUP=OPTION; a list is KEY=[A,B], and a value with other special characters "
+    "is quoted"
+)
+
 REFUSED = [
     ("~local.lr", "local.lr: is missing; allowed: a finite number, above 0"),
     ("~seed", "seed: is missing; allowed: an integer, at least 0"),
@@ -609,6 +614,10 @@ REFUSED = [
         "dataset: cannot be read; allowed: KEY=VALUE, GROUP=OPTION; a list is KEY=[A,B], and a value with other",
     ),
     ("=3", "=3: cannot be read; allowed: KEY=VALUE, GROUP=OPTION; "),
+    ("help", f"help: {FORM}; fedrun --help shows the groups and their options"),
+    ("turbosvm", f"turbosvm: {FORM}; did you mean strategy=turbosvm?"),
+    ("strategy:fedavg", f"strategy:fedavg: {FORM}; did you mean strategy=fedavg?"),
+    ("rounds==3", f"rounds==3: {FORM}; did you mean rounds=3?"),
     (
         "targets={test/mae:40}",
         "targets={test/mae:40}: not a value of this key; fedrun --explain targets shows what is allowed",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -22,6 +23,7 @@ from fedrun.data.tasks.base import Task
 from fedrun.data.tasks.classification import CLASSIFICATION
 from fedrun.data.tasks.symbols import IGNORED, LanguageModelling, TokenClassification
 from fedrun.system.errors import InputError, one_line
+from fedrun.system.hub import hub_or_cache
 
 if TYPE_CHECKING:
     import datasets
@@ -244,7 +246,8 @@ def _splits(config: HuggingFace) -> tuple[datasets.Dataset, datasets.Dataset]:
         if (folder / "dataset_dict.json").exists() or (folder / "state.json").exists():
             loaded: Any = datasets.load_from_disk(str(folder))
         else:
-            loaded = datasets.load_dataset(str(folder) if folder.is_dir() else config.name, config.subset)
+            with nullcontext() if folder.is_dir() else hub_or_cache():
+                loaded = datasets.load_dataset(str(folder) if folder.is_dir() else config.name, config.subset)
     except Exception as error:  # the library raises errors of many kinds
         reason = one_line(str(error).strip().partition("\n")[0] or type(error).__name__, 160)
         if folder.is_dir():

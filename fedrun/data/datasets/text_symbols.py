@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from fedrun.system.errors import InputError, one_line
+from fedrun.system.hub import hub_advice, hub_or_cache
 
 NO_WORD = -1
 """The word number of a symbol that belongs to no word, such as padding."""
@@ -61,10 +63,9 @@ def tokenizer_of(name: str) -> Any:
             f"dataset.tokenizer={name}: transformers is not installed; pip install 'fedrun[transformers]'"
         ) from None
     try:
-        return transformers.AutoTokenizer.from_pretrained(name)
+        with nullcontext() if Path(name).is_dir() else hub_or_cache():
+            return transformers.AutoTokenizer.from_pretrained(name)
     except (OSError, ValueError, KeyError) as error:
-        from fedrun.system.hub import hub_advice
-
         if Path(name).is_dir():
             reason = one_line(str(error).strip().partition("\n")[0], 200)
             raise InputError(

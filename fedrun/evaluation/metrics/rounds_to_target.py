@@ -15,8 +15,9 @@ from fedrun.data.targets import Target
 
 def first_hit(rounds: Sequence[int], values: Sequence[float], target: Target) -> int | None:
     """The first evaluated round from 1 on whose value reaches the target; None if there is none (TurboSVM-FL)."""
+    sign, goal = target.sign, target.sign * target.value
     for round, value in zip(rounds, values, strict=True):
-        if round >= 1 and target.reached(value):
+        if round >= 1 and sign * value >= goal:
             return round
     return None
 

@@ -6,6 +6,7 @@ import csv
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from fedrun.system.errors import InputError
@@ -76,13 +77,20 @@ def cells(paper: str, table: str | None = None) -> list[Cell]:
     """
     if paper not in papers():
         raise InputError(f"{paper}: no such paper; allowed: {', '.join(papers())}")
-    cells = read(FOLDER / f"{paper}.csv")
+    file = FOLDER / f"{paper}.csv"
+    cells = list(_cells_of(file, file.stat().st_mtime_ns))
     if table is None:
         return cells
     tables = list(dict.fromkeys(cell.table for cell in cells))
     if table not in tables:
         raise InputError(f"{paper} {table}: no such table; allowed: {', '.join(tables)}")
     return [cell for cell in cells if cell.table == table]
+
+
+@cache
+def _cells_of(file: Path, modified: int) -> tuple[Cell, ...]:
+    """The cells of a file; ``modified``: the time of its last change."""
+    return tuple(read(file))
 
 
 def read(path: Path) -> list[Cell]:

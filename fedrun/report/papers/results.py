@@ -46,13 +46,13 @@ def sections(runs: Sequence[Run], progress: Progress = lambda done, total: None)
         InputError: there are no such runs.
     """
     section_list = []
-    for number, name in enumerate(tables()):
-        progress(number, len(tables()))
+    for number, name in enumerate(names := tables()):
+        progress(number, len(names))
         for scale in (scale for scale in available(name, runs) if scale != "smoke"):
             with suppress(NoRunsError):  # all runs may belong to another table that shares them
                 ranks = ranking(settings(complete_runs(experiment_sweep(name).run_name(scale), runs))[0])
                 section_list.append(Section(named(name, scale), (*at_scale(name, scale, runs), *ranks)))
-    tabulated = {experiment_sweep(name).run_name(scale) for name in tables() for scale in SCALES}
+    tabulated = {experiment_sweep(name).run_name(scale) for name in names for scale in SCALES}
     others = dict.fromkeys(
         name
         for run in runs
@@ -63,7 +63,7 @@ def sections(runs: Sequence[Run], progress: Progress = lambda done, total: None)
         if own_tables := experiment_tables(name, complete_runs(name, runs)):
             section_list.append(Section(name, tuple(own_tables)))
     if not section_list:
-        raise InputError(f"no finished run of any paper's table; start one with: fedrun experiment={tables()[0]}")
+        raise InputError(f"no finished run of any paper's table; start one with: fedrun experiment={names[0]}")
     return section_list
 
 

@@ -284,8 +284,8 @@ def load(name: str) -> TableReading:
     Raises:
         InputError: there is none of this name, or its description is damaged.
     """
-    if name not in tables():
-        raise InputError(f"table {name}: no such table; allowed: {', '.join(tables())}")
+    if name not in (known := tables()):
+        raise InputError(f"table {name}: no such table; allowed: {', '.join(known)}")
     table = experiment_sweep(name).sweeper["table"]
     return described({**table, "experiment": name}, TableReading, f"experiment={name}: hydra.sweeper.table")
 
