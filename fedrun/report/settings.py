@@ -96,8 +96,8 @@ def settings(runs: Sequence[Run]) -> tuple[list[Setting], list[str]]:
     members = {key: tuple(groups[key][seed] for seed in sorted(groups[key])) for key in order}
     names = _names([(members[key][0], contents[key]) for key in order])
     found = [Setting(name, contents[key], members[key]) for name, key in zip(names, order, strict=True)]
-    first = {pair: place for place, pair in reversed(list(enumerate((s.dataset, s.strategy) for s in found)))}
-    return sorted(found, key=lambda s: (first[s.dataset, s.strategy], _numbers_by_size(s.name))), problems
+    places = {pair: place for place, pair in reversed(list(enumerate((s.dataset, s.strategy) for s in found)))}
+    return sorted(found, key=lambda s: (places[s.dataset, s.strategy], _numbers_by_size(s.name))), problems
 
 
 def _numbers_by_size(name: str) -> list[tuple[float, str]]:
