@@ -66,7 +66,9 @@ def report(
     tables += outcomes(complete, reported, ("final", "best", "rounds to"))
     if baseline is not None:
         tables.append(significance(complete, baseline, metrics, reported, test))
-    tables += _table("Costs", complete, [quantity for quantity in reported if quantity.kind == "cost"], COSTS)
+    costs = [quantity for quantity in reported if quantity.kind == "cost"]
+    forward = FORWARD if any(quantity.key == "cost/forward_samples" for quantity in costs) else ""
+    tables += _table("Costs", complete, costs, COSTS.format(forward))
     return [*tables, *differences(settings)]
 
 
@@ -99,8 +101,11 @@ def outcomes(settings: Sequence[Setting], reported: Sequence[Quantity], kinds: S
 
 COSTS = (
     "Totals over clients and rounds: params up and down are numbers sent by and to clients; client samples were "
-    "trained on, forward samples used in forward passes only."
+    "trained on{}."
 )
+"""The note of the table of costs."""
+FORWARD = ", forward samples used in forward passes only"
+"""What it adds if some strategy uses samples in forward passes only."""
 
 
 def overview(settings: Sequence[Setting]) -> Table:

@@ -23,8 +23,8 @@ NOT_METRICS = ("cost/", "time/")
 INTERNALS = "server/"
 """Metrics of a server strategy's own steps: drawn as curves; in a table only with ``--metric``."""
 
-TRAINING = ("train/", INTERNALS)
-"""Metrics whose best value says nothing about the model: they are measured while it changes."""
+TRAINING = ("train/", "privacy/", INTERNALS)
+"""Metrics whose best value says nothing about the model: they are measured while it changes, or are not about it."""
 
 COUNTS = ("clients/excluded", "clients/untested", "unseen/untested")
 """Counts that are reported only where they are not zero, and have no best value."""

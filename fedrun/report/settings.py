@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -71,7 +72,8 @@ def identity(leaves: Leaves) -> str:
 
 
 def settings(runs: Sequence[Run]) -> tuple[list[Setting], list[str]]:
-    """The runs by setting, in the order in which the settings first appear; and a line for every run left out.
+    """The runs by setting, and a line for every run left out. Datasets and strategies are in the order in which they
+    first appear; settings with the same two are sorted by name, numbers by size.
 
     Of several runs of one setting with one seed (copies, or the same run under two experiments' names) the first
     complete one counts; of runs on different data those on the first one's.
@@ -93,7 +95,15 @@ def settings(runs: Sequence[Run]) -> tuple[list[Setting], list[str]]:
     order = list(dict.fromkeys(identity(leaves(run.config)) for run in runs))
     members = {key: tuple(groups[key][seed] for seed in sorted(groups[key])) for key in order}
     names = _names([(members[key][0], contents[key]) for key in order])
-    return [Setting(name, contents[key], members[key]) for name, key in zip(names, order, strict=True)], problems
+    found = [Setting(name, contents[key], members[key]) for name, key in zip(names, order, strict=True)]
+    places = {pair: place for place, pair in reversed(list(enumerate((s.dataset, s.strategy) for s in found)))}
+    return sorted(found, key=lambda s: (places[s.dataset, s.strategy], _numbers_by_size(s.name))), problems
+
+
+def _numbers_by_size(name: str) -> list[tuple[float, str]]:
+    """An order of names in which ``rounds=5`` comes before ``rounds=30``, and ``lr=0.05`` before ``lr=0.1``."""
+    parts = re.split(r"(\d+(?:\.\d+)?(?:e-?\d+)?)", name)
+    return [(float(part), "") if number % 2 else (-1.0, part) for number, part in enumerate(parts)]
 
 
 def differing(settings: Sequence[Setting]) -> list[str]:

@@ -27,6 +27,7 @@ UNFOLDED = 10_000
 """A width in columns that is enough for any table."""
 
 NOTE = "{} metrics after the last round{}; mean ± std over seeds (ddof 0)."
+ROUNDS_TO = "to: the first round that reaches it; >N: not by every seed in N rounds."
 
 
 def sweep_table(summaries: Sequence[Summary]) -> Group:
@@ -82,7 +83,9 @@ def tabulate(summaries: Sequence[Summary]) -> Table:
     )
     in_percent = ", in percent" if all(map(wording.is_share, metrics)) else ", shares in percent"
     parts = " and ".join(dict.fromkeys(recorded_split(run["final"]) for run in summaries))
-    return Table("", header, rows, notes=(NOTE.format(parts.capitalize(), in_percent), *own))
+    return Table(
+        "", header, rows, notes=(NOTE.format(parts.capitalize(), in_percent), *([ROUNDS_TO] if targets else []), *own)
+    )
 
 
 def reported_by_clients(groups: Mapping[str, Sequence[Summary]], names: Mapping[str, str]) -> list[str]:

@@ -85,3 +85,10 @@ def test_leaves():
     assert "hardware.threads" not in found and "seed" not in found and "a.download" not in found
     assert (found["a.b"], found["local.lr"], found["rounds"]) == ([1, 2], 0.1, 2)
     assert written(found, "a.b") == "[1,2]"
+
+
+def test_numbers_in_names_are_sorted_by_size(folders):
+    for lr in (0.5, 10.0, 0.05, 1e-3, 2.0):
+        folders.write(0, rows(0.1), changes={"local.lr": lr})
+    found, _ = settings(find([str(folders.top)]).runs)
+    assert [setting.name for setting in found] == [f"local.lr={lr}" for lr in (0.001, 0.05, 0.5, 2.0, 10.0)]

@@ -19,7 +19,7 @@ def pair(folders, ours, baseline):
     for seed, value in baseline.items():
         folders.write(seed, rows(0.0, value / 100))
     found, _ = settings(find([str(folders.top)]).runs)
-    return found
+    return found[::-1]  # sorted, local.lr=0.5 is last
 
 
 def test_paired_t(folders):

@@ -40,6 +40,7 @@ def test_two_strategies_at_80_columns():
         "turbosvm     2  80.00 ± 0.00  70.00 ± 0.00  50.00 ± 0.00   5.0 ± 0.0  41.0 ± 1.0",
         "",
         "Test metrics after the last round, in percent; mean ± std over seeds (ddof 0).",
+        "to: the first round that reaches it; >N: not by every seed in N rounds.",
     ]
 
 

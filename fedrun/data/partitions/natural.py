@@ -67,10 +67,11 @@ class Natural(Partition):
                     f"{min_samples} samples; use more users, or a smaller partition.min_samples or "
                     "dataset.min_samples_after_split"
                 )
-            log.info(
-                "partition=natural: %d %s users with at least %d samples of %d users",
-                kept.sum(), group, min_samples, members.sum(),
-            )  # fmt: skip
+            if kept.sum() < members.sum():
+                log.info(
+                    "partition=natural: %d of %d %s users have at least %d samples; the others are left out",
+                    kept.sum(), members.sum(), group, min_samples,
+                )  # fmt: skip
         return Federation(
             dataset, indices_of_users(users, training & enough), indices_of_users(users, ~training & enough)
         )

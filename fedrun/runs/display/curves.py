@@ -211,9 +211,14 @@ def plot_curves(runs: Mapping[str, Seeds], path: Path, targets: Sequence[Target]
         figure.suptitle(next(iter(runs)), fontsize=11, color=INK)
     elif handles:
         figure.legend(
-            handles, labels, loc="outside upper center", ncols=min(len(labels), 4), frameon=False, fontsize=10
+            handles, labels, loc="outside upper center", ncols=legend_columns(labels, width), frameon=False, fontsize=10
         )
     save_figure(figure, path, dpi=160)
+
+
+def legend_columns(labels: Sequence[str], width: float) -> int:
+    """The number of a legend's columns, at most 4, that fit into a figure's width in inches."""
+    return max(1, min(len(labels), 4, int(width / (0.55 + 0.085 * max(map(len, labels))))))
 
 
 def plot_metric(runs: Mapping[str, Seeds], path: Path, key: str, against: Against, targets: Sequence[Target]) -> None:
@@ -277,7 +282,8 @@ def plot_panels(
     columns = min(2 if len(curves) <= 4 else 3, len(curves))
     rows = math.ceil(len(curves) / columns)
     engine = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08)
-    figure = Figure(figsize=(0.6 + 3.9 * columns, 1.3 + 2.8 * rows), layout=engine)
+    width = 0.6 + 3.9 * columns
+    figure = Figure(figsize=(width, 1.3 + 2.8 * rows), layout=engine)
     looks = {
         label: look_of(number)
         for number, label in enumerate(dict.fromkeys(label for lines in curves.values() for label in lines))
@@ -301,7 +307,7 @@ def plot_panels(
         list(named.values()),
         list(named),
         loc="outside lower center",
-        ncols=min(len(named), 4),
+        ncols=legend_columns(list(named), width),
         frameon=False,
         fontsize=9,
     )
@@ -346,7 +352,7 @@ def finish(axes: Axes, title: str, label: str, logarithmic: bool) -> None:
 
     axes.set_title(title, fontsize=10, color=INK, loc="left")
     axes.set_xlabel(label, fontsize=9, color=INK)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=label == AXES["rounds"], nbins=6))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=label == AXES["rounds"], nbins=6, steps=[1, 2, 5, 10]))
     if label in (AXES["params"], AXES["bytes"], AXES["samples"]):
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.xaxis.set_tick_params(labelbottom=True)
@@ -363,17 +369,20 @@ def finish(axes: Axes, title: str, label: str, logarithmic: bool) -> None:
 
 def mark_targets(axes: Axes, targets: Sequence[Target]) -> None:
     """A dotted line for each target, named at the left edge, where most curves are still far from it."""
-    for target in targets:
-        place = target.value * (100 if wording.is_share(target.metric) else 1)
+    places = [target.value * (100 if wording.is_share(target.metric) else 1) for target in targets]
+    for place in places:
         axes.axhline(place, color=INK, linewidth=0.9, linestyle=":", zorder=1)
+    bottom, top = axes.get_ylim()
+    for target, place in zip(targets, places, strict=True):
+        near_top = place > top - 0.1 * (top - bottom)  # below the line, as the title is above it
         axes.annotate(
             wording.target(target),
             xy=(0.0, place),
             xycoords=("axes fraction", "data"),
-            xytext=(3, 2),
+            xytext=(3, -2 if near_top else 2),
             textcoords="offset points",
             ha="left",
-            va="bottom",
+            va="top" if near_top else "bottom",
             fontsize=8,
             color=INK,
         )

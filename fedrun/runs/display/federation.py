@@ -180,7 +180,7 @@ def plot_sizes(federation: Federation, path: Path) -> None:
     if logarithmic:
         axes.set_yscale("log")
     axes.set_title(f"Training samples: {len(sizes):,} clients, {int(sizes.sum()):,} samples", fontsize=11)
-    axes.set_xlabel("clients, by number of samples (most left)")
+    axes.set_xlabel("clients, sorted by number of samples")
     axes.set_ylabel("samples")
     save_figure(figure, path, dpi=150)
 

@@ -52,7 +52,8 @@ def result_table(summary: Mapping[str, Any]) -> Group:
     where.add_column(overflow="fold")
     for name, words in summary.get("decisions", {}).items():  # summaries of earlier versions have none
         where.add_row(name, Text(words))
-    if (reported := summary.get("reported")) is not None:  # not in summaries of earlier versions
+    reported = summary.get("reported")  # not in summaries of earlier versions
+    if reported is not None and reported.startswith("clients/"):  # a pooled one is the table's first row
         where.add_row("reported", Text(f"{wording.name(reported)} {wording.value(reported, final[reported])}"))
     where.add_row("time", wording.duration(summary["seconds"]))
     where.add_row("folder", Text(str(folder)))

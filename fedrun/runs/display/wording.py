@@ -30,6 +30,8 @@ NAMES = {
     "f1": "F1",
     "mcc": "MCC",
     "loss": "loss",
+    "attack_success": "attack success",
+    "epsilon": "ε",
     "gm_appeal": "GM-Appeal",
     "preferred_accuracy": "preferred accuracy",
     **{
@@ -47,7 +49,7 @@ NAMES = {
 }
 """The part of a metric's key after the slash, as people write it."""
 
-NUMBERS = frozenset({"mae", "rmse", "r2", "perplexity"})
+NUMBERS = frozenset({"mae", "rmse", "r2", "perplexity", "epsilon"})
 """Words in the names of known metrics that are not shares; losses are not shares either."""
 
 MODELS = {"tuned_": "tuned", "global_": "global"}

@@ -6,7 +6,15 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from fedrun.data.targets import Target
-from fedrun.runs.display.curves import curve, explain_dashes, plot_curves, plot_metric, spent
+from fedrun.runs.display.curves import (
+    curve,
+    explain_dashes,
+    legend_columns,
+    mark_targets,
+    plot_curves,
+    plot_metric,
+    spent,
+)
 from fedrun.system.errors import InputError
 
 
@@ -146,3 +154,19 @@ def test_no_curve_against_what_was_not_recorded(tmp_path):
         plot_metric(runs, tmp_path / "c.png", "test/f1", "params", ())
     plot_metric(runs, tmp_path / "c.png", "test/f1", "rounds", (Target.of(0.5),))
     assert (tmp_path / "c.png").stat().st_size > 0
+
+
+def test_the_name_of_a_target_at_the_top_is_below_its_line():
+    axes = Figure().add_subplot()
+    axes.plot([0, 1], [0.0, 40.0])
+    mark_targets(axes, [Target.of(0.2), Target.of(0.9)])
+    assert [(text.get_text(), text.get_va()) for text in axes.texts] == [("20 %", "bottom"), ("90 %", "top")]
+
+
+def test_a_legend_has_as_many_columns_as_fit():
+    # A column takes 0.55 inches and 0.085 for each letter: 2.335 for 21 letters, 1.06 for six.
+    names = [f"fedprox local.lr={number:4d}" for number in range(12)]
+    assert len(names[0]) == 21
+    assert legend_columns(names, 7.8) == 3
+    assert legend_columns(["fedavg", "fedadam"], 7.8) == 2
+    assert legend_columns(["x" * 200] * 5, 7.8) == 1
