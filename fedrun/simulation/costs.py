@@ -40,6 +40,13 @@ def round_costs(phase: Phase, cohort: torch.Tensor, work: RoundResult, executor:
     up = len(cohort) * (_numbers(sent) - (kept if MODEL in sent else 0))
     lengths = {name: vector.numel() for name, vector in sent.items()}
     sent_bytes = len(cohort) * pipeline.bytes_up(lengths)
+    if absent := int(client.absent(layout, cohort).sum()):
+        models = len(work.models) if phase.clustering.downloads_all else 1
+        unsent = absent if MODEL in sent else 0
+        down, up = down - models * absent, up - unsent
+        # transforms work on whole models, whose absent entries are zero
+        received_bytes -= 0 if pipeline.changes_downloads else FLOAT * models * absent
+        sent_bytes -= 0 if pipeline.changes_uploads else FLOAT * unsent
     if phase.federation.is_pooled:
         down = up = sent_bytes = received_bytes = 0
     idle, idle_forward = 0, 0

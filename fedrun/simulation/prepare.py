@@ -62,6 +62,7 @@ def first_phase(experiment: Experiment, federation: Federation, device: torch.de
             f"model={type(experiment.model).__name__}: its head has {network.layout.classes} classes, the dataset has "
             f"{dataset.spec.classes}; allowed: as many"
         )
+    strategy.client.check_model(network.layout)
     strategy.check_private(network.layout)
     check_head(strategy, experiment.evaluation, network.layout)
     check_parameters(strategy.client, network.layout, experiment.compression, experiment.attack)

@@ -169,6 +169,20 @@ class ClientStrategy:
             InputError: naming the key and what is allowed.
         """
 
+    def check_model(self, layout: Layout) -> None:
+        """Reject a model that this strategy cannot work with.
+
+        Raises:
+            InputError: naming the key and what is allowed.
+        """
+
+    def absent(self, layout: Layout, clients: torch.Tensor) -> torch.Tensor:
+        """How many of the model's entries these clients (int64 ``[C]``) do not have, int64 ``[C]``: 0 by default.
+
+        They are not counted as sent in either direction. Their values must be the same without communication.
+        """
+        return torch.zeros(len(clients), dtype=torch.int64)
+
     def client_state(self, layout: Layout) -> dict[str, int]:
         """The lengths of the vectors that a client keeps between its rounds, by name; zero until :meth:`finish` has
         returned them for the first time.

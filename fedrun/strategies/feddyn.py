@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 from annotated_types import Ge
@@ -30,7 +30,9 @@ class FedDynClient(ClientStrategy):
 
     alpha: Annotated[float, Ge(0)]
 
-    needs: ClassVar[frozenset[str]] = frozenset({DRIFT})
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({DRIFT})
 
     def client_state(self, layout: Layout) -> dict[str, int]:
         return {DRIFT: layout.trainable}

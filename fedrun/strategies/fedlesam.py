@@ -10,35 +10,49 @@ from annotated_types import Ge
 from fedrun.config.config_class import config_class
 from fedrun.config.identity import Neutral
 from fedrun.models.flat_network import Layout
-from fedrun.strategies.client import ClientStrategy, Gradient
+from fedrun.strategies.client import ClientStrategy, Gradient, LinearCorrection
 from fedrun.strategies.client_info import ClientInfo
-from fedrun.strategies.fedcm import GLOBAL_GRADIENT
-from fedrun.strategies.feddyn import FedDynClient
+from fedrun.strategies.fedavg import FedAvg
+from fedrun.strategies.feddyn import FedDynClient, FedDynServer
 from fedrun.strategies.fedsam import norm
-from fedrun.strategies.scaffold import ScaffoldClient
+from fedrun.strategies.scaffold import ScaffoldClient, ScaffoldServer
+from fedrun.strategies.server import CohortUpdate, Round, ServerState, ServerStrategy
 from fedrun.strategies.vectors import MODEL, Vectors
 
 EARLIER = "earlier"
 """o_k ``[T]``: the global model that the client received when it last took part."""
 
+MOVE = "move"
+"""u ``[T]``: how the server moved the global model in its last round; zero in the first round."""
+
 
 @config_class
 class Perturbed(ClientStrategy):
-    """Step along the gradient at y + e with e = ρ (o_k − x) / ‖o_k − x‖, fixed for the round: SAM in one pass.
-
-    e = 0 in a client's first round.
+    """Step along the gradient at y + e, where e is fixed for the round: SAM in one pass. In its first round e = 0.
 
     Attributes:
-        rho: ρ ≥ 0; 0: plain SGD.
+        rho: ρ ≥ 0; 0: no perturbation.
+        perturbation: ``paper``: e = ρ (o_k − x) / ‖o_k − x‖, with the model o_k that the client received when it last
+            took part; or ``released``: as in the authors' code, where all entries of the i-th tensor have
+            e = −ρ u_i / Σ_j |u_j|, with u_0, u_1, .. the first entries of the global model's last move u, one for each
+            tensor. u comes from the server: see :class:`SendsMove`.
     """
 
     rho: Annotated[float, Ge(0)]
+    perturbation: Annotated[Literal["paper", "released"], Neutral("paper")]
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return super().needs | (frozenset({MOVE}) if self.perturbation == "released" else frozenset())
 
     def client_state(self, layout: Layout) -> dict[str, int]:
-        return {**super().client_state(layout), EARLIER: layout.trainable}
+        known = {EARLIER: layout.trainable} if self.perturbation == "paper" else {}
+        return {**super().client_state(layout), **known}
 
     def constants(self, received: Vectors, client_state: Vectors, client: ClientInfo) -> Vectors:
         constants = super().constants(received, client_state, client)
+        if self.perturbation == "released":
+            return {**constants, "perturbation": _by_tensor(received[MOVE], client.layout, self.rho)}
         # e = ρ (o_k − x) / ‖o_k − x‖
         back = client_state[EARLIER] - received[MODEL][..., : client.trainable]
         length = norm(back)
@@ -52,51 +66,75 @@ class Perturbed(ClientStrategy):
         self, model: torch.Tensor, received: Vectors, client_state: Vectors, constants: Vectors, client: ClientInfo
     ) -> tuple[Vectors, Vectors]:
         uploads, state = super().finish(model, received, client_state, constants, client)
+        if self.perturbation == "released":
+            return uploads, state
         return uploads, {**state, EARLIER: received[MODEL][..., : client.trainable].expand_as(client_state[EARLIER])}
+
+
+def _by_tensor(move: torch.Tensor, layout: Layout, rho: float) -> torch.Tensor:
+    """e_i = −ρ u_i / Σ_j |u_j| for every entry of the i-th tensor, ``[T]``; 0 without a move."""
+    slots = sorted((slot.start, slot.stop) for slot in layout.slots if slot.stop <= layout.trainable)
+    first = move[: len(slots)]
+    shifts = -rho * first / first.abs().sum().clamp_min(1e-30)
+    return shifts.repeat_interleave(torch.tensor([stop - start for start, stop in slots], device=shifts.device))
 
 
 @config_class
 class FedLESAM(Perturbed):
-    """FedLESAM: plain SGD with the gradient at y + e.
-
-    Attributes:
-        variant: of e: ``paper``; or ``released``: as in the authors' code, where all entries of the i-th tensor have
-            e = −ρ u_i / Σ_j |u_j|, with u_0, u_1, .. the first entries of the last move of the global model, one for
-            each tensor. That move comes from the server: it needs strategy/server=fedcm, whose model is FedLESAM's.
-    """
-
-    variant: Annotated[Literal["paper", "released"], Neutral("paper")]
-
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({GLOBAL_GRADIENT} if self.variant == "released" else set())
-
-    def client_state(self, layout: Layout) -> dict[str, int]:
-        return {} if self.variant == "released" else super().client_state(layout)
-
-    def constants(self, received: Vectors, client_state: Vectors, client: ClientInfo) -> Vectors:
-        if self.variant == "paper":
-            return super().constants(received, client_state, client)
-        slots = sorted((slot.start, slot.stop) for slot in client.layout.slots if slot.stop <= client.trainable)
-        # e_i = −ρ u_i / Σ_j |u_j|; the global gradient is −u but for a factor, which cancels out
-        first = received[GLOBAL_GRADIENT][: len(slots)]
-        shifts = self.rho * first / first.abs().sum().clamp_min(1e-30)
-        sizes = torch.tensor([stop - start for start, stop in slots]).to(shifts.device)
-        return {"perturbation": shifts.repeat_interleave(sizes)}
-
-    def finish(
-        self, model: torch.Tensor, received: Vectors, client_state: Vectors, constants: Vectors, client: ClientInfo
-    ) -> tuple[Vectors, Vectors]:
-        if self.variant == "released":
-            return {MODEL: model}, {}
-        return super().finish(model, received, client_state, constants, client)
+    """FedLESAM: plain SGD with the gradient at y + e."""
 
 
 @config_class
 class FedLESAMScaffold(Perturbed, ScaffoldClient):
-    """FedLESAM-S: the gradient at y + e, corrected by SCAFFOLD's control variates."""
+    """FedLESAM-S: the gradient at y + e, corrected by SCAFFOLD's control variates.
+
+    Attributes:
+        correction: a factor of SCAFFOLD's correction c − c_k in every step; 0.1 (``lamb``) in the authors' code.
+    """
+
+    correction: Annotated[float, Ge(0), Neutral(1.0)]
+
+    def linear_correction(self, constants: Vectors) -> LinearCorrection | None:
+        # y ← y − η (g(y + e) + factor (c − c_k))
+        return LinearCorrection(self.correction * constants["correction"])
 
 
 @config_class
 class FedLESAMDyn(Perturbed, FedDynClient):
     """FedLESAM-D: the gradient at y + e, with FedDyn's dynamic regularisation."""
+
+
+class SendsMove(ServerStrategy):
+    """Also sends clients the last move u of the global model, for :class:`Perturbed` as released."""
+
+    @property
+    def broadcasts(self) -> frozenset[str]:
+        return super().broadcasts | {MOVE}
+
+    def init(self, model: torch.Tensor, layout: Layout, clients: int) -> ServerState:
+        state = super().init(model, layout, clients)
+        return ServerState(state.model, {**state.slots, MOVE: model.new_zeros(layout.trainable)})
+
+    def broadcast(self, state: ServerState) -> Vectors:
+        return {**super().broadcast(state), MOVE: state.slots[MOVE]}
+
+    def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
+        after, metrics = super().aggregate(state, update, round)  # type: ignore[safe-super]  # of the other base
+        # u ← x_new − x
+        move = after.model[: round.layout.trainable] - state.model[: round.layout.trainable]
+        return ServerState(after.model, {**after.slots, MOVE: move}), metrics
+
+
+@config_class
+class FedLESAMServer(SendsMove, FedAvg):
+    """FedAvg that also sends the last move of the global model."""
+
+
+@config_class
+class FedLESAMScaffoldServer(SendsMove, ScaffoldServer):
+    """SCAFFOLD's server that also sends the last move of the global model."""
+
+
+@config_class
+class FedLESAMDynServer(SendsMove, FedDynServer):
+    """FedDyn's server that also sends the last move of the global model."""

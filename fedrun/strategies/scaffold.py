@@ -40,8 +40,11 @@ class ScaffoldClient(ClientStrategy):
     option: Literal["I", "II"]
     variant: Annotated[Literal["paper", "feddc"], Neutral("paper")]
 
-    needs: ClassVar[frozenset[str]] = frozenset({CONTROL})
     sends: ClassVar[frozenset[str]] = frozenset({MODEL, CONTROL})
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({CONTROL})
 
     @property
     def wants(self) -> frozenset[Measurement]:

@@ -133,18 +133,72 @@ class NaiveReleasedFedLESAM(NaiveSteps):
     rho: float = 0.1
     before: Tensors = field(default_factory=dict)
 
-    def round(self, index: int, cohort: list[int]) -> None:
-        x = parameters(self.network)
+    def perturbation(self, x: Tensors) -> Tensors:
         moved = torch.cat([(x[name] - self.before.get(name, x[name])).flatten() for name in x])
         total = float(moved[: len(x)].abs().sum()) or 1.0
-        shift = {name: torch.full_like(x[name], -self.rho * float(moved[i]) / total) for i, name in enumerate(x)}
+        self.before = x
+        return {name: torch.full_like(x[name], -self.rho * float(moved[i]) / total) for i, name in enumerate(x)}
+
+    def perturbed(self, k: int, index: int, shift: Tensors, added: Callable[[Tensors], Tensors]) -> torch.nn.Module:
+        """Client k's network after steps along the gradient at y + shift, plus what is added at y."""
 
         def direction(network: torch.nn.Module, a: torch.Tensor, b: torch.Tensor) -> Tensors:
-            return gradients(shifted(network, shift), a, b)
+            g, more = gradients(shifted(network, shift), a, b), added(parameters(network))
+            return {name: g[name] + more[name] for name in g}
 
-        trained = [self.walk(k, index, self.network, direction)[0] for k in cohort]
-        self.before = x
+        return self.walk(k, index, self.network, direction)[0]
+
+    def round(self, index: int, cohort: list[int]) -> None:
+        shift, nothing = self.perturbation(parameters(self.network)), zeros(self.network)
+        trained = [self.perturbed(k, index, shift, lambda y: nothing) for k in cohort]
         self.load(weighted_mean(trained, [1.0] * len(cohort)))
+
+
+@dataclass
+class NaiveReleasedFedLESAMScaffold(NaiveReleasedFedLESAM):
+    lamb: float = 0.1
+    control: Tensors = field(default_factory=dict)
+    controls: dict[int, Tensors] = field(default_factory=dict)
+
+    def round(self, index: int, cohort: list[int]) -> None:
+        x = parameters(self.network)
+        shift, c, trained, changes = self.perturbation(x), self.control or zeros(self.network), [], []
+        for k in cohort:
+            own = self.controls.get(k, zeros(self.network))
+            correction = {name: self.lamb * (c[name] - own[name]) for name in x}
+            trained.append(self.perturbed(k, index, shift, lambda y, correction=correction: correction))
+            y = parameters(trained[-1])
+            work = self.rate(index) * self.steps_of(k, index)
+            self.controls[k] = {name: own[name] - c[name] + (x[name] - y[name]) / work for name in x}
+            changes.append({name: self.controls[k][name] - own[name] for name in x})
+        self.load(weighted_mean(trained, [1.0] * len(cohort)))
+        self.control = {name: c[name] + sum(each[name] for each in changes) / len(self.data) for name in x}
+
+    def steps_of(self, k: int, index: int) -> int:
+        return len(self.clients.batches(len(self.data[k][1]), generator(self.seed, "batches", index, k)))
+
+
+@dataclass
+class NaiveReleasedFedLESAMDyn(NaiveReleasedFedLESAM):
+    alpha: float = 0.1
+    drifts: dict[int, Tensors] = field(default_factory=dict)
+
+    def round(self, index: int, cohort: list[int]) -> None:
+        x, trained = parameters(self.network), []
+        shift, mean_size = self.perturbation(x), sum(len(b) for _, b in self.data) / len(self.data)
+        for k in cohort:
+            h, alpha = self.drifts.get(k, zeros(self.network)), self.alpha * mean_size / len(self.data[k][1])
+
+            def regularised(y: Tensors, h: Tensors = h, alpha: float = alpha) -> Tensors:
+                return {name: alpha * (y[name] - x[name] + h[name]) for name in x}
+
+            trained.append(self.perturbed(k, index, shift, regularised))
+            y = parameters(trained[-1])
+            self.drifts[k] = {name: h[name] + y[name] - x[name] for name in x}
+        mean = weighted_mean(trained, [1.0] * len(cohort))
+        with torch.no_grad():
+            for name, parameter in self.network.named_parameters():
+                parameter.copy_(mean[name] + sum(h[name] for h in self.drifts.values()) / len(self.data))
 
 
 @dataclass

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -22,6 +24,8 @@ from fedrun.strategies.server import CohortUpdate, Round
 from fedrun.strategies.vectors import MODEL
 from fedrun.system.errors import InputError
 
+from ..conftest import SIZES
+
 pytest.importorskip("peft")
 
 S = 2.0
@@ -33,12 +37,16 @@ CLIENTS = {"A": [[0.0, 1.0], [1.0, 1.0]], "B": [[1.0, 0.0], [0.0, 2.0]]}
 RULES = ("fedit", "ffalora", "flora", "fedsalora", "fedexlora")
 
 
-def after_one_step(name, shares, clients=CLIENTS, **changes):
+MIXED = {"A": [[[0.0, 1.0], [0, 0]], [[1.0, 1.0], [0, 1]]], "B": [[[1.0, 0.0], [0, 0]], [[0.0, 1.0], [2, 0]]]}
+"""Client 1 of rank 1 in matrices of rank 2: A_1 = (0, 1; 0, 0), B_1 = (1, 0; 0, 0). Client 2 is of rank 2."""
+
+
+def after_one_step(name, shares, clients=CLIENTS, rank=1, **changes):
     """The network and the next model when two clients with these shares have sent their matrices."""
     server = option("strategy/server", name, **changes)
     network = torch.nn.Sequential(torch.nn.Linear(2, 2, bias=False))
     torch.nn.init.zeros_(network[0].weight)
-    LoRA(rank=1, alpha=S, targets=("0",), dropout=0.0).insert(network)
+    LoRA(rank=rank, alpha=rank * S, targets=("0",), dropout=0.0).insert(network)
     server.prepare(network)
     flat = FlatNetwork(encoder_and_head(network, torch.nn.Identity()))
     state = server.init(flat.vector.clone(), flat.layout, 2)
@@ -81,6 +89,13 @@ def test_the_worked_numbers(name, changes, shares, expected):
     torch.testing.assert_close(
         weight(*after_one_step(name, shares, **changes)), torch.tensor(expected, dtype=torch.float32)
     )
+
+
+@pytest.mark.parametrize(("name", "expected"), [("flora", [[0, 2], [3, 3]]), ("fedit", [[0.375, 1.625], [2.25, 3]])])
+def test_the_worked_numbers_of_different_ranks(name, expected):
+    """FLoRA is exact, FedIT is the zero-padding baseline."""
+    weights = weight(*after_one_step(name, [0.25, 0.75], MIXED, rank=2))
+    torch.testing.assert_close(weights, torch.tensor(expected, dtype=torch.float32))
 
 
 def test_ffalora_averages_exactly():
@@ -240,3 +255,81 @@ def test_the_transpose_needs_square_weights(simulation):
     strategy = build_experiment(compose(["strategy=fedexlora", "strategy.server.residual=transposed"])).strategy
     with pytest.raises(InputError, match=r"^strategy.server.residual=transposed: encoder.1 has weights of shape 6x16"):
         simulation("fedexlora", strategy=strategy).initial()
+
+
+# --- ranks that differ from client to client --------------------------------------------------------------------------
+
+
+def ranked(ranks):
+    return option("strategy/client", "lora_ranks", ranks=ranks)
+
+
+def mixed(simulation, server, ranks=(1, 2), executor="in_process", **changes):
+    strategy = build_experiment(compose([f"strategy={server}"])).strategy
+    return simulation(server, executor, strategy=replace(strategy, client=ranked(ranks)), **changes)
+
+
+@pytest.mark.parametrize("executor", ["in_process", "vectorized"])
+@pytest.mark.parametrize(
+    "local",
+    [
+        {"momentum": 0.9, "weight_decay": 0.1},
+        {"optimizer": "nesterov", "momentum": 0.5},
+        {"optimizer": "adam"},
+        {"optimizer": "adamw", "weight_decay": 0.1, "max_gradient_norm": 0.5},
+    ],
+)
+def test_what_lies_beyond_a_clients_rank_stays_zero(simulation, executor, local):
+    """All clients have rank 1 of 2, so the mean is zero there, too; the first model has a random A."""
+    run = mixed(simulation, "fedit", (1,), executor, local={"lr": 0.1, "momentum": 0.0, "epochs": 2, **local})
+    initial, after = run.initial().server.model, advanced(run).server.model
+    for adapter in adapters_of(run.network.layout):
+        a, b = adapter.a.view(after), adapter.b.view(after)
+        assert adapter.a.view(initial).all() and a[0].all() and b[:, 0].all()
+        assert not a[1].any() and not b[:, 1].any()
+
+
+def test_a_client_of_lower_rank_is_one_of_a_smaller_model(simulation):
+    """Rank 1 and alpha 2 in place of rank 2 and alpha 4, from the same first row of A."""
+
+    def small(spec):
+        wide, narrow = layered(spec), layered(spec)
+        for k in (1, 3):
+            a = wide[0][k].lora_A["default"].weight.data[:1]
+            narrow[0][k].lora_A["default"].weight = torch.nn.Parameter(a.clone())
+            rows = narrow[0][k].lora_B["default"].weight.data[:, :1]
+            narrow[0][k].lora_B["default"].weight = torch.nn.Parameter(rows.clone())
+        return narrow
+
+    states = []
+    for run in (mixed(simulation, "fedit", (1,)), simulation("fedit", network=small)):
+        states.append(logits(run, advanced(run, 2)))
+    torch.testing.assert_close(*states)
+
+
+def test_numbers_of_different_ranks(simulation):
+    """Of all N clients every other one, from client 0 on, has rank 1 of 2: it sends (A + B) / 2 less."""
+    run = mixed(simulation, "fedit", clients_per_round=1.0)
+    before, after = run.initial().totals, advanced(run).totals
+    clients = len(SIZES)
+    numbers = clients * (A + B + HEAD) - (clients + 1) // 2 * (A + B) // 2
+    assert (after.params_up, after.params_down - before.params_down) == (numbers, numbers)
+    assert (after.bytes_up, after.bytes_down - before.bytes_down) == (4 * numbers, 4 * numbers)
+
+
+@pytest.mark.parametrize(
+    ("server", "ranks", "message"),
+    [
+        ("flora", (1, 3), r"^strategy.client.ranks: 3 is above model.lora.rank=2; allowed: 1 to 2$"),
+        ("ffalora", (1, 2), r"^strategy.client=LoRARanks: A is frozen .*; allowed: a server strategy that trains it"),
+    ],
+)
+def test_ranks_that_are_refused(simulation, server, ranks, message):
+    with pytest.raises(InputError, match=message):
+        mixed(simulation, server, ranks)
+
+
+@pytest.mark.parametrize("ranks", [(), (0, 1)])
+def test_ranks_below_one(ranks):
+    with pytest.raises(InputError, match=r"ranks"):
+        ranked(ranks)

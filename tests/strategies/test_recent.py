@@ -128,12 +128,43 @@ def test_mofedsams_step_in_fedlesams_repository():
 
 
 def test_fedlesams_released_perturbation():
-    """Of two tensors of 2 and 1 entries, after the move (-0.3, 0.4, 0.1) in two steps of rate 0.1."""
+    """Of two tensors of 2 and 1 entries, after the move (-0.3, 0.4, 0.1)."""
     slots = (Slot("head.weight", (1, 2), 0, 2), Slot("head.bias", (1,), 2, 3))
     info = replace(info_of((1,), 0, 2, 0.1), layout=replace(TWO, slots=slots, trainable=3, size=3))
-    received = {MODEL: torch.zeros(3), "global_gradient": torch.tensor([-0.3, 0.4, 0.1]) / (-2 * 0.1)}
-    shift = client("fedlesam", rho=0.1, variant="released").constants(received, {}, info)["perturbation"]
+    received = {MODEL: torch.zeros(3), "move": torch.tensor([-0.3, 0.4, 0.1])}
+    shift = client("fedlesam", rho=0.1, perturbation="released").constants(received, {}, info)["perturbation"]
     assert shift.tolist() == pytest.approx((0.0428571429, 0.0428571429, -0.0571428571), abs=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("half", "broadcast", "state"),
+    [
+        (client("fedlesam_s", rho=0.1, perturbation="released", correction=0.1), {"control": [2.0, 1.0]}, "control"),
+        (client("fedlesam_d", rho=0.1, perturbation="released", alpha=0.1), {}, "drift"),
+    ],
+)
+def test_fedlesams_released_combinations(half, broadcast, state):
+    """One tensor and u_0 < 0, so e = (0.1, 0.1) at y = x = (1, 0.5) and g(y + e) = (1.1, 2.4).
+
+    -S with c - c_k = (2, 1) - (1, 2) and -D with h_k = (1, -1) both add 0.1 (1, -1): the step is 0.1 (1.2, 2.3).
+    """
+    received = {MODEL: torch.tensor([1.0, 0.5]), "move": torch.tensor([-0.3, 7.0])}
+    received |= {name: torch.tensor(vector) for name, vector in broadcast.items()}
+    held = {state: torch.tensor([1.0, 2.0] if broadcast else [1.0, -1.0])}
+    constants = half.constants(received, held, replace(info_of((1,), 0, 1, 0.1), layout=TWO))
+    step, correction = half.direction(bowl, received[MODEL], constants), half.linear_correction(constants)
+    step = step + correction.shift + (0 if correction.strength is None else correction.strength * received[MODEL])
+    assert (received[MODEL] - 0.1 * step).tolist() == pytest.approx((0.88, 0.27), abs=1e-6)
+
+
+def test_the_last_move_of_feddyns_server_has_the_mean_drift():
+    """x = 1, the only client of two moves by 0.5: the model by 0.5 + 0.25, then with no displacement by 0.25."""
+    half = server("fedlesam_d")
+    state, moves = start(half, 1.0), []
+    for moved in (0.5, 0.0):
+        state, _ = half.aggregate(state, update_of({MODEL: state.model + moved}, (1,)), round_of(0, 2))
+        moves.append(half.broadcast(state)["move"].item())
+    assert moves == pytest.approx((0.75, 0.25))
 
 
 @pytest.mark.parametrize(
@@ -245,10 +276,22 @@ CASES = {
         {"alpha": 0.4, "own": 1.0, "inner": naive.sharpness_aware(0.2)},
     ),
     "fedlesam released": (
-        client("fedlesam", rho=0.5, variant="released"),
-        server("fedcm"),
+        client("fedlesam", rho=0.5, perturbation="released"),
+        server("fedlesam"),
         naive.NaiveReleasedFedLESAM,
         {"rho": 0.5},
+    ),
+    "fedlesam_s released": (
+        client("fedlesam_s", rho=0.5, perturbation="released", correction=0.3),
+        server("fedlesam_s"),
+        naive.NaiveReleasedFedLESAMScaffold,
+        {"rho": 0.5, "lamb": 0.3},
+    ),
+    "fedlesam_d released": (
+        client("fedlesam_d", rho=0.5, perturbation="released", alpha=0.2),
+        server("fedlesam_d"),
+        naive.NaiveReleasedFedLESAMDyn,
+        {"rho": 0.5, "alpha": 0.2},
     ),
     "feddisco": (SGD, server("feddisco", discrepancy_weight=0.6), naive.NaiveFedDisco, {"a": 0.6}),
     "feddisco l2": (
@@ -288,7 +331,7 @@ NEUTRAL = {
     "fedsam": (client("fedsam", rho=0.0), FEDAVG, FEDAVG),
     "mofedsam": (client("mofedsam", rho=0.0, alpha=1.0), server("fedcm"), UNIFORM),
     "fedlesam": (client("fedlesam", rho=0.0), FEDAVG, FEDAVG),
-    "fedlesam released": (client("fedlesam", rho=0.0, variant="released"), server("fedcm"), UNIFORM),
+    "fedlesam released": (client("fedlesam", rho=0.0, perturbation="released"), server("fedlesam"), UNIFORM),
     "feddisco": (SGD, server("feddisco", discrepancy_weight=0.0, offset=0.0), FEDAVG),
     "fedntd": (client("fedntd", beta=0.0), FEDAVG, FEDAVG),
     "fedacg": (SGD, server("fedacg", momentum=0.0), UNIFORM),
