@@ -76,7 +76,7 @@ def _by_tensor(move: torch.Tensor, layout: Layout, rho: float) -> torch.Tensor:
     slots = sorted((slot.start, slot.stop) for slot in layout.slots if slot.stop <= layout.trainable)
     first = move[: len(slots)]
     shifts = -rho * first / first.abs().sum().clamp_min(1e-30)
-    return shifts.repeat_interleave(torch.tensor([stop - start for start, stop in slots], device=shifts.device))
+    return shifts.repeat_interleave(torch.tensor([stop - start for start, stop in slots]).to(shifts.device))
 
 
 @config_class
