@@ -11,7 +11,7 @@ from fedrun.config.experiments import experiment_sweep
 from fedrun.config.grids import SCALES, Scale
 from fedrun.report.papers.cell_jobs import cell_configs
 from fedrun.report.papers.matching import OF_NO_CELL, Matched, match
-from fedrun.report.papers.measurement import Measurement, measure
+from fedrun.report.papers.measurement import NOT_RUN, Measurement, measure
 from fedrun.report.papers.paper import Cell
 from fedrun.report.papers.table_reading import TableReading, command_arguments, load, tables
 from fedrun.report.runs import Run
@@ -103,7 +103,8 @@ def at_scale(name: str, scale: Scale, runs: Sequence[Run]) -> list[Table]:
         *(note for note in reading.notes.values() if note),
     )
     shown = [position for position in range(len(table)) if scale == "full" or position in configs]
-    blocks = list(dict.fromkeys(coordinates(table[position], reading.blocks) for position in shown))
+    run = [position for position in shown if is_run(measured.get(position))]
+    blocks = list(dict.fromkeys(coordinates(table[position], reading.blocks) for position in run))
     printed = [
         layout(
             ", ".join([reading.title, *(f"{key} {value}" for key, value in zip(reading.blocks, block, strict=True))]),
@@ -138,6 +139,11 @@ def of_no_table(name: str, scale: Scale, runs: Sequence[Run]) -> Sequence[Run]:
     return runs
 
 
+def is_run(ours: Measurement | None) -> bool:
+    """Whether there are runs of a cell."""
+    return ours is not None and ours.text != NOT_RUN
+
+
 def difference(cell: Cell, ours: Measurement | None) -> str:
     """Our number minus the paper's; ``-`` if one of them is missing, or ours is of a stand-in."""
     if ours is None or ours.number is None or cell.number is None or ours.of_stand_in:
@@ -158,7 +164,7 @@ def layout(
     measured: Mapping[int, Measurement],
 ) -> Table:
     """One printed table: for each combination of column coordinates the paper's number, ours and the difference; only
-    ours if the paper has none.
+    ours if the paper has none. Rows and columns without a run are left out.
     """
     names = list(dict.fromkeys(key for cell in cells.values() for key in cell.coordinates))
     values = {key: {cell.coordinates.get(key) for cell in cells.values()} for key in names}
@@ -168,8 +174,9 @@ def layout(
     across = [key for key in columns if key in vary]
     down = [key for key in vary if key not in across and key not in blocks] or ["strategy"]
     places = {(coordinates(cell, down), coordinates(cell, across)): position for position, cell in cells.items()}
-    lines = list(dict.fromkeys(line for line, _ in places))
-    heads = list(dict.fromkeys(head for _, head in places))
+    run = [place for place, position in places.items() if is_run(measured.get(position))]
+    lines = list(dict.fromkeys(line for line, _ in places if any(line == other for other, _ in run)))
+    heads = list(dict.fromkeys(head for _, head in places if any(head == other for _, other in run)))
 
     def texts(position: int | None) -> dict[str, str]:
         if position is None:
