@@ -25,8 +25,8 @@ def test_they_are_options_of_the_group() -> None:
 
 
 def test_the_comment_above_explains_one() -> None:
-    lines = [line.split() for line in explain_key("strategy", Experiment).splitlines()]
-    assert "fedprox FedProx: FedAvg with a proximal term (Li et al., 2020).".split() in lines
+    lines = [" ".join(line.split()) for line in explain_key("strategy", Experiment).splitlines()]
+    assert "fedprox FedProx: FedAvg with a proximal term (Li et al., 2020)." in lines
     assert all(comment for group in ("strategy", "hparams") for comment in listed(group).values())
 
 
