@@ -71,7 +71,7 @@ def _parse(arguments: Sequence[str]) -> Namespace:
     from hydra._internal.utils import get_args_parser
 
     parser = get_args_parser()
-    parser.error = reject  # type: ignore[method-assign]
+    parser.error = reject  # type: ignore[method-assign]  # Hydra makes this parser
     options = parser.parse_args(arguments)
     for option in ("config_name", "config_path", "experimental_rerun"):
         if getattr(options, option) is not None:
@@ -94,7 +94,7 @@ def _answer(arguments: Sequence[str]) -> str | None:
     parser.add_argument("--explain", metavar="KEY")
     parser.add_argument("--why", metavar="KEY")
     parser.add_argument("--config-dir", "-cd")
-    parser.error = reject  # type: ignore[method-assign]
+    parser.error = reject  # type: ignore[method-assign]  # as for Hydra's parser above
     options, others = parser.parse_known_args(arguments)
     if options.version:  # Hydra would print its own
         from importlib.metadata import version
