@@ -21,7 +21,7 @@ from fedrun.experiment.appeal.base import Convention, OwnResults, Thresholds
 from fedrun.experiment.experiment import Experiment
 from fedrun.experiment.state import State
 from fedrun.models.inference import ensemble, evaluate, labelled_embeddings, per_holder
-from fedrun.strategies.client import state_names
+from fedrun.strategies.client import is_personal, state_names
 from fedrun.strategies.client_state import LAST
 from fedrun.strategies.phase import Phase
 from fedrun.strategies.server import ServerState
@@ -62,7 +62,7 @@ class Evaluator:
         phase, federation = self._phase, self._phase.federation
         samples = f"{len(federation.test.samples):,} pooled {federation.evaluation_split} samples"
         if phase.is_last and self._personal:
-            model = "each client's own model" if phase.client.is_personal else "the model of each client's cluster"
+            model = "each client's own model" if is_personal(phase.client) else "the model of each client's cluster"
             if federation.client_test is not None:
                 return f"{model} on the client's own {federation.evaluation_split} samples"
             return f"{model} on {samples}; means over clients"
@@ -195,7 +195,7 @@ class Evaluator:
         """Whether clients use different models: their own, or, if they have test samples, those of clusters."""
         phase = self._phase
         clustered = phase.clustering.several and phase.federation.client_test is not None
-        return clustered or phase.client.is_personal
+        return clustered or is_personal(phase.client)
 
     def _own_results(self, state: State, population: ClientGroup) -> dict[str, OwnResults]:
         """The results of each client of a population on its own samples, without and with local tuning."""
@@ -209,7 +209,7 @@ class Evaluator:
             train_loss, _ = self._by_holder(state, population.name, population.train)
         results = {"": OwnResults(train_loss, test_loss, score)}
         client, local = self._phase.client, self._phase.local
-        if client.is_personal and MODEL in client.sends and population.name == SEEN and population.test is not None:
+        if is_personal(client) and MODEL in client.sends and population.name == SEEN and population.test is not None:
             by_holder = per_holder(self.results(state, population.test.samples), population.test)
             results["global_"] = OwnResults(unknown, *by_holder)
         if (tuning := evaluation.tuning(local, local.rate(state.round))) is not None:
@@ -270,7 +270,7 @@ class Evaluator:
         """
         strategy, layout = self._phase.client, self._phase.network.layout
         models = [server.model for server in state.models]
-        if not strategy.is_personal:
+        if not is_personal(strategy):
             weights = torch.zeros(len(models)) if state.membership is None else state.membership[client]
             return [models[int(weights.argmax())]] if weights.any() else models
         newcomer = state_names(strategy, layout).isdisjoint(state.client_states.held.get(client, {}))
@@ -302,7 +302,7 @@ class Evaluator:
 
     def _evaluate(self, models: Sequence[torch.Tensor], indices: torch.Tensor) -> SampleResults:
         evaluation, network, samples = self._experiment.evaluation, self._phase.network, self._phase.samples
-        precision = "float32" if self._phase.client.is_personal else evaluation.precision
+        precision = "float32" if is_personal(self._phase.client) else evaluation.precision
         if len(models) > 1:
             return ensemble(network, models, samples, indices, evaluation.batch_size, precision)
         network.load(models[0])

@@ -107,7 +107,7 @@ class Aggregator:
         self._score += float(trained.score_sum)
 
     def _weight(self, position: int, reports: dict[str, float]) -> float:
-        if not reports or self._server.wants_label_counts:
+        if not reports or "label_counts" in self._server.wants:
             if self._weights is None:
                 everyone = self._context.senders(self._everyone, self._server)
                 imposed = self._context.pipeline.weights(everyone)

@@ -55,7 +55,7 @@ class ExecutionContext(TrainingContext):
 
     def senders(self, clients: torch.Tensor, server: ServerStrategy) -> Senders:
         """The information about a cohort (int64 ``[C]``) that a server strategy may use before the uploads arrive."""
-        counts = self.label_counts[clients] if server.wants_label_counts else None
+        counts = self.label_counts[clients] if "label_counts" in server.wants else None
         return Senders(clients=clients, samples=self.clients.sizes[clients], label_counts=counts)
 
     @cached_property

@@ -19,7 +19,7 @@ from fedrun.execution.side_by_side import client_views, unbatched
 from fedrun.execution.stacked import Drop, Passed, StackedPerceptron
 from fedrun.models.parallel_encoders import OutsideEncoder
 from fedrun.models.precision import computing
-from fedrun.strategies.client import Outputs, overrides
+from fedrun.strategies.client import Outputs, overrides, shuffles
 from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.client_state import OPTIMIZER
 from fedrun.strategies.vectors import MODEL, Vectors
@@ -196,7 +196,7 @@ class Vectorized(Executor):
         for k, (client, local) in enumerate(zip(clients, settings, strict=True)):
             draw = draws(context.seed, round, client) if augmented else None
             order = generator(context.seed, "batches", round, client)
-            for epoch, visits in enumerate(epochs(sizes[k], local, order, context.client.shuffles)):
+            for epoch, visits in enumerate(epochs(sizes[k], local, order, shuffles(context.client))):
                 first = epoch * per_epoch[k] * width  # all batches but an epoch's last one are full
                 places[k, first : first + len(visits)] = visits
                 if draw is not None and uniforms is not None:

@@ -10,6 +10,7 @@ from fedrun.experiment.evaluation import Evaluation
 from fedrun.experiment.participation.base import Participation
 from fedrun.experiment.strategy import Strategy
 from fedrun.models.flat_network import Layout
+from fedrun.strategies.client import is_personal
 from fedrun.system.errors import InputError
 
 
@@ -102,7 +103,7 @@ def check_adaptive(
     evaluation: Evaluation, targets: Sequence[float | str], population: Population, appeal: Appeal, strategy: Strategy
 ) -> None:
     """Reject adaptive evaluation where it would find nothing, or save nothing."""
-    by_client = population.test_share or appeal.known or strategy.client.is_personal
+    by_client = population.test_share or appeal.known or is_personal(strategy.client)
     reject(
         (
             evaluation.adaptive and not targets,

@@ -12,7 +12,7 @@ from fedrun.config.config_class import config_class
 from fedrun.config.identity import Neutral
 from fedrun.data.evaluation_split import pooled_names
 from fedrun.models.precision import Precision
-from fedrun.strategies.client import Averaging, ClientStrategy, EvaluatedModel
+from fedrun.strategies.client import Averaging, ClientStrategy, EvaluatedModel, is_personal
 from fedrun.strategies.local_training import LocalTraining
 
 
@@ -81,7 +81,7 @@ class Evaluation:
         model = client.reported[0] if self.model == "auto" else self.model
         average = client.reported[1] if self.average == "auto" else self.average
         measure = "accuracy_weighted" if average == "samples" else "accuracy_mean"
-        begin = {"global": "global_" if client.is_personal else "", "own": "", "tuned": "tuned_"}[model]
+        begin = {"global": "global_" if is_personal(client) else "", "own": "", "tuned": "tuned_"}[model]
         names = (f"clients/{begin}{measure}", f"clients/{measure}", *pooled_names("accuracy"))
         return next((name for name in names if name in recorded), None)
 

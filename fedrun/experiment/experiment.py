@@ -35,6 +35,7 @@ from fedrun.experiment.task_checks import check_task
 from fedrun.experiment.tracking import Tracking
 from fedrun.experiment.upload_checks import check_transforms
 from fedrun.models.base import ModelConfig
+from fedrun.strategies.client import is_personal
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.vectors import MODEL
 from fedrun.system.errors import InputError
@@ -196,12 +197,12 @@ class Experiment:
                 "attack=label_flip"
             )
         several = self.strategy.clusters().several or bool(self.strategy.afterwards().last_rounds(self.rounds))
-        if self.evaluation.client_means and (MODEL not in client.sends or client.is_personal or several):
+        if self.evaluation.client_means and (MODEL not in client.sends or is_personal(client) or several):
             raise InputError(
                 f"evaluation.client_means=true: allowed if clients send models (strategy.client={client_name}) for "
                 "one global model (no clusters, no models of their own)"
             )
-        if self.evaluation.tuned_by and client.is_personal and MODEL not in client.sends:
+        if self.evaluation.tuned_by and is_personal(client) and MODEL not in client.sends:
             raise InputError(
                 f"{self.evaluation.tuned_by}: strategy.client={client_name} has no global "
                 "model that clients could tune; allowed: 0"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fedrun.config.config_class import config_class
 from fedrun.models.flat_network import Layout
-from fedrun.strategies.client import ClientStrategy
+from fedrun.strategies.client import ClientStrategy, is_personal
 from fedrun.strategies.clustering.base import Clustering
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.post_training import PostTraining
@@ -96,7 +96,7 @@ class ClusteredStrategy(Strategy):
                 f"strategy.client={client} needs a server that maintains the states of all clients, and is "
                 "incompatible with clusters; choose another client strategy, such as sgd"
             )
-        if self.client.is_personal or not self.client.sends:
+        if is_personal(self.client) or not self.client.sends:
             raise InputError(
                 f"strategy.client={client} does not use a global model, and is incompatible with clusters; choose "
                 "another client strategy, such as sgd"

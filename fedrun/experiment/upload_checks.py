@@ -145,7 +145,7 @@ def single_uploads(client: ClientStrategy, server: ServerStrategy, rows: bool) -
         server: the server strategy.
         rows: whether single clients' models count.
     """
-    if server.wants_label_counts:
+    if "label_counts" in server.wants:
         return "every single client's numbers of samples per class"
     if rows and server.rows != "none":
         return "every single client's model"

@@ -15,6 +15,7 @@ from fedrun.evaluation.client_results import ClientResults
 from fedrun.experiment.state import State
 from fedrun.models.inference import per_holder
 from fedrun.simulation.simulation import Simulation
+from fedrun.strategies.client import is_personal
 from fedrun.system.atomic_file import atomic_write
 
 
@@ -68,7 +69,7 @@ def _client_rows(simulation: Simulation, state: State) -> list[dict[str, Any]]:
     if unseen is not None:
         rows += _rows(unseen.train, _on_own_tests(client_results, UNSEEN), False, unseen.flipped, task)
     pooled = None
-    if not phase.client.is_personal:  # otherwise there is no common model
+    if not is_personal(phase.client):  # otherwise there is no common model
         pooled = _losses(*per_holder(evaluator.results(state, test.samples), test), task)
     return rows + _rows(test, pooled, False, None, task)
 

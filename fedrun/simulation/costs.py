@@ -22,8 +22,8 @@ def round_costs(phase: Phase, cohort: torch.Tensor, work: RoundResult, executor:
         work: the result of their local work.
         executor: computes how many samples a client processes in a round.
     """
-    client, clients = phase.client, len(phase.federation.train)
-    mask = client.private(phase.network.layout)
+    clients = len(phase.federation.train)
+    mask = phase.client.private(phase.network.layout)
     private = 0 if mask is None else int(mask.sum())
     resting = clients - len(cohort) if phase.server.idle_training is not None else 0
     pipeline = executor.context.pipeline
@@ -40,7 +40,7 @@ def round_costs(phase: Phase, cohort: torch.Tensor, work: RoundResult, executor:
     up = len(cohort) * (_numbers(sent) - (kept if MODEL in sent else 0))
     lengths = {name: vector.numel() for name, vector in sent.items()}
     sent_bytes = len(cohort) * pipeline.bytes_up(lengths)
-    if absent := int(client.absent(layout, cohort).sum()):
+    if absent := int(phase.absent[cohort].sum()):
         models = len(work.models) if phase.clustering.downloads_all else 1
         unsent = absent if MODEL in sent else 0
         down, up = down - models * absent, up - unsent

@@ -62,11 +62,10 @@ def first_phase(experiment: Experiment, federation: Federation, device: torch.de
             f"model={type(experiment.model).__name__}: its head has {network.layout.classes} classes, the dataset has "
             f"{dataset.spec.classes}; allowed: as many"
         )
-    strategy.client.check_model(network.layout)
     strategy.check_private(network.layout)
     check_head(strategy, experiment.evaluation, network.layout)
     check_parameters(strategy.client, network.layout, experiment.compression, experiment.attack)
-    return Phase(
+    phase = Phase(
         end=experiment.first_rounds,
         rounds=experiment.rounds,
         seed=experiment.seed,
@@ -81,3 +80,5 @@ def first_phase(experiment: Experiment, federation: Federation, device: torch.de
         cohort_size=cohort,
         params_down=0 if federation.is_pooled else clients * network.frozen_size,
     )
+    _ = phase.absent  # a model that the client strategy cannot work with is rejected before the first round
+    return phase

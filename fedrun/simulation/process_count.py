@@ -17,6 +17,7 @@ from fedrun.execution.hardware import openmp_threads
 from fedrun.experiment.experiment import Experiment
 from fedrun.simulation.prepare import first_phase
 from fedrun.simulation.round_work import RoundWork
+from fedrun.strategies.client import is_personal
 from fedrun.system.cores import cores
 
 ROUND_SECONDS = 0.1
@@ -55,7 +56,7 @@ def automatic_processes(experiment: Experiment, federation: Federation) -> int:
         InputError: the strategy or the model does not fit the federation.
     """
     phase = first_phase(experiment, federation, torch.device("cpu"))
-    if phase.client.client_state(phase.network.layout) or phase.client.is_personal:
+    if phase.client.client_state(phase.network.layout) or is_personal(phase.client):
         return 1
     work = RoundWork.of(phase)
     if work.seconds < ROUND_SECONDS or work.seconds * experiment.rounds < RUN_SECONDS:

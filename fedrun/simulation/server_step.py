@@ -130,7 +130,7 @@ def aggregate(
         members = clients if nearest is None else int((nearest == number).sum())
         round = Round(state.round, phase.end, members, layout, phase.seed, phase.local.rate(state.round))
         server = work.models[number]
-        counts = context.label_counts[update.clients] if phase.server.wants_label_counts else None
+        counts = context.label_counts[update.clients] if "label_counts" in phase.server.wants else None
         shares = None if work.membership is None else work.membership[update.clients, number]
         arrived = attacked(phase, server, replace(update, label_counts=counts), context, shares)
         if mechanism.answers_empty_cohorts:  # who took part is private; the steps of all clients are taken as known

@@ -113,7 +113,6 @@ class ClientStrategy:
         needs_classes: whether it requires a classification task; by default if it :attr:`wants` labels.
         passes: how often each batch of a step is processed, forward and backward. Other than one batch, once, it must
             agree with :meth:`direction`.
-        shuffles: whether samples are reshuffled for every epoch.
         assumes_sgd: whether the algorithm reads gradients off a client's displacement, or makes SGD steps of its own
             besides the optimizer's; then ``local.optimizer`` must be ``sgd``.
         reported: the accuracy that the strategy's paper reports: of which models, and how averaged.
@@ -124,7 +123,6 @@ class ClientStrategy:
     """
 
     reference_models: ClassVar[tuple[str, ...]] = ()
-    shuffles: ClassVar[bool] = True
     reported: ClassVar[tuple[EvaluatedModel, Averaging]] = ("global", "samples")
     evaluates_newcomers: ClassVar[bool] = False
 
@@ -156,21 +154,8 @@ class ClientStrategy:
     def assumes_sgd(self) -> bool:
         return False
 
-    @property
-    def is_personal(self) -> bool:
-        """Whether clients are evaluated by models of their own: :meth:`private` or :meth:`own_model` is overridden."""
-        kind = type(self)
-        return kind.private is not ClientStrategy.private or kind.own_model is not ClientStrategy.own_model
-
     def check(self, local: LocalTraining) -> None:
         """Reject settings of the local training that this strategy cannot work with.
-
-        Raises:
-            InputError: naming the key and what is allowed.
-        """
-
-    def check_model(self, layout: Layout) -> None:
-        """Reject a model that this strategy cannot work with.
 
         Raises:
             InputError: naming the key and what is allowed.
@@ -179,7 +164,11 @@ class ClientStrategy:
     def absent(self, layout: Layout, clients: torch.Tensor) -> torch.Tensor:
         """How many of the model's entries these clients (int64 ``[C]``) do not have, int64 ``[C]``: 0 by default.
 
-        They are not counted as sent in either direction. Their values must be the same without communication.
+        They are not counted as sent in either direction. Their values must be the same without communication. Called
+        once for all clients, before the first round.
+
+        Raises:
+            InputError: the strategy cannot work with the model.
         """
         return torch.zeros(len(clients), dtype=torch.int64)
 
@@ -302,6 +291,16 @@ def state_names(strategy: ClientStrategy, layout: Layout) -> frozenset[str]:
     return frozenset({*strategy.client_state(layout), PRIVATE})
 
 
-def overrides(strategy: ClientStrategy, hook: Literal["direction", "frozen", "loss"]) -> bool:
-    """Whether a strategy overrides this hook; if it does not, the executors take a faster path."""
+def is_personal(strategy: ClientStrategy) -> bool:
+    """Whether clients are evaluated by models of their own: ``private`` or ``own_model`` is overridden."""
+    return overrides(strategy, "private") or overrides(strategy, "own_model")
+
+
+def shuffles(strategy: ClientStrategy) -> bool:
+    """Whether samples are reshuffled for every epoch: not if embeddings of the same positions are to be compared."""
+    return "earlier_embeddings" not in strategy.wants
+
+
+def overrides(strategy: ClientStrategy, hook: Literal["direction", "frozen", "loss", "own_model", "private"]) -> bool:
+    """Whether a strategy overrides this hook; where none does, the executors take a faster path."""
     return getattr(type(strategy), hook) is not getattr(ClientStrategy, hook)

@@ -2,35 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 
 from fedrun.config.config_class import config_class
 from fedrun.models.flat_network import Layout
-from fedrun.strategies.server import CohortUpdate, Round, Senders, ServerState, ServerStrategy, uniform
+from fedrun.strategies.server import CohortUpdate, Round, ServerState, WeightedServer
 from fedrun.strategies.vectors import MODEL
-
-Weighting = Literal["samples", "uniform"]
-
-
-def client_weights(senders: Senders, weighting: Weighting) -> torch.Tensor:
-    """Unnormalised weights p_k, float64 ``[C]``: n_k (``samples``) or 1 (``uniform``)."""
-    return senders.samples.double() if weighting == "samples" else uniform(senders)
 
 
 @config_class
-class FedAvg(ServerStrategy):
+class FedAvg(WeightedServer):
     """The weighted mean of the clients' models.
 
     Attributes:
         weighting: ``samples``: p_k = n_k / Σ_S n_j, over the round's participants S; ``uniform``: p_k = 1 / |S|.
     """
-
-    weighting: Weighting
-
-    def weights(self, state: ServerState, senders: Senders) -> torch.Tensor:
-        return client_weights(senders, self.weighting)
 
     def mean_model(self, state: ServerState, layout: Layout) -> torch.Tensor | None:
         return state.model

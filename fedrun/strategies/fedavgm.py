@@ -9,8 +9,7 @@ from annotated_types import Ge, Gt, Lt
 
 from fedrun.config.config_class import config_class
 from fedrun.models.flat_network import Layout
-from fedrun.strategies.fedavg import Weighting, client_weights
-from fedrun.strategies.server import CohortUpdate, Round, Senders, ServerState, ServerStrategy
+from fedrun.strategies.server import CohortUpdate, Round, ServerState, WeightedServer
 from fedrun.strategies.vectors import MODEL
 
 VELOCITY = "fedavgm/velocity"
@@ -18,7 +17,7 @@ VELOCITY = "fedavgm/velocity"
 
 
 @config_class
-class FedAvgM(ServerStrategy):
+class FedAvgM(WeightedServer):
     """A step of momentum along the clients' mean displacement Δ = Σ p_k (y_k − x); float buffers are averaged.
 
     Attributes:
@@ -32,13 +31,9 @@ class FedAvgM(ServerStrategy):
     lr: Annotated[float, Gt(0)]
     momentum: Annotated[float, Ge(0), Lt(1)]
     form: Literal["heavy_ball", "nesterov", "average"]
-    weighting: Weighting
 
     def init(self, model: torch.Tensor, layout: Layout, clients: int) -> ServerState:
         return ServerState(model, {VELOCITY: model.new_zeros(layout.trainable)})
-
-    def weights(self, state: ServerState, senders: Senders) -> torch.Tensor:
-        return client_weights(senders, self.weighting)
 
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         trainable = round.layout.trainable

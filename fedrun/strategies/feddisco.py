@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from annotated_types import Ge
@@ -32,9 +32,7 @@ class FedDisco(ServerStrategy):
     offset: Annotated[float, Ge(0)]
     metric: Metric
 
-    @property
-    def wants_label_counts(self) -> bool:
-        return True
+    wants: ClassVar[frozenset[Literal["label_counts"]]] = frozenset({"label_counts"})
 
     def weights(self, state: ServerState, senders: Senders) -> torch.Tensor:
         assert senders.label_counts is not None

@@ -16,8 +16,7 @@ from annotated_types import Ge, Gt, Lt
 from fedrun.config.config_class import config_class
 from fedrun.models.flat_network import Layout
 from fedrun.strategies.adam import Adam
-from fedrun.strategies.fedavg import Weighting, client_weights
-from fedrun.strategies.server import CohortUpdate, Round, Senders, ServerState, ServerStrategy
+from fedrun.strategies.server import CohortUpdate, Round, ServerState, WeightedServer
 from fedrun.strategies.vectors import MODEL, Vectors
 from fedrun.system.errors import InputError
 
@@ -26,7 +25,7 @@ Variant = Literal["torch", "reddi"]
 
 
 @config_class
-class FedOpt(ServerStrategy):
+class FedOpt(WeightedServer):
     """The base of the family: the optimizer changes the parameters only; buffers are averaged or frozen.
 
     Attributes:
@@ -39,7 +38,6 @@ class FedOpt(ServerStrategy):
 
     lr: Annotated[float, Gt(0)]
     eps: Annotated[float, Gt(0)]
-    weighting: Weighting
     buffers: Literal["average", "frozen"]
 
     @abstractmethod
@@ -52,9 +50,6 @@ class FedOpt(ServerStrategy):
 
     def init(self, model: torch.Tensor, layout: Layout, clients: int) -> ServerState:
         return ServerState(model, self.slots(model[: layout.trainable]))
-
-    def weights(self, state: ServerState, senders: Senders) -> torch.Tensor:
-        return client_weights(senders, self.weighting)
 
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         trainable = round.layout.trainable

@@ -8,12 +8,11 @@ import torch
 from annotated_types import Ge, Gt
 
 from fedrun.config.config_class import config_class
-from fedrun.strategies.fedavg import Weighting, client_weights
-from fedrun.strategies.server import CohortUpdate, Round, Rows, Senders, ServerState, ServerStrategy
+from fedrun.strategies.server import CohortUpdate, Round, Rows, ServerState, WeightedServer
 
 
 @config_class
-class GeometricMedian(ServerStrategy):
+class GeometricMedian(WeightedServer):
     """The model with the least weighted sum of distances to the clients' models, by the smoothed Weiszfeld algorithm.
 
     Distances are those of the parameters; buffers are averaged with the last iteration's weights.
@@ -26,14 +25,10 @@ class GeometricMedian(ServerStrategy):
 
     iterations: Annotated[int, Ge(1)]
     smoothing: Annotated[float, Gt(0)]
-    weighting: Weighting
 
     @property
     def rows(self) -> Rows:
         return "all"
-
-    def weights(self, state: ServerState, senders: Senders) -> torch.Tensor:
-        return client_weights(senders, self.weighting)
 
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         assert update.rows is not None

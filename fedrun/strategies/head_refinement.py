@@ -81,8 +81,8 @@ class HeadRefinement(ServerStrategy):
         return self.base.idle_training
 
     @property
-    def wants_label_counts(self) -> bool:
-        return self.base.wants_label_counts
+    def wants(self) -> frozenset[Literal["label_counts"]]:
+        return self.base.wants
 
     @property
     def with_bias(self) -> bool:

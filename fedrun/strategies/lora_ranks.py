@@ -31,7 +31,7 @@ class LoRARanks(ClientStrategy):
 
     ranks: Annotated[tuple[Annotated[int, Ge(1)], ...], MinLen(1)]
 
-    def check_model(self, layout: Layout) -> None:
+    def absent(self, layout: Layout, clients: torch.Tensor) -> torch.Tensor:
         if any(".lora_B." in slot.name for slot in layout.slots) and not any(
             ".lora_A." in slot.name for slot in layout.slots
         ):
@@ -39,11 +39,15 @@ class LoRARanks(ClientStrategy):
                 "strategy.client=LoRARanks: A is frozen and common to all clients (strategy.server=FFALoRA); allowed: "
                 "a server strategy that trains it, such as flora or fedit"
             )
-        rank = min(adapter.a.shape[0] for adapter in required_adapters(layout, "strategy.client=LoRARanks"))
-        if max(self.ranks) > rank:
-            raise InputError(
-                f"strategy.client.ranks: {max(self.ranks)} is above model.lora.rank={rank}; allowed: 1 to {rank}"
-            )
+        ranks, numbers = self._ranks_of(clients), torch.zeros(len(clients), dtype=torch.int64)
+        for adapter in required_adapters(layout, "strategy.client=LoRARanks"):
+            rank, inputs = adapter.a.shape
+            if max(self.ranks) > rank:
+                raise InputError(
+                    f"strategy.client.ranks: {max(self.ranks)} is above model.lora.rank={rank}; allowed: 1 to {rank}"
+                )
+            numbers += (rank - ranks) * (inputs + adapter.b.shape[0])
+        return numbers
 
     def start(self, received: Vectors, client_state: Vectors, constants: Vectors, client: ClientInfo) -> torch.Tensor:
         model = received[MODEL].expand(*client.is_new.shape[:-1], -1).clone()
@@ -53,13 +57,6 @@ class LoRARanks(ClientStrategy):
             adapter.a.view(model).masked_fill_(beyond[..., :, None], 0.0)
             adapter.b.view(model).masked_fill_(beyond[..., None, :], 0.0)
         return model
-
-    def absent(self, layout: Layout, clients: torch.Tensor) -> torch.Tensor:
-        ranks, numbers = self._ranks_of(clients), torch.zeros(len(clients), dtype=torch.int64)
-        for adapter in required_adapters(layout, "strategy.client=LoRARanks"):
-            rank, inputs = adapter.a.shape
-            numbers += (rank - ranks) * (inputs + adapter.b.shape[0])
-        return numbers
 
     def _ranks_of(self, clients: torch.Tensor) -> torch.Tensor:
         """r_k of clients by their numbers, int64 ``[...]``."""

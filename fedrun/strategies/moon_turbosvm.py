@@ -33,7 +33,6 @@ class MoonTurboSVM(ClientStrategy):
 
     wants: ClassVar[frozenset[Measurement]] = frozenset({"embeddings", "earlier_embeddings"})
     reference_models: ClassVar[tuple[str, ...]] = (MODEL,)
-    shuffles: ClassVar[bool] = False
 
     def constants(self, received: Vectors, client_state: Vectors, client: ClientInfo) -> Vectors:
         return {MODEL: received[MODEL]}

@@ -8,13 +8,12 @@ import torch
 from annotated_types import Gt
 
 from fedrun.config.config_class import config_class
-from fedrun.strategies.fedavg import Weighting, client_weights
-from fedrun.strategies.server import COLUMNS, CohortUpdate, Round, Rows, Senders, ServerState, ServerStrategy
+from fedrun.strategies.server import COLUMNS, CohortUpdate, Round, Rows, ServerState, WeightedServer
 from fedrun.strategies.vectors import MODEL
 
 
 @config_class
-class NormClipping(ServerStrategy):
+class NormClipping(WeightedServer):
     """The weighted mean of the clients' displacements, each scaled down to a largest norm.
 
     Attributes:
@@ -23,14 +22,10 @@ class NormClipping(ServerStrategy):
     """
 
     max_norm: Annotated[float, Gt(0)]
-    weighting: Weighting
 
     @property
     def rows(self) -> Rows:
         return "all"
-
-    def weights(self, state: ServerState, senders: Senders) -> torch.Tensor:
-        return client_weights(senders, self.weighting)
 
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         assert update.rows is not None

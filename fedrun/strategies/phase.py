@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 
@@ -62,6 +63,15 @@ class Phase:
     forward_samples: int = 0
     frozen_encoders: int = 0
     frozen_tensors: Vectors = field(default_factory=dict)
+
+    @cached_property
+    def absent(self) -> torch.Tensor:
+        """How many of the model's entries each client does not have, int64 ``[N]``.
+
+        Raises:
+            InputError: the client strategy cannot work with the model.
+        """
+        return self.client.absent(self.network.layout, torch.arange(len(self.federation.train)))
 
     @property
     def is_last(self) -> bool:

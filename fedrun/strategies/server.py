@@ -8,12 +8,16 @@ from typing import ClassVar, Literal
 
 import torch
 
+from fedrun.config.config_class import config_class
 from fedrun.models.flat_network import Layout
 from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.vectors import MODEL, Vectors
 
 Rows = Literal["none", "head", "parameters", "all"]
 """The entries of each client's model that a server strategy needs besides the weighted mean."""
+
+Weighting = Literal["samples", "uniform"]
+"""How a mean weights clients: p_k = n_k / Σ_S n_j over the round's participants S, or p_k = 1 / |S|."""
 
 COLUMNS = 2**14
 """Entries of the clients' models that a server strategy processes at a time, to avoid a copy of all of them."""
@@ -157,7 +161,7 @@ class ServerStrategy(ABC):
         rows: which entries of every single client's model it needs (it always has the mean).
         needs_classes: whether it requires a classification task; by default if it requests label counts.
         changes_head: whether it changes the head beyond what the clients send.
-        wants_label_counts: whether clients send their numbers of training samples per class, once, before training.
+        wants: ``label_counts``: clients send their numbers of training samples per class, once, before training.
         idle_training: training of clients that are not selected; None: they do not train.
     """
 
@@ -181,15 +185,15 @@ class ServerStrategy(ABC):
 
     @property
     def needs_classes(self) -> bool:
-        return self.wants_label_counts
+        return "label_counts" in self.wants
 
     @property
     def idle_training(self) -> IdleTraining | None:
         return None
 
     @property
-    def wants_label_counts(self) -> bool:
-        return False
+    def wants(self) -> frozenset[Literal["label_counts"]]:
+        return frozenset()
 
     def check(self, rounds: int) -> None:
         """Reject settings that cannot work in a run of this many rounds.
@@ -245,3 +249,17 @@ class ServerStrategy(ABC):
     @abstractmethod
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         """The next state, and metrics of the step to be logged under ``server/``."""
+
+
+@config_class
+class WeightedServer(ServerStrategy):
+    """A server strategy whose weights of the clients are a setting.
+
+    Attributes:
+        weighting: of the clients: ``samples`` or ``uniform``.
+    """
+
+    weighting: Weighting
+
+    def weights(self, state: ServerState, senders: Senders) -> torch.Tensor:
+        return senders.samples.double() if self.weighting == "samples" else uniform(senders)

@@ -15,7 +15,7 @@ import torch
 
 from fedrun.data.samples import Samples
 from fedrun.models.flat_network import FlatNetwork
-from fedrun.strategies.client import ClientStrategy, overrides
+from fedrun.strategies.client import ClientStrategy, overrides, shuffles
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.vectors import Vectors
 from fedrun.training.batches import batches, epochs
@@ -88,7 +88,7 @@ def train(
 
     with FusedSGDStep(network.network) if fused else nullcontext() as fused_step:
         steps = 0
-        for epoch, order in enumerate(epochs(len(indices), local, generator, strategy.shuffles)):
+        for epoch, order in enumerate(epochs(len(indices), local, generator, shuffles(strategy))):
             mask = strategy.frozen(network.layout, epoch)
             frozen = None if mask is None else mask.to(weights.device)
             inputs, labels = samples.gather(indices[order])
