@@ -12,7 +12,7 @@ import torch
 from annotated_types import Ge, Gt, Lt
 
 from fedrun.config.config_class import config_class
-from fedrun.strategies.server import CohortUpdate, Round, Senders, uniform
+from fedrun.strategies.server import CohortUpdate, Round, Senders
 from fedrun.strategies.vectors import Vectors
 from fedrun.system.errors import InputError
 from fedrun.system.randomness import generator
@@ -41,7 +41,8 @@ class UserLevel(Privacy):
         epsilon: ε > 0, the target for the run's rounds; z is calibrated to it. None if ``noise_multiplier`` is given.
         delta: δ in (0, 1); None: N^−1.1.
         accountant: computes z and ``privacy/epsilon``.
-        denominator: of the mean: ``fixed``: q N, which is known in advance; ``cohort``: the clients that took part.
+        denominator: of the mean: ``fixed``: q N, which is known in advance; ``cohort``: the clients that took part. An
+            upload that is not finite counts as the zero vector.
         max_weight: w_max > 0: clients weigh min(n_k, w_max), with noise for the largest weight; None: equal weights.
         sampling: how cohorts are drawn and accounted for, see :data:`fedrun.uploads.privacy.accountant.Sampling`.
         noise_cohort: simulate the noise of a cohort of this size, drawn from a population; None: of the run's own.
@@ -106,13 +107,13 @@ class UserLevel(Privacy):
             )
         # r = C / C̃: the noise of a mean over C̃ clients on a sum of C
         ratio = 1.0 if scaled is None else cohorts.size / wanted.cohort
-        weights = torch.ones(cohorts.clients) if self.max_weight is None else cohorts.samples.clamp(max=self.max_weight)
+        samples = cohorts.samples.double()
         return CentralNoise(
             settings=self,
             release=replace(ours, noise_multiplier=wanted.noise_multiplier * ratio),
             at_scale=None if scaled is None else wanted,
             delta=delta,
-            weight=float(weights.double().mean()) * cohorts.size,
+            client_weights=torch.ones_like(samples) if self.max_weight is None else samples.clamp(max=self.max_weight),
             lengthening=cohorts.lengthening,
         )
 
@@ -126,7 +127,7 @@ class CentralNoise(Mechanism):
         release: a round's actual release; its noise multiplier is that of the added noise.
         at_scale: the release in the simulated larger cohort; None: no simulation.
         delta: δ.
-        weight: q W, the expected weight of a cohort.
+        client_weights: w_k of the N clients, float64 ``[N]``.
         lengthening: the largest excess of a received upload's norm over the clip.
     """
 
@@ -134,12 +135,11 @@ class CentralNoise(Mechanism):
     release: Release
     at_scale: Release | None
     delta: float
-    weight: float
+    client_weights: torch.Tensor
     lengthening: float
 
     def weights(self, senders: Senders) -> torch.Tensor | None:
-        most = self.settings.max_weight
-        return uniform(senders) if most is None else senders.samples.double().clamp(max=most)
+        return self.client_weights[senders.clients]
 
     @property
     def answers_empty_cohorts(self) -> bool:
@@ -160,7 +160,10 @@ class CentralNoise(Mechanism):
 
     def combine(self, displacements: Vectors, update: CohortUpdate, slots: Vectors, round: Round) -> Combined:
         bound, total = self.bound(slots), update.total_weight
-        denominator = self.weight if self.settings.denominator == "fixed" else total or 1.0
+        expected = self.release.cohort * float(self.client_weights.mean())  # q W
+        denominator = expected
+        if self.settings.denominator == "cohort":
+            denominator = total + float(self.client_weights[list(update.excluded)].sum()) or 1.0
         deviation = self.update_noise * (self.settings.max_weight or 1.0) * (bound + self.lengthening)
         draw = generator(round.seed, "privacy", round.index)
         signal, noised, entries = 0.0, dict[str, torch.Tensor](), 0
@@ -180,7 +183,7 @@ class CentralNoise(Mechanism):
         }
         if deviation:
             metrics["privacy/snr"] = math.sqrt(signal) / (deviation * math.sqrt(entries))
-        clients = self.release.cohort * denominator / self.weight
+        clients = self.release.cohort * denominator / expected
         return Combined(noised, {}, metrics, clients)
 
     def report(self, rounds: int, participations: Callable[[], int]) -> dict[str, float]:

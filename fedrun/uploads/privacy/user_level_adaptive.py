@@ -80,8 +80,10 @@ class AdaptiveClipping(CentralNoise):
         noise = torch.randn((), generator=generator(round.seed, "privacy count", round.index), dtype=torch.float64)
         # b̃ = (Σ b_k + σ_b ξ) / den, where σ_b = 0 in a run without noise
         deviation = self.count_noise if self.release.noise_multiplier else 0.0
-        unclipped = float((1 - update.measures[CLIPPED]).sum()) if CLIPPED in update.measures else 0.0
-        clients = self.release.cohort if self.settings.denominator == "fixed" else max(len(update.clients), 1)
+        zeros = len(update.excluded)  # uploads that count as the zero vector, which is not clipped
+        unclipped = zeros + (float((1 - update.measures[CLIPPED]).sum()) if CLIPPED in update.measures else 0.0)
+        took_part = zeros + len(update.clients)
+        clients = self.release.cohort if self.settings.denominator == "fixed" else max(took_part, 1)
         share = (unclipped + deviation * float(noise)) / clients
         bound = next_bound(self.bound(slots), share, self.adaptive.quantile, self.adaptive.lr)
         slot = torch.full_like(slots[BOUND], bound)

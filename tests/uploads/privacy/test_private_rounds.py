@@ -14,6 +14,7 @@ from fedrun.config.build import option
 from fedrun.experiment.strategy import Strategy
 from fedrun.simulation.simulation import Simulation
 from fedrun.system.randomness import generator
+from fedrun.uploads.attacks.gaussian import Gaussian
 
 from ...helpers.upload_rounds import EXECUTORS, compression, displacements, private, rounds, strategy
 from ...strategies.test_averaging import FEDAVG, SGD, UNIFORM, batch_norm, mlp
@@ -127,6 +128,24 @@ def test_capped_weights_below_one(make_experiment):
     privacy = private(clip=1e6, sampling="fixed", denominator="cohort", max_weight=0.1)
     _, (_, state), _ = rounds(make_experiment(network=mlp, clients_per_round=6, privacy=privacy))
     torch.testing.assert_close(state.server.model, x + moved.mean(0), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("denominator", ["fixed", "cohort"])
+def test_an_upload_that_is_not_finite_counts_as_zero(make_experiment, monkeypatch, denominator):
+    """Its client stays in the denominator: 46 with the weights min(n_k, 10), and in the count of unclipped uploads."""
+    moved, x = displacements(make_experiment)
+    monkeypatch.setattr(Gaussian, "tampered", lambda _, model, __, ___: model + math.inf)
+    attack = replace(option("attack", "gaussian"), share=0.2)
+    (attacker,) = attack.attackers(6, 0).tolist()
+    sizes = torch.tensor([3.0, 12, 8, 5, 20, 12]).clamp(max=10)
+    sizes[attacker] = 0
+    settings = {"clip": 1e6, "max_weight": 10.0, "quantile": 0.5, "lr": 0.2}
+    privacy = private("user_level_adaptive", sampling="fixed", denominator=denominator, **settings)
+    experiment = make_experiment(network=mlp, clients_per_round=6, privacy=privacy, attack=attack)
+    _, (_, state), metrics = rounds(experiment)
+    assert metrics["clients/excluded"] == 1
+    torch.testing.assert_close(state.server.model, x + (sizes @ moved) / 46, rtol=1e-4, atol=1e-6)
+    assert float(state.server.slots["privacy/clip"]) == pytest.approx(1e6 * math.exp(-0.1))
 
 
 def test_poisson_cohorts(make_experiment):
