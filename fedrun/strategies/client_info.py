@@ -81,6 +81,18 @@ class ClientInfo:
         """η_t, the learning rate of the round."""
         return self.local.rate(self.round)
 
+    @property
+    def effective_steps(self) -> torch.Tensor:
+        """‖a‖₁, the sum of the weights with which the gradients of SGD enter the client's displacement / η_t (FedNova,
+        arXiv 2007.07481, section 4): K_k without momentum, float32 ``[..., 1]``.
+        """
+        rho = self.local.momentum
+        if not rho:
+            return self.steps
+        # (K − ρ (1 − ρ^K) / (1 − ρ)) / (1 − ρ)
+        steps = self.steps.double()
+        return ((steps - rho * (1 - rho**steps) / (1 - rho)) / (1 - rho)).float()
+
     def random(self, purpose: str, draw: Callable[[torch.Generator], torch.Tensor]) -> torch.Tensor:
         """Random numbers of the client, ``[..., m]`` where ``draw`` returns ``[m]``.
 

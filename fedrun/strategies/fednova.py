@@ -55,14 +55,11 @@ class FedNovaClient(ClientStrategy):
 
     def effective_steps(self, client: ClientInfo) -> torch.Tensor:
         """a_k = ‖a‖₁, the sum of the weights with which a client's gradients enter its displacement, ``[..., 1]``."""
-        steps, rho, shrink = client.steps.double(), client.local.momentum, client.lr * self.mu
-        if rho:
-            # (τ − ρ (1 − ρ^τ) / (1 − ρ)) / (1 − ρ)
-            steps = (steps - rho * (1 - rho**steps) / (1 - rho)) / (1 - rho)
-        elif shrink:
-            # (1 − (1 − η μ)^τ) / (η μ)
-            steps = (1 - (1 - shrink) ** steps) / shrink
-        return steps.float()
+        shrink = client.lr * self.mu
+        if not shrink:
+            return client.effective_steps
+        # (1 − (1 − η μ)^K) / (η μ)
+        return ((1 - (1 - shrink) ** client.steps.double()) / shrink).float()
 
     def finish(
         self, model: torch.Tensor, received: Vectors, client_state: Vectors, constants: Vectors, client: ClientInfo

@@ -29,7 +29,8 @@ class ScaffoldClient(ClientStrategy):
 
     Attributes:
         option: how the client renews its control variate: ``I``: the gradient of F_k at the broadcast model, an extra
-            pass over its data; ``II``: from its displacement, without extra cost.
+            pass over its data; ``II``: from its displacement, without extra cost. With momentum the displacement is
+            divided by the number of effective steps, so that the control variate stays a mean gradient.
         variant: ``paper``, or ``feddc``: as in the code of FedDC (utils_methods.py), whose tables contain SCAFFOLD. It
             needs option II. The displacement is divided by K̄ η_0 instead of K_k η_t, so by the same number for all
             clients and rounds. The server's control variate is divided by ω_k = n_k N / Σ n_j in a client's step, and
@@ -77,13 +78,13 @@ class ScaffoldClient(ClientStrategy):
             # c_k⁺ = ∇F_k(x)
             change = client.initial_gradient - client_state[CONTROL]
             return {MODEL: model, CONTROL: change}, {CONTROL: client.initial_gradient}
-        # c_k⁺ = c_k − c + (x − y_k) / (K η), with the client's own K and the rate in use
+        # c_k⁺ = c_k − c + (x − y_k) / (‖a_k‖₁ η), where ‖a_k‖₁ = K_k without momentum, and η is the rate in use
         moved = received[MODEL][..., : client.trainable] - model[..., : client.trainable]
         if self.variant == "feddc":
             # c_k⁺ = c_k − c + (x − y_k) / (K̄ η_0);  Δc_k = ω_k (c_k⁺ − c_k)
             change = moved / (client.mean_steps * client.local.lr) - received[CONTROL]
             return {MODEL: model, CONTROL: client.share * change}, {CONTROL: client_state[CONTROL] + change}
-        change = moved / (client.steps * client.lr) - received[CONTROL]
+        change = moved / (client.effective_steps * client.lr) - received[CONTROL]
         return {MODEL: model, CONTROL: change}, {CONTROL: client_state[CONTROL] + change}
 
     def acknowledge(self, client_state: Vectors, sent: Vectors, arrived: Vectors, client: ClientInfo) -> Vectors:

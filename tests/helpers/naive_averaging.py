@@ -141,7 +141,11 @@ class NaiveScaffold(NaiveServer):
             network, steps = self.trained(client, index, correction)
             eta = self.clients.lr * self.clients.lr_decay**index
             y = dict(network.named_parameters())
-            new = {name: own[name] - self.control[name] + (x[name] - y[name].detach()) / (steps * eta) for name in x}
+            weight, divisor = 0.0, 0.0  # of a gradient: how far a unit has moved the model after the remaining steps
+            for _ in range(steps):
+                weight = self.clients.momentum * weight + 1
+                divisor += weight * eta
+            new = {name: own[name] - self.control[name] + (x[name] - y[name].detach()) / divisor for name in x}
             changes.append({name: new[name] - own[name] for name in x})
             self.controls[client] = new
             networks.append(network)

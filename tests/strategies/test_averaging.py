@@ -304,7 +304,11 @@ def test_fedprox(make_experiment, network, local):
 @pytest.mark.parametrize("network", NETWORKS)
 @pytest.mark.parametrize(
     ("local", "lr"),
-    [({"epochs": 2}, 1.0), ({"epochs": None, "steps": 5, "lr_decay": 0.5}, 0.5), ({"weight_decay": 0.1}, 1.0)],
+    [
+        ({"epochs": 2}, 1.0),
+        ({"epochs": None, "steps": 5, "lr_decay": 0.5}, 0.5),
+        ({"weight_decay": 0.1, "momentum": 0.8}, 1.0),
+    ],
 )
 def test_scaffold(make_experiment, network, local, lr):
     build = NETWORKS[network]

@@ -35,14 +35,29 @@ def test_topk_with_error_feedback(make_experiment, executor):
     assert first.totals.bytes_up == 6 * how.size(len(x)) < first.totals.bytes_down == 6 * 4 * len(x)
 
 
-@pytest.mark.parametrize(("decay", "sent"), [(1.0, 7.0), (0.5, 5.0)])
-def test_what_was_left_out_is_added_to_the_next_upload(decay, sent):
-    # D = (1, 3) with e = (0, 4): v = (1, 7), or (1, 5) with a decay of 1/2; the larger entry is sent
+@pytest.mark.parametrize(("decay", "round", "sent"), [(1.0, 4, 7.0), (0.5, 2, 7.0), (0.5, 3, 5.0), (0.5, 4, 4.0)])
+def test_what_was_left_out_is_added_to_the_next_upload(decay, round, sent):
+    # D = (1, 3) with e = (0, 4) of round 1: v = (1, 7) in round 2; with a decay of 1/2 (1, 5) in round 3, after an
+    # absence of one round, and (1, 4) in round 4; the larger entry is sent (rounds count from 0)
     how = compression("topk", fraction=0.5, memory_decay=decay)
-    state = {"compression error of model": torch.tensor([0.0, 4.0])}
-    after = how.send({"model": torch.tensor([1.0, 3.0])}, Sender(0, 1, 0, {}, state, {"model": Shape((2,), 0)}))
+    state = {"compression error of model": torch.tensor([0.0, 4.0]), "compression round": torch.tensor([2.0])}
+    shapes = {"model": Shape((2,), 0)}
+    after = how.send({"model": torch.tensor([1.0, 3.0])}, Sender(0, round, 0, {}, state, shapes))
     assert after.displacements["model"].tolist() == [0.0, sent]
     assert after.state["compression error of model"].tolist() == [1.0, 0.0]
+    assert how.client_state({"model": 2}).keys() == state.keys() - ({"compression round"} if decay == 1 else set())
+
+
+def test_an_error_decays_in_rounds_of_absence(make_experiment):
+    """The same client's numbers from round to round; only the count of the last round is new in its state."""
+    how = compression("topk", fraction=0.1, memory_decay=0.5)
+    experiment = make_experiment(network=mlp, clients_per_round=2, compression=how, rounds=6)
+    simulation, states, _ = rounds(experiment, 6)
+    last = {}
+    for number, state in enumerate(states[:-1]):
+        last |= dict.fromkeys(simulation.cohort(state)[0].tolist(), number + 1)
+    held = states[-1].client_states.held
+    assert {client: float(vectors["compression round"]) for client, vectors in held.items()} == last
 
 
 @pytest.mark.parametrize("down", ["none", "half"])

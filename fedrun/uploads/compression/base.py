@@ -20,6 +20,9 @@ HALF = 2
 ERROR = "compression error of "
 """Before an upload's name: e_k in a client's state."""
 
+ROUND = "compression round"
+"""In a client's state: the number, from 1, of the last round in which it has sent compressed uploads; 0: none yet."""
+
 
 @config_class
 class Compression(UploadTransform):
@@ -55,7 +58,8 @@ class Compressor(Compression):
 
     Attributes:
         memory: ``client``: error feedback; ``none``: the error is lost.
-        memory_decay: λ in [0, 1], the factor of e_k before it is added; 1 is plain error feedback.
+        memory_decay: λ in [0, 1], a factor of e_k for each round since then in which the client took no part: a stale
+            error counts less; 1 is plain error feedback.
         skip: ``head``: the head's entries travel in float32, for servers that look at heads; ``none``.
     """
 
@@ -89,16 +93,24 @@ class Compressor(Compression):
         return (self.size(entries - apart) if entries > apart else 0) + FLOAT * apart
 
     def client_state(self, entries: Mapping[str, int]) -> dict[str, int]:
-        return {ERROR + name: length for name, length in entries.items()} if self.memory == "client" else {}
+        if self.memory == "none":
+            return {}
+        ages = {ROUND: 1} if self.memory_decay < 1 else {}
+        return {ERROR + name: length for name, length in entries.items()} | ages
 
     def send(self, displacements: Vectors, sender: Sender) -> Sent:
         draw = generator(sender.seed, "compress", sender.round) if self.shared_draw else sender.draw("compress")
         sent, state, squared_error, squared = dict[str, torch.Tensor](), dict[str, torch.Tensor](), 0.0, 0.0
+        decay = 1.0
+        if self.memory == "client" and self.memory_decay < 1:
+            # λ^(t − 1 − t'), where t' is the round of the last upload
+            decay = self.memory_decay ** (sender.round - int(sender.state[ROUND]))
+            state[ROUND] = torch.full_like(sender.state[ROUND], sender.round + 1)
         for name in sorted(displacements):
             wanted = displacements[name]
             if self.memory == "client":
-                # v_k = D_k + λ e_k,  m_k = C(v_k),  e_k ← v_k − m_k
-                wanted = wanted.add(sender.state[ERROR + name], alpha=self.memory_decay)
+                # v_k = D_k + λ^(t − 1 − t') e_k,  m_k = C(v_k),  e_k ← v_k − m_k
+                wanted = wanted.add(sender.state[ERROR + name], alpha=decay)
             cut = len(wanted) - (sender.shapes[name].head if self.skip == "head" else 0)
             compressed = self.compress(wanted[:cut], draw) if cut else wanted[:0]
             if cut < len(wanted):

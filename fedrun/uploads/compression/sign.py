@@ -18,6 +18,8 @@ from fedrun.uploads.transform import FLOAT, Combined
 class Sign(Compressor):
     """Only the signs of a displacement's entries are sent; the sign of 0 is +1.
 
+    Clients download the whole model in float32, and are counted so: one that has missed a round cannot apply a vote.
+
     Attributes:
         rule: ``scaled``: with their mean magnitude ‖v‖₁ / d; ``vote``: only signs, and the server moves every entry by
             ``vote_step`` in the majority's direction.
