@@ -68,9 +68,9 @@ def own_results(
     perceptron = StackedPerceptron.of(network.network) is not None
     name = "vectorized" if perceptron else next_executor(experiment.hardware.executor, timings)
     executor = create_executor(name, context, warns=False)  # the federated training warns of the same limit
-    for visit in executor.visits(CohortJob(clients, 0, {MODEL: model}, NO_STATE)) if len(clients) else ():
-        number = int(clients[visit.position])
-        network.load(visit.model)
+    for result in executor.client_results(CohortJob(clients, 0, {MODEL: model}, NO_STATE)) if len(clients) else ():
+        number = int(clients[result.position])
+        network.load(result.model)
         if of_train:
             train_loss[number] = evaluate(network, samples, train[number], batch_size).mean_loss
         if population.test is not None and len(test := population.test[number]):

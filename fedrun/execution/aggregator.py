@@ -25,7 +25,7 @@ class Aggregator:
         context: of the clients' training.
         server: the server strategy.
         state: of the server before the round.
-        task: with this rank's part of the cohort.
+        job: with this rank's part of the cohort.
         everyone: the cohort of all ranks, int64 ``[C]``, by which weights are computed.
     """
 
@@ -34,15 +34,15 @@ class Aggregator:
         context: ExecutionContext,
         server: ServerStrategy,
         state: ServerState,
-        task: CohortJob,
+        job: CohortJob,
         everyone: torch.Tensor,
     ) -> None:
         self._context = context
         self._server = server
         self._state = state
-        self._keep = task.client_states.keep
-        self.cohort = task.cohort
-        self._samples = context.clients.sizes[task.cohort]
+        self._keep = job.client_states.keep
+        self.cohort = job.cohort
+        self._samples = context.clients.sizes[job.cohort]
         self._everyone = everyone
         self._weights: dict[int, float] | None = None  # by client, if they do not depend on reports
         self._total = 0.0

@@ -126,7 +126,7 @@ class CohortJob:
     lost: torch.Tensor | None = None
 
     def part(self, members: torch.Tensor) -> CohortJob:
-        """The task of a part of the cohort, by positions or a mask ``[C]``."""
+        """The job of a part of the cohort, by positions or a mask ``[C]``."""
 
         def some(values: torch.Tensor | None) -> torch.Tensor | None:
             return None if values is None else values[members]

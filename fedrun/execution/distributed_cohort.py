@@ -27,17 +27,17 @@ T = TypeVar("T")
 
 
 def balanced(loads: Sequence[float], ranks: int) -> torch.Tensor:
-    """The rank of each task, int64 ``[n]``: the longest task first, always to the rank with the least load.
+    """The rank of each client, int64 ``[n]``: the largest load first, always to the rank with the least load.
 
     Ties go to the lower number, so all ranks compute the same assignment. The load of the busiest rank is at most 4/3
     of the least possible one (Graham, 1969).
     """
     busy = [(0.0, rank) for rank in range(ranks)]
     assigned = [0] * len(loads)
-    for task in sorted(range(len(loads)), key=lambda task: (-loads[task], task)):
+    for client in sorted(range(len(loads)), key=lambda client: (-loads[client], client)):
         load, rank = heapq.heappop(busy)
-        assigned[task] = rank
-        heapq.heappush(busy, (load + loads[task], rank))
+        assigned[client] = rank
+        heapq.heappush(busy, (load + loads[client], rank))
     return torch.tensor(assigned, dtype=torch.int64)
 
 
@@ -96,7 +96,7 @@ class DistributedCohort:
         return loads
 
     def _is_local(self, clients: torch.Tensor, loads: Sequence[float]) -> torch.Tensor:
-        """Whether this rank computes the task of each client, bool ``[n]``, given the load of each task."""
+        """Whether this rank trains each client, bool ``[n]``, given their loads."""
         ranks = balanced(loads, self._ranks.count) if self.client_to_rank is None else self.client_to_rank[clients]
         return ranks == self._ranks.number
 
@@ -131,10 +131,10 @@ class DistributedCohort:
         """The leader's version of a value that all ranks have computed, up to rounding."""
         return self._ranks.broadcast(value)
 
-    def idle(self, task: CohortJob) -> ClientStates:
+    def idle(self, job: CohortJob) -> ClientStates:
         """Train this rank's part of the idle clients; see :meth:`Executor.idle`."""
-        (job,) = self.local_jobs([task])
-        return self._executor.idle(job) if len(job.cohort) else task.client_states
+        (local,) = self.local_jobs([job])
+        return self._executor.idle(local) if len(local.cohort) else job.client_states
 
     def combine(
         self, updates: Sequence[CohortUpdate], members: Sequence[torch.Tensor], received: Sequence[Vectors]

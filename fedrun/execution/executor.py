@@ -48,15 +48,15 @@ class Executor(ABC):
         return None
 
     @abstractmethod
-    def visits(self, task: CohortJob, progress: Progress = lambda done: None) -> Iterator[ClientResult]:
+    def client_results(self, job: CohortJob, progress: Progress = lambda done: None) -> Iterator[ClientResult]:
         """Train the cohort's clients and yield each once, in any order.
 
         ``progress`` is called with the number of finished clients.
         """
 
-    def steps(self, task: CohortJob) -> torch.Tensor:
-        """The local steps of each of the task's cohort, int64 ``[C]``."""
-        return self.usual_steps[task.cohort] if task.steps is None else task.steps
+    def steps(self, job: CohortJob) -> torch.Tensor:
+        """The local steps of each of the job's cohort, int64 ``[C]``."""
+        return self.usual_steps[job.cohort] if job.steps is None else job.steps
 
     def local(self, steps: int, client: int) -> LocalTraining:
         """The settings of local training of a client with this number of steps."""
@@ -65,54 +65,54 @@ class Executor(ABC):
             return local
         return replace(local, epochs=None, steps=steps * self._batches_per_step)
 
-    def infos(self, task: CohortJob) -> ClientInfo:
+    def infos(self, job: CohortJob) -> ClientInfo:
         """The information about the cohort's clients, stacked: ``[C, ...]`` each."""
-        context, clients, device = self.context, task.cohort, self.context.network.vector.device
+        context, clients, device = self.context, job.cohort, self.context.network.vector.device
         wants, layout = context.client.wants, context.network.layout
         names = state_names(context.client, layout)
-        is_new = [names.isdisjoint(task.client_states.held.get(client, {})) for client in clients.tolist()]
+        is_new = [names.isdisjoint(job.client_states.held.get(client, {})) for client in clients.tolist()]
         thresholds = context.thresholds if "threshold" in wants else None
         return ClientInfo(
             layout=layout,
             local=context.local,
             seed=context.seed,
-            round=task.round,
+            round=job.round,
             clients=clients,
             is_new=torch.tensor(is_new)[:, None].to(device),
             samples=self._samples[clients],
             share=self._shares[clients],
-            steps=self.steps(task).float()[:, None].to(device),
+            steps=self.steps(job).float()[:, None].to(device),
             mean_steps=self._mean_steps,
             label_counts=None if self._label_counts is None else self._label_counts[clients],
-            initial_loss=self._initial_losses(task) if "initial_loss" in wants else None,
-            initial_gradient=self._initial_gradients(task) if "initial_gradient" in wants else None,
+            initial_loss=self._initial_losses(job) if "initial_loss" in wants else None,
+            initial_gradient=self._initial_gradients(job) if "initial_gradient" in wants else None,
             threshold=None if thresholds is None else thresholds[clients, None],
             initial_model=context.initial_model,
-            mixture=None if task.mixture is None else task.mixture.float().to(device),
+            mixture=None if job.mixture is None else job.mixture.float().to(device),
         )
 
-    def _initial_losses(self, task: CohortJob) -> torch.Tensor:
+    def _initial_losses(self, job: CohortJob) -> torch.Tensor:
         """F_k at the broadcast model as each of the cohort reports it, float64 ``[C, 1]``."""
         context = self.context
         if context.client.steps_before_loss:
-            losses = torch.stack([self._loss_after_steps(task, client) for client in task.cohort.tolist()])
+            losses = torch.stack([self._loss_after_steps(job, client) for client in job.cohort.tolist()])
         else:
-            context.network.load(task.received[MODEL])
-            parts = [context.clients[client] for client in task.cohort.tolist()]
+            context.network.load(job.received[MODEL])
+            parts = [context.clients[client] for client in job.cohort.tolist()]
             shares = ClientIndices(torch.cat(parts), torch.tensor([0, *map(len, parts)]).cumsum(0))
             losses, _ = per_holder(evaluate(context.network, context.samples, shares.samples, FORWARD_BATCH), shares)
-        if context.attack is not None and task.uploads:
-            for position, client in enumerate(task.cohort.tolist()):
+        if context.attack is not None and job.uploads:
+            for position, client in enumerate(job.cohort.tolist()):
                 if client in context.attackers:
                     losses[position] = context.attack.reported(losses[position])
         return losses[:, None].to(context.network.vector.device)
 
-    def _loss_after_steps(self, task: CohortJob, client: int) -> torch.Tensor:
+    def _loss_after_steps(self, job: CohortJob, client: int) -> torch.Tensor:
         """F_k after the client has adapted the broadcast model by some steps of SGD, a float64 scalar."""
         context = self.context
         local = self._before_loss
-        model = task.received[MODEL]
-        train_client(context, SGD(), local, client, task.round, address(context.seed, "tuning"), model, {})
+        model = job.received[MODEL]
+        train_client(context, SGD(), local, client, job.round, address(context.seed, "tuning"), model, {})
         return context.results(context.network.vector, client).losses.double().mean()
 
     @property
@@ -120,11 +120,11 @@ class Executor(ABC):
         """The settings of local training before clients measure their initial loss."""
         return replace(self.context.local, epochs=None, steps=self.context.client.steps_before_loss)
 
-    def _initial_gradients(self, task: CohortJob) -> torch.Tensor:
+    def _initial_gradients(self, job: CohortJob) -> torch.Tensor:
         """The gradient of F_k at the broadcast model for each of the cohort, float32 ``[C, T]``."""
         context = self.context
-        context.network.load(task.received[MODEL])
-        parts = [context.clients[client] for client in task.cohort.tolist()]
+        context.network.load(job.received[MODEL])
+        parts = [context.clients[client] for client in job.cohort.tolist()]
         return torch.stack([full_gradient(context.network, context.samples, part, FORWARD_BATCH) for part in parts])
 
     def _measured_samples(self, samples: int) -> tuple[int, int]:
@@ -177,7 +177,7 @@ class Executor(ABC):
     def finished(
         self,
         model: torch.Tensor,
-        task: CohortJob,
+        job: CohortJob,
         received: Vectors,
         client_state: Vectors,
         constants: Vectors,
@@ -188,7 +188,7 @@ class Executor(ABC):
 
         Args:
             model: ``[..., P]`` after local training, and after an attack.
-            task: with the broadcast.
+            job: with the broadcast.
             received: the broadcast as :meth:`with_private` returns it.
             client_state: before the round.
             constants: from :meth:`ClientStrategy.constants`.
@@ -214,46 +214,46 @@ class Executor(ABC):
             state = {**state, PRIVATE: model[..., context.private]}
             if MODEL in uploads:
                 shared = uploads[MODEL].clone()
-                shared[..., context.private] = task.received[MODEL][context.private]
+                shared[..., context.private] = job.received[MODEL][context.private]
                 uploads = {**uploads, MODEL: shared}
         return uploads, state
 
-    def tampered(self, model: torch.Tensor, task: CohortJob, client: int) -> torch.Tensor:
+    def tampered(self, model: torch.Tensor, job: CohortJob, client: int) -> torch.Tensor:
         """A client's trained model ``[P]``; an attacker's is changed."""
         context = self.context
-        if context.attack is None or not task.uploads or client not in context.attackers:
+        if context.attack is None or not job.uploads or client not in context.attackers:
             return model
         trainable = context.network.layout.trainable
-        draw = generator(context.seed, "attack", task.round, client)
+        draw = generator(context.seed, "attack", job.round, client)
         changed = model.clone()
-        changed[:trainable] = context.attack.tampered(model[:trainable], task.received[MODEL][:trainable], draw)
+        changed[:trainable] = context.attack.tampered(model[:trainable], job.received[MODEL][:trainable], draw)
         if context.private is not None:
             changed[context.private] = model[context.private]  # they are not sent
         return changed
 
-    def uploaded(self, result: ClientResult, task: CohortJob, info: Callable[[], ClientInfo]) -> ClientResult:
+    def uploaded(self, result: ClientResult, job: CohortJob, info: Callable[[], ClientInfo]) -> ClientResult:
         """A client's result with the uploads that the server receives, and the client's state after that.
 
         ``info``, the information about the client, is built only if it is needed.
         """
-        context, client = self.context, int(task.cohort[result.position])
-        if not task.uploads:
+        context, client = self.context, int(job.cohort[result.position])
+        if not job.uploads:
             return result
         if context.pipeline.changes_uploads:
-            result = self._transformed(result, task, client, info)
-        if task.lost is not None and MODEL in result.uploads:
+            result = self._transformed(result, job, client, info)
+        if job.lost is not None and MODEL in result.uploads:
             # D_k = y_k − x̂ is the client's displacement; the server adds it to x
-            result = replace(result, uploads={**result.uploads, MODEL: result.uploads[MODEL] + task.lost})
+            result = replace(result, uploads={**result.uploads, MODEL: result.uploads[MODEL] + job.lost})
         return result
 
     def _transformed(
-        self, result: ClientResult, task: CohortJob, client: int, info: Callable[[], ClientInfo]
+        self, result: ClientResult, job: CohortJob, client: int, info: Callable[[], ClientInfo]
     ) -> ClientResult:
         """A client's result after the transforms of its uploads."""
         context = self.context
         lengths = context.pipeline.client_state(context.client.sends)
-        own = replace(task.client_states, lengths=lengths).of(client, context.network.vector.device)
-        uploads, sent = context.pipeline.send(result.uploads, task.received, own, task.round, client)
+        own = replace(job.client_states, lengths=lengths).of(client, context.network.vector.device)
+        uploads, sent = context.pipeline.send(result.uploads, job.received, own, job.round, client)
         state = context.client.acknowledge(result.client_state, result.uploads, uploads, info())
         return replace(result, uploads=uploads, client_state={**state, **sent.state}, measures=sent.measures)
 
@@ -277,16 +277,16 @@ class Executor(ABC):
         }
         return states.updated({**expired, **accepted})
 
-    def with_costs(self, update: CohortUpdate, task: CohortJob) -> CohortUpdate:
+    def with_costs(self, update: CohortUpdate, job: CohortJob) -> CohortUpdate:
         """A cohort's update, with the samples of its measurements counted."""
-        measured = [self._measured_samples(size) for size in self.context.clients.sizes[task.cohort].tolist()]
+        measured = [self._measured_samples(size) for size in self.context.clients.sizes[job.cohort].tolist()]
         return replace(
             update,
             client_samples=update.client_samples + sum(extra for extra, _ in measured),
             forward_samples=update.forward_samples + sum(forward for _, forward in measured),
         )
 
-    def idle(self, task: CohortJob) -> ClientStates:
+    def idle(self, job: CohortJob) -> ClientStates:
         """Train idle clients; the states with the result of that.
 
         The rest of their states does not change. Results that are not finite are dropped.
@@ -294,10 +294,10 @@ class Executor(ABC):
         idle_training, layout = self.context.idle_training, self.context.network.layout
         assert idle_training is not None
         changes: dict[int, Vectors] = {}
-        for visit in self.visits(replace(task, uploads=False)):
-            kept = idle_training.keep(visit.start, visit.model, layout)
+        for result in self.client_results(replace(job, uploads=False)):
+            kept = idle_training.keep(result.start, result.model, layout)
             if all(bool(vector.sum().isfinite()) for vector in kept.values()):
-                client = int(task.cohort[visit.position])
-                changes[client] = {**task.client_states.held.get(client, {}), **task.client_states.keep(kept)}
-            del visit, kept
-        return task.client_states.updated(changes)
+                client = int(job.cohort[result.position])
+                changes[client] = {**job.client_states.held.get(client, {}), **job.client_states.keep(kept)}
+            del result, kept
+        return job.client_states.updated(changes)

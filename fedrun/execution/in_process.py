@@ -16,18 +16,18 @@ from fedrun.strategies.client_state import OPTIMIZER
 class InProcess(Executor):
     """Trains a cohort's clients one after the other on one network."""
 
-    def visits(self, task: CohortJob, progress: Progress = lambda done: None) -> Iterator[ClientResult]:
-        infos, steps = self.infos(task), self.steps(task).tolist()
-        for position in range(len(task.cohort)):
-            yield self._visit(task, position, infos.of(position), steps[position])
+    def client_results(self, job: CohortJob, progress: Progress = lambda done: None) -> Iterator[ClientResult]:
+        infos, steps = self.infos(job), self.steps(job).tolist()
+        for position in range(len(job.cohort)):
+            yield self._client_result(job, position, infos.of(position), steps[position])
             progress(position + 1)
 
-    def _visit(self, task: CohortJob, position: int, info: ClientInfo, steps: int) -> ClientResult:
+    def _client_result(self, job: CohortJob, position: int, info: ClientInfo, steps: int) -> ClientResult:
         """Train one client. A separate method, so that its vectors are freed before the next client trains."""
-        context, client = self.context, int(task.cohort[position])
+        context, client = self.context, int(job.cohort[position])
         network = context.network
-        state = task.client_states.of(client, network.vector.device)
-        received = self.with_private(task.received, state, info.is_new)
+        state = job.client_states.of(client, network.vector.device)
+        received = self.with_private(job.received, state, info.is_new)
         measure = BatchGradient(context, client) if "batch_gradient" in context.client.wants else None
         info = replace(info, batch_gradient=measure)
         constants = context.client.constants(received, state, info)
@@ -35,14 +35,14 @@ class InProcess(Executor):
         optimizer = state[OPTIMIZER].clone() if OPTIMIZER in state else None
         local = self.local(steps, client)
         trained = train_client(
-            context, context.client, local, client, task.round, context.seed, start, constants, optimizer
+            context, context.client, local, client, job.round, context.seed, start, constants, optimizer
         )
         if measure is not None:
             trained = replace(trained, measured=measure.processed)
         info = replace(info, start=start)
         if "training_embeddings" in context.client.wants:
             info = replace(info, training_embeddings=training_embeddings(context, client))
-        model = self.tampered(network.vector, task, client)
-        uploads, next_state = self.finished(model, task, received, state, constants, optimizer, info)
+        model = self.tampered(network.vector, job, client)
+        uploads, next_state = self.finished(model, job, received, state, constants, optimizer, info)
         result = ClientResult(position, start, network.vector, uploads, next_state, trained)
-        return self.uploaded(result, task, lambda: info)
+        return self.uploaded(result, job, lambda: info)

@@ -65,14 +65,14 @@ class Vectorized(Executor):
                 return f"a model with {type(module).__name__} layers"
         return None if stacked else unbatched(context)
 
-    def visits(self, task: CohortJob, progress: Progress = lambda done: None) -> Iterator[ClientResult]:
-        steps, sizes = self.steps(task).tolist(), self.context.clients.sizes[task.cohort].tolist()
+    def client_results(self, job: CohortJob, progress: Progress = lambda done: None) -> Iterator[ClientResult]:
+        steps, sizes = self.steps(job).tolist(), self.context.clients.sizes[job.cohort].tolist()
         alike = sorted(range(len(sizes)), key=lambda position: (steps[position], sizes[position]))
-        infos = self.infos(task)
+        infos = self.infos(job)
         together = self.group_size()
         for first in range(0, len(alike), together):
             positions = alike[first : first + together]
-            yield from self._train(positions, task, infos.of(positions), [steps[position] for position in positions])
+            yield from self._train(positions, job, infos.of(positions), [steps[position] for position in positions])
             progress(first + len(positions))
 
     def group_size(self) -> int:
@@ -84,32 +84,32 @@ class Vectorized(Executor):
         return max(1, min(GROUP, room // (VECTORS * vector.numel() * vector.element_size())))
 
     def _train(
-        self, positions: list[int], task: CohortJob, info: ClientInfo, steps: list[int]
+        self, positions: list[int], job: CohortJob, info: ClientInfo, steps: list[int]
     ) -> Iterator[ClientResult]:
         """Train one group of clients."""
         context, strategy = self.context, self.context.client
-        clients = task.cohort[positions].tolist()
-        context.network.load(task.received[MODEL])  # source of the entries that are not trained
-        states = [task.client_states.of(client, context.network.vector.device) for client in clients]
+        clients = job.cohort[positions].tolist()
+        context.network.load(job.received[MODEL])  # source of the entries that are not trained
+        states = [job.client_states.of(client, context.network.vector.device) for client in clients]
         state = {
-            name: torch.stack([client_state[name] for client_state in states]) for name in task.client_states.lengths
+            name: torch.stack([client_state[name] for client_state in states]) for name in job.client_states.lengths
         }
-        received = self.with_private(task.received, state, info.is_new)
+        received = self.with_private(job.received, state, info.is_new)
         constants = strategy.constants(received, state, info)
         start = self.start(received, state, constants, info)
         model = start.clone()
         weights = model[:, : context.network.layout.trainable]
         optimizer = state[OPTIMIZER] if OPTIMIZER in state else fresh_state(weights, context.local)
-        forward = [generator(context.seed, "forward", task.round, client) for client in clients]
-        objective = Objectives(context, constants, *self._batches(clients, task.round, steps), forward)
-        rate, together = context.local.rate(task.round), len(strategy.passes)
+        forward = [generator(context.seed, "forward", job.round, client) for client in clients]
+        objective = Objectives(context, constants, *self._batches(clients, job.round, steps), forward)
+        rate, together = context.local.rate(job.round), len(strategy.passes)
         for working, begin, end in objective.stretches():
             carried = None if optimizer is None else optimizer[-working:]
             sizes, firsts = context.clients.sizes[clients[-working:]].tolist(), range(begin, end, together)
             self._descend(weights[-working:], carried, objective, of_last(constants, working), rate, sizes, firsts)
-        sent = torch.stack([self.tampered(model[k], task, client) for k, client in enumerate(clients)])
+        sent = torch.stack([self.tampered(model[k], job, client) for k, client in enumerate(clients)])
         info = replace(info, start=start)
-        uploads, next_state = self.finished(sent, task, received, state, constants, optimizer, info)
+        uploads, next_state = self.finished(sent, job, received, state, constants, optimizer, info)
         for k, position in enumerate(positions):
             result = ClientResult(
                 position,
@@ -119,7 +119,7 @@ class Vectorized(Executor):
                 {name: vectors[k] for name, vectors in next_state.items()},
                 Trained(steps[k], int(objective.processed[k]), objective.losses[k], objective.scores[k]),
             )
-            yield self.uploaded(result, task, partial(info.of, k))
+            yield self.uploaded(result, job, partial(info.of, k))
 
     def _descend(
         self,

@@ -186,7 +186,7 @@ class RoundRunner:
         sizes = [len(job.cohort) for job in jobs]
         for job, earlier in zip(jobs, itertools.accumulate(sizes, initial=0), strict=False):
             if len(job.cohort):
-                for result in self.executor.visits(job, _scaled(progress, earlier, whole, sum(sizes))):
+                for result in self.executor.client_results(job, _scaled(progress, earlier, whole, sum(sizes))):
                     yield int(job.cohort[result.position]), result
                     del result  # frees its vectors before the next client trains
 

@@ -65,10 +65,10 @@ def main() -> None:
             if sent not in client.client_state(layout) or name != "feddyn"
         }
         once = CohortJob(torch.tensor([0]), 0, received, ClientStates(client.client_state(layout)))
-        (visit,) = executor.visits(once)
-        kept = once.client_states.updated({0: once.client_states.keep(visit.client_state)})
+        (result,) = executor.client_results(once)
+        kept = once.client_states.updated({0: once.client_states.keep(result.client_state)})
         again = CohortJob(once.cohort, 1, received, kept)
-        return lambda: [visit.trained for visit in executor.visits(again)]
+        return lambda: [result.trained for result in executor.client_results(again)]
 
     plain, ratios = round_of("sgd"), {}
     for name, bound in BOUNDS.items():

@@ -55,7 +55,8 @@ def first_round(chosen: list[str]) -> tuple[ExecutionContext, torch.Tensor, list
     )
     task = CohortJob(torch.arange(len(clients)), 0, {MODEL: state.server.model}, NO_STATE)
     sent = [
-        FirstUpdate(visit.model.clone(), visit.trained.steps, local.rate(0)) for visit in InProcess(work).visits(task)
+        FirstUpdate(result.model.clone(), result.trained.steps, local.rate(0))
+        for result in InProcess(work).client_results(task)
     ]
     return work, state.server.model, sent
 

@@ -18,7 +18,7 @@ def train_cohort(
 ) -> tuple[CohortUpdate, ClientStates]:
     """Train the cohort of a job; the server's update and the next client states."""
     aggregator = Aggregator(executor.context, server, state, job, job.cohort)
-    for result in executor.visits(job, progress):
+    for result in executor.client_results(job, progress):
         aggregator.add(result)
     update = executor.with_costs(aggregator.result(), job)
     return update, executor.next_states(job.client_states, aggregator.client_states, update.excluded)

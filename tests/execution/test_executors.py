@@ -255,8 +255,8 @@ class RoundResult:
         task = CohortJob(torch.tensor(list(cohort)), 0, self.received, self.client_states)
         return train_cohort(self.executor, self.server, self.state, task)
 
-    def visits(self, cohort) -> Iterator[ClientResult]:
-        return self.executor.visits(CohortJob(torch.tensor(list(cohort)), 0, self.received, self.client_states))
+    def client_results(self, cohort) -> Iterator[ClientResult]:
+        return self.executor.client_results(CohortJob(torch.tensor(list(cohort)), 0, self.received, self.client_states))
 
     def progress(self, cohort) -> list[int]:
         seen: list[int] = []
@@ -509,10 +509,10 @@ def test_a_client_that_has_finished_rests(make_experiment, network, momentum):
             local={"lr": 1e25, "momentum": momentum, "batch_size": 4},
         )
         cohort = work(experiment, executor)
-        for visit in cohort.visits([0, 1]):
-            if visit.position == 0:
-                assert visit.trained.loss_sum.isfinite()
-                sent.append(visit.uploads[MODEL].clone())
+        for result in cohort.client_results([0, 1]):
+            if result.position == 0:
+                assert result.trained.loss_sum.isfinite()
+                sent.append(result.uploads[MODEL].clone())
     torch.testing.assert_close(*sent, rtol=1e-4, atol=0)
 
 

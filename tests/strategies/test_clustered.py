@@ -202,7 +202,7 @@ def test_attackers_weigh_the_same_fractions_as_honest_clients(make_experiment):
     sent = {
         int(job.cohort[result.position]): result.uploads["model"].clone()
         for job in work.jobs
-        for result in runner.executor.visits(job)
+        for result in runner.executor.client_results(job)
     }
     after, _ = simulation.advance(state)
     for number, (before, server) in enumerate(zip(state.models, after.models, strict=True)):

@@ -66,7 +66,8 @@ def test_without_drift_clients_run_plain_sgd(make_experiment):
         cohort = torch.tensor([client])
         tasks = [CohortJob(cohort, 0, received, simulation.initial().client_states) for simulation in (plain, own)]
         ended = [
-            next(first_executor(s).visits(task)).model.clone() for s, task in zip((plain, own), tasks, strict=True)
+            next(first_executor(s).client_results(task)).model.clone()
+            for s, task in zip((plain, own), tasks, strict=True)
         ]
         assert torch.equal(*ended)
 

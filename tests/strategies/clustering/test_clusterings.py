@@ -223,7 +223,7 @@ def test_inferred_labels_on_digits(default_experiment, name):
     state, half = simulation.initial(), option("strategy/clustering", name)
     task = CohortJob(torch.arange(35), 0, {MODEL: state.server.model}, state.client_states)
     executor = first_executor(simulation)
-    models = [visit.model.clone() for visit in executor.visits(task)]
+    models = [result.model.clone() for result in executor.client_results(task)]
     has = labels_told(half, executor.context, state.server.model, models)
     assert torch.equal(has[:30], counts[:30] > 0)
     mixed, found = counts[30:], has[30:]
