@@ -122,9 +122,9 @@ def known_dataset(name: str) -> DatasetFiles:
     if name in ("digits", "synthetic", "synthetic_feddyn"):
         raise InputError(f"{name}: needs no files; use dataset={name}")
     if name not in entries:
-        refusal = f"{name}: no such dataset" if name else "no dataset is named"
+        problem = f"{name}: no such dataset" if name else "no dataset is named"
         similar = did_you_mean(name, [*entries, "list", "show"])
-        raise InputError(f"{refusal}; allowed: {', '.join(entries)}, or list, or show{similar}")
+        raise InputError(f"{problem}; allowed: {', '.join(entries)}, or list, or show{similar}")
     return entries[name]
 
 

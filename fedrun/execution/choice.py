@@ -33,7 +33,7 @@ def supported_executor(requested: str, context: ExecutionContext, warns: bool = 
             particular.
     """
     for name in EXECUTORS if requested == AUTO else [requested]:
-        if reason := EXECUTORS[name].refusal(context):
+        if reason := EXECUTORS[name].unsupported(context):
             if warns and requested != AUTO:
                 log.warning(
                     "hardware.executor=%s does not support %s; using hardware.executor=in_process", name, reason

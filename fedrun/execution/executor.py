@@ -43,7 +43,7 @@ class Executor(ABC):
             self._label_counts = context.label_counts.float().to(device)
 
     @classmethod
-    def refusal(cls, context: ExecutionContext) -> str | None:
+    def unsupported(cls, context: ExecutionContext) -> str | None:
         """Why this executor does not support the work; None if it does."""
         return None
 

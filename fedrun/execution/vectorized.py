@@ -49,7 +49,7 @@ class Vectorized(Executor):
     """Trains groups of clients as one batched computation, with the results of :class:`InProcess` up to rounding."""
 
     @classmethod
-    def refusal(cls, context: ExecutionContext) -> str | None:
+    def unsupported(cls, context: ExecutionContext) -> str | None:
         strategy = context.client
         if strategy.reference_models or not strategy.wants.isdisjoint(("embeddings", "earlier_embeddings")):
             return f"strategy.client={type(strategy).__name__}, which uses embeddings or reference models"

@@ -66,7 +66,7 @@ class Classifier(PostTraining):
         if isinstance(self.rounds, int):
             return self.rounds
         if rounds == 1:
-            return 1  # which is refused, as none is left before it
+            return 1  # which is rejected, as none is left before it
         return min(max(1, round(self.rounds * rounds)), rounds - 1)
 
     def check(self) -> None:

@@ -158,7 +158,7 @@ def of_experiment(figure: Figure, scale: Scale | None, runs: Sequence[Run]) -> t
 
 
 def _check_alike(figure: Figure, line: str, runs: Sequence[Run]) -> None:
-    """Refuse to draw runs of several settings as the seeds of one line."""
+    """Reject runs of several settings as the seeds of one line."""
     contents = [leaves(run.config) for run in runs]
     if several := varying(contents):
         key = several[0]
