@@ -56,7 +56,15 @@ def automatic_processes(experiment: Experiment, federation: Federation) -> int:
         InputError: the strategy or the model does not fit the federation.
     """
     phase = first_phase(experiment, federation, torch.device("cpu"))
-    if phase.client.client_state(phase.network.layout) or is_personal(phase.client):
+    layout, sends = phase.network.layout, phase.client.sends
+    keeps_state = (
+        phase.client.client_state(layout)
+        or is_personal(phase.client)
+        or experiment.compression.client_state(dict.fromkeys(sends, layout.trainable))
+        or phase.clustering.stores_last_upload
+        or experiment.evaluation.client_means
+    )
+    if keeps_state:
         return 1
     work = RoundWork.of(phase)
     if work.seconds < ROUND_SECONDS or work.seconds * experiment.rounds < RUN_SECONDS:

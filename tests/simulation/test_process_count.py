@@ -74,6 +74,9 @@ def test_whole_clients_as_batches(make_experiment: Any) -> None:
         ({"clients_per_round": 6, "rounds": 3}, 1),  # too short a run
         ({"clients_per_round": 6, "rounds": 10_000, "local": {"epochs": None, "steps": 10}}, 1),  # too short a round
         ({"clients_per_round": 6, "rounds": 100, "strategy": SCAFFOLD}, 1),  # clients have states
+        ({"clients_per_round": 6, "rounds": 100, "compression": option("compression", "topk")}, 1),  # errors
+        ({"clients_per_round": 6, "rounds": 100, "compression": option("compression", "topk", memory="none")}, 3),
+        ({"clients_per_round": 6, "rounds": 100, "evaluation": {"client_means": True}}, 1),  # last models
     ],
 )
 def test_the_number_of_processes(make_experiment: Any, changes: dict[str, Any], expected: int) -> None:
