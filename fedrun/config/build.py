@@ -131,7 +131,7 @@ def construct(
         why = ""
         if first["type"] == "is_instance_of" and is_dataclass(built[key]):
             why = f"; {type(built[key]).__name__} does not extend {first['ctx']['class']}"
-        elif isinstance(built[key], str) and (span := re.fullmatch(r"(\d+)(?:-|\.\.|:)(\d+)", built[key])):
+        elif span := re.fullmatch(r"(\d+)(?:-|\.\.|:)(\d+)", str(built[key])):
             why = f"; a sweep over {span[1]} to {span[2]}: -m '{where}=range({span[1]},{int(span[2]) + 1})'"
         raise InputError(
             f"{where}={in_message(built[key])}: allowed: {_allowed(annotations[key], where)}{why}"

@@ -76,7 +76,6 @@ def test_whole_clients_as_batches(make_experiment: Any) -> None:
         ({"clients_per_round": 6, "rounds": 100, "strategy": SCAFFOLD}, 1),  # clients have states
         ({"clients_per_round": 6, "rounds": 100, "compression": option("compression", "topk")}, 1),  # errors
         ({"clients_per_round": 6, "rounds": 100, "compression": option("compression", "topk", memory="none")}, 3),
-        ({"clients_per_round": 6, "rounds": 100, "evaluation": {"client_means": True}}, 1),  # last models
     ],
 )
 def test_the_number_of_processes(make_experiment: Any, changes: dict[str, Any], expected: int) -> None:
