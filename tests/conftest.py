@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -21,6 +22,10 @@ from fedrun.simulation.simulation import Simulation
 
 SIZES = (3, 12, 8, 5, 20, 12)
 """Training samples of the small federation's clients: unequal, with full, short and single batches."""
+
+# The commands that tests start must receive what a shell's background or nohup lets this process ignore.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 Build = Callable[[Spec], torch.nn.Sequential]
 MakeExperiment = Callable[..., Experiment]

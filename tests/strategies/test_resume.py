@@ -23,6 +23,7 @@ SETTING = (
     "clients_per_round=5",
     "model.hidden=[8]",
     "local.lr=0.05",
+    "local.batch_size=40",
     "hardware.threads=1",
     "tracking=none",
     "evaluation.train_clients=false",
@@ -72,6 +73,7 @@ CASES = {strategy: (f"strategy={strategy}",) for strategy in options("strategy")
         "participation.mandatory_share=0.2",
     ),
     "reversed updates and idle clients": ("strategy=fedumf", "attack=sign_flip", "attack.share=0.25"),
+    "fedsgd": ("strategy=fedsgd", "local.batch_size=null"),
     "false labels": ("strategy=scaffold", "attack=label_flip", "attack.share=0.25"),
 }
 
@@ -81,7 +83,7 @@ def test_interrupted_and_resumed(case: str, tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(session, "plot_labels", lambda _, path: path.write_bytes(b""))
     monkeypatch.setattr(session, "plot_curves", lambda _, path, __: path.write_bytes(b""))
     whole, parted = (
-        build_experiment(compose([*CASES[case], *SETTING, f"output_dir={tmp_path / name}"]))
+        build_experiment(compose([*SETTING, *CASES[case], f"output_dir={tmp_path / name}"]))
         for name in ("whole", "parted")
     )
     run(whole)
