@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrun.system.errors import InputError
+from fedrun.system.yaml_file import read_yaml
 
 CHOSEN_BY_PATH = ("experiment",)
 """Groups whose folders are parts of an option's name: each paper's experiments have their own folder."""
@@ -56,9 +57,7 @@ def _comments(file: Path, modified: int) -> Mapping[str, str]:
 @cache
 def _contents(file: Path, modified: int) -> dict[str, Any]:
     """The content of a file; ``modified``: the time of its last change."""
-    from omegaconf import OmegaConf
-
-    contents = OmegaConf.to_container(OmegaConf.load(file))
+    contents = read_yaml(file)
     return {str(name): content for name, content in contents.items()} if isinstance(contents, dict) else {}
 
 

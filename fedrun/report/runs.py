@@ -17,9 +17,7 @@ from fedrun.experiment.observer import Row
 from fedrun.runs.folder import CONFIG, METRICS, SUMMARY, DamagedRunError, finished
 from fedrun.runs.metrics_file import evaluated_rounds, read_rows
 from fedrun.system.errors import InputError
-
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""libyaml's parser if PyYAML has it; it takes a tenth of the time."""
+from fedrun.system.yaml_file import read_yaml
 
 SUMMARISED: Mapping[str, type | tuple[type, ...]] = {
     "dataset": str,
@@ -261,8 +259,7 @@ def read_config(path: Path) -> dict[str, Any]:
         InputError: the file cannot be read, or lacks what every configuration has.
     """
     try:
-        with path.open("rb") as file:
-            config = yaml.load(file, LOADER)
+        config = read_yaml(path)
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from None
     except (yaml.YAMLError, ValueError, RecursionError):

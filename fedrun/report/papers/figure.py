@@ -12,7 +12,7 @@ from typing import Any
 from fedrun.config.config_class import config_class
 from fedrun.config.experiments import experiment_sweep
 from fedrun.config.grids import SCALES, Scale
-from fedrun.config.options import option_files
+from fedrun.config.options import content, option_files
 from fedrun.report.papers.cell_jobs import cell_configs
 from fedrun.report.papers.matching import match
 from fedrun.report.papers.paper_table import available
@@ -65,12 +65,8 @@ def figures() -> dict[str, str]:
 
 def _descriptions(experiment: str) -> Mapping[str, Any]:
     """The figures described in an experiment's own file, without those of files that it is built on."""
-    from omegaconf import OmegaConf
-
-    content = OmegaConf.load(option_files("experiment")[experiment])
-    descriptions = OmegaConf.to_container(OmegaConf.select(content, "hydra.sweeper.figures") or OmegaConf.create())
-    assert isinstance(descriptions, dict)
-    return {str(figure): description for figure, description in descriptions.items()}
+    own = content("experiment", experiment, option_files("experiment")[experiment])
+    return dict(own.get("hydra", {}).get("sweeper", {}).get("figures", {}))
 
 
 def load(name: str) -> Figure:
