@@ -46,6 +46,7 @@ from fedrun.runs.saved_model import save_model
 from fedrun.runs.summary import hits, summarise_run
 from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.client_state import NO_STATE
+from fedrun.system.atomic_file import atomic_write
 from fedrun.system.source_commit import loaded_commit
 
 log = logging.getLogger(__name__)
@@ -117,8 +118,9 @@ class Session:
         config = self.folder / CONFIG
         with writing(config):
             config.parent.mkdir(exist_ok=True)
-            OmegaConf.save(self.record.config, config)
-            OmegaConf.save(list(self.record.overrides), self.folder / OVERRIDES)
+            for path, content in ((config, self.record.config), (self.folder / OVERRIDES, list(self.record.overrides))):
+                with atomic_write(path) as file:
+                    file.write(OmegaConf.to_yaml(content).encode())
         for line in str(summarise(self.simulation.federation)).splitlines():
             log.info(line)
         for name, words in self.decisions.items():
