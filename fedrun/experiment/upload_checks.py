@@ -73,7 +73,8 @@ def check_transforms(
         reason = single_uploads(strategy.client, strategy.server, rows=True) or _sorted_by(strategy.clusters())
         if reason is not None:
             raise InputError(
-                f"secure_sum={type(secure_sum).__name__} with {_sides(strategy)}: the server would see {reason}; {ALLOWED}"
+                f"secure_sum={type(secure_sum).__name__} with {_sides(strategy)}: the server would see {reason}; "
+                f"{ALLOWED}"
             )
     if attack.needs_rows:
         _check_forged(attack, strategy, privacy, secure_sum)
@@ -134,13 +135,13 @@ def _check_vote(compression: Sign, strategy: Strategy, attack: Attack) -> None:
         reason = "fractions of votes, because a client counts for several models"
     if reason is not None:
         raise InputError(
-            f"compression.rule=vote with {_sides(strategy)}: the server uses {reason}; allowed: strategies whose server "
-            "needs the mean model only, such as fedavg"
+            f"compression.rule=vote with {_sides(strategy)}: the server uses {reason}; allowed: strategies whose "
+            "server needs the mean model only, such as fedavg"
         )
     if not isinstance(strategy.server, FedAvg):
         raise InputError(
-            f"compression.rule=vote with strategy.server={type(strategy.server).__name__}: a vote is the server's whole "
-            "step, of size compression.vote_step; allowed: strategy/server=fedavg"
+            f"compression.rule=vote with strategy.server={type(strategy.server).__name__}: a vote is the server's "
+            "whole step, of size compression.vote_step; allowed: strategy/server=fedavg"
         )
     if attack.needs_rows:
         raise InputError(
