@@ -45,7 +45,7 @@ class Counts(FedAvg):
     [
         (
             {"privacy": private(), "strategy": ("krum",)},
-            r"^privacy=UserLevel with strategy.client=SGD, strategy.server=Krum: .* every single client's model.*fedavg",
+            r"^privacy=UserLevel with strategy.client=SGD, strategy.server=Krum: .* single client's model.*fedavg",
         ),
         (
             {"privacy": private(), "strategy": ("fednova",)},
