@@ -8,6 +8,8 @@ import pytest
 import torch
 
 from fedrun.config.build import option
+from fedrun.config.composed import compose
+from fedrun.experiment.experiment import build_experiment
 from fedrun.experiment.strategy import Strategy
 from fedrun.models.flat_network import Layout, Slot
 from fedrun.simulation.simulation import Simulation
@@ -232,7 +234,7 @@ def test_fedexps_step():
 @pytest.mark.parametrize("name", ["fedlesam", "fedlesam_released", "apfl", "fedbabu", "lgfedavg", "perfedavg"])
 def test_papers_with_a_plain_mean(name):
     senders = Senders(clients=torch.arange(2), samples=torch.tensor([1, 3]))
-    half = option("strategy", name).server
+    half = build_experiment(compose([f"strategy={name}"])).strategy.server
     assert half.weights(start(half, 0.0), senders).tolist() == [1, 1]
 
 
