@@ -45,7 +45,7 @@ def option(group: str, name: str, /, **changes: Any) -> Any:
 
 
 def _composed(group: str, name: str) -> dict[str, Any]:
-    """An option with the options that its defaults list names: others of its group, or of groups below it.
+    """An option with the options that its defaults list names: others of its group, or of any group for a key below it.
 
     Choices and values outside of its group are left out.
     """
@@ -54,7 +54,11 @@ def _composed(group: str, name: str) -> dict[str, Any]:
     for entry in node.pop("defaults", []):
         if isinstance(entry, Mapping):
             own = {key: choice for key, choice in entry.items() if not key.startswith("override ")}
-            below |= {key: _composed(f"{group}/{key}", choice) for key, choice in own.items()}
+            for key, choice in own.items():
+                part, _, package = key.partition("@")  # such as /strategy/server@base
+                where = part[1:] if part.startswith("/") else f"{group}/{part}"
+                place = package.removeprefix(f"{group.replace('/', '.')}.") or part
+                below[place] = _composed(where, choice)
         elif entry != "_self_":
             below |= _composed(group, entry)
     return {**below, **(node if "_target_" in node or group not in node else node[group])}

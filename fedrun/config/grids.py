@@ -37,6 +37,8 @@ Choices = dict[str, list[str]]
 def sweeper_settings(hydra: DictConfig | HydraConf) -> dict[str, Any]:
     """The values below ``hydra.sweeper``, as plain containers and scalars.
 
+    Stages of the command line replace those of every scale.
+
     Args:
         hydra: Hydra's part of a composed configuration.
     """
@@ -44,6 +46,9 @@ def sweeper_settings(hydra: DictConfig | HydraConf) -> dict[str, Any]:
 
     settings = OmegaConf.to_container(hydra.sweeper, resolve=True)
     assert isinstance(settings, dict)
+    if any(override.startswith("hydra.sweeper.stages=") for override in hydra.overrides.hydra):
+        for scale in (settings.get("scales") or {}).values():
+            (scale or {}).pop("stages", None)
     return {str(key): value for key, value in settings.items()}
 
 

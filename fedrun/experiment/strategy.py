@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from fedrun.config.build import option
 from fedrun.config.config_class import config_class
+from fedrun.config.options import options
 from fedrun.models.flat_network import Layout
 from fedrun.strategies.client import ClientStrategy, is_personal
 from fedrun.strategies.clustering.base import Clustering
@@ -35,17 +41,25 @@ class Strategy:
 
     def check(self) -> None:
         """Reject a client and a server strategy that are incompatible."""
-        client, server = type(self.client).__name__, type(self.server).__name__
-        provided = self.server.broadcasts | self.server.maintains | self.clusters().offers
-        if missing := ", ".join(sorted(self.client.needs - provided)):
-            raise InputError(
-                f"strategy.client={client} needs {missing!r} from the server, which strategy.server={server} neither "
-                "sends nor maintains; choose the server strategy made for it"
+        client, server, offers = type(self.client).__name__, type(self.server).__name__, self.clusters().offers
+
+        def fit(one: ClientStrategy, other: ServerStrategy) -> bool:
+            provided = other.broadcasts | other.maintains | offers
+            return one.needs <= provided and other.needs <= one.sends
+
+        if missing := self.client.needs - self.server.broadcasts - self.server.maintains - offers:
+            allowed = _options("strategy/server", lambda other: fit(self.client, other)) or _options(
+                "strategy", lambda strategy: missing <= strategy.clusters().offers
             )
-        if missing := ", ".join(sorted(self.server.needs - self.client.sends)):
             raise InputError(
-                f"strategy.server={server} needs {missing!r} from the clients, which strategy.client={client} does not "
-                "send; choose the client strategy made for it"
+                f"strategy.client={client} needs {', '.join(sorted(missing))!r} from the server, which "
+                f"strategy.server={server} neither sends nor maintains; {allowed or 'choose another client strategy'}"
+            )
+        if missing := self.server.needs - self.client.sends:
+            allowed = _options("strategy/client", lambda one: fit(one, self.server))
+            raise InputError(
+                f"strategy.server={server} needs {', '.join(sorted(missing))!r} from the clients, which "
+                f"strategy.client={client} does not send; {allowed or 'choose another server strategy'}"
             )
 
     def check_optimizer(self, local: LocalTraining) -> None:
@@ -67,6 +81,16 @@ class Strategy:
                 f"strategy.client={client} keeps the head on the clients, and strategy.server={server} changes the "
                 "global one, which no client would use; choose another server strategy, such as fedavg"
             )
+
+
+def _options(group: str, fits: Callable[[Any], bool]) -> str:
+    """The options of a group that fit, for a message; empty: none."""
+    names = []
+    for name in options(group):
+        with suppress(InputError):  # options that cannot be built alone
+            if fits(option(group, name)):
+                names.append(name)
+    return f"allowed: {group}={', '.join(names)}" if names else ""
 
 
 @config_class

@@ -7,6 +7,7 @@ from fedrun.experiment.strategy import Strategy
 from fedrun.models.flat_network import Layout
 from fedrun.strategies.client import ClientStrategy
 from fedrun.strategies.clustering.base import Clustering
+from fedrun.strategies.fedavg import FedAvg
 from fedrun.strategies.server import ServerStrategy
 from fedrun.strategies.vectors import MODEL
 from fedrun.system.errors import InputError
@@ -61,17 +62,30 @@ def check_transforms(
         _check_privacy(privacy, compression, used[0])
         reason = single_uploads(strategy.client, strategy.server, rows=privacy.sees_sums_only)
         if reason is None and (strategy.clusters().several or strategy.afterwards().last_rounds(2)):
-            reason = "to which model each client belongs, or trains a second model"
+            reason = "which model each client belongs to, or what it sends for a second model"
         if reason is None and privacy.sees_sums_only and strategy.server.idle_training is not None:
             reason = "the training of clients that are not selected"
         if reason is not None:
-            raise InputError(f"{used[0]}: the server of this strategy would see {reason}, without noise; {ALLOWED}")
+            raise InputError(
+                f"{used[0]} with {_sides(strategy)}: the server would see {reason}, without noise; {ALLOWED}"
+            )
     if isinstance(secure_sum, FixedPoint):
         reason = single_uploads(strategy.client, strategy.server, rows=True) or _sorted_by(strategy.clusters())
         if reason is not None:
-            raise InputError(f"secure_sum={type(secure_sum).__name__}: the server would see {reason}; {ALLOWED}")
+            raise InputError(
+                f"secure_sum={type(secure_sum).__name__} with {_sides(strategy)}: the server would see {reason}; "
+                f"{ALLOWED}"
+            )
     if attack.needs_rows:
         _check_forged(attack, strategy, privacy, secure_sum)
+
+
+def _sides(strategy: Strategy) -> str:
+    """The keys of a strategy's sides with their classes."""
+    sides: dict[str, object] = {"client": strategy.client, "server": strategy.server}
+    if strategy.clusters().several:
+        sides["clustering"] = strategy.clusters()
+    return ", ".join(f"strategy.{key}={type(side).__name__}" for key, side in sides.items())
 
 
 def _check_forged(attack: Attack, strategy: Strategy, privacy: Privacy, secure_sum: SecureSum) -> None:
@@ -121,8 +135,13 @@ def _check_vote(compression: Sign, strategy: Strategy, attack: Attack) -> None:
         reason = "fractions of votes, because a client counts for several models"
     if reason is not None:
         raise InputError(
-            f"compression.rule=vote: the server of this strategy uses {reason}; allowed: strategies whose server needs "
-            "the mean model only, such as fedavg"
+            f"compression.rule=vote with {_sides(strategy)}: the server uses {reason}; allowed: strategies whose "
+            "server needs the mean model only, such as fedavg"
+        )
+    if not isinstance(strategy.server, FedAvg):
+        raise InputError(
+            f"compression.rule=vote with strategy.server={type(strategy.server).__name__}: a vote is the server's "
+            "whole step, of size compression.vote_step; allowed: strategy/server=fedavg"
         )
     if attack.needs_rows:
         raise InputError(

@@ -113,6 +113,8 @@ class ClientStrategy:
         needs_classes: whether it requires a classification task; by default if it :attr:`wants` labels.
         passes: how often each batch of a step is processed, forward and backward. Other than one batch, once, it must
             agree with :meth:`direction`.
+        first_pass_moves_buffers: whether float buffers, such as BatchNorm's running statistics, move in the first pass
+            of each step only; otherwise in all passes.
         assumes_sgd: whether the algorithm reads gradients off a client's displacement, or makes SGD steps of its own
             besides the optimizer's; then ``local.optimizer`` must be ``sgd``.
         reported: the accuracy that the strategy's paper reports: of which models, and how averaged.
@@ -125,6 +127,7 @@ class ClientStrategy:
     reference_models: ClassVar[tuple[str, ...]] = ()
     reported: ClassVar[tuple[EvaluatedModel, Averaging]] = ("global", "samples")
     evaluates_newcomers: ClassVar[bool] = False
+    first_pass_moves_buffers: ClassVar[bool] = False
 
     @property
     def needs(self) -> frozenset[str]:

@@ -8,11 +8,13 @@ import torch
 from annotated_types import Ge
 
 from fedrun.config.config_class import config_class
+from fedrun.config.identity import Neutral
 from fedrun.models.flat_network import Layout
 from fedrun.strategies.client import Averaging, ClientStrategy, EvaluatedModel, Measurement, Outputs
-from fedrun.strategies.client_info import ClientInfo
+from fedrun.strategies.client_info import ClientInfo, LabelledEmbeddings
 from fedrun.strategies.server import CohortUpdate, Round, Senders, ServerState, ServerStrategy, uniform
 from fedrun.strategies.vectors import Vectors
+from fedrun.system.errors import InputError
 
 PROTOTYPES = "prototypes"
 """c_j for every class: broadcast, and sent up times its weight, ``[classes · d]``."""
@@ -22,6 +24,9 @@ KNOWN = "known"
 
 CLASS_WEIGHTS = "class_weights"
 """The weight of each of a client's prototypes, 0 for classes that it does not hold: sent up, ``[classes]``."""
+
+UNKNOWN = -1e6
+"""The logit of a class without a prototype, where the nearest prototype is the prediction."""
 
 
 @config_class
@@ -35,10 +40,14 @@ class FedProtoClient(ClientStrategy):
         strength: λ ≥ 0 of the pull; 0: each client trains alone.
         weighting: of a client's prototypes in the mean over clients: ``clients``: equal, as in the published code;
             ``samples``: by its samples of the class.
+        evaluate: how a client is evaluated: ``model``: by its model; ``prototypes``: its embeddings belong to the class
+            of the nearest global prototype, as in PFLlib. The loss is then that of the logits −‖z − c_j‖² / 2, up to
+            a term that all classes share; classes without a prototype have the logit −10⁶.
     """
 
     strength: Annotated[float, Ge(0)]
     weighting: Literal["clients", "samples"]
+    evaluate: Annotated[Literal["model", "prototypes"], Neutral("model")]
 
     needs: ClassVar[frozenset[str]] = frozenset({PROTOTYPES, KNOWN})
     sends: ClassVar[frozenset[str]] = frozenset({PROTOTYPES, CLASS_WEIGHTS})
@@ -46,7 +55,23 @@ class FedProtoClient(ClientStrategy):
     reported: ClassVar[tuple[EvaluatedModel, Averaging]] = ("own", "clients")
 
     def private(self, layout: Layout) -> torch.Tensor:
+        if self.evaluate == "prototypes" and layout.head_size == layout.classes * layout.embedding:
+            raise InputError(
+                "strategy.client.evaluate=prototypes: the model's head has no bias; allowed: model, or a model whose "
+                "last layer has one"
+            )
         return torch.ones(layout.size, dtype=torch.bool)
+
+    def own_model(
+        self, received: Vectors, client_state: Vectors, layout: Layout, embed: LabelledEmbeddings
+    ) -> torch.Tensor:
+        own = super().own_model(received, client_state, layout, embed)
+        if self.evaluate == "prototypes":
+            # argmin_j ‖z − c_j‖² = argmax_j (c_jᵀ z − ‖c_j‖² / 2)
+            rows = received[PROTOTYPES].view(layout.classes, layout.embedding)
+            bias = torch.where(received[KNOWN] > 0, -rows.square().sum(1) / 2, UNKNOWN)
+            own[layout.head] = layout.head_entries(rows, bias)
+        return own
 
     def constants(self, received: Vectors, client_state: Vectors, client: ClientInfo) -> Vectors:
         return {PROTOTYPES: received[PROTOTYPES], KNOWN: received[KNOWN]}

@@ -21,8 +21,8 @@ class FedSAM(ClientStrategy):
     """Step along the gradient at y + e, where e increases the loss: ``ρ g(y) / ‖g(y)‖``, on the same batch.
 
     The norm is one number over all parameters. Weight decay acts at the unperturbed y, clipping on the second gradient
-    alone. Every sample is processed twice, and counts twice in ``train/loss`` and ``train/accuracy``; both passes move
-    BatchNorm's running statistics, as in published code.
+    alone. Every sample is processed twice, and counts twice in ``train/loss`` and ``train/accuracy``. BatchNorm's
+    running statistics move in the pass at y alone; in published code both passes move them.
 
     Attributes:
         rho: ρ ≥ 0; 0: plain SGD.
@@ -31,6 +31,7 @@ class FedSAM(ClientStrategy):
     rho: Annotated[float, Ge(0)]
 
     passes: ClassVar[tuple[int, ...]] = (2,)
+    first_pass_moves_buffers: ClassVar[bool] = True
 
     def direction(self, gradient: Gradient, model: torch.Tensor, constants: Vectors) -> torch.Tensor:
         uphill = gradient(model, 0)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 from fedrun.config.grids import Grid, Job, arguments_of, values
 from fedrun.data.tasks.metric_names import lower_is_better
@@ -38,7 +39,7 @@ class Arm:
         chosen: the values chosen by the stages so far.
         scores: for all values of all trials the mean metric over the seeds; NaN if a run failed or has none.
         edges: chosen values at an end of their grid; better ones may be beyond it.
-        run: dataset and strategy of its runs; None before the first.
+        run: setting and strategy of its runs; None before the first.
     """
 
     overrides: Values
@@ -110,7 +111,7 @@ def settle(tried: Sequence[Trial], outcomes: Sequence[Outcome], metric: str) -> 
         by_arm.setdefault(id(trial.arm), []).append((trial, score(trial_outcomes, metric)))
         for outcome in trial_outcomes:
             if outcome.summary is not None:
-                trial.arm.run = (outcome.summary["dataset"], outcome.summary["strategy"])
+                trial.arm.run = named_after(outcome.summary)
                 if metric not in outcome.summary["final"]:
                     raise InputError(
                         f"hydra.sweeper.metric={metric}: a run has no such metric; allowed: "
@@ -126,6 +127,16 @@ def settle(tried: Sequence[Trial], outcomes: Sequence[Outcome], metric: str) -> 
         best, _ = max(known, key=lambda one: sign * one[1])
         arm.edges += tuple(at_edge(best.values, [trial.values for trial, _ in scored]))
         arm.chosen += best.values
+
+
+def named_after(summary: Mapping[str, Any]) -> tuple[str, str]:
+    """The setting of a run, which is its choice of ``hparams`` or its dataset, and its strategy.
+
+    A run takes the strategy's own values from the option SETTING-STRATEGY of ``hparams``.
+    """
+    strategy = str(summary["strategy"])
+    setting = str(summary.get("hparams") or summary["dataset"]).split()[0]  # an explanation may follow
+    return setting.removesuffix(f"-{strategy}"), strategy
 
 
 def score(outcomes: Sequence[Outcome], metric: str) -> float:
@@ -163,7 +174,7 @@ def suggestion(arm: Arm, metric: str, command: str) -> str:
 
 
 def suggest(arms: Sequence[Arm], metric: str, command: str, folder: Path) -> list[Path]:
-    """Write a suggestion for every arm that has run: ``DATASET-STRATEGY.yaml``, numbered if the name is taken."""
+    """Write a suggestion for every arm that has run: ``SETTING-STRATEGY.yaml``, numbered if the name is taken."""
     folder.mkdir(parents=True, exist_ok=True)
     taken: dict[str, int] = {}
     written = []

@@ -50,7 +50,7 @@ def train(
         optimizer: its state ``[S]`` to begin with, updated in place; None: a new state.
         augment: changes the compact inputs ``[n, ...]`` of one epoch after another; None: no augmentation.
     """
-    weights = network.vector[: network.layout.trainable]
+    weights, buffers = network.vector.tensor_split([network.layout.trainable])
     state = fresh_state(weights, local) if optimizer is None else optimizer
     linear_correction = strategy.linear_correction(constants)
     directs, freezes = overrides(strategy, "direction"), overrides(strategy, "frozen")
@@ -59,15 +59,22 @@ def train(
     objective = Objective(network, strategy, constants, samples.task, local.precision)
     batch = len(indices) if local.batch_size is None else local.batch_size
     group: list[tuple[torch.Tensor, torch.Tensor]] = []  # the batches of a step along `direction`
+    moved = False  # whether a pass of the step has moved the buffers
 
     def gradient_at(parameters: torch.Tensor, which: int) -> torch.Tensor:
+        nonlocal moved
         current = weights.clone()
+        kept = buffers.clone() if moved and strategy.first_pass_moves_buffers else None
         weights.copy_(parameters)
         gradient = objective.gradient(*group[which]).clone()
         weights.copy_(current)
+        if kept is not None:
+            buffers.copy_(kept)
+        moved = True
         return gradient
 
     def step(x: torch.Tensor, y: torch.Tensor, index: int, frozen: torch.Tensor | None) -> bool:
+        nonlocal moved
         if fused_step is not None:
             fused_step.step(objective.loss(x, y, index), rate, None if linear is None else partial(linear, weights))
             return True
@@ -77,6 +84,7 @@ def train(
             group.append((x, y))
             if len(group) < len(strategy.passes):
                 return False
+            moved = False
             gradient = strategy.direction(gradient_at, weights, constants)
             group.clear()
         decay = None

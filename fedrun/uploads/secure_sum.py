@@ -76,9 +76,10 @@ class FixedPoint(SecureSum):
         """
         if not self.holds(total_weight):
             most = int(((1 << self.bits) - 1) / total_weight)
+            allowed = f"at most {most} levels" if most else "more bits, or a smaller total weight"
             raise InputError(
                 f"secure_sum.bits={self.bits} with secure_sum.levels={self.levels}: the weights of a round, up to "
-                f"{total_weight:g}, times the levels exceed 2^{self.bits}; allowed: at most {most} levels"
+                f"{total_weight:g}, times the levels exceed 2^{self.bits}; allowed: {allowed}"
             )
 
     def send(self, displacements: Vectors, sender: Sender) -> Sent:

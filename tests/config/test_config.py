@@ -25,6 +25,7 @@ from fedrun.config.identity import Neutral, identity, identity_hash
 from fedrun.config.options import conf_dir, content, option_files, options
 from fedrun.experiment.experiment import Experiment, build_experiment
 from fedrun.models.base import ModelConfig
+from fedrun.strategies.fedavg import FedAvg
 from fedrun.strategies.fedprox import FedProx
 from fedrun.sweeps.plugins import register_plugins
 from fedrun.system.errors import InputError
@@ -632,8 +633,19 @@ REFUSED = [
         "strategy.client=ScaffoldClient needs 'control' from the server, which strategy.server=FedAvg neither sends ",
     ),
     (
+        "strategy=fedlesam strategy.client.perturbation=released",
+        "strategy.client=FedLESAM needs 'move' from the server, which strategy.server=FedAvg neither sends nor "
+        "maintains; allowed: strategy/server=fedlesam, fedlesam_d",
+    ),
+    (
+        "strategy/client=fedsoft",
+        "strategy.client=FedSoftClient needs 'centres' from the server, which strategy.server=FedAvg neither sends nor "
+        "maintains; allowed: strategy=fedconcat_fedsoft, fedsoft",
+    ),
+    (
         "strategy/server=scaffold",
-        "strategy.server=ScaffoldServer needs 'control' from the clients, which strategy.client=SGD does not send; ",
+        "strategy.server=ScaffoldServer needs 'control' from the clients, which strategy.client=SGD does not send; "
+        "allowed: strategy/client=fedlesam_s, scaffold",
     ),
     (
         "strategy=turbosvm rounds=300",
@@ -686,6 +698,8 @@ def test_one_option_by_itself() -> None:
         option("strategy/client", "fedprox", nu=1)
     with pytest.raises(InputError, match=r"^none=none: no such option; allowed: no such group$"):
         option("none", "none")
+    assert option("strategy/server", "turbosvm").base == FedAvg(weighting="samples")  # /strategy/server@base: fedavg
+    assert option("strategy", "fedrep") == build("strategy=fedrep").strategy
 
 
 def test_whole_numbers_serve_as_numbers() -> None:

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 from hydra.errors import HydraException
+from omegaconf import OmegaConf
 
 from fedrun.config import grids
-from fedrun.config.grids import named, stages
+from fedrun.config.grids import named, stages, sweeper_settings
 from fedrun.system.errors import InputError
 
 SEEDS = {"seed": "0,1"}
@@ -106,4 +107,12 @@ def test_scales_that_an_experiment_does_not_have() -> None:
 def test_the_stages_of_a_search_may_be_those_of_a_scale() -> None:
     sweeper = {"stages": [{"lr": "1,2,3"}], "scales": SCALES}
     assert (stages(sweeper, "small"), stages(sweeper, "smoke")) == ([{"lr": "1,2,3"}], [{"lr": "1,2"}])
+
+
+def test_stages_of_the_command_line_replace_those_of_a_scale() -> None:
+    given = ["hydra.sweeper.stages=[{lr:'3'}]"]
+    hydra = {"sweeper": {"stages": [{"lr": "3"}], "scales": SCALES}, "overrides": {"hydra": given}}
+    assert stages(sweeper_settings(OmegaConf.create(hydra)), "smoke") == [{"lr": "3"}]
+    hydra["overrides"]["hydra"] = []
+    assert stages(sweeper_settings(OmegaConf.create(hydra)), "smoke") == [{"lr": "1,2"}]
     assert (named("x", "full"), named("x", "small")) == ("x", "x/small")

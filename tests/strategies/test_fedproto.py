@@ -14,6 +14,7 @@ from fedrun.models.flat_network import Layout, Slot
 from fedrun.simulation.selection import select
 from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.client import Outputs
+from fedrun.system.errors import InputError
 
 from ..helpers.naive_averaging import NaiveClients
 from ..helpers.naive_personal import NaiveFedProto
@@ -61,6 +62,46 @@ def test_mean_prototypes(weighting, expected):
     state, metrics = SERVER.aggregate(state, update_of(mean, (1, 1)), replace(round_of(0, 2), layout=TWO))
     assert state.slots["prototypes"].tolist() == pytest.approx([*expected, 2.0, 4.0, 8.0, 9.0])
     assert (state.slots["known"].tolist(), metrics) == ([1.0, 1.0, 1.0], {"prototypes": 3.0})
+
+
+def test_clients_evaluated_by_the_nearest_prototype(make_experiment, default_experiment):
+    """Against distances of their test embeddings to the prototypes; class 2 loses its own."""
+    experiment = make_experiment(
+        network=mlp,
+        strategy=Strategy(client=half(evaluate="prototypes"), server=SERVER),
+        clients_per_round=6,
+        population=replace(default_experiment.population, test_share=0.4),
+    )
+    simulation = Simulation(experiment)
+    state, layout = simulation.advance(simulation.initial())[0], simulation.network.layout
+    state.server.slots["known"][2] = 0
+    prototypes = state.server.slots["prototypes"].view(layout.classes, -1)
+    known = [label for label in range(layout.classes) if state.server.slots["known"][label]]
+    shares = []
+    for client, own in enumerate(simulation.federation.client_test):
+        network = network_of(simulation, mlp)
+        network.load_state_dict(layout.views(state.client_states.held[client]["private"]))
+        embeddings = network.requires_grad_(False).encoder(simulation.dataset.inputs[own].float() / 255)
+        nearest = [min(known, key=lambda label: float((z - prototypes[label]).norm())) for z in embeddings]
+        targets = simulation.dataset.targets[own].tolist()
+        shares.append(sum(a == b for a, b in zip(nearest, targets, strict=True)) / len(targets))
+    assert simulation.test(state)["clients/accuracy_mean"] == pytest.approx(sum(shares) / len(shares))
+
+
+def test_logits_are_distances():
+    """z = (0.5, 0.9): half of |z|² - |z - c_j|² is 0 for (1, 0) and -0.2 for (0, 2); class 2 has no prototype."""
+    layout = replace(TWO, trainable=9, size=9, head=slice(0, 9))
+    received = {"model": torch.zeros(9), "prototypes": torch.tensor([1.0, 0.0, 0.0, 2.0, 9.0, 9.0])}
+    received["known"] = torch.tensor([1.0, 1.0, 0.0])
+    own = half(evaluate="prototypes").own_model(received, {"private": torch.ones(9)}, layout, known)
+    logits = own[:6].view(3, 2) @ torch.tensor([0.5, 0.9]) + own[6:]
+    assert logits[:2].tolist() == pytest.approx([0.0, -0.2])
+    assert logits[2] < -9e5
+
+
+def test_prototypes_need_a_bias():
+    with pytest.raises(InputError, match=r"^strategy.client.evaluate=prototypes: the model's head has no bias"):
+        half(evaluate="prototypes").private(TWO)
 
 
 @pytest.mark.parametrize("weighting", ["clients", "samples"])

@@ -15,7 +15,17 @@ from fedrun.config.options import options
 from fedrun.experiment.experiment import build_experiment
 from fedrun.report.papers.table_reading import tables
 from fedrun.sweeps.outcome import Outcome
-from fedrun.sweeps.search import arms, has_key, settle, suggest, suggestions, trials, untuned, with_arguments
+from fedrun.sweeps.search import (
+    arms,
+    has_key,
+    named_after,
+    settle,
+    suggest,
+    suggestions,
+    trials,
+    untuned,
+    with_arguments,
+)
 
 from ..helpers.job_configs import job_config
 
@@ -96,6 +106,19 @@ def test_values_asked_for_on_the_command_line():
     arguments = ["local.lr=0.5,0.7", "rounds=3"]
     assert untuned(arguments, STAGES) == ["rounds=3"]
     assert [with_arguments(stage, arguments) for stage in STAGES] == [{"local.lr": "0.5,0.7"}, STAGES[1]]
+
+
+@pytest.mark.parametrize(
+    ("hparams", "setting"),
+    [
+        (None, "digits"),
+        ("pfllib", "pfllib"),
+        ("femnist-a", "femnist"),
+        ("femnist (the dataset's setting; it has no values of its own for a)", "femnist"),
+    ],
+)
+def test_a_suggestion_is_named_after_the_setting_in_which_a_run_looks_for_it(hparams, setting):
+    assert named_after({"dataset": "digits", "strategy": "a", "hparams": hparams}) == (setting, "a")
 
 
 def test_a_suggestion_is_an_option_of_hparams(tmp_path):

@@ -43,8 +43,14 @@ class Counts(FedAvg):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"privacy": private(), "strategy": ("krum",)}, r"^privacy=UserLevel: .* every single client's model.*fedavg"),
-        ({"privacy": private(), "strategy": ("fednova",)}, r"^privacy=UserLevel: .*client's 'direction'"),
+        (
+            {"privacy": private(), "strategy": ("krum",)},
+            r"^privacy=UserLevel with strategy.client=SGD, strategy.server=Krum: .* single client's model.*fedavg",
+        ),
+        (
+            {"privacy": private(), "strategy": ("fednova",)},
+            r"^privacy=UserLevel with .*FedNovaServer: .*client's 'direction'",
+        ),
         (
             {"privacy": private(), "compression": compression("topk")},
             r"compression.memory=client: .*compression.memory=none$",
@@ -52,7 +58,10 @@ class Counts(FedAvg):
         ({"privacy": private(epsilon=2.0)}, r"^privacy.noise_multiplier, privacy.epsilon: 0 and 2 are both given"),
         ({"privacy": private(noise_multiplier=None)}, r"^privacy.noise_multiplier, privacy.epsilon: neither is given"),
         ({"privacy": private(noise_cohort=3)}, r"^privacy.noise_cohort=3 with privacy.population=None: .*neither$"),
-        ({"secure_sum": option("secure_sum", "fixed_point"), "strategy": ("median",)}, r"^secure_sum=FixedPoint: "),
+        (
+            {"secure_sum": option("secure_sum", "fixed_point"), "strategy": ("median",)},
+            r"^secure_sum=FixedPoint with .*Median: ",
+        ),
         (
             {"secure_sum": option("secure_sum", "fixed_point"), "compression": compression("sign")},
             r"^secure_sum=FixedPoint with compression=Sign",
@@ -63,8 +72,18 @@ class Counts(FedAvg):
             r"^compression=TopK: .*Solo\w* sends nothing",
         ),
         ({"attack": option("attack", "alie"), "privacy": private()}, r"^attack=ALIE forges uploads"),
-        ({"compression": VOTE, "strategy": ("krum",)}, r"^compression.rule=vote: .* uses every single client's model;"),
-        ({"compression": VOTE, "strategy": ("scaffold",)}, r"^compression.rule=vote: .* uses 'control', whose size"),
+        (
+            {"compression": VOTE, "strategy": ("krum",)},
+            r"^compression.rule=vote with .* uses every single client's model;",
+        ),
+        (
+            {"compression": VOTE, "strategy": ("scaffold",)},
+            r"^compression.rule=vote with .* uses 'control', whose size",
+        ),
+        (
+            {"compression": VOTE, "strategy": ("fedadam",)},
+            r"^compression.rule=vote with strategy.server=FedAdam: .*fedavg$",
+        ),
         ({"compression": VOTE, "attack": option("attack", "alie")}, r"^compression.rule=vote with attack=ALIE"),
         ({"compression": VOTE, "privacy": private()}, r"^privacy=UserLevel with compression.rule=vote: "),
     ],
@@ -99,7 +118,7 @@ def test_several_models_are_broadcast_in_full(make_experiment):
 )
 def test_secure_sums_hide_what_clusters_are_made_of(make_experiment, name, seen):
     clusters = build_experiment(compose([f"strategy={name}"]).config).strategy
-    with pytest.raises(InputError, match=rf"^secure_sum=FixedPoint: the server would see {seen}; allowed: "):
+    with pytest.raises(InputError, match=rf"^secure_sum=FixedPoint with .*: the server would see {seen}; allowed: "):
         make_experiment(secure_sum=option("secure_sum", "fixed_point"), strategy=clusters)
     chosen_by_clients = build_experiment(compose(["strategy=ifca"]).config).strategy
     make_experiment(secure_sum=option("secure_sum", "fixed_point"), strategy=chosen_by_clients)
@@ -111,7 +130,7 @@ def test_clients_of_several_models_are_not_counted_as_whole_ones(make_experiment
         with pytest.raises(InputError, match=r"^strategy.server=\w+ uses single models, .*FedSoft.* such as fedavg$"):
             build_experiment(compose(["strategy=fedsoft", f"strategy/server={server}"]).config)
     fedsoft = build_experiment(compose(["strategy=fedsoft"]).config).strategy
-    with pytest.raises(InputError, match=r"^compression.rule=vote: .* uses fractions of votes, "):
+    with pytest.raises(InputError, match=r"^compression.rule=vote with .* uses fractions of votes, "):
         make_experiment(strategy=fedsoft, compression=VOTE)
 
 

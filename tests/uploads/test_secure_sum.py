@@ -31,6 +31,12 @@ def test_the_range_is_cut():
     assert fixed.rounded(torch.tensor([3.0, -3.0, 0.011])).tolist() == pytest.approx([1.0, -1.0, 0.02])
 
 
+def test_weights_beyond_the_modulus():
+    """No number of levels would fit: 300 > 2^8."""
+    with pytest.raises(InputError, match=r"^secure_sum.bits=8 .*2\^8; allowed: more bits, "):
+        FixedPoint(bits=8, levels=1, clip=1.0, overhead_bytes=0).check_headroom(300)
+
+
 @pytest.mark.parametrize(("weight", "levels", "holds"), [(100, 2**22, True), (1023, 2**22, True), (1024, 2**22, False)])
 def test_headroom(weight, levels, holds):
     assert FixedPoint(bits=32, levels=levels, clip=8.0, overhead_bytes=0).holds(weight) is holds

@@ -122,6 +122,12 @@ class Compressor(Compression):
             if self.memory == "client":
                 state[ERROR + name] = left_out
         measures = {"compress/error": squared_error / squared if squared else 0.0}
+        lengths = {name: len(vector) for name, vector in displacements.items()}
+        compressed_bytes = sum(
+            self.upload_bytes(length, sender.shapes[name].head) or 0 for name, length in lengths.items()
+        )
+        # bytes in float32 per byte sent
+        measures["compress/ratio"] = FLOAT * sum(lengths.values()) / compressed_bytes if compressed_bytes else 1.0
         if self.memory == "client":
             measures["compress/memory_norm"] = squared_error**0.5
         return Sent(sent, state, measures)

@@ -179,7 +179,7 @@ class CentralNoise(Mechanism):
         metrics = {
             "privacy/clip": bound,
             "privacy/sigma_mean": deviation / denominator,
-            "privacy/cohort": float(len(update.clients)),
+            "privacy/cohort": float(len(update.clients) + len(update.excluded)),
         }
         if deviation:
             metrics["privacy/snr"] = math.sqrt(signal) / (deviation * math.sqrt(entries))

@@ -143,7 +143,7 @@ def test_an_upload_that_is_not_finite_counts_as_zero(make_experiment, monkeypatc
     privacy = private("user_level_adaptive", sampling="fixed", denominator=denominator, **settings)
     experiment = make_experiment(network=mlp, clients_per_round=6, privacy=privacy, attack=attack)
     _, (_, state), metrics = rounds(experiment)
-    assert metrics["clients/excluded"] == 1
+    assert (metrics["clients/excluded"], metrics["privacy/cohort"]) == (1, 6)
     torch.testing.assert_close(state.server.model, x + (sizes @ moved) / 46, rtol=1e-4, atol=1e-6)
     assert float(state.server.slots["privacy/clip"]) == pytest.approx(1e6 * math.exp(-0.1))
 
