@@ -61,6 +61,8 @@ class InMemory(DatasetConfig):
         Raises:
             InputError: a type, a shape or a target is not allowed.
         """
+        if not isinstance(task, Task):
+            raise InputError(f"task={task!r}: allowed: a task, such as fedrun.data.tasks.regression.Regression()")
         least = 2 if task.has_classes else 1
         if not isinstance(classes, Integral) or classes < least:
             raise InputError(f"classes={classes}: allowed: an integer, at least {least}")
@@ -68,22 +70,8 @@ class InMemory(DatasetConfig):
         samples = splits["train"][0]
         if samples.ndim < 2 or 0 in samples.shape[1:]:
             raise InputError(f"train: samples {list(samples.shape)}; allowed: [n, ...], numbers for each of n samples")
-        for where, (inputs, targets) in splits.items():
-            if inputs.dtype.name not in DIVISORS or inputs.dtype != samples.dtype:
-                raise InputError(
-                    f"{where}: samples are {inputs.dtype}; allowed: uint8 or float32, the same in both splits"
-                )
-            wrong_type = task.has_classes and (targets.ndim != 1 or targets.dtype.kind not in "iu")
-            if inputs.shape[1:] != samples.shape[1:] or targets.shape[:1] != inputs.shape[:1] or wrong_type:
-                raise InputError(
-                    f"{where}: samples {list(inputs.shape)} with targets {list(targets.shape)} of {targets.dtype}; "
-                    f"allowed: [n, {', '.join(map(str, samples.shape[1:]))}] with "
-                    f"{'integers [n]' if task.has_classes else 'targets [n, ...]'}"
-                )
-            if task.has_classes:
-                require_labels(targets, range(classes), where)
-            if not np.isfinite(inputs).all():
-                raise InputError(f"{where}: samples with NaN or infinity; allowed: finite numbers")
+        for where, split in splits.items():
+            _check_split(split, splits["train"], int(classes), task, where)
         spec = Spec(tuple(samples.shape[1:]), int(classes), task=task)
         encoding = Scaled(DIVISORS[samples.dtype.name])
         names = tuple(map(str, range(classes)))
@@ -123,8 +111,19 @@ class InMemory(DatasetConfig):
         """
         import pyarrow
 
+        if not isinstance(columns, SampleTable):
+            raise InputError(
+                f"columns: {type(columns).__name__}; allowed: a dataset option for tables, such as "
+                "fedrun.option('dataset', 'tabular', label='outcome')"
+            )
         if not isinstance(table, pyarrow.Table):
-            table = pyarrow.Table.from_pandas(table, preserve_index=False)
+            try:
+                table = pyarrow.Table.from_pandas(table, preserve_index=False)
+            except AttributeError:
+                raise InputError(f"table: {type(table).__name__}; allowed: a table of pandas or pyarrow") from None
+            except (pyarrow.ArrowException, ValueError) as error:  # mixed types in a column, two of one name
+                reason = one_line("; ".join(map(str, error.args)), 200)
+                raise InputError(f"the table cannot be read: {reason}") from None
         return cls(columns.dataset(table, Path("the table")))
 
     @property
@@ -137,6 +136,31 @@ class InMemory(DatasetConfig):
 
     def load(self) -> Dataset:
         return self.dataset
+
+
+def _check_split(split: Arrays, train: Arrays, classes: int, task: Task, where: str) -> None:
+    """Reject samples and targets that are not like those of the training split.
+
+    Raises:
+        InputError: naming the split, its shapes and types, and what is allowed.
+    """
+    inputs, targets = split
+    shape = train[0].shape[1:]
+    if inputs.dtype.name not in DIVISORS or inputs.dtype != train[0].dtype:
+        raise InputError(f"{where}: samples are {inputs.dtype}; allowed: uint8 or float32, the same in both splits")
+    fits = targets.ndim == 1 and targets.dtype.kind in "iu" if task.has_classes else targets.dtype.kind in "biuf"
+    if inputs.shape[1:] != shape or targets.shape[:1] != inputs.shape[:1] or not fits:
+        raise InputError(
+            f"{where}: samples {list(inputs.shape)} with targets {list(targets.shape)} of {targets.dtype}; "
+            f"allowed: [n, {', '.join(map(str, shape))}] with "
+            f"{'integers [n]' if task.has_classes else 'numbers [n, ...]'}"
+        )
+    if targets.shape[1:] != train[1].shape[1:]:
+        raise InputError(f"{where}: targets {list(targets.shape)}; allowed: as in train, {list(train[1].shape)}")
+    if task.has_classes:
+        require_labels(targets, range(classes), where)
+    if not np.isfinite(inputs).all():
+        raise InputError(f"{where}: samples with NaN or infinity; allowed: finite numbers")
 
 
 def in_memory(
@@ -168,17 +192,25 @@ def arrays(split: Split, where: str) -> Arrays:
     """Samples and targets as arrays.
 
     Raises:
-        InputError: they are of another kind, or the samples of a PyTorch dataset differ in shape.
+        InputError: they are of another kind, or samples differ in shape.
     """
     if isinstance(split, Mapping):
         if split.keys() != {"inputs", "targets"}:
-            raise InputError(f"{where}: a mapping with {', '.join(split) or 'no keys'}; allowed: inputs, targets")
+            found = ", ".join(map(str, split)) or "no keys"
+            raise InputError(f"{where}: a mapping with {found}; allowed: inputs, targets")
         split = (split["inputs"], split["targets"])
     elif isinstance(split, torch.utils.data.Dataset):
-        pairs = [split[number] for number in range(len(split))]  # type: ignore[arg-type]  # one with a length
+        if isinstance(split, torch.utils.data.IterableDataset) or not hasattr(split, "__len__"):
+            raise InputError(f"{where}: {type(split).__name__} has no length; allowed: a PyTorch dataset with a length")
+        pairs = [split[number] for number in range(len(split))]
+        for number, pair in enumerate(pairs):
+            if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+                raise InputError(
+                    f"{where}: item {number} is a {type(pair).__name__}; allowed: pairs of sample and target"
+                )
         try:
-            split = tuple(np.stack([np.asarray(pair[part]) for pair in pairs]) for part in (0, 1))  # type: ignore[assignment]
-        except (ValueError, TypeError, IndexError) as error:
+            split = tuple(np.stack([_array(pair[part]) for pair in pairs]) for part in (0, 1))  # type: ignore[assignment]
+        except (ValueError, TypeError) as error:
             raise InputError(
                 f"{where}: {one_line(str(error))}; allowed: a PyTorch dataset of pairs of one sample, always of the "
                 "same shape, and its target"
@@ -188,8 +220,17 @@ def arrays(split: Split, where: str) -> Arrays:
             f"{where}: {type(split).__name__}; allowed: a pair of samples and targets, a mapping with inputs and "
             "targets, or a PyTorch dataset of pairs"
         )
-    inputs, targets = (np.asarray(part) for part in split)
-    return inputs, targets
+    try:
+        return _array(split[0]), _array(split[1])
+    except (ValueError, TypeError) as error:
+        raise InputError(
+            f"{where}: {one_line(str(error))}; allowed: arrays or tensors of numbers, all samples of one shape"
+        ) from None
+
+
+def _array(values: Any) -> np.ndarray:
+    """An array, a tensor (with or without a gradient, on any device), or what NumPy makes of other values."""
+    return np.asarray(values.detach().cpu() if isinstance(values, torch.Tensor) else values)
 
 
 def users_of(names: Sequence[str], offsets: np.ndarray, test: int) -> Users:

@@ -13,6 +13,7 @@ from fedrun.data.datasets.column_targets import ColumnTargets, stacked
 from fedrun.data.datasets.sample_table import TableHead
 from fedrun.data.tasks.base import Task
 from fedrun.data.tasks.regression import Regression
+from fedrun.system.errors import InputError
 
 if TYPE_CHECKING:
     import pyarrow
@@ -36,7 +37,15 @@ class TabularRegression(ColumnTargets):
     ) -> tuple[torch.Tensor, Task]:
         numbers = stacked(path, table, head)
         task = scaled_task(numbers[training]) if self.standardise else Regression()
-        return torch.from_numpy(numbers.astype(np.float32)), task
+        with np.errstate(over="ignore"):
+            stored = numbers.astype(np.float32)
+        if not np.isfinite(stored).all():
+            row, label = (int(place) for place in np.argwhere(~np.isfinite(stored))[0])
+            column = head.columns.targets[label]
+            raise InputError(
+                f"{path}: row {row + 1} has {column} {numbers[row, label]:g}; allowed: up to 3.4e38 (float32)"
+            )
+        return torch.from_numpy(stored), task
 
 
 def scaled_task(targets: np.ndarray) -> Regression:

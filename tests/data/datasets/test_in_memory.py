@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import TensorDataset
 
 import fedrun
 from fedrun.data.datasets.base import Spec
@@ -100,11 +102,18 @@ class Pairs(torch.utils.data.Dataset):
         return torch.from_numpy(self.images[number]), int(self.classes[number])
 
 
+class Stream(torch.utils.data.IterableDataset):
+    def __iter__(self) -> Iterator[tuple[torch.Tensor, int]]:
+        yield torch.zeros(2), 0
+
+
 def test_tensors_mappings_and_datasets_of_pytorch_are_the_same_data():
     train, test = split(20), split(5)
     expected = fedrun.InMemory.of(train, test, classes=3).load().fingerprint
     tensors = tuple(map(torch.from_numpy, train))
     assert fedrun.InMemory.of(tensors, test, classes=3).load().fingerprint == expected
+    tracked = (torch.ones(5, 2, requires_grad=True), test[1])
+    assert fedrun.InMemory.of(tracked, tracked, classes=3).load().inputs.tolist() == [[1, 1]] * 10
     mapping = dict(zip(("inputs", "targets"), tensors, strict=True))
     assert fedrun.InMemory.of(mapping, test, classes=3).load().fingerprint == expected
     assert fedrun.InMemory.of(Pairs(*train), Pairs(*test), classes=3).load().fingerprint == expected
@@ -116,6 +125,11 @@ def test_tensors_mappings_and_datasets_of_pytorch_are_the_same_data():
         ({"x": 1}, r"^train: a mapping with x; allowed: inputs, targets$"),
         (3, r"^train: int; allowed: a pair of samples and targets, a mapping with inputs and targets, or a PyTorch"),
         (Pairs([np.zeros((2, 2)), np.zeros((2, 3))], [0, 1]), r"^train: .* always of the same shape, and its target$"),
+        ({1: 2}, r"^train: a mapping with 1; allowed: inputs, targets$"),
+        (Stream(), r"^train: Stream has no length; allowed: a PyTorch dataset with a length$"),
+        (TensorDataset(torch.zeros(4, 2)), r"^train: item 0 is a tuple; allowed: pairs of sample and target$"),
+        (([[1, 2], [3]], [0, 1]), r"^train: .*; allowed: arrays or tensors of numbers, all samples of one shape$"),
+        ((torch.zeros(4, 2, dtype=torch.bfloat16), [0] * 4), r"^train: .*; allowed: arrays or tensors of numbers"),
     ],
 )
 def test_other_kinds_of_samples(train, message):
@@ -145,6 +159,27 @@ def test_numbers_to_predict():
         fedrun.InMemory.of((features, numbers), (features, numbers), classes=2, task=Regression())
 
 
+@pytest.mark.parametrize(
+    ("targets", "task", "message"),
+    [
+        (np.ones((4, 2)), Regression(), r"^test: targets \[4, 2\]; allowed: as in train, \[4, 1\]$"),
+        (np.ones(4), Regression(), r"^test: targets \[4\]; allowed: as in train, \[4, 1\]$"),
+        (
+            np.full((4, 1), "x"),
+            Regression(),
+            r"^test: samples .* of <U1; allowed: \[n, 2\] with numbers \[n, \.\.\.\]$",
+        ),
+        (np.full((4, 1), None), Regression(), r"^test: samples .* of object; allowed"),
+        (np.ones((4, 1)), "regression", r"^task='regression': allowed: a task, such as fedrun"),
+        (np.ones((4, 1)), Regression, r"^task=<class .*Regression'>: allowed: a task, such as fedrun"),
+    ],
+)
+def test_numbers_that_cannot_be_predicted(targets, task, message):
+    features = np.ones((4, 2), np.float32)
+    with pytest.raises(InputError, match=message):
+        fedrun.InMemory.of((features, np.ones((4, 1))), (features, targets), classes=1, task=task)
+
+
 def test_a_data_frame():
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"age": [1.0, 2.0, 3.0], "ward": ["y", "x", "y"], "outcome": ["dead", "alive", "dead"]})
@@ -155,3 +190,11 @@ def test_a_data_frame():
     assert dataset.inputs.flatten().tolist() == [2, 1, 3]
     with pytest.raises(InputError, match=r"^the table: dataset.label: which column is predicted"):
         fedrun.InMemory.of_table(frame, fedrun.option("dataset", "tabular"))
+    with pytest.raises(InputError, match=r"^the table cannot be read: .*age"):
+        fedrun.InMemory.of_table(frame.assign(age=[1, "old", 2]), columns)
+    with pytest.raises(InputError, match=r"^the table cannot be read: Duplicate column names"):
+        fedrun.InMemory.of_table(pandas.concat([frame, frame], axis=1), columns)
+    with pytest.raises(InputError, match=r"^table: dict; allowed: a table of pandas or pyarrow$"):
+        fedrun.InMemory.of_table({"age": [1.0]}, columns)
+    with pytest.raises(InputError, match=r"^columns: Digits; allowed: a dataset option for tables"):
+        fedrun.InMemory.of_table(frame, fedrun.option("dataset", "digits"))

@@ -64,3 +64,8 @@ def test_several_labels(tmp_path: Path) -> None:
 def test_wrong_columns(tmp_path: Path, option: str, labels: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         load(tmp_path, option, f"dataset.labels={labels}")
+
+
+def test_numbers_beyond_float32(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"table.csv: row 3 has price 1e\+300; allowed: up to 3.4e38 \(float32\)$"):
+        load(tmp_path, "tabular_regression", "dataset.labels=[price]", table=TABLE.replace("6,0", "1e300,0"))
