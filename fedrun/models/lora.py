@@ -42,11 +42,27 @@ class LoRA:
         Raises:
             InputError: there is no such layer, it is not linear, or peft is not installed.
         """
+        import torch
+
         try:
             from peft import LoraConfig, inject_adapter_in_model
-            from peft.tuners.lora import LoraLayer
         except ImportError:
             raise InputError(f"model.lora.rank={self.rank}: peft is not installed; {INSTALL}") from None
+        names = [name for name, layer in network.named_modules() if _takes_adapters(layer) and name]
+        allowed = f"linear layers, or how their names end, such as {', '.join(names[:4]) or 'none, as there is none'}"
+
+        def refused(why: str) -> InputError:
+            return InputError(f"model.lora.targets=[{','.join(self.targets)}]: {why}; allowed: {allowed}")
+
+        for target in self.targets:
+            layers = {name: layer for name, layer in network.named_modules() if f".{name}".endswith(f".{target}")}
+            if not layers:
+                raise refused(f"{target} is not found")
+            for name, layer in layers.items():
+                if isinstance(layer, torch.nn.Identity):
+                    raise refused(f"{name} is the head, which is trained without adapters, or an identity")
+                if not _takes_adapters(layer):
+                    raise refused(f"{name} is a {type(layer).__name__}")
         settings = LoraConfig(
             r=self.rank or 0,
             lora_alpha=self.alpha,
@@ -56,21 +72,16 @@ class LoRA:
         try:
             inject_adapter_in_model(settings, network)
         except ValueError as error:
-            raise InputError(
-                f"model.lora.targets=[{','.join(self.targets)}]: {one_line(str(error), 200)}; allowed: names of linear "
-                f"layers, or how they end, such as {_linear_layers(network)}"
-            ) from None
-        for name, layer in network.named_modules():
-            if isinstance(layer, LoraLayer) and not (len(layer.lora_A) and layer.lora_A["default"].weight.ndim == 2):
-                raise InputError(
-                    f"model.lora.targets=[{','.join(self.targets)}]: {name} is a "
-                    f"{type(layer.base_layer).__name__}; allowed: linear layers, such as {_linear_layers(network)}"
-                )
+            raise refused(one_line(str(error), 200)) from None
 
 
-def _linear_layers(network: torch.nn.Module) -> str:
-    """The names of some of a network's linear layers."""
+def _takes_adapters(layer: torch.nn.Module) -> bool:
+    """Whether a layer is linear and computes its own product.
+
+    ``torch.nn.MultiheadAttention`` reads the weight of its ``out_proj`` and would ignore adapters there.
+    """
     import torch
 
-    names = [name for name, layer in network.named_modules() if isinstance(layer, torch.nn.Linear) and name]
-    return ", ".join(names[:4]) or "none, as it has none"
+    within_attention = isinstance(layer, torch.nn.modules.linear.NonDynamicallyQuantizableLinear)
+    # Conv1D of transformers (GPT-2) is a linear layer with a transposed weight
+    return type(layer).__name__ == "Conv1D" or (isinstance(layer, torch.nn.Linear) and not within_attention)

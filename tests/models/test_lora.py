@@ -80,9 +80,10 @@ def test_a_vision_model_with_adapters_trains_them_and_its_head():
 @pytest.mark.parametrize(
     ("targets", "message"),
     [
-        (("7",), r"^model.lora.targets=\[7\]: .*not found.*; allowed: names of linear layers, .* such as 0, 2$"),
-        ((), r"^model.lora.targets=\[\]: .*specify.*; allowed: names of linear layers, or how they end, such as 0, 2$"),
-        (("1",), r"^model.lora.targets=\[1\]: .*; allowed: names of linear layers, or how they end, such as 0, 2$"),
+        (("7",), r"^model.lora.targets=\[7\]: 7 is not found; allowed: linear layers, .* such as 0, 2$"),
+        (("0", "7"), r"^model.lora.targets=\[0,7\]: 7 is not found; allowed: linear layers, .* such as 0, 2$"),
+        ((), r"^model.lora.targets=\[\]: .*specify.*; allowed: linear layers, or how their names end, such as 0, 2$"),
+        (("1",), r"^model.lora.targets=\[1\]: 1 is a Tanh; allowed: linear layers, .*, such as 0, 2$"),
     ],
 )
 def test_what_is_refused(network, targets, message):
@@ -94,3 +95,16 @@ def test_only_linear_layers_are_adapted():
     network = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.Flatten(), torch.nn.Linear(8, 2))
     with pytest.raises(InputError, match=r"^model.lora.targets=\[0\]: 0 is a Conv2d; allowed: linear .*, such as 2"):
         replace(SETTING, targets=("0",)).insert(network)
+
+
+def test_layers_whose_adapters_would_have_no_effect():
+    attention = torch.nn.TransformerEncoderLayer(8, 2, 16)  # its attention reads the weight of out_proj itself
+    with pytest.raises(
+        InputError, match=r": self_attn.out_proj is a NonDynamic.*; allowed: .* such as linear1, linear2$"
+    ):
+        replace(SETTING, targets=("out_proj",)).insert(attention)
+    headless = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.Identity())
+    with pytest.raises(
+        InputError, match=r": 1 is the head, which is trained without adapters, or an identity; allowed"
+    ):
+        replace(SETTING, targets=("1",)).insert(headless)
