@@ -11,15 +11,23 @@ object from its YAML file with :func:`fedrun.config.build.option`.
 
 from __future__ import annotations
 
-from typing import TypeVar, dataclass_transform
+from typing import Annotated, Any, TypeVar, dataclass_transform
 
-from pydantic import ConfigDict
+from pydantic import BeforeValidator, ConfigDict
 from pydantic.dataclasses import dataclass
 
 T = TypeVar("T")
 
 STRICT = ConfigDict(strict=True, extra="forbid", arbitrary_types_allowed=True, allow_inf_nan=False)
 """How config classes are validated: no silent conversion ("5" is not 5), no unknown keys, no infinity and no NaN."""
+
+
+def _as_text(value: Any) -> Any:
+    return str(value) if type(value) is int else value
+
+
+NameOrNumber = Annotated[str, BeforeValidator(_as_text)]
+"""A text that YAML may read as an integer: layers of ``torch.nn.Sequential`` are named 0, 1, ..."""
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 import torch
 
-from fedrun.config.config_class import config_class
+from fedrun.config.config_class import NameOrNumber, config_class
 from fedrun.config.identity import Neutral
 from fedrun.data.datasets.base import Spec
 from fedrun.models.base import ModelConfig, encoder_and_head
@@ -20,6 +20,8 @@ from fedrun.models.lora import LoRA
 from fedrun.system.errors import InputError, one_line
 
 GROUPS = 2
+
+ONE_PER_CHANNEL = "; BatchNorm cannot train on a batch of one such sample; allowed: model.norm=group, or larger images"
 
 Norm = Literal["batch", "group"]
 """``batch``: the layers stay as they are. ``group``: each BatchNorm becomes GroupNorm."""
@@ -36,8 +38,8 @@ class AdaptedModel(ModelConfig):
         lora: the adapters to train instead of the network.
     """
 
-    head: str | None
-    freeze: Annotated[tuple[str, ...], Neutral(())]
+    head: NameOrNumber | None
+    freeze: Annotated[tuple[NameOrNumber, ...], Neutral(())]
     lora: Annotated[LoRA, Neutral(LoRA)]
 
     @property
@@ -158,7 +160,10 @@ def _check_outputs(network: torch.nn.Module, spec: Spec, key: str) -> None:
         shape = "x".join(map(str, spec.input_shape))
         raise InputError(
             f"{key}: rejects one sample of shape {shape} in training ({one_line(str(error), 200)})"
+            f"{ONE_PER_CHANNEL if 'more than 1 value per channel' in str(error) else ''}"
         ) from None
+    if not isinstance(outputs, torch.Tensor):
+        raise InputError(f"{key}: gives a {type(outputs).__name__} of outputs; allowed: a tensor")
     if outputs.shape != (1, *spec.output_shape):
         shape, wanted = ("x".join(map(str, sizes)) for sizes in (outputs.shape[1:], spec.output_shape))
         of = f"{spec.classes} classes" if spec.task.has_classes else wanted

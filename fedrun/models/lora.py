@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from annotated_types import Ge, Gt, Lt
 
-from fedrun.config.config_class import config_class
+from fedrun.config.config_class import NameOrNumber, config_class
 from fedrun.config.identity import Neutral
 from fedrun.system.errors import InputError, one_line
 
@@ -33,7 +33,7 @@ class LoRA:
 
     rank: Annotated[int | None, Ge(1), Neutral(None)]
     alpha: Annotated[float, Gt(0), Neutral(16.0)]
-    targets: Annotated[tuple[str, ...], Neutral(())]
+    targets: Annotated[tuple[NameOrNumber, ...], Neutral(())]
     dropout: Annotated[float, Ge(0), Lt(1), Neutral(0.0)]
 
     def insert(self, network: torch.nn.Module) -> None:

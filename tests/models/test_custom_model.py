@@ -29,6 +29,11 @@ def module(tmp_path, monkeypatch):
         "        self.layer = torch.nn.Linear(6, 4)\n"
         "    def forward(self, x):\n"
         "        return 2 * self.layer(x.flatten(1))\n"
+        "class Pair(Doubled):\n"
+        "    def forward(self, x):\n"
+        "        return super().forward(x), x\n"
+        "def pair(spec):\n"
+        "    return Pair()\n"
         "def doubled(spec):\n"
         "    return Doubled()\n"
     )
@@ -48,6 +53,17 @@ def test_a_users_function_builds_the_network():
     assert torch.equal(network(batch), whole(batch))
     assert network.get_submodule("encoder")(batch).shape == (7, 5)
     assert network.get_submodule("head").weight.shape == (4, 5)
+
+
+@pytest.mark.usefixtures("module")
+def test_layers_named_by_numbers_need_no_quotes():
+    by_number = custom("users_networks.build", head=2, freeze=["1.bias"])
+    assert by_number == custom("users_networks.build", head="2", freeze=["1.bias"])
+    assert by_number.build(SPEC).get_submodule("head").weight.shape == (4, 5)
+    adapters = option("model/lora", "adapters", rank=2, targets=[1])
+    assert adapters == option("model/lora", "adapters", rank=2, targets=["1"])
+    with pytest.raises(InputError, match=r"^model.head=1.5: allowed: a text; or null$"):
+        custom("users_networks.build", head=1.5)
 
 
 @pytest.mark.usefixtures("module")
@@ -76,6 +92,7 @@ def test_outputs_of_another_shape_are_refused():
         ("misspelt.build", "^model.target=misspelt.build: its module cannot be imported: SyntaxError: invalid syntax"),
         ("users_networks.number", "^model.target=users_networks.number: not a function"),
         ("users_networks.nothing", "^model.target=users_networks.nothing: returns a NoneType"),
+        ("users_networks.pair", "users_networks.pair: gives a tuple of outputs; allowed: a tensor$"),
     ],
 )
 def test_what_is_refused(target, message):
