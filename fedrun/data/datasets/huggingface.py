@@ -106,12 +106,13 @@ class HuggingFace(DatasetConfig):
         if self.image is not None:
             return self._pixels(split), self._classes(source, split)
         language = self.label is None
-        symbols, words = self._symbols(split, self.length + language)
+        tagged = source.spec.task.per_symbol and not language
+        symbols, words = self._symbols(split, self.length + language, tagged)
         if language:
             following = symbols[:, 1:].astype(np.int64)
             following[following == source.spec.padding] = IGNORED
             return np.ascontiguousarray(symbols[:, :-1]), following
-        if not source.spec.task.per_symbol:
+        if not tagged:
             return symbols, self._classes(source, split)
         targets = np.full(symbols.shape, IGNORED, np.int64)
         first = (words != NO_WORD) & (np.diff(words, prepend=NO_WORD) != 0)
@@ -129,16 +130,21 @@ class HuggingFace(DatasetConfig):
         """The images of a split, uint8 ``[n, 3, size, size]``, decoded into the library's cache."""
         import datasets
 
-        encoded = split.cast_column(self.image, datasets.Image(decode=False))
+        try:
+            encoded = split.cast_column(self.image, datasets.Image(decode=False))
+        except (TypeError, ValueError, NotImplementedError):  # pyarrow's errors are of these kinds
+            raise InputError(
+                f"dataset.image={self.image}: has {_kind(split.features[self.image])}; allowed: images"
+            ) from None
         keys = {"column": self.image, "size": self.size}
         decoded = encoded.map(_decoded, fn_kwargs=keys, with_indices=True, remove_columns=split.column_names)
         content = b"".join(decoded["pixels"])
         return np.frombuffer(content, np.uint8).reshape(-1, 3, self.size, self.size).copy()
 
-    def _symbols(self, split: datasets.Dataset, length: int) -> tuple[np.ndarray, np.ndarray]:
+    def _symbols(self, split: datasets.Dataset, length: int, words: bool) -> tuple[np.ndarray, np.ndarray]:
         """The symbols of a split's texts and the numbers of their words, int32 ``[n, length]`` each."""
-        keys = {"column": self.text, "tokenizer": self.tokenizer, "length": length}
-        texts = split.map(_symbols, fn_kwargs=keys, batched=True, remove_columns=split.column_names)
+        keys = {"column": self.text, "tokenizer": self.tokenizer, "length": length, "words": words}
+        texts = split.map(_symbols, fn_kwargs=keys, with_indices=True, batched=True, remove_columns=split.column_names)
         columns = texts.with_format("numpy")[:]
         return np.stack(columns["symbols"]).astype(np.int32), np.stack(columns["words"]).astype(np.int32)
 
@@ -224,10 +230,12 @@ def _label_values(
     kind = feature.feature if listed else feature
     if isinstance(kind, datasets.ClassLabel):
         return listed, range(kind.num_classes), tuple(kind.names)
+    if not isinstance(kind, datasets.Value):
+        raise InputError(f"dataset.label={config.label}: has {_kind(kind)}; allowed: integers or texts")
     columns = [split[config.label] for split in splits]
     values = {value for column in columns for entry in column for value in (entry if listed else (entry,))}
-    if not all(isinstance(value, int) for value in values) and not all(isinstance(value, str) for value in values):
-        raise InputError(f"dataset.label={config.label}: has other values than integers or texts alone")
+    if wrong := [value for value in values if not isinstance(value, (int, str))]:
+        raise InputError(f"dataset.label={config.label}: has the value {wrong[0]}; allowed: integers or texts")
     if len(values) < 2:
         raise InputError(f"dataset.label={config.label}: has {len(values)} different values; allowed: at least 2")
     ordered = sorted(values)
@@ -245,9 +253,13 @@ def _splits(config: HuggingFace) -> tuple[datasets.Dataset, datasets.Dataset]:
     try:
         if (folder / "dataset_dict.json").exists() or (folder / "state.json").exists():
             loaded: Any = datasets.load_from_disk(str(folder))
+            if config.subset is not None:
+                raise InputError(f"dataset.subset={config.subset}: {config.name} has none; allowed: null")
         else:
             with nullcontext() if folder.is_dir() else hub_or_cache():
                 loaded = datasets.load_dataset(str(folder) if folder.is_dir() else config.name, config.subset)
+    except InputError:
+        raise
     except Exception as error:  # the library raises errors of many kinds
         reason = one_line(str(error).strip().partition("\n")[0] or type(error).__name__, 160)
         if folder.is_dir():
@@ -274,6 +286,8 @@ def _splits(config: HuggingFace) -> tuple[datasets.Dataset, datasets.Dataset]:
 def _decoded(sample: Mapping[str, Any], row: int, column: str, size: int) -> dict[str, bytes]:
     """The pixels of one sample's image, ``[3, size, size]``."""
     image = sample[column]
+    if image is None:
+        raise InputError(f"dataset.image={column}: row {row + 1} has none")
     source = Path(image["path"]) if image["bytes"] is None else image["bytes"]
     try:
         return {"pixels": decode_image(source, "RGB", size, "bilinear").tobytes()}
@@ -281,6 +295,21 @@ def _decoded(sample: Mapping[str, Any], row: int, column: str, size: int) -> dic
         raise InputError(f"dataset.image={column}: the image of row {row + 1} {error}") from None
 
 
-def _symbols(batch: Mapping[str, Any], column: str, tokenizer: str | None, length: int) -> dict[str, list[list[int]]]:
-    """The symbols of a batch of texts."""
+def _symbols(
+    batch: Mapping[str, Any], rows: Sequence[int], column: str, tokenizer: str | None, length: int, words: bool
+) -> dict[str, list[list[int]]]:
+    """The symbols of a batch of texts, or of lists of words."""
+    for row, text in zip(rows, batch[column], strict=True):
+        if not (
+            isinstance(text, list) and all(isinstance(word, str) for word in text) if words else isinstance(text, str)
+        ):
+            raise InputError(
+                f"dataset.text={column}: row {row + 1} has {one_line(repr(text), 60)}; allowed: "
+                f"{'a list of words, as the labels are lists' if words else 'a text'}"
+            )
     return split_texts(batch[column], tokenizer, length)
+
+
+def _kind(feature: Any) -> str:
+    """A column's type in messages."""
+    return str(getattr(feature, "dtype", None) or type(feature).__name__)

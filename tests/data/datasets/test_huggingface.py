@@ -22,6 +22,8 @@ from fedrun.system.errors import InputError
 
 datasets = pytest.importorskip("datasets")
 
+PIXEL = Image.fromarray(np.zeros((1, 1, 3), np.uint8))
+
 
 @pytest.fixture(autouse=True)
 def offline(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,6 +175,27 @@ def test_a_test_split_whose_labels_are_not_published(tmp_path: Path) -> None:
     folder = saved(tmp_path, *rows, text=datasets.Value("string"), label=named)
     with pytest.raises(InputError, match="sample 2 has label -1; allowed: a class of bad, good$"):
         texts(folder).load()
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "keys", "message"),
+    [
+        ("text", ["ab", None], {}, "^dataset.text=text: row 2 has None; allowed: a text$"),
+        ("text", [3, 4], {}, "^dataset.text=text: row 1 has 3; allowed: a text$"),
+        ("text", [["a", "b"], ["c"]], {}, r"^dataset.text=text: row 1 has \['a', 'b'\]; allowed: a text$"),
+        ("label", [0.5, 1.5], {}, r"^dataset.label=label: has the value 0.5; allowed: integers or texts$"),
+        ("label", ["x", None], {}, r"^dataset.label=label: has the value None; allowed: integers or texts$"),
+        ("label", [{"a": 1}, {"a": 2}], {}, r"^dataset.label=label: has dict; allowed: integers or texts$"),
+        ("text", [3, 4], {"text": None, "image": "text"}, r"^dataset.image=text: has int64; allowed: images$"),
+        ("picture", [PIXEL, None], {"text": None, "image": "picture"}, "^dataset.image=picture: row 2 has none$"),
+        ("text", ["a", "b"], {"subset": "small"}, "^dataset.subset=small: .* has none; allowed: null$"),
+    ],
+)
+def test_columns_of_other_values(tmp_path: Path, column: str, values: Any, keys: dict[str, Any], message: str) -> None:
+    rows = {"text": ["ab", "cd"], "label": [1, 0], column: values}
+    folder = saved(tmp_path, rows, rows)
+    with pytest.raises(InputError, match=message):
+        texts(folder, **keys).load()
 
 
 def test_a_folder_that_is_none(tmp_path: Path) -> None:
