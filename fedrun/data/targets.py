@@ -14,6 +14,9 @@ from fedrun.system.errors import InputError
 if TYPE_CHECKING:
     from fedrun.data.tasks.base import Task
 
+PARTS = ("test", "train", "clients", "unseen")
+"""What metrics with targets are computed on: the first parts of their names."""
+
 
 @dataclass(frozen=True, order=True)
 class Target:
@@ -42,7 +45,8 @@ class Target:
         except ValueError:
             number = math.nan
         part, _, name = metric.strip().rpartition("/")
-        if not (part and name and math.isfinite(number)):
+        impossible = metric.strip() == TARGETED and not 0 < number <= 1
+        if impossible or not (part and name and math.isfinite(number)):
             raise InputError(
                 f"targets: {entry!r}; allowed: a test accuracy above 0, at most 1, or METRIC:VALUE, such as "
                 "test/perplexity:40"
@@ -77,7 +81,7 @@ def targets_of(split: EvaluationSplit, entries: Iterable[float | str]) -> tuple[
 
 
 def check_targets(entries: Iterable[float | str], task: Task) -> None:
-    """Reject targets of test metrics that a task does not have.
+    """Reject targets of metrics that no run on a task has.
 
     Raises:
         InputError: naming the metric and those that the task has.
@@ -85,8 +89,13 @@ def check_targets(entries: Iterable[float | str], task: Task) -> None:
     known = ("loss", *task.measures)
     for target in map(Target.of, entries):
         part, _, metric = target.metric.rpartition("/")
+        allowed = ", ".join(f"test/{name}" for name in known)
+        if part not in PARTS:
+            raise InputError(
+                f"targets: {target.metric} is no metric; allowed: {allowed}, or one of {', '.join(PARTS[1:])}"
+            )
         if part == "test" and metric not in known:
             raise InputError(
-                f"targets: the dataset's task, {task.name}, has no {target.metric}; allowed: "
-                f"{', '.join(f'test/{name}' for name in known)}, such as targets=[test/{known[1]}:0.5], or targets=[]"
+                f"targets: the dataset's task, {task.name}, has no {target.metric}; allowed: {allowed}, such as "
+                f"targets=[test/{known[1]}:0.5], or targets=[]"
             )

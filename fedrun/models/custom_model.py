@@ -30,10 +30,10 @@ class CustomModel(AdaptedModel):
         return f"model=custom model.target={self.target}"
 
     def check(self, spec: Spec) -> None:
-        function_at(self.target, "model.target")
+        function_at(self.target, "model.target", ["a Spec"])
 
     def build(self, spec: Spec) -> torch.nn.Sequential:
-        network = function_at(self.target, "model.target")(spec)
+        network = function_at(self.target, "model.target", ["a Spec"])(spec)
         if not isinstance(network, torch.nn.Module):
             raise InputError(
                 f"model.target={self.target}: returns a {type(network).__name__}; allowed: a torch.nn.Module"

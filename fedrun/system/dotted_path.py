@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fedrun.system.errors import InputError
@@ -37,17 +38,25 @@ def imported(path: str, key: str, kind: str) -> Any:
         raise InputError(f"{key}={path}: its module cannot be imported: {type(error).__name__}: {error}{at}") from error
 
 
-def function_at(path: str, key: str) -> Callable[..., Any]:
+def function_at(path: str, key: str, arguments: Sequence[str]) -> Callable[..., Any]:
     """The function at a dotted path.
 
     Args:
         path: such as ``mymodule.build``.
         key: of the configuration, for messages.
+        arguments: with which it is called, in words.
 
     Raises:
-        InputError: there is no such function.
+        InputError: there is no such function, or it takes other arguments.
     """
     function = imported(path, key, "a function")
     if not callable(function):
         raise InputError(f"{key}={path}: not a function; allowed: the dotted path of a function")
+    try:
+        inspect.signature(function).bind(*arguments)
+    except TypeError as error:
+        taken = ", ".join(arguments) or "no argument"
+        raise InputError(f"{key}={path}: {error}; allowed: a function that takes {taken}") from None
+    except ValueError:  # one written in C
+        pass
     return function  # type: ignore[no-any-return]

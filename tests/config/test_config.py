@@ -561,6 +561,11 @@ REFUSED = [
         "local.epochs=null and local.steps=null: exactly one of the two must be a number, the other null",
     ),
     ("targets=[perplexity]", "targets: 'perplexity'; allowed: a test accuracy above 0, at most 1, or METRIC:VALUE, "),
+    ("targets=[test/accuracy:1.5]", "targets: 'test/accuracy:1.5'; allowed: a test accuracy above 0, at most 1, or "),
+    (
+        "targets=[tests/loss:1]",
+        "targets: tests/loss is no metric; allowed: test/loss, test/accuracy, test/f1, test/mcc",
+    ),
     ("targets=[test/mae:3]", "targets: the dataset's task, Classification, has no test/mae; allowed: test/loss, "),
     ("targets=[test/loss:3] evaluation.adaptive=true", "evaluation.adaptive=true looks for test accuracies, and "),
     ("targets=[] stop_at_targets=true", "stop_at_targets=true needs at least one target, such as targets=[0.9]"),

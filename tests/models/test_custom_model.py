@@ -32,6 +32,8 @@ def module(tmp_path, monkeypatch):
         "class Pair(Doubled):\n"
         "    def forward(self, x):\n"
         "        return super().forward(x), x\n"
+        "def two(spec, width):\n"
+        "    return build(spec)\n"
         "def pair(spec):\n"
         "    return Pair()\n"
         "def doubled(spec):\n"
@@ -92,6 +94,7 @@ def test_outputs_of_another_shape_are_refused():
         ("misspelt.build", "^model.target=misspelt.build: its module cannot be imported: SyntaxError: invalid syntax"),
         ("users_networks.number", "^model.target=users_networks.number: not a function"),
         ("users_networks.nothing", "^model.target=users_networks.nothing: returns a NoneType"),
+        ("users_networks.two", "two: missing a required argument: 'width'; allowed: a function that takes a Spec$"),
         ("users_networks.pair", "users_networks.pair: gives a tuple of outputs; allowed: a tensor$"),
     ],
 )

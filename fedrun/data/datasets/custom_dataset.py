@@ -40,7 +40,7 @@ class CustomDataset(DatasetConfig):
 @cache
 def returned(target: str) -> InMemory:
     """What the function returns."""
-    own = function_at(target, "dataset.target")()
+    own = function_at(target, "dataset.target", [])()
     if not isinstance(own, InMemory):
         raise InputError(
             f"dataset.target={target}: returns a {type(own).__name__}; allowed: a fedrun.InMemory, such as "

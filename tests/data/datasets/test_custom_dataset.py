@@ -23,6 +23,8 @@ def load():
 
 def wrong():
     return 3
+def of_path(path):
+    return load()
 """
 
 SETTING = ("dataset=custom", "rounds=3", "partition.clients=4", "local.lr=1.0", "tracking=none", "display=none")
@@ -44,6 +46,10 @@ def test_a_run_on_it() -> None:
     ("target", "message"),
     [
         ("my_own_data.wrong", "dataset.target=my_own_data.wrong: returns a int; allowed: a fedrun.InMemory, such as"),
+        (
+            "my_own_data.of_path",
+            "my_own_data.of_path: missing a required argument: 'path'; allowed: a function that takes no argument$",
+        ),
         ("my_own_data.none", "dataset.target=my_own_data.none: .*; allowed: the dotted path of a function"),
         ("my_own_data.MODULE", "allowed: the dotted path of a function"),
         ("nowhere", "dataset.target=nowhere: .*; allowed: the dotted path of a function"),
