@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from fedrun.config.config_class import config_class
+from fedrun.config.suggestions import did_you_mean
 from fedrun.data.datasets.base import Spec
 from fedrun.data.tasks.symbols import LanguageModelling
 from fedrun.models.adapted import AdaptedModel
@@ -65,9 +66,11 @@ class TransformersModel(AdaptedModel):
             kind = transformers.AutoModelForSequenceClassification
         else:
             kind = transformers.AutoModelForCausalLM if causal else transformers.AutoModelForTokenClassification
-        outputs = {} if causal else {"num_labels": spec.classes}
+        outputs: dict[str, Any] = {} if causal else {"num_labels": spec.classes}
         with _quiet():
-            network = self._random(kind, spec, outputs) if self.config is not None else self._loaded(kind, outputs)
+            network = (
+                self._random(kind, spec, outputs) if self.config is not None else self._loaded(kind, outputs, causal)
+            )
         vocabulary = network.get_input_embeddings().num_embeddings
         if spec.vocabulary is not None and vocabulary < spec.vocabulary:
             raise InputError(
@@ -81,29 +84,48 @@ class TransformersModel(AdaptedModel):
         task_layers = (
             () if causal else tuple(name for name, _ in network.named_children() if name != network.base_model_prefix)
         )
-        return self.adapt(TextNetwork(network, spec.padding), spec, "model", task_layers)
+        texts = TextNetwork(network, spec.padding)
+        if causal:
+            _check_order(texts, spec, self.key)
+        return self.adapt(texts, spec, "model", task_layers)
 
     def _random(self, kind: Any, spec: Spec, outputs: Mapping[str, int]) -> Any:
         """A model with random weights."""
         import transformers
 
-        given = {"vocab_size": spec.vocabulary, **(self.config or {}), **outputs}
-        given.pop("model_type", None)
+        own = {key: value for key, value in (self.config or {}).items() if key != "model_type"}
         try:
-            return kind.from_config(transformers.AutoConfig.for_model(self._type, **given), dtype=torch.float32)
-        except (ValueError, TypeError, KeyError, ImportError) as error:
+            usual = transformers.AutoConfig.for_model(self._type)
+            for key, value in own.items():
+                stored = {**usual.to_dict(), key: value}  # what a configuration makes of a key that it does not use
+                if (
+                    not hasattr(usual, key)
+                    and transformers.AutoConfig.for_model(self._type, **{key: value}).to_dict() == stored
+                ):
+                    raise ValueError(f"it has no key {key}{did_you_mean(key, usual.to_dict())}")
+            config = transformers.AutoConfig.for_model(self._type, **{"vocab_size": spec.vocabulary, **own, **outputs})
+            if isinstance(spec.task, LanguageModelling):
+                _only_backwards(config)
+            return kind.from_config(config, dtype=torch.float32)
+        except Exception as error:  # each architecture raises errors of its own kinds
+            reason = one_line(str(error) or type(error).__name__, 200)
             raise InputError(
-                f"{self.key}: {one_line(str(error), 200)}; allowed: a model_type of transformers, such as bert, and "
-                "keys of its configuration"
+                f"{self.key}: {reason}; allowed: a model_type of transformers, such as bert, and keys of its "
+                "configuration"
             ) from None
 
-    def _loaded(self, kind: Any, outputs: Mapping[str, int]) -> Any:
+    def _loaded(self, kind: Any, outputs: Mapping[str, int], causal: bool) -> Any:
         """A model with the weights of the hub or of a folder, in float32; its layers for the task are new."""
+        import transformers
+
         name = self.name or ""
         try:
             with nullcontext() if os.path.isdir(name) else hub_or_cache():
-                return kind.from_pretrained(name, dtype=torch.float32, ignore_mismatched_sizes=True, **outputs)
-        except (OSError, ValueError, ImportError) as error:
+                config = transformers.AutoConfig.from_pretrained(name, **outputs)
+                if causal:
+                    _only_backwards(config)
+                return kind.from_pretrained(name, config=config, dtype=torch.float32, ignore_mismatched_sizes=True)
+        except Exception as error:  # damaged files raise errors of each library's own kinds
             if os.path.isdir(name):
                 reason = one_line(str(error).strip().partition("\n")[0], 200)
                 raise InputError(
@@ -111,6 +133,25 @@ class TransformersModel(AdaptedModel):
                     "written"
                 ) from None
             raise InputError(f"model.name={name}: no such folder, and on the hub {hub_advice(name, error)}") from None
+
+
+def _only_backwards(config: Any) -> None:
+    """Make an encoder such as BERT a decoder, in place: its symbols would see those that they predict."""
+    if hasattr(config, "is_decoder"):
+        config.is_decoder = True
+
+
+def _check_order(network: torch.nn.Module, spec: Spec, key: str) -> None:
+    """Reject a network whose output for a symbol depends on a later one."""
+    last = torch.arange(2).unsqueeze(1)
+    symbols = torch.cat([torch.zeros(2, spec.input_shape[0] - 1, dtype=torch.int64), last], dim=1)
+    with torch.no_grad():
+        first, second = network.eval()(symbols)[:, :-1]
+    if not torch.allclose(first, second, rtol=1e-3, atol=1e-5):
+        raise InputError(
+            f"{key}: its outputs for a symbol depend on the next ones, which they predict; allowed: a causal language "
+            "model, such as gpt2"
+        )
 
 
 @contextmanager

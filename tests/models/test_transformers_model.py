@@ -126,6 +126,13 @@ def test_the_weights_of_a_folder(tmp_path):
             {"config": {"model_type": "bort"}},
             r"^model=transformers model.config.model_type=bort: .*; allowed: a",
         ),
+        (
+            {"config": {**BERT, "hidden_sizes": 8}},
+            r"=bert: it has no key hidden_sizes; did you mean hidden_size\?; allowed",
+        ),
+        ({"config": {**BERT, "hidden_size": "x"}}, r"^model=transformers model.config.model_type=bert: .*; allowed: a"),
+        ({"config": {**BERT, "hidden_size": -8}}, r"^model=transformers model.config.model_type=bert: .*; allowed: a"),
+        ({"config": {**BERT, "hidden_size": 0}}, r"^model=transformers model.config.model_type=bert: .*; allowed: a"),
         ({"config": {**BERT, "vocab_size": 5}}, r"knows 5 symbols; allowed: at least the dataset's 11$"),
         ({"config": {**BERT, "max_position_embeddings": 5}}, r"rejects one sample of shape 6 in training"),
         (
@@ -138,6 +145,44 @@ def test_the_weights_of_a_folder(tmp_path):
 def test_what_is_refused(changes, message):
     with pytest.raises(InputError, match=message):
         text_model(**changes).build(TEXTS)
+
+
+@pytest.mark.parametrize("loaded", [False, True])
+def test_no_output_of_a_language_model_depends_on_later_symbols(tmp_path, loaded):
+    torch.manual_seed(0)
+    if loaded:  # weights of an encoder that reads in both directions
+        config = transformers.AutoConfig.for_model(**BERT, vocab_size=11)
+        transformers.AutoModel.from_config(config).save_pretrained(tmp_path)
+    source = {"name": str(tmp_path)} if loaded else {"config": BERT}
+    network = text_model(**source).build(replace(TEXTS, task=LanguageModelling(), classes=11)).eval()
+    outputs = network(torch.tensor([[1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 5, 9]]))
+    torch.testing.assert_close(outputs[0, :5], outputs[1, :5])
+    assert not torch.allclose(outputs[0, 5], outputs[1, 5])
+
+
+def test_a_language_model_that_reads_in_both_directions_is_refused(monkeypatch):
+    monkeypatch.setattr("fedrun.models.transformers_model._only_backwards", lambda config: None)
+    with pytest.raises(InputError, match=r"=bert: its outputs for a symbol depend on the next ones, .*, such as gpt2$"):
+        text_model(config={**BERT, "initializer_range": 1.0}).build(
+            replace(TEXTS, task=LanguageModelling(), classes=11)
+        )
+
+
+def test_a_damaged_file_of_weights(tmp_path):
+    transformers.AutoModel.from_config(transformers.AutoConfig.for_model(**BERT, vocab_size=11)).save_pretrained(
+        tmp_path
+    )
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    with pytest.raises(InputError, match=rf"^model.name={tmp_path}: cannot be loaded .* save_pretrained has written$"):
+        text_model(name=str(tmp_path)).build(TEXTS)
+
+
+def test_keys_that_a_configuration_uses_without_having_them():
+    shape = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 8}
+    config = {"model_type": "llama", **shape, "rope_theta": 500.0, "attn_implementation": "eager"}
+    made = text_model(config=config).build(replace(TEXTS, padding=10)).encoder.model.config
+    assert made.rope_parameters["rope_theta"] == 500.0 and made._attn_implementation == "eager"
 
 
 def test_a_folder_without_a_model_and_a_hub_that_cannot_be_reached(tmp_path, monkeypatch):
@@ -182,7 +227,7 @@ def test_clients_side_by_side_train_the_same(experiment):
     states = []
     for executor in ("in_process", "vectorized"):
         simulation = Simulation(experiment(executor=executor))
-        assert Vectorized.refusal(first_executor(simulation).context) is None
+        assert Vectorized.unsupported(first_executor(simulation).context) is None
         states.append(simulation.advance(simulation.initial())[0].server.model)
     torch.testing.assert_close(*states, rtol=1e-4, atol=1e-6)
 
@@ -200,4 +245,4 @@ LANGUAGE = {
 )
 def test_what_cannot_be_computed_side_by_side_is_refused(experiment, changes):
     context = first_executor(Simulation(experiment(**changes))).context
-    assert re.fullmatch("a model (with Dropout layers|that torch.vmap cannot .*)", Vectorized.refusal(context))
+    assert re.fullmatch("a model (with Dropout layers|that torch.vmap cannot .*)", Vectorized.unsupported(context))

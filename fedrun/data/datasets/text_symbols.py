@@ -41,6 +41,8 @@ def vocabulary_of(tokenizer: str | None) -> Vocabulary:
     if tokenizer is None:
         return Vocabulary((*(repr(bytes([number]))[2:-1] for number in range(BYTES)), "padding"), BYTES)
     loaded = tokenizer_of(tokenizer)
+    if len(loaded) <= len(loaded.all_special_ids):  # what transformers makes of a model's folder without a tokenizer
+        raise InputError(f"dataset.tokenizer={tokenizer}: has no symbols; allowed: a folder with a tokenizer's files")
     padding = loaded.eos_token_id if loaded.pad_token_id is None else loaded.pad_token_id
     if padding is None:
         raise InputError(

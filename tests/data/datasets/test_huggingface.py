@@ -124,6 +124,13 @@ def test_a_tokenizer_and_a_class_for_every_word(tmp_path: Path, tokenizer: str) 
         _ = texts(folder, text="words", label="tags").spec
 
 
+def test_a_folder_with_a_model_and_no_tokenizer(reviews: Path, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    transformers.AutoConfig.for_model("bert").save_pretrained(tmp_path / "bert")
+    with pytest.raises(InputError, match=r"^dataset.tokenizer=.*bert: has no symbols; allowed: a folder with a tok"):
+        _ = texts(reviews, tokenizer=str(tmp_path / "bert")).spec
+
+
 def test_images_of_parquet_files(tmp_path: Path) -> None:
     pixels = np.zeros((2, 2, 3), np.uint8)
     pixels[0, 1] = (10, 20, 30)
