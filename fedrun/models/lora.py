@@ -51,18 +51,18 @@ class LoRA:
         names = [name for name, layer in network.named_modules() if _takes_adapters(layer) and name]
         allowed = f"linear layers, or how their names end, such as {', '.join(names[:4]) or 'none, as there is none'}"
 
-        def refused(why: str) -> InputError:
+        def rejected(why: str) -> InputError:
             return InputError(f"model.lora.targets=[{','.join(self.targets)}]: {why}; allowed: {allowed}")
 
         for target in self.targets:
             layers = {name: layer for name, layer in network.named_modules() if f".{name}".endswith(f".{target}")}
             if not layers:
-                raise refused(f"{target} is not found")
+                raise rejected(f"{target} is not found")
             for name, layer in layers.items():
                 if isinstance(layer, torch.nn.Identity):
-                    raise refused(f"{name} is the head, which is trained without adapters, or an identity")
+                    raise rejected(f"{name} is the head, which is trained without adapters, or an identity")
                 if not _takes_adapters(layer):
-                    raise refused(f"{name} is a {type(layer).__name__}")
+                    raise rejected(f"{name} is a {type(layer).__name__}")
         settings = LoraConfig(
             r=self.rank or 0,
             lora_alpha=self.alpha,
@@ -72,7 +72,7 @@ class LoRA:
         try:
             inject_adapter_in_model(settings, network)
         except ValueError as error:
-            raise refused(one_line(str(error), 200)) from None
+            raise rejected(one_line(str(error), 200)) from None
 
 
 def _takes_adapters(layer: torch.nn.Module) -> bool:
