@@ -56,7 +56,7 @@ class Quantity:
     def heading(self) -> str:
         if self.kind == "rounds to":
             return f"to {wording.target(Target.named(self.key))}"
-        if self.kind == "cost":
+        if self.kind == "cost" or self.key.startswith("cost/"):
             return self.key.rpartition("/")[2].replace("_", " ")
         return wording.name(self.key)
 
@@ -131,7 +131,7 @@ def spread(key: str, values: Sequence[float]) -> str:
         return f"{number:,.1f}" if key == SECONDS else wording.decimal(number)
 
     mean = write(statistics.fmean(values))
-    return mean if len(values) == 1 else f"{mean} ± {write(statistics.pstdev(values))}"
+    return mean if len(values) == 1 or (total and len(set(values)) == 1) else f"{mean} ± {write(statistics.pstdev(values))}"
 
 
 def is_internal(key: str) -> bool:

@@ -78,6 +78,11 @@ def experiment_tables(name: str, runs: Sequence[Run]) -> list[Table]:
     metric_keys = [
         key for key in metrics(runs) if key.startswith(("test/", "clients/", "unseen/")) and not is_internal(key)
     ]
+    # the price of an accuracy: privacy, and bytes where settings differ in them
+    if any("privacy/epsilon" in run.rows[-1] for run in runs):
+        metric_keys.append("privacy/epsilon")
+    if len({run.rows[-1].get("cost/bytes_up") for run in runs}) > 1:
+        metric_keys.append("cost/bytes_up")
     quantities = comparison.reported_quantities(compared_settings, metric_keys, ())
     tables = comparison.outcomes(compared_settings, quantities, ("final", "rounds to"))
     experiment, _, last = name.rpartition("/")

@@ -65,6 +65,23 @@ def test_experiments_that_are_no_table(folders):
     assert needed.rows == (("fedavg", ">2"), ("turbosvm", ">2"))
 
 
+def test_the_price_stands_beside_the_accuracy(folders):
+    """Bytes where they differ between settings, and privacy where it was measured."""
+    for strategy, price in {
+        "fedavg": {"cost/bytes_up": 4000.0},
+        "turbosvm": {"cost/bytes_up": 1000.0, "privacy/epsilon": 2.0},
+    }.items():
+        config = CONFIG | {"name": "uploads/compression", "strategy": strategy}
+        for seed in (0, 1):
+            folders.write(seed, rows(0.1, 0.5, **price), strategy=strategy, config=config)
+    (end, *_) = tables(folders)
+    assert end.header[-2:] == ("privacy ε", "bytes up")
+    assert {row[0]: row[-2:] for row in end.rows} == {
+        "fedavg": ("-", "4,000"),
+        "turbosvm": ("2.0000 ± 0.0000", "1,000"),
+    }
+
+
 def test_nothing_to_compare_is_refused(folders):
     folders.write(0, rows(0.1, 0.9))
     with pytest.raises(InputError, match="no finished run of any paper's table; start one with: fedrun experiment="):
