@@ -118,7 +118,9 @@ class Measured:
 
 
 def spread(key: str, values: Sequence[float]) -> str:
-    """Mean ± standard deviation (ddof 0) in the metric's own units; a single value alone; ``-`` for none."""
+    """Mean ± standard deviation (ddof 0) in the metric's own units; a single value, or an equal count, alone; ``-`` for
+    none.
+    """
     if not values:
         return wording.ABSENT
     shares, total = wording.is_share(key), key.startswith("cost/")
@@ -131,7 +133,8 @@ def spread(key: str, values: Sequence[float]) -> str:
         return f"{number:,.1f}" if key == SECONDS else wording.decimal(number)
 
     mean = write(statistics.fmean(values))
-    return mean if len(values) == 1 or (total and len(set(values)) == 1) else f"{mean} ± {write(statistics.pstdev(values))}"
+    alone = len(set(values) if total else values) == 1  # counts are often the same for all seeds
+    return mean if alone else f"{mean} ± {write(statistics.pstdev(values))}"
 
 
 def is_internal(key: str) -> bool:
