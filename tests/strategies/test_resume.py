@@ -73,6 +73,12 @@ CASES = {strategy: (f"strategy={strategy}",) for strategy in options("strategy")
         "participation.mandatory_share=0.2",
     ),
     "reversed updates and idle clients": ("strategy=fedumf", "attack=sign_flip", "attack.share=0.25"),
+    "errors of compressed uploads": ("strategy=scaffold", "compression=topk", "compression.memory_decay=0.5"),
+    "a bound that follows the uploads": (
+        "strategy=fedadam",
+        "privacy=user_level_adaptive",
+        "privacy.noise_multiplier=0.3",
+    ),
     "fedsgd": ("strategy=fedsgd", "local.batch_size=null"),
     "false labels": ("strategy=scaffold", "attack=label_flip", "attack.share=0.25"),
 }
