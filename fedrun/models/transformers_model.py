@@ -95,24 +95,33 @@ class TransformersModel(AdaptedModel):
 
         own = {key: value for key, value in (self.config or {}).items() if key != "model_type"}
         try:
-            usual = transformers.AutoConfig.for_model(self._type)
-            for key, value in own.items():
-                stored = {**usual.to_dict(), key: value}  # what a configuration makes of a key that it does not use
-                if (
-                    not hasattr(usual, key)
-                    and transformers.AutoConfig.for_model(self._type, **{key: value}).to_dict() == stored
-                ):
-                    raise ValueError(f"it has no key {key}{did_you_mean(key, usual.to_dict())}")
+            self._check_keys(own)
             config = transformers.AutoConfig.for_model(self._type, **{"vocab_size": spec.vocabulary, **own, **outputs})
             if isinstance(spec.task, LanguageModelling):
                 _only_backwards(config)
             return kind.from_config(config, dtype=torch.float32)
+        except InputError:
+            raise
         except Exception as error:  # each architecture raises errors of its own kinds
             reason = one_line(str(error) or type(error).__name__, 200)
             raise InputError(
                 f"{self.key}: {reason}; allowed: a model_type of transformers, such as bert, and keys of its "
                 "configuration"
-            ) from None
+            ) from error
+
+    def _check_keys(self, own: Mapping[str, Any]) -> None:
+        """Reject keys that the architecture's configuration would store without using them."""
+        import transformers
+
+        usual = transformers.AutoConfig.for_model(self._type)
+        unknown = {key: value for key, value in own.items() if not hasattr(usual, key)}
+        for key, value in unknown.items():  # some are translated, such as rope_theta; the others are merely stored
+            stored = {**usual.to_dict(), key: value}
+            if transformers.AutoConfig.for_model(self._type, **{key: value}).to_dict() == stored:
+                raise InputError(
+                    f"{self.key}: it has no key {key}; allowed: keys of {type(usual).__name__}"
+                    f"{did_you_mean(key, usual.to_dict())}"
+                )
 
     def _loaded(self, kind: Any, outputs: Mapping[str, int], causal: bool) -> Any:
         """A model with the weights of the hub or of a folder, in float32; its layers for the task are new."""
@@ -131,8 +140,8 @@ class TransformersModel(AdaptedModel):
                 raise InputError(
                     f"model.name={name}: cannot be loaded ({reason}); allowed: a folder that save_pretrained has "
                     "written"
-                ) from None
-            raise InputError(f"model.name={name}: no such folder, and on the hub {hub_advice(name, error)}") from None
+                ) from error
+            raise InputError(f"model.name={name}: no such folder, and on the hub {hub_advice(name, error)}") from error
 
 
 def _only_backwards(config: Any) -> None:

@@ -128,7 +128,7 @@ def test_the_weights_of_a_folder(tmp_path):
         ),
         (
             {"config": {**BERT, "hidden_sizes": 8}},
-            r"=bert: it has no key hidden_sizes; did you mean hidden_size\?; allowed",
+            r"=bert: it has no key hidden_sizes; allowed: keys of BertConfig; did you mean hidden_size\?",
         ),
         ({"config": {**BERT, "hidden_size": "x"}}, r"^model=transformers model.config.model_type=bert: .*; allowed: a"),
         ({"config": {**BERT, "hidden_size": -8}}, r"^model=transformers model.config.model_type=bert: .*; allowed: a"),

@@ -209,7 +209,8 @@ def arrays(split: Split, where: str) -> Arrays:
                     f"{where}: item {number} is a {type(pair).__name__}; allowed: pairs of sample and target"
                 )
         try:
-            split = tuple(np.stack([_array(pair[part]) for pair in pairs]) for part in (0, 1))  # type: ignore[assignment]
+            samples, targets = (np.stack([_array(pair[part]) for pair in pairs]) for part in (0, 1))
+            split = (samples, targets)
         except (ValueError, TypeError) as error:
             raise InputError(
                 f"{where}: {one_line(str(error))}; allowed: a PyTorch dataset of pairs of one sample, always of the "
