@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import OrderedDict
+from typing import ClassVar
 
 import torch
 
@@ -12,7 +13,14 @@ from fedrun.system.errors import InputError
 
 
 class ModelConfig(ABC):
-    """A model option of the configuration."""
+    """A model option of the configuration.
+
+    Attributes:
+        reads_any_length: whether the network reads texts shorter than the dataset's. Batches of padded texts are then
+            cut to their longest text.
+    """
+
+    reads_any_length: ClassVar[bool] = False
 
     @abstractmethod
     def check(self, spec: Spec) -> None:

@@ -75,7 +75,7 @@ def _results(
         outputs = outputs_of(samples.encoding(inputs))
         losses.append(task.loss(outputs, truth))
         predicted = task.predictions(outputs)
-        if task.per_symbol:  # a batch is encoded without the padding that all its texts share
+        if task.per_symbol:  # a batch is cut to its longest text
             predicted = torch.nn.functional.pad(predicted, (0, truth.shape[1] - predicted.shape[1]))
         predictions.append(predicted)
         targets.append(truth)

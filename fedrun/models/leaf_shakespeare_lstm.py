@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from annotated_types import Ge
@@ -30,6 +30,7 @@ class LeafShakespeareLSTM(ModelConfig):
     symbol_dim: Annotated[int, Ge(1)]
     embedding_dim: Annotated[int, Ge(1)]
     layers: Annotated[int, Ge(1)]
+    reads_any_length: ClassVar[bool] = True
 
     def check(self, spec: Spec) -> None:
         require_text("leaf_shakespeare_lstm", spec)

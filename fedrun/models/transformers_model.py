@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -35,6 +35,7 @@ class TransformersModel(AdaptedModel):
 
     name: str | None
     config: Mapping[str, Any] | None
+    reads_any_length: ClassVar[bool] = True
 
     @property
     def key(self) -> str:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import torch
 
+from fedrun.data.datasets.base import Dataset, Symbols
 from fedrun.data.federation import ClientIndices, Federation
 from fedrun.data.population import flip
 from fedrun.data.samples import Samples
@@ -45,6 +46,11 @@ def prepare_federation(experiment: Experiment) -> Federation:
     return federation.pooled() if experiment.population.pooled else federation
 
 
+def _cut_to_longest(dataset: Dataset) -> Dataset:
+    """A dataset whose batches of padded texts are cut to their longest text."""
+    return dataset if dataset.spec.padding is None else replace(dataset, encoding=Symbols(dataset.spec.padding))
+
+
 def first_phase(experiment: Experiment, federation: Federation, device: torch.device) -> Phase:
     """The first phase of a run; most runs have no other.
 
@@ -70,7 +76,7 @@ def first_phase(experiment: Experiment, federation: Federation, device: torch.de
         rounds=experiment.rounds,
         seed=experiment.seed,
         federation=federation,
-        samples=Samples.of(dataset, device),
+        samples=Samples.of(_cut_to_longest(dataset) if experiment.model.reads_any_length else dataset, device),
         model=experiment.model,
         network=network,
         client=strategy.client,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import torch
 
-from fedrun.data.datasets.base import Encoding
+from fedrun.data.datasets.base import Encoding, Symbols
 from fedrun.strategies.local_training import LocalTraining
 
 BLOCK = 2**18
@@ -67,7 +67,11 @@ def processed(samples: int, local: LocalTraining, passes: tuple[int, ...] = (1,)
 def batches(
     inputs: torch.Tensor, labels: torch.Tensor, batch_size: int, encoding: Encoding
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Encoded inputs and labels, batch by batch; small batches are encoded together, in blocks that fit a cache."""
-    size = batch_size * max(1, BLOCK // (batch_size * inputs[0].numel()))
+    """Encoded inputs and labels, batch by batch; small batches are encoded together, in blocks that fit a cache.
+
+    Each batch of texts is encoded alone, because it is cut to its longest text.
+    """
+    together = 1 if isinstance(encoding, Symbols) else max(1, BLOCK // (batch_size * inputs[0].numel()))
+    size = batch_size * together
     for block, block_labels in zip(torch.split(inputs, size), torch.split(labels, size), strict=True):
         yield from zip(torch.split(encoding(block), batch_size), torch.split(block_labels, batch_size), strict=True)

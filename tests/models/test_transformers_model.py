@@ -107,6 +107,17 @@ def test_padding_is_not_attended_to():
     torch.testing.assert_close(network(short), network(long), rtol=1e-4, atol=1e-5)
 
 
+def test_batches_of_padded_texts_are_cut(experiment):
+    seen = []
+    simulation = Simulation(experiment(spec=replace(TEXTS, padding=10)))
+    simulation.network.network.encoder.model.register_forward_pre_hook(
+        lambda module, args, inputs: seen.append(inputs["input_ids"].shape[1]), with_kwargs=True
+    )
+    simulation.phase(simulation.initial()).samples.inputs[:, 4:] = 10
+    simulation.advance(simulation.initial())
+    assert max(seen) == 4
+
+
 def test_the_weights_of_a_folder(tmp_path):
     torch.manual_seed(2)
     config = transformers.AutoConfig.for_model(**BERT, vocab_size=11)

@@ -68,10 +68,20 @@ def _per_channel(values: list[float], images: torch.Tensor) -> torch.Tensor | fl
 
 @dataclass(frozen=True)
 class Symbols:
-    """Encodes stored symbol numbers as the int64 indices of an embedding."""
+    """Encodes stored symbol numbers as the int64 indices of an embedding.
+
+    Attributes:
+        padding: the symbol that fills up shorter texts (:attr:`Spec.padding`): a batch is cut to its longest text;
+            None: all texts have the same length.
+    """
+
+    padding: int | None = None
 
     def __call__(self, stored: torch.Tensor) -> torch.Tensor:
-        """Encode a batch ``[..., length]`` of symbol numbers as int64 of the same shape."""
+        """Encode a batch ``[..., length]`` of symbol numbers as int64 ``[..., longest]``, at least one symbol each."""
+        if self.padding is not None:
+            used = (stored != self.padding).flatten(0, -2).any(0).nonzero()
+            stored = stored[..., : int(used[-1]) + 1 if len(used) else 1]
         return stored.to(torch.int64)
 
 
