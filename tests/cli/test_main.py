@@ -44,13 +44,6 @@ def names(group: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def checking() -> Iterator[Fedrun]:
-    """Commands that end before anything slow is imported."""
-    with Fedrun() as fedrun:
-        yield fedrun
-
-
-@pytest.fixture(scope="module")
 def running() -> Iterator[Fedrun]:
     """Commands that run something."""
     with Fedrun(*RUNS, "matplotlib.figure") as fedrun:
