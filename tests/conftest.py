@@ -93,8 +93,8 @@ def checking() -> Iterator[Fedrun]:
 
 @pytest.fixture(scope="session")
 def fedrun() -> Iterator[Fedrun]:
-    """Commands that run something, without a run's plots."""
-    with Fedrun(*RUNS, "torch.distributed", "matplotlib.figure", "plotless") as command:
+    """Commands that run something."""
+    with Fedrun(*RUNS, "torch.distributed", "matplotlib.figure") as command:
         yield command
 
 

@@ -65,6 +65,7 @@ class Fedrun:
         send: tuple[int, float] | None = None,
         kill_at: tuple[str, str, int, float] | None = None,
         largest_file: int | None = None,
+        plots: bool = False,
     ) -> Ended:
         """``fedrun ARGUMENTS...`` in a folder.
 
@@ -75,8 +76,9 @@ class Fedrun:
             kill_at: module or class, function, n, seconds: the process dies without warning when it calls the function
                 for the n-th time, or so many seconds later.
             largest_file: no file can grow larger than this many bytes.
+            plots: whether a run draws its plots, which takes most of the time.
         """
-        (ended,) = self._ordered(arguments, folder, send, kill_at, largest_file, [{}])
+        (ended,) = self._ordered(arguments, folder, send, kill_at, largest_file, [{}], plots=plots)
         return ended
 
     def together(
@@ -143,11 +145,13 @@ class Fedrun:
         environments: list[dict[str, str]],
         killed: int = 0,
         extra: Sequence[tuple[str, ...]] = (),
+        plots: bool = False,
     ) -> list[Ended]:
         commands = [
             {
                 "arguments": [*arguments, *(extra[number] if extra else ())],
                 "environment": environment,
+                "plots": plots,
                 "kill_at": kill_at if number == killed else None,
             }
             for number, environment in enumerate(environments)
@@ -188,6 +192,7 @@ def start_command(arguments: list[str], folder: str, out: str, err: str, nohup: 
     if number == 0:
         os.setsid()
         signal.signal(signal.SIGHUP, signal.SIG_IGN if nohup else signal.SIG_DFL)
+        importlib.import_module("plotless")
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
         become(arguments, folder, [os.open(path, flags) for path in (out, err, os.devnull)], None, None)
     return number
@@ -218,6 +223,8 @@ class Child:
         if self._number == 0:
             os.environ.update(command["environment"])
             files = [file.fileno() for file in self._files]
+            if not command["plots"] and "fedrun.runs.session" in sys.modules:
+                importlib.import_module("plotless")
             become(command["arguments"], folder, files, command["kill_at"], largest_file)
         self._alarm = None if send is None else threading.Timer(send[1], os.kill, (self._number, send[0]))
         if self._alarm is not None:
