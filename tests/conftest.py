@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pytest
@@ -19,6 +19,8 @@ from fedrun.experiment.experiment import Experiment, build_experiment
 from fedrun.models.base import ModelConfig
 from fedrun.runs import session
 from fedrun.simulation.simulation import Simulation
+
+from .helpers.forked import RUNS, Fedrun
 
 SIZES = (3, 12, 8, 5, 20, 12)
 """Training samples of the small federation's clients: unequal, with full, short and single batches."""
@@ -80,6 +82,20 @@ def small_images(train: int, test: int) -> Dataset:
 def first_executor(simulation: Simulation) -> Executor:
     """The executor of a simulation's first round."""
     return simulation.round_runner(simulation.initial()).executor
+
+
+@pytest.fixture(scope="session")
+def checking() -> Iterator[Fedrun]:
+    """Commands that end before anything slow is imported."""
+    with Fedrun() as command:
+        yield command
+
+
+@pytest.fixture(scope="session")
+def fedrun() -> Iterator[Fedrun]:
+    """Commands that run something."""
+    with Fedrun(*RUNS, "torch.distributed", "matplotlib.figure") as command:
+        yield command
 
 
 @pytest.fixture

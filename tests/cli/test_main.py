@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from fedrun.config.composed import compose
 from fedrun.config.options import conf_dir
 from fedrun.experiment.experiment import build_experiment
 
-from ..helpers.forked import RUNS, Fedrun
+from ..helpers.forked import Fedrun
 
 GROUPS = (
     "appeal",
@@ -41,20 +40,6 @@ def names(group: str) -> list[str]:
     listing = conf_dir() / f"{group}.yaml"
     listed = yaml.safe_load(listing.read_text()) if listing.is_file() else {}
     return sorted({path.stem for path in (conf_dir() / group).glob("*.yaml")} | set(listed))
-
-
-@pytest.fixture(scope="module")
-def checking() -> Iterator[Fedrun]:
-    """Commands that end before anything slow is imported."""
-    with Fedrun() as fedrun:
-        yield fedrun
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[Fedrun]:
-    """Commands that run something."""
-    with Fedrun(*RUNS, "matplotlib.figure") as fedrun:
-        yield fedrun
 
 
 # One of each kind; tests/test_config.py has many more. A sweep is refused for the first of its jobs that is.
@@ -186,8 +171,8 @@ REFUSED_LATER = [
 
 
 @pytest.mark.parametrize(("arguments", "message"), REFUSED_LATER)
-def test_input_that_cannot_be_used(running: Fedrun, tmp_path: Path, arguments: str, message: str) -> None:
-    ended = running(*arguments.split(), folder=tmp_path)
+def test_input_that_cannot_be_used(fedrun: Fedrun, tmp_path: Path, arguments: str, message: str) -> None:
+    ended = fedrun(*arguments.split(), folder=tmp_path)
     assert ended.err.startswith(f"fedrun: {message}")
     assert ended.err.count("\n") == 1
     assert (ended.status, ended.out) == (2, "")
@@ -238,8 +223,8 @@ def test_options_may_stand_between_keys() -> None:
     assert options_first(["a=1", "-cd", "~/mine", ""]) == ["-cd", "~/mine", "", "a=1"]
 
 
-def test_a_run_and_the_same_run_again(running: Fedrun, tmp_path: Path) -> None:
-    first = running(*SMALL, folder=tmp_path)
+def test_a_run_and_the_same_run_again(fedrun: Fedrun, tmp_path: Path) -> None:
+    first = fedrun(*SMALL, folder=tmp_path, plots=True)
     assert (first.status, first.err) == (0, "")
     assert "fedavg · digits · seed 0, 2 rounds" in first.out
     (summary,) = tmp_path.glob("outputs/runs/digits/fedavg/*/seed=0/summary.json")
@@ -247,15 +232,15 @@ def test_a_run_and_the_same_run_again(running: Fedrun, tmp_path: Path) -> None:
     for picture in (summary.with_name("curves.png"), summary.with_name("federation.png")):
         assert picture.read_bytes().startswith(b"\x89PNG")
         assert picture.read_bytes().endswith(b"IEND\xaeB`\x82")
-    again = running(*SMALL, folder=tmp_path)
+    again = fedrun(*SMALL, folder=tmp_path)
     assert again.status == 0
     assert again.out.startswith("fedavg · digits · seed 0: finished earlier; overwrite=true computes it again\n")
     assert again.out.splitlines()[1:] == first.out.splitlines()[-len(again.out.splitlines()) + 1 :]  # the same table
     assert sorted(path.name for path in tmp_path.iterdir()) == ["outputs"]
 
 
-def test_a_run_that_diverges(running: Fedrun, tmp_path: Path) -> None:
-    ended = running(*SMALL, "local.lr=1e30", "local.weight_decay=1e30", folder=tmp_path)
+def test_a_run_that_diverges(fedrun: Fedrun, tmp_path: Path) -> None:
+    ended = fedrun(*SMALL, "local.lr=1e30", "local.weight_decay=1e30", folder=tmp_path)
     assert ended.status == 1
     assert ended.err.startswith("fedrun: round 1: no client's upload was finite ")
     assert ended.err.count("\n") == 1
@@ -265,29 +250,29 @@ def test_a_run_that_diverges(running: Fedrun, tmp_path: Path) -> None:
     ("sent", "status", "word"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
 )
 def test_a_run_that_is_ended_from_outside(
-    running: Fedrun, tmp_path: Path, sent: signal.Signals, status: int, word: str
+    fedrun: Fedrun, tmp_path: Path, sent: signal.Signals, status: int, word: str
 ) -> None:
-    ended = running(*SMALL, "rounds=100000", folder=tmp_path, send=(sent, 2.0))
+    ended = fedrun(*SMALL, "rounds=100000", folder=tmp_path, send=(sent, 2.0))
     assert ended.status == status
     assert ended.err == f"fedrun: {word}; the same command (without overwrite=true) continues\n"
 
 
-def test_thresholds_in_a_file_that_changes(running: Fedrun, tmp_path: Path) -> None:
+def test_thresholds_in_a_file_that_changes(fedrun: Fedrun, tmp_path: Path) -> None:
     """The path is the same, the run is not: neither what is finished nor a checkpoint is taken for it."""
     command, thresholds = (*SMALL, "appeal=file", "participation=flexible"), tmp_path / "thresholds.csv"
     thresholds.write_text("client,threshold\n" + "".join(f"{client},2.0\n" for client in range(4)))
-    assert running(*command, folder=tmp_path).status == 0
-    assert running(*command, folder=tmp_path).status == 0
+    assert fedrun(*command, folder=tmp_path).status == 0
+    assert fedrun(*command, folder=tmp_path).status == 0
     thresholds.write_text(thresholds.read_text().replace("3,2.0", "3,0.1"))
-    refused = running(*command, folder=tmp_path)
+    refused = fedrun(*command, folder=tmp_path)
     assert (refused.status, refused.err.count("\n")) == (2, 1)
     assert "was finished with other thresholds (the file at appeal.path has changed since)" in refused.err
     (summary,) = tmp_path.glob("outputs/runs/*/*/*/*/summary.json")
     summary.unlink()
-    refused = running(*command, folder=tmp_path)
+    refused = fedrun(*command, folder=tmp_path)
     assert (refused.status, refused.err.count("\n")) == (2, 1)
     assert "checkpoint.pt: was made with other thresholds (appeal.path has changed since)" in refused.err
-    assert running(*command, "overwrite=true", folder=tmp_path).status == 0
+    assert fedrun(*command, "overwrite=true", folder=tmp_path).status == 0
 
 
 def test_a_reader_who_has_seen_enough(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,12 +17,6 @@ from fedrun.experiment.experiment import Experiment
 from fedrun.system.errors import InputError
 
 from ..helpers.forked import Fedrun
-
-
-@pytest.fixture(scope="module")
-def fedrun() -> Iterator[Fedrun]:
-    with Fedrun() as fedrun:
-        yield fedrun
 
 
 @pytest.fixture
@@ -192,8 +185,8 @@ def test_an_unknown_key(ask, key: str, meant: str) -> None:
         ("-m seed=0,1 --why seed", 2, "fedrun: -m: allowed: without --why and --explain"),
     ],
 )
-def test_on_the_command_line(fedrun: Fedrun, tmp_path: Path, arguments: str, status: int, text: str) -> None:
-    ended = fedrun(*arguments.split(), folder=tmp_path)
+def test_on_the_command_line(checking: Fedrun, tmp_path: Path, arguments: str, status: int, text: str) -> None:
+    ended = checking(*arguments.split(), folder=tmp_path)
     assert (ended.status, ended.deferred, list(tmp_path.iterdir())) == (status, True, [])
     printed, other = (ended.err, ended.out) if status else (ended.out, ended.err)
     assert printed.startswith(text)

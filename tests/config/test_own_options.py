@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,12 +40,6 @@ def own(tmp_path: Path) -> Path:
     return tmp_path / "own"
 
 
-@pytest.fixture(scope="module")
-def fedrun() -> Iterator[Fedrun]:
-    with Fedrun() as fedrun:
-        yield fedrun
-
-
 def test_they_compose_in_a_library(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(own.parent)
     composed = compose(["strategy=strong", "partition=few"], config_dir="own")
@@ -69,10 +62,10 @@ def test_messages_know_them(own: Path, override: str, message: str) -> None:
         compose(["strategy=strong", override], config_dir=own)
 
 
-def test_a_folder_that_is_not_there(fedrun: Fedrun, tmp_path: Path) -> None:
+def test_a_folder_that_is_not_there(checking: Fedrun, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"^--config-dir nowhere: no such folder; allowed: one with options in it"):
         compose([], config_dir="nowhere")
-    ended = fedrun("--config-dir", "nowhere", "strategy=strong", folder=tmp_path)
+    ended = checking("--config-dir", "nowhere", "strategy=strong", folder=tmp_path)
     assert (ended.status, ended.err.count("\n"), ended.deferred) == (2, 1, True)
     assert ended.err.startswith("fedrun: --config-dir nowhere: no such folder; ")
 
@@ -90,8 +83,8 @@ def test_a_folder_that_is_not_there(fedrun: Fedrun, tmp_path: Path) -> None:
         ),
     ],
 )
-def test_messages_of_the_command_know_them(fedrun: Fedrun, own: Path, arguments: str, message: str) -> None:
-    ended = fedrun("--config-dir", "own", *arguments.split(), folder=own.parent)
+def test_messages_of_the_command_know_them(checking: Fedrun, own: Path, arguments: str, message: str) -> None:
+    ended = checking("--config-dir", "own", *arguments.split(), folder=own.parent)
     assert message in ended.err
     assert "strategy.client=3" not in message or ", solo, strong" in ended.err
     assert (ended.status, ended.err.count("\n"), ended.deferred) == (2, 1, True)

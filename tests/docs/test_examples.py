@@ -29,7 +29,7 @@ SMALL = {
 
 @pytest.fixture(scope="module")
 def fedrun() -> Iterator[Fedrun]:
-    with Fedrun(*RUNS, "datasets", "transformers", "peft", "torchvision", "plotless") as command:
+    with Fedrun(*RUNS, "datasets", "transformers", "peft", "torchvision") as command:
         yield command
 
 

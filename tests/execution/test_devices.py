@@ -15,7 +15,7 @@ from fedrun.simulation.simulation import Simulation
 
 from ..helpers.elsewhere import MixedDevicesError, emulated
 
-SETTING = ("rounds=4", "clients_per_round=4", "local.lr=0.05", "tracking=none")
+SETTING = ("rounds=4", "clients_per_round=4", "local.lr=0.05", "local.batch_size=12", "tracking=none")
 FLEXIBLE = (
     "strategy=maxfl",
     "strategy.client.tuning_steps=2",
@@ -32,6 +32,7 @@ OTHER_MODELS = ("fedbn", "fedexlora", "fedit", "fedsalora", "ffalora", "flora")
 """Strategies for models with normalisation layers or with adapters, which the small model has not."""
 
 CASES = {strategy: (f"strategy={strategy}",) for strategy in options("strategy") if strategy not in OTHER_MODELS} | {
+    "fedsgd": ("strategy=fedsgd", "local.batch_size=null"),
     "krum": ("strategy=krum", "clients_per_round=5"),
     "maxfl": ("strategy=maxfl", "appeal.steps=5"),
     "mwfed": ("strategy=mwfed", "appeal.steps=5"),

@@ -26,7 +26,7 @@ from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.vectors import MODEL
 
 from ..conftest import first_executor
-from ..helpers.forked import RUNS, Ended, Fedrun
+from ..helpers.forked import Ended, Fedrun
 
 REPOSITORY = Path(__file__).parents[2]
 HERE = REPOSITORY / "tests" / "helpers"
@@ -43,12 +43,6 @@ SMALL = (
 )
 
 RANKS = "hardware=distributed"
-
-
-@pytest.fixture(scope="module")
-def fedrun() -> Iterator[Fedrun]:
-    with Fedrun(*RUNS, "torch.distributed", "plotless") as command:
-        yield command
 
 
 @pytest.fixture(scope="module")

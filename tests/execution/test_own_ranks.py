@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from ..helpers.forked import RUNS, Fedrun
+from ..helpers.forked import Fedrun
 from ..helpers.timeless import results
 
 SMALL = (
@@ -25,12 +24,6 @@ SMALL = (
     "strategy=scaffold",
 )
 TWO = "hardware.processes=2"
-
-
-@pytest.fixture(scope="module")
-def fedrun() -> Iterator[Fedrun]:
-    with Fedrun(*RUNS, "torch.distributed", "plotless") as command:
-        yield command
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """Many fedrun commands in little time: each runs in a forked child of one process that has the slow packages loaded.
 
-``python forked.py PACKAGE...`` imports the packages, then reads one command per line from standard input (a JSON
-object, the fields of :meth:`Fedrun.__call__`) and answers each with a line (the fields of :class:`Ended`).
+``python forked.py PACKAGE...`` imports the packages, then reads one order per line from standard input (a JSON object:
+a key of ``ORDERS`` and the function's arguments) and answers each with a line, the function's result.
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ class Fedrun:
         send: tuple[int, float] | None = None,
         kill_at: tuple[str, str, int, float] | None = None,
         largest_file: int | None = None,
+        plots: bool = False,
     ) -> Ended:
         """``fedrun ARGUMENTS...`` in a folder.
 
@@ -75,8 +76,9 @@ class Fedrun:
             kill_at: module or class, function, n, seconds: the process dies without warning when it calls the function
                 for the n-th time, or so many seconds later.
             largest_file: no file can grow larger than this many bytes.
+            plots: whether a run draws its plots, which takes most of the time.
         """
-        (ended,) = self._ordered(arguments, folder, send, kill_at, largest_file, [{}])
+        (ended,) = self._ordered(arguments, folder, send, kill_at, largest_file, [{}], plots=plots)
         return ended
 
     def together(
@@ -111,6 +113,28 @@ class Fedrun:
         moment = None if kill_at is None else (*kill_at, kill_with)
         return self._ordered(arguments, folder, None, moment, None, places, killed, extra)
 
+    def start(self, *arguments: str, folder: Path, out: Path, err: Path, nohup: bool = False) -> int:
+        """Start ``fedrun ARGUMENTS...`` in a folder and a session of its own, as a terminal does.
+
+        Args:
+            arguments: of the command.
+            folder: where it runs.
+            out: the file or named pipe that it prints to.
+            err: the file of its errors.
+            nohup: whether it ignores SIGHUP.
+
+        Returns:
+            Its process number, for :meth:`wait`.
+        """
+        order = {"arguments": arguments, "folder": str(folder), "out": str(out), "err": str(err), "nohup": nohup}
+        number: int = self._answer("start", order)
+        return number
+
+    def wait(self, number: int) -> int:
+        """The exit status of a command of :meth:`start`, when it has ended."""
+        status: int = self._answer("wait", {"number": number})
+        return status
+
     def _ordered(
         self,
         arguments: Sequence[str],
@@ -121,32 +145,65 @@ class Fedrun:
         environments: list[dict[str, str]],
         killed: int = 0,
         extra: Sequence[tuple[str, ...]] = (),
+        plots: bool = False,
     ) -> list[Ended]:
-        assert self._parent.stdin is not None and self._parent.stdout is not None
         commands = [
             {
                 "arguments": [*arguments, *(extra[number] if extra else ())],
                 "environment": environment,
+                "plots": plots,
                 "kill_at": kill_at if number == killed else None,
             }
             for number, environment in enumerate(environments)
         ]
-        print(json.dumps([commands, str(folder), send, largest_file]), file=self._parent.stdin, flush=True)
-        return [Ended(**ended) for ended in json.loads(self._parent.stdout.readline())]
+        order = {"commands": commands, "folder": str(folder), "send": send, "largest_file": largest_file}
+        return [Ended(**ended) for ended in self._answer("run", order)]
+
+    def _answer(self, order: str, arguments: dict[str, Any]) -> Any:
+        assert self._parent.stdin is not None and self._parent.stdout is not None
+        print(json.dumps({order: arguments}), file=self._parent.stdin, flush=True)
+        return json.loads(self._parent.stdout.readline())
 
 
 def serve() -> None:
-    """Carry out the commands that arrive."""
+    """Carry out the orders that arrive."""
     lazy_import("torch")  # as the command does; a package that needs it loads it
     for package in ("composing", *sys.argv[1:]):
         importlib.import_module(package)
     for line in sys.stdin:
-        commands, folder, send, largest_file = json.loads(line)
-        with ExitStack() as opened:
-            children = [Child(command, folder, send, largest_file, opened) for command in commands]
-            signal.signal(signal.SIGALRM, lambda *_, children=children: [child.kill() for child in children])
-            signal.setitimer(signal.ITIMER_REAL, PATIENCE)
-            print(json.dumps([child.ended() for child in children]), flush=True)
+        ((order, arguments),) = json.loads(line).items()
+        print(json.dumps(ORDERS[order](**arguments)), flush=True)
+
+
+def run_commands(
+    commands: list[dict[str, Any]], folder: str, send: tuple[int, float] | None, largest_file: int | None
+) -> list[dict[str, Any]]:
+    """Run commands at the same time; how each ended."""
+    with ExitStack() as opened:
+        children = [Child(command, folder, send, largest_file, opened) for command in commands]
+        signal.signal(signal.SIGALRM, lambda *_: [child.kill() for child in children])
+        signal.setitimer(signal.ITIMER_REAL, PATIENCE)
+        return [child.ended() for child in children]
+
+
+def start_command(arguments: list[str], folder: str, out: str, err: str, nohup: bool) -> int:
+    """Start a command in a session of its own; its process number."""
+    number = os.fork()
+    if number == 0:
+        os.setsid()
+        signal.signal(signal.SIGHUP, signal.SIG_IGN if nohup else signal.SIG_DFL)
+        importlib.import_module("plotless")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        become(arguments, folder, [os.open(path, flags) for path in (out, err, os.devnull)], None, None)
+    return number
+
+
+def wait_for_command(number: int) -> int:
+    """Wait for a command that was started; its exit status."""
+    return os.waitstatus_to_exitcode(os.waitpid(number, 0)[1])
+
+
+ORDERS = {"run": run_commands, "start": start_command, "wait": wait_for_command}
 
 
 class Child:
@@ -166,6 +223,8 @@ class Child:
         if self._number == 0:
             os.environ.update(command["environment"])
             files = [file.fileno() for file in self._files]
+            if not command["plots"] and "fedrun.runs.session" in sys.modules:
+                importlib.import_module("plotless")
             become(command["arguments"], folder, files, command["kill_at"], largest_file)
         self._alarm = None if send is None else threading.Timer(send[1], os.kill, (self._number, send[0]))
         if self._alarm is not None:

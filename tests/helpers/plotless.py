@@ -1,4 +1,4 @@
-"""Imported by the process that forks commands (tests/forked.py): their plots, most of the time, are empty."""
+"""Imported by a process that runs a command: the plots of runs, most of the time, are empty."""
 
 from __future__ import annotations
 

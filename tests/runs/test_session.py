@@ -8,7 +8,7 @@ import os
 import random
 import shutil
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -33,7 +33,7 @@ from fedrun.simulation.simulation import Simulation
 from fedrun.system.checksums import write_sealed
 from fedrun.system.errors import InputError, RunError
 
-from ..helpers.forked import RUNS, Fedrun
+from ..helpers.forked import Fedrun
 
 SETTING = (
     "model=logistic",
@@ -64,12 +64,6 @@ def ran(tmp_path: Path, plain: None) -> Folder:
         return experiment.folder
 
     return carry_out
-
-
-@pytest.fixture(scope="module")
-def fedrun() -> Iterator[Fedrun]:
-    with Fedrun(*RUNS, "plotless") as command:
-        yield command
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ..helpers.forked import RUNS, Fedrun
+from ..helpers.forked import Fedrun
 from ..helpers.timeless import results
 
 SETTING = (
@@ -31,34 +29,31 @@ PARALLEL = ("hydra/launcher=parallel", "hydra.launcher.jobs=2")
 CONTINUES = "the same command (without overwrite=true) continues"
 
 
-@pytest.fixture(scope="module")
-def fedrun() -> Iterator[Fedrun]:
-    with Fedrun(*RUNS, "matplotlib.figure", "plotless") as command:
-        yield command
-
-
 class Started:
-    """A command in a process group of its own, as a terminal starts it; it prints to files in its folder's parent."""
+    """A command in a process group of its own, as a terminal starts it; it prints to files in its folder."""
 
-    def __init__(self, process: subprocess.Popen[bytes], folder: Path) -> None:
-        self.process = process
+    def __init__(self, fedrun: Fedrun, folder: Path, arguments: Sequence[str], nohup: bool) -> None:
         self.folder = folder
+        self._complaints = folder / "complaints"
+        self._fedrun = fedrun
+        self._status: int | None = None
+        self.number = fedrun.start(*arguments, folder=folder, out=folder / "printed", err=self._complaints, nohup=nohup)
 
     def workers(self) -> list[int]:
         """The jobs' processes."""
-        return [number for number in self.living() if number != self.process.pid]
+        return [number for number in self.living() if number != self.number]
 
     def living(self) -> list[int]:
         """All processes of the group."""
-        found = []
+        members = []
         for path in Path("/proc").glob("[0-9]*/stat"):
             try:
                 state, _, group = path.read_text().rpartition(")")[2].split()[:3]
             except OSError:  # it has just ended
                 continue
-            if int(group) == self.process.pid and state != "Z":
-                found.append(int(path.parent.name))
-        return sorted(found)
+            if int(group) == self.number and state != "Z":
+                members.append(int(path.parent.name))
+        return sorted(members)
 
     def runs_begun(self, count: int) -> bool:
         """Whether so many runs have gone through a round, after the one that only tests the initial model."""
@@ -67,26 +62,30 @@ class Started:
 
     def ended(self) -> tuple[int, str]:
         """Its exit status and what it complained of, when none of its processes is left."""
-        status = self.process.wait(120)
         wait_for(lambda: not self.living())
-        return status, (self.folder / "complaints").read_text()
+        if self._status is None:
+            self._status = self._fedrun.wait(self.number)
+        return self._status, self._complaints.read_text()
 
 
-@contextmanager
-def started(folder: Path, *arguments: str, nohup: bool = False) -> Iterator[Started]:
-    """``fedrun ARGUMENTS...`` in a folder, as ``nohup`` starts it or not; killed when the block ends."""
-    with (folder / "printed").open("w") as printed, (folder / "complaints").open("w") as complaints:
-        command = [sys.executable, "-m", "fedrun", *arguments]
-        before = signal.signal(signal.SIGHUP, signal.SIG_IGN if nohup else signal.SIG_DFL)
-        process = subprocess.Popen(command, cwd=folder, stdout=printed, stderr=complaints, start_new_session=True)
-        signal.signal(signal.SIGHUP, before)
-    with process:
-        command_started = Started(process, folder)
+Start = Callable[..., AbstractContextManager[Started]]
+
+
+@pytest.fixture
+def started(fedrun: Fedrun) -> Start:
+    """``started(folder, *arguments, nohup=False)``: ``fedrun ARGUMENTS...`` in a folder, killed when the block ends."""
+
+    @contextmanager
+    def start(folder: Path, *arguments: str, nohup: bool = False) -> Iterator[Started]:
+        command = Started(fedrun, folder, arguments, nohup)
         try:
-            yield command_started
+            yield command
         finally:
-            for number in command_started.living():
+            for number in command.living():
                 os.kill(number, signal.SIGKILL)
+            command.ended()
+
+    return start
 
 
 def wait_for(reached: Callable[[], Any]) -> None:
@@ -102,41 +101,41 @@ def checkpoints(folder: Path) -> list[str]:
     return sorted(path.parent.name for path in folder.glob("outputs/runs/**/checkpoint.pt"))
 
 
-def test_ctrl_c_while_the_workers_start(tmp_path: Path) -> None:
+def test_ctrl_c_while_the_workers_start(started: Start, tmp_path: Path) -> None:
     with started(tmp_path, *ENDLESS, *PARALLEL) as command:
         wait_for(command.workers)
-        os.killpg(command.process.pid, signal.SIGINT)
+        os.killpg(command.number, signal.SIGINT)
         assert command.ended() == (130, f"fedrun: interrupted; {CONTINUES}\n")
     assert results(tmp_path) == {}
 
 
-def test_ctrl_c_while_one_worker_has_no_job(tmp_path: Path) -> None:
+def test_ctrl_c_while_one_worker_has_no_job(started: Start, tmp_path: Path) -> None:
     short_and_long = 'hydra.sweeper.grids=[{rounds:"1"},{rounds:"100000"}]'
     with started(tmp_path, "-m", short_and_long, *SETTING, *PARALLEL) as command:
         wait_for(lambda: list(tmp_path.glob("outputs/sweeps/*/0/outcome.json")) and command.runs_begun(1))
-        os.killpg(command.process.pid, signal.SIGINT)
+        os.killpg(command.number, signal.SIGINT)
         assert command.ended() == (130, f"fedrun: interrupted; {CONTINUES}\n")
     assert len(checkpoints(tmp_path)) == 2
 
 
-def test_a_terminal_that_is_closed(tmp_path: Path) -> None:
+def test_a_terminal_that_is_closed(started: Start, tmp_path: Path) -> None:
     with started(tmp_path, *ENDLESS, *PARALLEL) as command:
         wait_for(lambda: command.runs_begun(2))
-        os.killpg(command.process.pid, signal.SIGHUP)
+        os.killpg(command.number, signal.SIGHUP)
         assert command.ended() == (143, f"fedrun: terminated; {CONTINUES}\n")
     assert checkpoints(tmp_path) == ["seed=0", "seed=1"]
 
 
-def test_nohup(tmp_path: Path) -> None:
+def test_nohup(started: Start, tmp_path: Path) -> None:
     """What a process was started to ignore it ignores, with its jobs."""
     with started(tmp_path, *SWEEP, "seed=0,1", "rounds=20", *PARALLEL, nohup=True) as command:
         wait_for(lambda: command.runs_begun(2))
-        os.killpg(command.process.pid, signal.SIGHUP)
+        os.killpg(command.number, signal.SIGHUP)
         assert command.ended() == (0, "")
     assert [len(rows) for rows in results(tmp_path).values()] == [21] * 2
 
 
-def test_a_worker_that_is_asked_to_stop(tmp_path: Path) -> None:
+def test_a_worker_that_is_asked_to_stop(started: Start, tmp_path: Path) -> None:
     """It has the sweep's process ask the others."""
     with started(tmp_path, *ENDLESS, *PARALLEL) as command:
         wait_for(lambda: command.runs_begun(2))
@@ -145,7 +144,9 @@ def test_a_worker_that_is_asked_to_stop(tmp_path: Path) -> None:
     assert checkpoints(tmp_path) == ["seed=0", "seed=1"]
 
 
-def test_the_same_command_continues_a_parallel_sweep_whose_parent_was_killed(fedrun: Fedrun, tmp_path: Path) -> None:
+def test_the_same_command_continues_a_parallel_sweep_whose_parent_was_killed(
+    fedrun: Fedrun, started: Start, tmp_path: Path
+) -> None:
     """Nobody is left to say anything, but the workers stop and what they have done is not done again."""
     one, two = tmp_path / "one", tmp_path / "two"
     one.mkdir()
@@ -154,7 +155,7 @@ def test_the_same_command_continues_a_parallel_sweep_whose_parent_was_killed(fed
     assert fedrun(*sweep, folder=one).status == 0
     with started(two, *sweep, *PARALLEL) as command:
         wait_for(lambda: command.runs_begun(1))
-        command.process.kill()
+        os.kill(command.number, signal.SIGKILL)
         assert command.ended()[0] == -signal.SIGKILL
     begun = {Path(path).parent.name: len(rows) for path, rows in results(two).items() if rows}
     assert begun.keys() <= set(checkpoints(two))
@@ -164,7 +165,7 @@ def test_the_same_command_continues_a_parallel_sweep_whose_parent_was_killed(fed
     assert results(two) == results(one)
 
 
-def test_a_worker_that_is_killed(tmp_path: Path) -> None:
+def test_a_worker_that_is_killed(started: Start, tmp_path: Path) -> None:
     """Its job has failed, the others go on; the same command goes on from its newest checkpoint."""
     sweep = (*SWEEP, "rounds=30", "checkpoint_seconds=0", *PARALLEL)
     with started(tmp_path, *sweep) as command:
@@ -186,15 +187,15 @@ def test_a_worker_that_is_killed(tmp_path: Path) -> None:
     assert [len(rows) for rows in results(tmp_path).values()] == [31] * 3
 
 
-def test_a_second_ctrl_c_waits_for_nothing(tmp_path: Path) -> None:
+def test_a_second_ctrl_c_waits_for_nothing(started: Start, tmp_path: Path) -> None:
     """The jobs are stopped meanwhile, as a disk that does not answer would stop them: they never write anything."""
     with started(tmp_path, *ENDLESS, *PARALLEL) as command:
         wait_for(lambda: command.runs_begun(2))
         for worker in command.workers():
             os.kill(worker, signal.SIGSTOP)
-        os.killpg(command.process.pid, signal.SIGINT)
+        os.killpg(command.number, signal.SIGINT)
         time.sleep(0.5)
-        assert command.process.poll() is None
-        os.killpg(command.process.pid, signal.SIGINT)
+        assert command.number in command.living()
+        os.killpg(command.number, signal.SIGINT)
         assert command.ended() == (130, f"fedrun: interrupted; {CONTINUES}\n")
     assert checkpoints(tmp_path) == []

@@ -78,6 +78,7 @@ CASES = {strategy: (f"strategy={strategy}",) for strategy in options("strategy")
         "strategy=fedadam",
         "privacy=user_level_adaptive",
         "privacy.noise_multiplier=0.3",
+        "privacy.accountant=rdp",  # quicker than pld
     ),
     "fedsgd": ("strategy=fedsgd", "local.batch_size=null"),
     "false labels": ("strategy=scaffold", "attack=label_flip", "attack.share=0.25"),

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from fedrun.sweeps.callback import launcher_problem
 from fedrun.sweeps.outcome import Outcome, outcomes
 from fedrun.sweeps.parallel_launcher import Parallel
 
-from ..helpers.forked import RUNS, Fedrun
+from ..helpers.forked import Fedrun
 from ..helpers.timeless import results
 
 SETTING = (
@@ -28,12 +27,6 @@ SETTING = (
     "hardware.threads=1",
     "tracking=none",
 )
-
-
-@pytest.fixture(scope="module")
-def fedrun() -> Iterator[Fedrun]:
-    with Fedrun(*RUNS, "matplotlib.figure", "plotless") as command:
-        yield command
 
 
 def changed(folder: Path) -> dict[str, int]:
@@ -255,18 +248,12 @@ def test_jobs_in_parallel(fedrun: Fedrun, tmp_path: Path) -> None:
     command = ("-m", "seed=0,1", *SETTING)
     one = fedrun(*command, folder=tmp_path / "one")
     parallel = ("hydra/launcher=parallel", "hydra.launcher.jobs=2")
-    two = subprocess.run(
-        [sys.executable, "-m", "fedrun", *command, *parallel],
-        cwd=tmp_path / "two",
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (two.returncode, two.stderr) == (0, "")
+    two = fedrun(*command, *parallel, folder=tmp_path / "two")
+    assert (two.status, two.err) == (0, "")
     assert results(tmp_path / "two") == results(tmp_path / "one")
-    assert table(two.stdout) == table(one.out)
+    assert table(two.out) == table(one.out)
     # A line at the beginning and one at the end of each job, each with the job's number; and how many are done.
-    lines = two.stdout.split("\n\n")[0].splitlines()
+    lines = two.out.split("\n\n")[0].splitlines()
     done = [line for line in lines if " done" in line]
     assert done[0].startswith("== 1 of 2 jobs done, ") and done[1:] == ["== 2 of 2 jobs done"]
     jobs = [line for line in lines if line not in done]
@@ -274,14 +261,14 @@ def test_jobs_in_parallel(fedrun: Fedrun, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("more", [("seed=0",), ("-m", "seed=0,1"), ("-m", "seed=0,1", "hydra/launcher=parallel")])
-def test_a_reader_who_has_seen_enough(tmp_path: Path, more: tuple[str, ...]) -> None:
+def test_a_reader_who_has_seen_enough(fedrun: Fedrun, tmp_path: Path, more: tuple[str, ...]) -> None:
     """The runs go on, and nobody complains."""
-    command = [sys.executable, "-m", "fedrun", *more, *SETTING]
-    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stdout is not None and process.stderr is not None
-        process.stdout.readline()
-        process.stdout.close()
-        assert (process.stderr.read(), process.wait()) == (b"", 0)
+    pipe, complaints = tmp_path / "pipe", tmp_path / "complaints"
+    os.mkfifo(pipe)
+    number = fedrun.start(*more, *SETTING, folder=tmp_path, out=pipe, err=complaints)
+    with pipe.open() as reader:
+        assert reader.readline()
+    assert (fedrun.wait(number), complaints.read_text()) == (0, "")
     assert all(len(rows) == 3 for rows in results(tmp_path).values())
     assert len(list(tmp_path.glob("outputs/runs/**/summary.json"))) == len(results(tmp_path)) > 0
 
