@@ -25,15 +25,18 @@ def round_costs(phase: Phase, cohort: torch.Tensor, work: RoundResult, executor:
     clients = len(phase.federation.train)
     mask = phase.client.private(phase.network.layout)
     private = 0 if mask is None else int(mask.sum())
-    resting = clients - len(cohort) if phase.server.idle_training is not None else 0
+    at_rest = torch.full((clients,), phase.server.idle_training is not None)
+    at_rest[cohort] = False
+    resting = at_rest.nonzero().flatten()  # all of them train; only those that are selected next are computed
     pipeline = executor.context.pipeline
     if phase.clustering.downloads_all:  # the checks allow compression for one model only
         down = len(cohort) * sum(_broadcast_numbers(phase, server) for server in work.models)
         received_bytes = FLOAT * down
     else:
-        downloads = [(len(job.cohort) + resting, _numbers(job.received) - private) for job in work.jobs]
-        down = sum(count * numbers for count, numbers in downloads)
-        received_bytes = sum(count * pipeline.bytes_down(numbers) for count, numbers in downloads)
+        downloads = [(torch.cat([job.cohort, resting]), _numbers(job.received) - private) for job in work.jobs]
+        down = sum(len(receivers) * numbers for receivers, numbers in downloads)
+        slots = work.models[0].slots if len(work.models) == 1 else {}
+        received_bytes = sum(pipeline.bytes_down(numbers, receivers, slots) for receivers, numbers in downloads)
     sent = work.accepted[0].mean if work.accepted else {}
     layout = phase.network.layout
     kept = private + layout.size - layout.uploaded
@@ -43,17 +46,13 @@ def round_costs(phase: Phase, cohort: torch.Tensor, work: RoundResult, executor:
     if absent := int(phase.absent[cohort].sum()):
         models = len(work.models) if phase.clustering.downloads_all else 1
         unsent = absent if MODEL in sent else 0
-        down, up = down - models * absent, up - unsent
         # transforms work on whole models, whose absent entries are zero
-        received_bytes -= 0 if pipeline.changes_downloads else FLOAT * models * absent
+        received_bytes -= FLOAT * models * absent if received_bytes == FLOAT * down else 0
+        down, up = down - models * absent, up - unsent
         sent_bytes -= 0 if pipeline.changes_uploads else FLOAT * unsent
     if phase.federation.is_pooled:
         down = up = sent_bytes = received_bytes = 0
-    idle, idle_forward = 0, 0
-    if resting:  # all of them train; only those that are selected next are computed
-        at_rest = torch.ones(clients, dtype=torch.bool)
-        at_rest[cohort] = False
-        idle, idle_forward = executor.usual_samples[at_rest].sum(0).tolist()
+    idle, idle_forward = executor.usual_samples[resting].sum(0).tolist() if len(resting) else (0, 0)
     client_samples = work.client_samples + idle
     return Totals(
         params_up=up,

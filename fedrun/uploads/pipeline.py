@@ -102,11 +102,18 @@ class UploadPipeline:
             received = torch.cat([rounded, model[self.layout.trainable :]])
         return received
 
-    def bytes_down(self, numbers: int) -> int:
-        """Bytes that one client downloads, given the number of entries, which include one model's."""
-        entries = self._shapes[0].entries
-        sizes = (transform.download_bytes(entries) for transform in self._downloaders)
-        return FLOAT * numbers + sum(size - FLOAT * entries for size in sizes if size is not None)
+    def bytes_down(self, numbers: int, clients: torch.Tensor, slots: Vectors) -> int:
+        """Bytes that clients download.
+
+        Args:
+            numbers: of entries that each receives, which include one model's.
+            clients: int64 ``[n]``.
+            slots: the server's before the round; empty if there are several models.
+        """
+        entries, receivers = self._shapes[0].entries, len(clients)
+        sizes = (transform.download_bytes(entries, clients, slots) for transform in self.transforms)
+        saved = sum(FLOAT * entries * receivers - size for size in sizes if size is not None)
+        return FLOAT * numbers * receivers - saved
 
     def send(
         self, uploads: Vectors, received: Vectors, state: Vectors, round: int, client: int

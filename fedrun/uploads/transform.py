@@ -152,8 +152,14 @@ class UploadTransform:
         """The parameters that clients receive, float32 ``[d]``; the argument is not changed."""
         return parameters
 
-    def download_bytes(self, entries: int) -> int | None:
-        """Bytes of these parameters of a broadcast model; None: the transform does not change them."""
+    def download_bytes(self, entries: int, clients: torch.Tensor, slots: Vectors) -> int | None:
+        """Bytes in which clients receive these parameters of the model; None: 4 for each parameter and client.
+
+        Args:
+            entries: the number of parameters that a client receives.
+            clients: the clients that receive the model, int64 ``[n]``.
+            slots: the server's state for the transform before the round; empty if there are several models.
+        """
         return None
 
     def upload_bytes(self, entries: int, head: int) -> int | None:

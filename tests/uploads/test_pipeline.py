@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 import torch
@@ -155,6 +156,34 @@ def test_a_vote(make_experiment):
     _, (_, state), _ = rounds(make_experiment(network=mlp, clients_per_round=6, compression=how))
     votes = torch.where(moved >= 0, 1.0, -1.0).sum(0).sign()
     torch.testing.assert_close(state.server.model, x + 0.25 * votes)
+
+
+@pytest.mark.parametrize(("cohort", "voters", "size"), [(6, 6, 5), (3, 3, 3)])
+def test_a_client_that_has_voted_downloads_the_result(cohort, voters, size):
+    """17 entries: 3 bytes at one bit each, 5 at two bits, where a tie is possible; 68 in float32."""
+    how = compression("sign", rule="vote", memory="none")
+    clients, slots = torch.arange(cohort), {"voters": torch.arange(voters)}
+    assert how.download_bytes(17, clients, slots) == cohort * size
+    assert how.download_bytes(17, torch.tensor([0, 9, 8]), slots) == size + 2 * 68
+    assert how.download_bytes(17, clients, how.slots()) == cohort * 68
+    assert how.download_bytes(17, clients, {}) is None
+    assert replace(how, down="half").download_bytes(17, clients, slots) == cohort * 34
+
+
+def test_bytes_of_votes_from_round_to_round(make_experiment):
+    """BatchNorm's buffers are always sent in float32."""
+    how = compression("sign", rule="vote", memory="none")
+    experiment = make_experiment(network=batch_norm, clients_per_round=3, compression=how, rounds=4)
+    simulation, states, _ = rounds(experiment, 4)
+    layout = simulation.network.layout
+    buffers = 4 * (layout.size - layout.trainable)
+    before = set()
+    for state, after in pairwise(states):
+        cohort = set(simulation.cohort(state)[0].tolist())
+        parameters = [-(-layout.trainable // 8) if client in before else 4 * layout.trainable for client in cohort]
+        assert after.totals.bytes_down - state.totals.bytes_down == sum(parameters) + 3 * buffers
+        assert after.totals.params_down - state.totals.params_down == 3 * layout.size
+        before = cohort
 
 
 def test_sums_in_fixed_point(make_experiment):

@@ -13,12 +13,17 @@ from fedrun.strategies.vectors import Vectors
 from fedrun.uploads.compression.base import Compressor
 from fedrun.uploads.transform import FLOAT, Combined
 
+VOTERS = "voters"
+"""In the server's state: the numbers of the clients that voted in the last round, int64."""
+
 
 @config_class
 class Sign(Compressor):
     """Only the signs of a displacement's entries are sent; the sign of 0 is +1.
 
-    Clients download the whole model in float32, and are counted so: one that has missed a round cannot apply a vote.
+    A client that took part in the round before downloads the result of its vote, in one bit per entry, or in two if
+    the number of voters was even, so that ties are possible. Other clients download the whole model in float32, as do
+    all clients of strategies with several models.
 
     Attributes:
         rule: ``scaled``: with their mean magnitude ‖v‖₁ / d; ``vote``: only signs, and the server moves every entry by
@@ -39,6 +44,17 @@ class Sign(Compressor):
         # (‖v‖₁ / d) sign(v), or sign(v)
         return signs if self.votes else signs * vector.abs().mean()
 
+    def slots(self) -> Vectors:
+        return {VOTERS: torch.empty(0, dtype=torch.int64)} if self.votes else {}
+
+    def download_bytes(self, entries: int, clients: torch.Tensor, slots: Vectors) -> int | None:
+        if VOTERS not in slots or self.changes_downloads:  # a vote does not turn one rounded model into the next
+            return super().download_bytes(entries, clients, slots)
+        voters = slots[VOTERS].cpu()
+        bits = 1 if len(voters) % 2 else 2
+        updated = int(torch.isin(clients, voters).sum())
+        return updated * -(-bits * entries // 8) + (len(clients) - updated) * FLOAT * entries
+
     @property
     def changes_means(self) -> bool:
         return self.votes
@@ -51,7 +67,7 @@ class Sign(Compressor):
         # (a sum of signs is a whole number, so that a tie survives the rounding of the mean)
         clients = update.total_weight
         votes = {name: self.vote_step * (mean * clients).round().sign() for name, mean in displacements.items()}
-        return Combined(votes, {}, {}, len(update.clients))
+        return Combined(votes, {VOTERS: update.clients}, {}, len(update.clients))
 
     def size(self, entries: int) -> int:
         return -(-entries // 8) + (0 if self.votes else FLOAT)
