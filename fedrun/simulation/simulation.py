@@ -348,7 +348,11 @@ def require_finite(state: State, cohort: torch.Tensor, work: RoundResult) -> Non
         RunError: no client's upload was finite.
     """
     if work.excluded:
-        log.warning("round %d: left out, not finite: clients %s", state.round + 1, work.excluded)
+        log.warning(
+            "round %d: uploads that are not finite are left out, of clients %s; a smaller local.lr is the usual cure",
+            state.round + 1,
+            work.excluded,
+        )
     if work.accepted:
         return
     if all(server.model.sum().isfinite() for server in work.models):

@@ -245,8 +245,8 @@ class LeafDataset(DatasetConfig):
             if present and not kept:
                 raise InputError(f"dataset.min_samples={self.min_samples} leaves no {split} user of {self.folder}")
             logger.info(
-                "%s: %d %s users with at least %d samples of %d users",
-                self.name, kept, split, self.min_samples, present,
+                "%s: %d %s users of %d, those with at least dataset.min_samples=%d samples",
+                self.name, kept, split, present, self.min_samples,
             )  # fmt: skip
         offsets = torch.from_numpy(index.offsets[first : end + 1])
         begin, stop = int(offsets[0]), int(offsets[-1])
