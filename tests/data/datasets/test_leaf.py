@@ -89,7 +89,9 @@ def test_users_with_few_samples_are_left_out_of_both_splits(
     assert dataset.inputs[:, 0, 0, 0].tolist() == greys
     assert dataset.users.offsets[-1] == len(greys)
     assert dataset.train_size == dataset.users.offsets[training]
-    assert f"{training} training users of 3, those with at least dataset.min_samples={min_samples} samples" in caplog.text
+    assert (
+        f"{training} training users of 3, those with at least dataset.min_samples={min_samples} samples" in caplog.text
+    )
 
 
 @pytest.mark.parametrize(("min_samples", "split"), [(4, "training"), (3, "test")])
