@@ -14,7 +14,7 @@ from fedrun.execution.ranks import SINGLE_PROCESS, START, Ranks, launched
 from fedrun.system.cores import cores
 from fedrun.system.errors import InputError
 
-SMALL_STEP = 4_000_000
+SMALL_STEP = 16_000_000
 """Multiply-adds of a forward pass over a training batch below which a second thread costs more than it saves."""
 
 

@@ -5,10 +5,11 @@ which was the default before. Each setting has a process of its own, since OpenM
 loaded; they make rounds in turn, so that other work disturbs all of them alike. Seconds are those that pass. The load
 is one process per core that computes all the time. Without it the machine has to be idle.
 
-Workloads: the default run on scikit-learn's digits, and a FEMNIST round of eight clients (random images, LEAF's CNN,
-batches of 64), whose network is large enough for several threads.
+Workloads: the default run on scikit-learn's digits; an MLP of 600 and 400 hidden units on digits, just large enough for
+several threads, which wait for each other often; and a FEMNIST round of eight clients (random images, LEAF's CNN,
+batches of 64).
 
-    python tests/benchmarks/shared_machine.py [--workloads digits femnist] [--busy CORES] [--pairs 5] [--json FILE]
+    python tests/benchmarks/shared_machine.py [--workloads digits mlp femnist] [--busy CORES] [--pairs 5] [--json FILE]
 """
 
 from __future__ import annotations
@@ -52,6 +53,16 @@ class Workload:
 
 WORKLOADS = {
     "digits": Workload((), 30),
+    "mlp": Workload(
+        (
+            "model.hidden=[600,400]",
+            "partition=iid",
+            "partition.clients=4",
+            "clients_per_round=1.0",
+            "local.batch_size=128",
+        ),
+        30,
+    ),
     "femnist": Workload(
         (
             "partition=iid",
