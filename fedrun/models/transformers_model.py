@@ -16,7 +16,7 @@ from fedrun.data.tasks.symbols import LanguageModelling
 from fedrun.models.adapted import AdaptedModel
 from fedrun.models.base import require_text
 from fedrun.system.errors import InputError, one_line
-from fedrun.system.hub import hub_advice, hub_or_cache
+from fedrun.system.hub import hub_or_cache, no_folder
 
 INSTALL = "pip install 'fedrun[transformers]'"
 
@@ -142,7 +142,7 @@ class TransformersModel(AdaptedModel):
                     f"model.name={name}: cannot be loaded ({reason}); allowed: a folder that save_pretrained has "
                     "written"
                 ) from error
-            raise InputError(f"model.name={name}: no such folder, and on the hub {hub_advice(name, error)}") from error
+            raise InputError(no_folder("model.name", name, error)) from error
 
 
 def _only_backwards(config: Any) -> None:

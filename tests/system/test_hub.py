@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 from huggingface_hub import constants, hf_hub_download
 
-from fedrun.system.hub import hub_advice, hub_or_cache, hub_silence
+from fedrun.system.hub import hub_advice, hub_or_cache, hub_silence, no_folder
 
 
 class Refusing(BaseHTTPRequestHandler):
@@ -82,3 +82,12 @@ def test_the_cure_names_the_command_and_the_folder():
     line = hub_advice("some/model", OSError("no\nanswer"))
     assert "(no); where the internet can be reached: hf download some/model " in line
     assert "models--some--model" in line
+
+
+@pytest.mark.parametrize(
+    ("name", "path"), [("./bert", True), ("/models/bert", True), ("a/b/c", True), ("a/bert", False)]
+)
+def test_a_path_is_not_looked_for_on_the_hub(name: str, path: bool) -> None:
+    line = no_folder("model.name", name, OSError("no"))
+    assert line.startswith(f"model.name={name}: no such folder")
+    assert ("hf download" not in line) is path

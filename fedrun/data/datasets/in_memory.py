@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
 from pathlib import Path
@@ -78,6 +78,8 @@ class InMemory(DatasetConfig):
         if users is None:
             dataset = in_memory(spec, encoding, names, splits["train"], splits["test"])
         else:
+            if not isinstance(users, Iterable):
+                raise InputError(f"users={users!r}: allowed: a list or an array of names, one for each training sample")
             owners = [str(user) for user in users]
             if len(owners) != len(samples):
                 raise InputError(f"users: {len(owners)} for {len(samples)} training samples; allowed: one for each")

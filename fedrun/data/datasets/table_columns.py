@@ -6,7 +6,7 @@ everything that could not be inferred.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -83,8 +83,7 @@ class ColumnKeys:
             "dataset.drop": self.drop,
         }
         for key, wanted in one_each.items():
-            if missing := [name for name in wanted if name not in names]:
-                problems.append(f"{key}: there is no column {', '.join(map(repr, missing))}")
+            problems += _wrong_names(key, wanted, names)
         targets, client, split = self.targets, self.client, self.split
         if not targets:
             target = named_like(TARGET_NAMES, names)
@@ -116,6 +115,14 @@ class ColumnKeys:
         if problems:
             raise InputError(f"{path}: {'; '.join(problems)}. Its columns: {', '.join(names)}")
         return Columns(targets, features, client, split)
+
+
+def _wrong_names(key: str, wanted: Sequence[str], names: Sequence[str]) -> Iterator[str]:
+    """What is wrong with the columns that a key names."""
+    if missing := [name for name in wanted if name not in names]:
+        yield f"{key}: there is no column {', '.join(map(repr, missing))}"
+    if twice := sorted({name for name in wanted if wanted.count(name) > 1}):
+        yield f"{key}: names {', '.join(twice)} twice"
 
 
 def named_like(wanted: Sequence[str], names: Sequence[str]) -> str | None:

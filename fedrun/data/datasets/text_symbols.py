@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrun.system.errors import InputError, one_line
-from fedrun.system.hub import hub_advice, hub_or_cache
+from fedrun.system.hub import hub_or_cache, no_folder
 
 NO_WORD = -1
 """The word number of a symbol that belongs to no word, such as padding."""
@@ -74,9 +74,7 @@ def tokenizer_of(name: str) -> Any:
                 f"dataset.tokenizer={name}: cannot be loaded ({reason}); allowed: a folder that save_pretrained has "
                 "written"
             ) from None
-        raise InputError(
-            f"dataset.tokenizer={name}: no such folder, and on the hub {hub_advice(name, error)}"
-        ) from None
+        raise InputError(no_folder("dataset.tokenizer", name, error)) from None
 
 
 def split_texts(texts: Sequence[str | Sequence[str]], tokenizer: str | None, length: int) -> dict[str, list[list[int]]]:

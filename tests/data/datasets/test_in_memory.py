@@ -149,6 +149,8 @@ def test_samples_belong_to_users():
     assert federation.test.samples.tolist() == [5, 6, 7]
     with pytest.raises(InputError, match=r"^users: 1 for 5 training samples; allowed: one for each$"):
         fedrun.InMemory.of((images, classes), split(3), classes=3, users=["a"])
+    with pytest.raises(InputError, match=r"^users=5: allowed: a list or an array of names, one for each"):
+        fedrun.InMemory.of((images, classes), split(3), classes=3, users=5)
 
 
 def test_numbers_to_predict():

@@ -57,6 +57,7 @@ def test_several_labels(tmp_path: Path) -> None:
             "[cost]",
             "dataset.labels: there is no column 'cost'. Its columns: part, a, price, size",
         ),
+        ("tabular_regression", "[price,size,price]", "dataset.labels: names price twice"),
         ("tabular_regression", "[]", "dataset.labels: which column is predicted"),
         ("tabular_regression", "[part]", "dataset.labels: column part has texts; it must have numbers"),
     ],
