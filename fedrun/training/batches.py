@@ -69,9 +69,9 @@ def batches(
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Encoded inputs and labels, batch by batch; small batches are encoded together, in blocks that fit a cache.
 
-    Each batch of texts is encoded alone, because it is cut to its longest text.
+    Each batch of padded texts is encoded alone, because it is cut to its longest text.
     """
-    together = 1 if isinstance(encoding, Symbols) else max(1, BLOCK // (batch_size * inputs[0].numel()))
-    size = batch_size * together
+    alone = isinstance(encoding, Symbols) and encoding.padding is not None
+    size = batch_size * (1 if alone else max(1, BLOCK // (batch_size * inputs[0].numel())))
     for block, block_labels in zip(torch.split(inputs, size), torch.split(labels, size), strict=True):
         yield from zip(torch.split(encoding(block), batch_size), torch.split(block_labels, batch_size), strict=True)
