@@ -101,7 +101,7 @@ def test_the_users_number_of_threads_is_respected(make_experiment: Any, monkeypa
     assert torch.get_num_threads() == 2
 
 
-@pytest.mark.parametrize(("units", "threads"), [(2, 1), (40_000, 4)])
+@pytest.mark.parametrize(("units", "threads"), [(2, 1), (90_000, 4)])
 def test_small_networks_get_one_thread(make_experiment: Any, units: int, threads: int) -> None:
     Simulation(make_experiment(network=perceptron(units), hardware=FREE, local={"batch_size": None}))
     assert torch.get_num_threads() == threads

@@ -212,9 +212,8 @@ def test_uploads_beyond_all_numbers_are_counted_and_named(strategy, tmp_path, mo
     left_out = [sorted(attackers & set(select(0, t, 8, 5).tolist())) for t in range(4)]
     assert sum(map(len, left_out)) >= 4
     text = (experiment.folder / "run.log").read_text()
-    named = {
-        int(t): sorted(map(int, c.split(","))) for t, c in re.findall(r"round (\d): left out.*\[([\d, ]+)\]", text)
-    }
+    warnings = re.findall(r"round (\d): .*left out, of clients \[([\d, ]+)\]", text)
+    named = {int(t): sorted(map(int, clients.split(","))) for t, clients in warnings}
     assert named == {t + 1: clients for t, clients in enumerate(left_out) if clients}
     rows = [json.loads(line) for line in (experiment.folder / "metrics.jsonl").read_text().splitlines()]
     assert [row["clients/excluded"] for row in rows[1:]] == [len(clients) for clients in left_out]
