@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-SPINS = 1_000
+SPINS = 300
 """Number of checks of a waiting thread before it sleeps. The default of GNU's OpenMP library is 300 000."""
 
 

@@ -17,7 +17,7 @@ print(os.environ.get("GOMP_SPINCOUNT"))
 
 @pytest.mark.parametrize(
     ("given", "expected"),
-    [({}, "1000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "None")],
+    [({}, "300"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "None")],
     ids=["nothing set", "spins set", "policy set"],
 )
 def test_the_spinning_is_limited(given: dict[str, str], expected: str) -> None:
