@@ -190,7 +190,7 @@ def searches(sweeper: Mapping[str, Any]) -> bool:
 
 
 def show(all_outcomes: Sequence[Outcome], folder: Path) -> None:
-    """Print the table of a sweep's complete runs and the path of their plot, and name the failed jobs."""
+    """Print the table of a sweep's complete runs, the path of their plot, and every error with the first job that had it."""
     from rich.console import Console
 
     from fedrun.report import sweep_table as sweep
@@ -199,8 +199,12 @@ def show(all_outcomes: Sequence[Outcome], folder: Path) -> None:
     runs = {outcome.summary["folder"]: outcome.summary for outcome in all_outcomes if outcome.summary is not None}
     completed = list(runs.values())  # the stages of a search may contain the same run
     failed = [outcome for outcome in all_outcomes if outcome.error is not None]
+    by_error: dict[str | None, list[Outcome]] = defaultdict(list)
     for outcome in failed:
-        print(f"failed: {' '.join(outcome.overrides)}: {outcome.error}", file=sys.stderr)
+        by_error[outcome.error].append(outcome)
+    for error, jobs in by_error.items():
+        others = f" and {len(jobs) - 1} more" if len(jobs) > 1 else ""
+        print(f"failed: {' '.join(jobs[0].overrides)}{others}: {error}", file=sys.stderr)
     if failed:
         print(f"fedrun: {len(failed)} of {len(all_outcomes)} jobs failed", file=sys.stderr, flush=True)
     if completed:
