@@ -190,7 +190,7 @@ def searches(sweeper: Mapping[str, Any]) -> bool:
 
 
 def show(all_outcomes: Sequence[Outcome], folder: Path) -> None:
-    """Print the table of a sweep's complete runs, the path of their plot, and every error with the first job that had it."""
+    """Print the table of the complete runs, the path of their plot, and every error with the first job that had it."""
     from rich.console import Console
 
     from fedrun.report import sweep_table as sweep
