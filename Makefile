@@ -73,7 +73,7 @@ option-tables: $(INSTALLED) ## The tables of options in docs/, from conf/ and th
 
 site: $(INSTALLED) ## The pages of docs/ as a site in site/; a broken link is an error
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[docs]'
-	$(BIN)/mkdocs build --quiet --config-file .ci/mkdocs.yml
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --config-file .ci/mkdocs.yml
 
 notebooks: $(INSTALLED) ## Run the notebooks in docs/notebooks/ and store their outputs without times; needs the extra docs
 	cd docs/notebooks && PATH="$(CURDIR)/$(BIN):$$PATH" jupyter execute --inplace *.ipynb && rm -r outputs
