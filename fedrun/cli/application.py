@@ -330,7 +330,7 @@ def _sweep_job(config: DictConfig) -> float:
     try:
         experiment = build_experiment(_composed(config))
         if experiment.study is not None:
-            raise InputError("a study does not go into a sweep; start it by itself")
+            raise InputError("a study cannot be a job of a sweep; start it alone")
         if searches(hydra.sweeper) and experiment.validation.evaluation_split == "test":
             raise InputError(WITHOUT_VALIDATION)
         earlier = not experiment.overwrite and finished(experiment.folder) is not None

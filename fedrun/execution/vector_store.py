@@ -24,7 +24,7 @@ ALIGNMENT = 64
 
 @dataclass(frozen=True)
 class Slot:
-    """Where a vector lies in the file.
+    """The position of a vector in the file.
 
     Attributes:
         number: of the slot.
@@ -40,8 +40,8 @@ class Slot:
 class VectorStore:
     """Stores copies of vectors as long as they are referenced.
 
-    Vectors that do not fit into main memory lie in slots of a file. A slot is not overwritten while its vector is
-    referenced. So a checkpoint can refer to slots if its state is referenced until the next checkpoint.
+    Vectors that do not fit into main memory are stored in slots of a file. A slot is not overwritten while its vector
+    is referenced. So a checkpoint can refer to slots if its state is referenced until the next checkpoint.
 
     Args:
         length: of the longest vector, numbers.
@@ -89,7 +89,7 @@ class VectorStore:
         return self._referenced(vector, slot)
 
     def slot(self, vector: torch.Tensor) -> Slot | None:
-        """The slot of a vector that :meth:`keep` or :meth:`read` returned; None if the vector lies in main memory."""
+        """The slot of a vector that :meth:`keep` or :meth:`read` returned; None if the vector is in main memory."""
         return self._slots.get(vector.data_ptr())
 
     def reopen(self, used: Iterable[Slot]) -> None:

@@ -80,7 +80,7 @@ def check_appeal(
         ),
         (
             appeal.known and appeal.losses in ("test", "mixed") and not has_tests,
-            f"appeal.convention={appeal.losses} needs test samples of every client's own; set population.test_share, "
+            f"appeal.convention={appeal.losses} needs test samples of every client; set population.test_share, "
             "such as 0.4, or appeal.convention=train",
         ),
         (
@@ -90,7 +90,7 @@ def check_appeal(
         ),
         (
             evaluation.tuned_by and not has_tests,
-            f"{evaluation.tuned_by} needs test samples of every client's own; set population.test_share, such as 0.4",
+            f"{evaluation.tuned_by} needs test samples of every client; set population.test_share, such as 0.4",
         ),
         (
             appeal.known and population.pooled,

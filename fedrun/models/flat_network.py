@@ -27,7 +27,7 @@ RESIDUAL = "residual"
 
 @dataclass(frozen=True)
 class Slot:
-    """Where one named tensor lies in the vector.
+    """The position of one named tensor in the vector.
 
     Attributes:
         name: of the tensor.
@@ -58,7 +58,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where every tensor of a network lies in its vector: encoder parameters, head weight, head bias, then float
+    """The position of every tensor of a network in its vector: encoder parameters, head weight, head bias, then float
     buffers, which are not trained.
 
     Attributes:

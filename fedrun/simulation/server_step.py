@@ -100,8 +100,8 @@ def _check_lengths(key: str, change: str, phase: Phase, pipeline: UploadPipeline
     for name in sorted(phase.client.sends):
         if name not in broadcast or not pipeline.is_transformed(len(broadcast[name])):
             raise InputError(
-                f"{key}: strategy.client={type(phase.client).__name__} sends {name!r}, which has not the length of the "
-                f"model's parameters and would not be {change}; choose another strategy"
+                f"{key}: strategy.client={type(phase.client).__name__} sends {name!r}, whose length is not that of the "
+                f"model's parameters, and it would not be {change}; choose another strategy"
             )
 
 

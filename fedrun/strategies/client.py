@@ -115,7 +115,7 @@ class ClientStrategy:
             agree with :meth:`direction`.
         first_pass_moves_buffers: whether float buffers, such as BatchNorm's running statistics, move in the first pass
             of each step only; otherwise in all passes.
-        assumes_sgd: whether the algorithm reads gradients off a client's displacement, or makes SGD steps of its own
+        assumes_sgd: whether the algorithm reads gradients off a client's displacement, or makes its own SGD steps
             besides the optimizer's; then ``local.optimizer`` must be ``sgd``.
         reported: the accuracy that the strategy's paper reports: of which models, and how averaged.
         evaluates_newcomers: whether :meth:`own_model` also gives the model of a client that has not taken part in
@@ -211,7 +211,7 @@ class ClientStrategy:
         Args:
             received: the newest broadcast, with the global model that is evaluated, ``[P]``.
             client_state: the client's state.
-            layout: where every tensor lies in a model's vector.
+            layout: the position of every tensor in a model's vector.
             embed: measures the client's training samples.
         """
         private = self.private(layout)

@@ -24,7 +24,7 @@ class ClientInfo:
     """One client in one round, or C stacked clients: ``...`` is empty or ``C``.
 
     Attributes:
-        layout: where every tensor lies in a model's vector.
+        layout: the position of every tensor in a model's vector.
         local: the settings of local training.
         seed: of the run.
         round: t, 0 in the first round.

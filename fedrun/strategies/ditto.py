@@ -1,4 +1,4 @@
-"""Ditto: a personal model beside the global one (Li, Hu, Beirami, Smith, ICML 2021, arXiv 2012.04221)."""
+"""Ditto: each client also trains a personal model (Li, Hu, Beirami, Smith, ICML 2021, arXiv 2012.04221)."""
 
 from __future__ import annotations
 

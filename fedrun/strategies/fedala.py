@@ -48,7 +48,7 @@ class FedALA(ClientStrategy):
 
     Attributes:
         tensors: p ≥ 1, how many of the last parameter tensors are adapted; 2: weight and bias of the head.
-        sample_share: s in (0, 1] of the client's samples, drawn anew in every round.
+        sample_share: s in (0, 1] of the client's samples, drawn again in every round.
         weight_lr: η_w > 0, the rate of W.
     """
 

@@ -40,7 +40,7 @@ class Classifier(PostTraining):
         initial: ``random``: torch's initialisation; ``clusters``: the clusters' classifiers side by side and the sum of
             their biases, so that the logits are the sums of theirs.
         features: ``cached``: the features of all samples in use are computed once; ``recomputed``: in every batch, from
-            samples augmented anew; ``auto``: recomputed if the dataset augments, or if ``encoder_mode`` is ``train``.
+            samples augmented again; ``auto``: recomputed if the dataset augments, or if ``encoder_mode`` is ``train``.
         encoder_mode: ``eval``: the frozen encoders are in evaluation mode. ``train``: while the classifier is trained
             they are in training mode, as in FedConcat's code: BatchNorm uses a batch's statistics and dropout is
             active; tests are made in evaluation mode. In that code the running statistics of the shared encoders change

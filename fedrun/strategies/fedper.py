@@ -1,4 +1,4 @@
-"""FedPer: a common encoder, every client with a head of its own (Arivazhagan et al., 2019, arXiv 1912.00818)."""
+"""FedPer: a shared encoder and a private head per client (Arivazhagan et al., 2019, arXiv 1912.00818)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LG-FedAvg: every client with an encoder of its own, under a common head (Liang et al., 2020, arXiv 2001.01523)."""
+"""LG-FedAvg: a private encoder per client and a shared head (Liang et al., 2020, arXiv 2001.01523)."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class Round:
         index: t, 0 in the first round.
         total: T, the rounds of the run under this strategy (a further phase may follow).
         clients: N, the number of clients in the federation, or in a permanent cluster.
-        layout: where every tensor lies in a model's vector.
+        layout: the position of every tensor in a model's vector.
         seed: the run's seed, for :func:`fedrun.system.randomness.generator`.
         lr: η_t, the learning rate with which the clients trained.
     """

@@ -41,7 +41,7 @@ class TurboSVM(HeadRefinement):
         max_iterations: SMO iterations per binary SVM, 50 in the published code; −1 for no limit. If it stops one early,
             the metric ``server/svm_stopped_early`` is 1.
         classes_per_round: a float up to 1.0 is the share of the classes that enter the SVM each round, an int their
-            number (at least 2, drawn anew every round).
+            number (at least 2, drawn again in every round).
     """
 
     moments: ClassVar[str] = "turbosvm"

@@ -22,7 +22,7 @@ class UploadPipeline:
 
     Attributes:
         transforms: those of the experiment; inactive ones are skipped.
-        layout: where every tensor lies in a model's vector.
+        layout: the position of every tensor in a model's vector.
         seed: the run's seed.
         private: which entries of a model never leave the client, bool ``[P]``; None: none.
     """

@@ -13,9 +13,9 @@ from fedrun.simulation.simulation import Simulation
 from fedrun.system.errors import InputError
 
 REFUSED = {
-    "appeal=warmup appeal.convention=test": "appeal.convention=test needs test samples of every client's own; set",
-    "appeal=warmup appeal.convention=mixed": "appeal.convention=mixed needs test samples of every client's own; set",
-    "evaluation.tuning_steps=2": "evaluation.tuning_steps=2 needs test samples of every client's own; set population",
+    "appeal=warmup appeal.convention=test": "appeal.convention=test needs test samples of every client; set",
+    "appeal=warmup appeal.convention=mixed": "appeal.convention=mixed needs test samples of every client; set",
+    "evaluation.tuning_steps=2": "evaluation.tuning_steps=2 needs test samples of every client; set population",
     "participation=flexible": "participation=flexible needs every client's threshold; choose appeal=warmup",
     "participation=flexible appeal=warmup strategy=fedumf": "participation=flexible does not go with idle clients",
     "strategy=maxfl appeal=none": "strategy.client=MaxFLClient needs every client's threshold; choose appeal=warmup",

@@ -23,7 +23,7 @@ CHUNK = 512
 
 @config_class
 class Augmentation:
-    """A crop, then a flip, then a rotation, drawn anew for every image and epoch.
+    """A crop, then a flip, then a rotation, drawn independently for every image and epoch.
 
     Stored images are changed, before they are normalised. Padding, cropping, flipping and rotating (to the
     nearest pixel, as torchvision's RandomRotation does) only move pixels, so they are one gather.

@@ -79,7 +79,7 @@ class Clustering:
         infers: whether clients are clustered by the models that all of them send after a first round with one model.
         reassigns: whether a client may be assigned to another model in a later round.
         mixes: whether a client's upload counts for several models, with fractions of its weight.
-        assumes_sgd: whether clients are told apart by what SGD's steps have moved; then ``local.optimizer`` must be
+        assumes_sgd: whether clients are distinguished by their displacement under SGD; then ``local.optimizer`` must be
             ``sgd``.
     """
 

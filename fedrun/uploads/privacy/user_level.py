@@ -103,7 +103,7 @@ class UserLevel(Privacy):
         if self.denominator == "cohort" and self.sampling == "poisson":
             log.warning(
                 "privacy.denominator=cohort: the size of a Poisson cohort is private, and ε does not "
-                "cover; fixed divides by the expected size"
+                "cover it; fixed divides by the expected size"
             )
         # r = C / C̃: the noise of a mean over C̃ clients on a sum of C
         ratio = 1.0 if scaled is None else cohorts.size / wanted.cohort
