@@ -6,6 +6,7 @@ A figure is described below ``hydra.sweeper.figures`` of the experiment whose ru
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +14,44 @@ from fedrun.config.config_class import config_class
 from fedrun.config.experiments import experiment_sweep
 from fedrun.config.grids import SCALES, Scale
 from fedrun.config.options import content, option_files
+from fedrun.data.evaluation_split import TARGETED
 from fedrun.report.papers.cell_jobs import cell_configs
 from fedrun.report.papers.matching import match
+from fedrun.report.papers.paper import Cell
 from fedrun.report.papers.paper_table import available
-from fedrun.report.papers.table_reading import Where, command_arguments, described, tables
+from fedrun.report.papers.table_reading import (
+    RoundsTo,
+    TableReading,
+    ValueAt,
+    Where,
+    command_arguments,
+    described,
+    tables,
+)
 from fedrun.report.papers.table_reading import load as load_table
 from fedrun.report.runs import Run
 from fedrun.report.settings import leaves, varying, written
 from fedrun.runs.display import wording
-from fedrun.runs.display.curves import Against, Seeds, plot_panels
+from fedrun.runs.display.curves import Against
+from fedrun.runs.display.panels import Line, Published, plot_panels
 from fedrun.system.errors import InputError
 
-Panels = Mapping[str, Mapping[str, Sequence[Run]]]
-"""The runs of each line, under the line's name and the panel's title."""
+
+@dataclass(frozen=True)
+class FigureLine:
+    """A line of a figure.
+
+    Attributes:
+        runs: ours.
+        published: the paper's numbers for each metric.
+    """
+
+    runs: tuple[Run, ...]
+    published: Mapping[str, tuple[Published, ...]] = field(default_factory=dict)
+
+
+Panels = Mapping[str, Mapping[str, FigureLine]]
+"""The lines under their names and the panel's title."""
 
 
 @config_class
@@ -51,6 +77,15 @@ class Figure(Where):
     metrics: tuple[str, ...]
     against: Against
     open: str
+
+    def place(self, coordinates: Mapping[str, str]) -> tuple[str, str]:
+        """The panel's title and the line's name for some coordinates."""
+        panel = ", ".join(f"{key.rpartition('.')[2]} {coordinates.get(key, '')}" for key in self.panels)
+        line = " ".join(
+            coordinates.get(key, "") if key == "strategy" else f"{key.rpartition('.')[2]}={coordinates.get(key, '')}"
+            for key in self.lines
+        )
+        return panel, line
 
 
 def figures() -> dict[str, str]:
@@ -100,17 +135,17 @@ def draw_figure(name: str, scale: Scale | None, runs: Sequence[Run], path: Path)
     if not panels:
         arguments = command_arguments(figure.experiment, scale)
         raise InputError(f"figure {name}: no finished runs; start them with: fedrun {arguments}")
-    used = {id(run): run for lines in panels.values() for own in lines.values() for run in own}.values()
-    panel_rows: dict[tuple[str, str], Mapping[str, Seeds]] = {
+    used = {id(run): run for lines in panels.values() for line in lines.values() for run in line.runs}.values()
+    drawn: dict[tuple[str, str], Mapping[str, Line]] = {
         (metric, ", ".join(filter(None, (wording.name(metric), title)))): {
-            line: [run.rows for run in own] for line, own in lines.items()
+            name: Line([run.rows for run in line.runs], line.published.get(metric, ())) for name, line in lines.items()
         }
         for title, lines in panels.items()
         for metric in figure.metrics
     }
     data, seeds = sorted({run.dataset for run in used}), sorted({run.seed for run in used})
     caption = f"scale {scale}; data {', '.join(data)}; seeds {', '.join(map(str, seeds))}"
-    plot_panels(panel_rows, path, figure.against, figure.title, caption)
+    plot_panels(drawn, path, figure.against, figure.title, caption)
     return figure.open
 
 
@@ -121,7 +156,8 @@ def has_table(figure: Figure) -> bool:
 
 def of_table(figure: Figure, scale: Scale | None, runs: Sequence[Run]) -> tuple[Panels, Scale | None]:
     """The runs of the figure's lines among those of a table, and their scale."""
-    table, sweep = load_table(figure.experiment).cells(), experiment_sweep(figure.experiment)
+    reading, sweep = load_table(figure.experiment), experiment_sweep(figure.experiment)
+    table = reading.cells()
     for one in available(figure.experiment, runs) if scale is None else [scale]:
         configs = {position: leaves(config) for position, config in cell_configs(figure.experiment, one).items()}
         name = sweep.run_name(one)
@@ -130,8 +166,53 @@ def of_table(figure: Figure, scale: Scale | None, runs: Sequence[Run]) -> tuple[
             (table[position].coordinates, cell_runs) for position, cell_runs in matched.runs.items() if cell_runs
         ]
         if panels := grouped(figure, runs_at):
-            return panels, one
+            return with_published(panels, figure, reading, one), one
     return {}, scale
+
+
+def with_published(panels: Panels, figure: Figure, reading: TableReading, scale: Scale) -> Panels:
+    """The panels with the paper's numbers for their lines. A setting with stand-ins at this scale has none."""
+    points: dict[tuple[str, str, str], list[Published]] = {}
+    for cell in reading.cells():
+        coordinates = cell.coordinates
+        selected = all(coordinates.get(key) in values for key, values in figure.where.items() if key != "metric")
+        panel, line = figure.place(coordinates)
+        if not selected or line not in panels.get(panel, {}) or reading.substitutes(cell, scale):
+            continue
+        end = max(run.last_round for run in panels[panel][line].runs) if scale == "full" else None
+        for metric in figure.metrics:
+            if (point := published(cell, reading, metric, end)) is not None:
+                points.setdefault((panel, line, metric), []).append(point)
+    return {
+        panel: {
+            name: replace(
+                line, published={metric: tuple(points.get((panel, name, metric), ())) for metric in figure.metrics}
+            )
+            for name, line in lines.items()
+        }
+        for panel, lines in panels.items()
+    }
+
+
+def published(cell: Cell, reading: TableReading, metric: str, end: int | None) -> Published | None:
+    """A cell's number as a point of a metric's curve; None if it is none.
+
+    Args:
+        cell: of the table.
+        reading: of the table.
+        metric: of the curve.
+        end: the last round of the paper's protocol; None if the runs are shorter.
+    """
+    number, spread = cell.number, cell.std or 0.0
+    how = reading.metrics.get(cell.metric)
+    if number is None:
+        return None
+    if isinstance(how, RoundsTo) and metric == TARGETED:
+        return Published(number, how.target, round_std=spread)
+    if isinstance(how, ValueAt) and how.key(cell) == metric and (round := how.at(cell) or end) is not None:
+        unit = 0.01 if cell.unit == "%" else 1.0
+        return Published(round, unit * number, value_std=unit * spread)
+    return None
 
 
 def of_experiment(figure: Figure, scale: Scale | None, runs: Sequence[Run]) -> tuple[Panels, Scale | None]:
@@ -147,8 +228,8 @@ def of_experiment(figure: Figure, scale: Scale | None, runs: Sequence[Run]) -> t
         if runs_at:
             panels = grouped(figure, runs_at)
             for lines in panels.values():
-                for line, own in lines.items():
-                    _check_alike(figure, line, own)
+                for name_of_line, line in lines.items():
+                    _check_alike(figure, name_of_line, line.runs)
             return panels, one
     return {}, scale
 
@@ -167,16 +248,10 @@ def _check_alike(figure: Figure, line: str, runs: Sequence[Run]) -> None:
 
 def grouped(figure: Figure, runs_at: Sequence[tuple[Mapping[str, str], Sequence[Run]]]) -> Panels:
     """The runs by panel and line, given the coordinates of each group of runs."""
-    panels: dict[str, dict[str, list[Run]]] = {}
+    panels: dict[str, dict[str, FigureLine]] = {}
     for coordinates, runs in runs_at:
         if figure.holds(coordinates):
-            panel = ", ".join(f"{key.rpartition('.')[2]} {coordinates.get(key, '')}" for key in figure.panels)
-            line = " ".join(
-                coordinates.get(key, "")
-                if key == "strategy"
-                else f"{key.rpartition('.')[2]}={coordinates.get(key, '')}"
-                for key in figure.lines
-            )
-            own = panels.setdefault(panel, {}).setdefault(line, [])
-            own += [run for run in runs if run not in own]
+            panel, line = figure.place(coordinates)
+            own = panels.setdefault(panel, {}).get(line, FigureLine(())).runs
+            panels[panel][line] = FigureLine((*own, *(run for run in runs if run not in own)))
     return panels

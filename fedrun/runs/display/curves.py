@@ -253,67 +253,6 @@ def plot_metric(runs: Mapping[str, Seeds], path: Path, key: str, against: Agains
     save_figure(figure, path, dpi=160)
 
 
-def plot_panels(
-    panels: Mapping[tuple[str, str], Mapping[str, Seeds]], path: Path, against: Against, title: str, caption: str
-) -> None:
-    """Draw a panel for each metric of some runs, and write them as one PNG.
-
-    Args:
-        panels: for each metric's key and panel's title, the rows of one or several seeds under each label.
-        path: the PNG to write; its folder exists.
-        against: what the curves are drawn against.
-        title: of the figure.
-        caption: a description of the runs, below the title.
-
-    Raises:
-        InputError: there is nothing to draw.
-    """
-    from matplotlib.figure import Figure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
-
-    curves = {
-        place: {label: line for label, rows in lines.items() if (line := curve(rows, place[0], against)) is not None}
-        for place, lines in panels.items()
-    }
-    curves = {place: lines for place, lines in curves.items() if lines}
-    if not curves:
-        keys = ", ".join(dict.fromkeys(key for key, _ in panels))
-        raise InputError(f"{keys} against {against}: no run has both in any round")
-    columns = min(2 if len(curves) <= 4 else 3, len(curves))
-    rows = math.ceil(len(curves) / columns)
-    engine = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08)
-    width = 0.6 + 3.9 * columns
-    figure = Figure(figsize=(width, 1.3 + 2.8 * rows), layout=engine)
-    looks = {
-        label: look_of(number)
-        for number, label in enumerate(dict.fromkeys(label for lines in curves.values() for label in lines))
-    }
-    grid = figure.subplots(rows, columns, squeeze=False).ravel()
-    named = {}
-    for axes, ((key, heading), lines) in zip(grid, curves.items(), strict=False):
-        for label, line in lines.items():
-            draw(axes, line, key, label, looks[label], alone=len(lines) == 1)
-        finish(
-            axes,
-            remarked(f"{heading} (%)" if wording.is_share(key) else heading, lines.values()),
-            AXES[against],
-            logarithmic=wording.is_loss(key),
-        )
-        named.update(dict(zip(*axes.get_legend_handles_labels()[::-1], strict=True)))
-    for axes in grid[len(curves) :]:
-        axes.set_axis_off()
-    figure.suptitle(f"{title}\n{caption}", fontsize=10, color=INK)
-    figure.legend(
-        list(named.values()),
-        list(named),
-        loc="outside lower center",
-        ncols=legend_columns(list(named), width),
-        frameon=False,
-        fontsize=9,
-    )
-    save_figure(figure, path, dpi=160)
-
-
 def remarked(title: str, curves: Iterable[Curve]) -> str:
     """A panel's title, with a remark if some of its values are estimates."""
     return f"{title}, partly estimated" if any(curve.estimated for curve in curves) else title

@@ -11,6 +11,7 @@ from fedrun.report.papers.figure import draw_figure, figures, grouped, has_table
 from fedrun.report.papers.table_reading import load as load_table
 from fedrun.report.runs import find
 from fedrun.report.settings import leaves
+from fedrun.runs.display.panels import Published
 from fedrun.system.errors import InputError
 
 from ...helpers.job_configs import job_config
@@ -54,7 +55,7 @@ def test_a_figure_from_a_tables_runs(folders, tmp_path):
     assert scale == "smoke"
     ((title, lines),) = panels.items()
     assert (title, sorted(lines)) == ("", ["fedavg E=1", "fedavg E=2"])
-    assert [run.config["local"]["epochs"] for own in lines.values() for run in own] == [1, 2]
+    assert [run.config["local"]["epochs"] for line in lines.values() for run in line.runs] == [1, 2]
     five, _ = of_table(load("turbosvm/figure5"), "smoke", runs)
     assert {title: sorted(lines) for title, lines in five.items()} == {
         "E 1": ["fedavg", "moon"],
@@ -67,6 +68,31 @@ def test_a_figure_from_a_tables_runs(folders, tmp_path):
         draw_figure("turbosvm/figure5", "small", runs, picture)
 
 
+def test_the_papers_numbers_are_points_of_the_lines(folders):
+    """FedUmf's table 1 has rounds to targets; FedConcat's an accuracy in the last round, its own in round 204."""
+    for name, metric in (("fedumf/table1", "rounds_to_0.92"), ("fedconcat/table1", "accuracy")):
+        cells = load_table(name).cells()
+        for position, config in cell_configs(name, "full").items():
+            cell = cells[position]
+            at = {"#C=2", "iid"} & {cell.setting["partition"]} and cell.setting.get("C", "0.1") == "0.1"
+            if at and cell.dataset != "cifar10" and cell.metric == metric and cell.strategy in ("fedavg", "fedconcat"):
+                folders.write(0, rows(0.1, 0.8), strategy=cell.strategy, config=config)
+    runs = find([str(folders.top)]).runs
+    panels, _ = of_table(load("fedumf/figure4"), "full", runs)
+    rounds = (6, 9, 11, 15, 23, 38)
+    assert panels["C 0.1"]["fedavg"].published == {
+        "test/accuracy": tuple(
+            Published(r, a) for r, a in zip(rounds, (0.92, 0.93, 0.94, 0.95, 0.96, 0.97), strict=True)
+        )
+    }
+    panels, _ = of_table(load("fedconcat/figure_fmnist"), "full", runs)
+    lines = panels["partition #C=2"]
+    assert {name: line.published["test/accuracy"] for name, line in lines.items()} == {
+        "fedavg": (Published(1, pytest.approx(0.79), value_std=pytest.approx(0.047)),),  # the runs end in round 1
+        "fedconcat": (Published(204, pytest.approx(0.844), value_std=pytest.approx(0.006)),),
+    }
+
+
 def test_a_figure_with_a_sweep_of_its_own(folders):
     for seed, alpha in ((0, 0.1), (1, 0.1), (0, 1.0)):
         config = job_config(["experiment=fedumf/figure_alpha", "scale=smoke", f"strategy.server.alpha={alpha}"])
@@ -74,7 +100,7 @@ def test_a_figure_with_a_sweep_of_its_own(folders):
     figure = load("fedumf/figure_alpha")
     panels, scale = of_experiment(figure, None, find([str(folders.top)]).runs)
     assert scale == "smoke"
-    assert {line: [run.seed for run in own] for line, own in panels[""].items()} == {
+    assert {name: [run.seed for run in line.runs] for name, line in panels[""].items()} == {
         "alpha=0.1": [0, 1],
         "alpha=1.0": [0],
     }

@@ -1,0 +1,146 @@
+"""Curves of several settings in panels, next to a paper's numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedrun.runs.display import wording
+from fedrun.runs.display.curves import (
+    AXES,
+    INK,
+    Against,
+    Look,
+    Seeds,
+    curve,
+    draw,
+    finish,
+    legend_columns,
+    look_of,
+    remarked,
+)
+from fedrun.runs.display.picture_file import save_figure
+from fedrun.system.errors import InputError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+@dataclass(frozen=True)
+class Published:
+    """A paper's number: a metric's value in a round.
+
+    Attributes:
+        round: of the value.
+        value: in the metric's unit; accuracies are shares.
+        round_std: of the round, 0 if it is not known.
+        value_std: of the value, 0 if it is not known.
+    """
+
+    round: float
+    value: float
+    round_std: float = 0.0
+    value_std: float = 0.0
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a panel.
+
+    Attributes:
+        seeds: the rows of our runs.
+        published: the paper's numbers for this setting, drawn against rounds only.
+    """
+
+    seeds: Seeds
+    published: tuple[Published, ...] = ()
+
+
+def plot_panels(
+    panels: Mapping[tuple[str, str], Mapping[str, Line]], path: Path, against: Against, title: str, caption: str
+) -> None:
+    """Draw a panel for each metric of some runs, and write them as one PNG.
+
+    Args:
+        panels: for each metric's key and panel's title, the lines under their labels.
+        path: the PNG to write; its folder exists.
+        against: what the curves are drawn against.
+        title: of the figure.
+        caption: a description of the runs, below the title.
+
+    Raises:
+        InputError: there is nothing to draw.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    curves = {
+        place: {
+            label: drawn for label, line in lines.items() if (drawn := curve(line.seeds, place[0], against)) is not None
+        }
+        for place, lines in panels.items()
+    }
+    curves = {place: lines for place, lines in curves.items() if lines}
+    if not curves:
+        keys = ", ".join(dict.fromkeys(key for key, _ in panels))
+        raise InputError(f"{keys} against {against}: no run has both in any round")
+    columns = min(2 if len(curves) <= 4 else 3, len(curves))
+    rows = math.ceil(len(curves) / columns)
+    engine = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08)
+    width = 0.6 + 3.9 * columns
+    figure = Figure(figsize=(width, 1.3 + 2.8 * rows), layout=engine)
+    looks = {
+        label: look_of(number)
+        for number, label in enumerate(dict.fromkeys(label for lines in curves.values() for label in lines))
+    }
+    grid = figure.subplots(rows, columns, squeeze=False).ravel()
+    named = {}
+    for axes, (place, lines) in zip(grid, curves.items(), strict=False):
+        key, heading = place
+        for label, line in lines.items():
+            draw(axes, line, key, label, looks[label], alone=len(lines) == 1)
+        finish(
+            axes,
+            remarked(f"{heading} (%)" if wording.is_share(key) else heading, lines.values()),
+            AXES[against],
+            logarithmic=wording.is_loss(key),
+        )
+        for label in lines if against == "rounds" else ():
+            mark_published(axes, panels[place][label].published, key, looks[label])
+        named.update(dict(zip(*axes.get_legend_handles_labels()[::-1], strict=True)))
+    for axes in grid[len(curves) :]:
+        axes.set_axis_off()
+    figure.suptitle(f"{title}\n{caption}", fontsize=10, color=INK)
+    figure.legend(
+        list(named.values()),
+        list(named),
+        loc="outside lower center",
+        ncols=legend_columns(list(named), width),
+        frameon=False,
+        fontsize=9,
+    )
+    save_figure(figure, path, dpi=160)
+
+
+def mark_published(axes: Axes, published: Sequence[Published], key: str, look: Look) -> None:
+    """Hollow stars with the deviations that the paper gives, in the line's colour."""
+    factor = 100.0 if wording.is_share(key) else 1.0
+    for point in published:
+        axes.errorbar(
+            point.round,
+            factor * point.value,
+            xerr=point.round_std or None,
+            yerr=factor * point.value_std or None,
+            color=look.colour,
+            marker="*",
+            markersize=9,
+            markerfacecolor="white",
+            capsize=3,
+            linewidth=1.2,
+            zorder=3,
+        )
+    if published:
+        axes.scatter([], [], marker="*", s=80, facecolor="white", edgecolor=INK, label="the paper")
