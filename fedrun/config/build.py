@@ -12,6 +12,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from pydantic import ValidationError
 
 from fedrun.config.allowed_values import describe, in_message, shown
+from fedrun.config.defaults_entry import added
 from fedrun.config.options import content, option_files, options
 from fedrun.config.suggestions import did_you_mean
 from fedrun.system.dotted_path import imported
@@ -51,16 +52,13 @@ def _composed(group: str, name: str) -> dict[str, Any]:
     """
     node = content(group, name, option_files(group)[name])
     below: dict[str, Any] = {}
-    for entry in node.pop("defaults", []):
-        if isinstance(entry, Mapping):
-            own = {key: choice for key, choice in entry.items() if not key.startswith("override ")}
-            for key, choice in own.items():
-                part, _, package = key.partition("@")  # such as /strategy/server@base
-                where = part[1:] if part.startswith("/") else f"{group}/{part}"
-                place = package.removeprefix(f"{group.replace('/', '.')}.") or part
-                below[place] = _composed(where, choice)
-        elif entry != "_self_":
-            below |= _composed(group, entry)
+    for entry in added(node, group):
+        if entry.by_path:
+            below |= _composed(entry.group, str(entry.option))
+        else:
+            place = (entry.package or entry.relative).removeprefix(f"{group.replace('/', '.')}.")
+            below[place] = _composed(entry.group, str(entry.option))
+    node.pop("defaults", None)
     return {**below, **(node if "_target_" in node or group not in node else node[group])}
 
 

@@ -11,49 +11,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from fedrun.config.as_config import Plain
+from fedrun.config.defaults_entry import GLOBAL, SELF, Entry, below, entry_of
 from fedrun.config.options import conf_dir, content, listed, listed_file
 
 HYDRA = "hydra/"
-GLOBAL = "_global_"
 
 
 class NotPlainError(Exception):
     """The configuration is not plain enough: Hydra must compose or reject it."""
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A line of a defaults list.
-
-    Attributes:
-        group: from which it chooses, with the groups above it.
-        option: the option's name, which may refer to other groups' options; None: no option.
-        relative: the group as written, dotted; the place of the option unless another is given.
-        package: the place given after ``@``; None: none is.
-        optional: whether the option may be absent.
-        override: whether it replaces the option that another list chooses.
-        by_path: whether it names a file instead of an option of a group.
-    """
-
-    group: str
-    option: str | None
-    relative: str
-    package: str | None = None
-    optional: bool = False
-    override: bool = False
-    by_path: bool = False
-
-    def key(self, parent: str) -> str:
-        """The key under which its option can be overridden, if the list's file is placed at ``parent``."""
-        place = below(parent, self.relative if self.package is None else self.package)
-        return self.group if place == self.group.replace("/", ".") else f"{self.group}@{place or GLOBAL}"
-
-
-SELF = Entry("", "_self_", "")
-"""The content of the list's own file."""
 
 
 @dataclass(frozen=True)
@@ -171,13 +138,6 @@ class DefaultsTree:
         return self._expand(entry.group, option, package, file, interpolated)
 
 
-def below(parent: str, package: str) -> str:
-    """A place below another one: ``strategy``, ``client`` → ``strategy.client``; ``_global_`` begins at the top."""
-    joined = ".".join(part for part in (parent, package) if part)
-    _, marker, rest = joined.rpartition(GLOBAL)
-    return rest.lstrip(".") if marker else joined
-
-
 def _resolved(option: str, known: Mapping[str, str | None]) -> str:
     """An option's name with its references resolved."""
     return _interpolated(option, frozenset((name, known[name]) for name in re.findall(r"\w+", option) if name in known))
@@ -209,36 +169,12 @@ def _option_file(group: str, option: str) -> OptionFile | None:
 def _read(group: str, option: str, file: Path, modified: int) -> OptionFile:
     """An option as written in a file; ``modified``: the time of the file's last change."""
     plain = content(group, option, file)
-    entries = tuple(_entry(line, group) for line in plain.pop("defaults", []))
+    entries = []
+    for line in plain.pop("defaults", []):
+        if (entry := entry_of(line, group)) is None:
+            raise NotPlainError
+        entries.append(entry)
     with file.open(encoding="utf-8") as lines:
         header = re.match(r"# @package (\S+)", lines.readline())
     package = None if header is None else below("", header[1])
-    return OptionFile(plain, entries, None if package is None else f"{GLOBAL}.{package}".rstrip("."))
-
-
-def _entry(line: Any, group: str) -> Entry:
-    """An entry of the defaults list of an option of a group."""
-    if line == "_self_":
-        return SELF
-    if isinstance(line, str) and "@" not in line:
-        above, _, name = line.lstrip("/").rpartition("/")
-        absolute = line.startswith("/") or not group
-        return Entry(above if absolute else f"{group}/{above}".rstrip("/"), name, above.replace("/", "."), by_path=True)
-    match line:
-        case dict() if len(line) == 1:
-            ((words, option),) = line.items()
-        case _:
-            raise NotPlainError
-    *flags, name = str(words).split()
-    name, _, package = name.partition("@")
-    relative = name.lstrip("/")
-    if not {"optional", "override"}.issuperset(flags) or not isinstance(option, str | None):
-        raise NotPlainError
-    return Entry(
-        group=relative if name.startswith("/") or not group else f"{group}/{relative}",
-        option=option,
-        relative=relative.replace("/", "."),
-        package=package or None,
-        optional="optional" in flags,
-        override="override" in flags,
-    )
+    return OptionFile(plain, tuple(entries), None if package is None else f"{GLOBAL}.{package}".rstrip("."))

@@ -12,6 +12,7 @@ from typing import Any, get_type_hints
 
 from fedrun.config.allowed_values import describe, in_message
 from fedrun.config.build import locate
+from fedrun.config.defaults_entry import added, below
 from fedrun.config.options import conf_dir, content, files_in, groups, listed, listed_file
 from fedrun.config.suggestions import did_you_mean
 from fedrun.system.errors import InputError
@@ -142,17 +143,12 @@ def _option_keys(group: str, name: str, files: Mapping[str, Mapping[str, Path]])
     package = _package(path, group)
     options = content(group, name, path)
     keys: set[str] = set()
-    for entry in options.pop("defaults", []):
-        for written, option in entry.items() if isinstance(entry, Mapping) else [(f"/{group}", entry)]:
-            if "override " in str(written) or option == "_self_":
-                continue
-            relative, _, at = str(written).partition("@")
-            other = relative.lstrip("/") if relative.startswith("/") else f"{group}/{relative}"
-            if str(option) in files.get(other, {}):
-                below = _option_keys(other, str(option), files)
-                own = other.replace("/", ".")
-                placed = ".".join(filter(None, [package, at])) if at else own
-                keys |= {f"{placed}{key.removeprefix(own)}" for key in below}
+    for entry in added(options, group):
+        if str(entry.option) in files.get(entry.group, {}):
+            own = entry.group.replace("/", ".")
+            placed = below(package, entry.package) if entry.package else own
+            keys |= {f"{placed}{key.removeprefix(own)}" for key in _option_keys(entry.group, str(entry.option), files)}
+    options.pop("defaults", None)
     return keys | {".".join(filter(None, [package, key])) for key in _leaves(options)}
 
 
@@ -210,7 +206,8 @@ def _comments(text: str) -> Iterator[tuple[tuple[str, ...], str]]:
 
 def _aliases(path: Path, group: str, option: str) -> dict[str, str]:
     """Where options of another group are placed below an option: ``strategy.server.base`` → ``strategy.server``."""
-    defaults = content(group, option, path).get("defaults", [])
-    names = [str(name) for entry in defaults if isinstance(entry, Mapping) for name in entry]
-    placed = [name.split()[-1].lstrip("/").partition("@") for name in names if "@" in name]
-    return {f"{group}/{at}".replace("/", "."): other.replace("/", ".") for other, _, at in placed}
+    return {
+        f"{group}/{entry.package}".replace("/", "."): entry.relative
+        for entry in added(content(group, option, path), group)
+        if entry.package
+    }

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from fedrun.config.defaults_entry import added
 from fedrun.system.errors import InputError
 from fedrun.system.yaml_file import read_yaml
 
@@ -143,5 +144,5 @@ def _groups(folder: Path, above: str) -> Iterator[str]:
 
 def parts(group: str, name: str, config_dir: Path | None = None) -> frozenset[str]:
     """The groups below an option of a group in which its defaults list chooses, such as ``client`` and ``server``."""
-    defaults = content(group, name, option_files(group, config_dir)[name]).get("defaults", [])
-    return frozenset(str(key) for entry in defaults if isinstance(entry, Mapping) for key in entry)
+    written = content(group, name, option_files(group, config_dir)[name])
+    return frozenset(entry.relative for entry in added(written, group) if not entry.by_path)

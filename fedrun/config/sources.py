@@ -11,6 +11,7 @@ from fedrun.config.allowed_values import in_message
 from fedrun.config.as_config import Plain
 from fedrun.config.composed import compose
 from fedrun.config.composition_errors import dotted
+from fedrun.config.defaults_entry import SELF, entry_of
 from fedrun.config.options import conf_dir, content, files_in, groups, listed_file
 from fedrun.config.suggestions import did_you_mean
 from fedrun.system.errors import InputError
@@ -52,11 +53,9 @@ class ConfigFile:
 
     def choices(self) -> Iterator[tuple[str, Any]]:
         """The groups from which the file chooses an option, and the options."""
-        for entry in self.content.get("defaults", ()):
-            for words, option in entry.items() if isinstance(entry, Mapping) else ():
-                name = str(words).split()[-1]
-                absolute = name.startswith("/") or not self.group
-                yield name.lstrip("/") if absolute else f"{self.group}/{name}", option
+        for line in self.content.get("defaults", ()):
+            if (entry := entry_of(line, self.group)) is not None and entry is not SELF and not entry.by_path:
+                yield f"{entry.group}@{entry.package}" if entry.package else entry.group, entry.option
 
 
 def why(key: str, overrides: Sequence[str], config_dir: Path | None = None) -> str:
