@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from hydra.core.utils import JobReturn, JobStatus, filter_overrides, run_job, setup_globals
-from hydra.plugins.launcher import Launcher
+from hydra.core.utils import JobReturn, run_job, setup_globals
 from omegaconf import open_dict
+
+from fedrun.sweeps.launcher import SweepLauncher
 
 if TYPE_CHECKING:
     from hydra.types import HydraContext, TaskFunction
@@ -48,7 +48,7 @@ class ClusterJob:
         return DelayedSubmission(self)
 
 
-class Cluster(Launcher):
+class Cluster(SweepLauncher):
     """Submits the jobs of a sweep as one array, and waits for them. A job that fails does not stop the others.
 
     Args:
@@ -58,10 +58,6 @@ class Cluster(Launcher):
         parameters: submitit's further parameters, such as ``cpus_per_task``, ``mem_gb``, ``slurm_partition``.
     """
 
-    config: DictConfig
-    hydra_context: HydraContext
-    task_function: TaskFunction
-
     def __init__(
         self, cluster: Literal["slurm", "local"], minutes: int, at_once: int, parameters: Mapping[str, Any]
     ) -> None:
@@ -69,11 +65,6 @@ class Cluster(Launcher):
         self.minutes = minutes
         self.at_once = at_once
         self.parameters = parameters
-
-    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        self.config = config
-        self.hydra_context = hydra_context
-        self.task_function = task_function
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """Run the jobs, numbered from ``initial_job_idx``; return their results in order.
@@ -85,7 +76,7 @@ class Cluster(Launcher):
         import sys
         import time
 
-        from fedrun.sweeps.callback import failed, say
+        from fedrun.sweeps.callback import say
         from fedrun.sweeps.jobs_left import JobsLeft
         from fedrun.system.errors import InputError, one_line
 
@@ -117,20 +108,16 @@ class Cluster(Launcher):
                     results[index] = job.result()
                     _ = results[index].return_value
                 except Exception as error:  # the job's process was lost, or its configuration could not be composed
-                    overrides = filter_overrides(job_overrides[index])
-                    failed(number, sweep / str(number), overrides, f"{last_line(error)}; log {job.paths.stderr}")
-                    results[index] = JobReturn(overrides=overrides, status=JobStatus.COMPLETED)
-                    results[index].return_value = math.nan
+                    reason = f"{last_line(error)}; log {job.paths.stderr}"
+                    results[index] = self.lost(number, job_overrides[index], reason)
                 say(left.ended(number), sys.stdout)
             time.sleep(0.2 if self.cluster == "local" else 2.0)
         return [results[index] for index in range(len(jobs))]
 
-    def configured(self, number: int, overrides: list[str]) -> DictConfig:
+    def configured(self, number: int, overrides: Sequence[str]) -> DictConfig:
         """The configuration of a job, composed here so that a node needs no options of the user's."""
-        config = self.hydra_context.config_loader.load_sweep_config(self.config, overrides)
+        config = super().configured(number, overrides)
         with open_dict(config):
-            config.hydra.job.id = f"{config.hydra.job.name}_{number}"
-            config.hydra.job.num = number
             config.hydra.sweep.dir = str(self.config.hydra.sweep.dir)  # its time of day is this process's
         return config
 

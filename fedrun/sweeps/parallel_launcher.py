@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import gc
-import math
 import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from hydra.core.utils import JobReturn, JobStatus, filter_overrides, run_job, setup_globals
-from hydra.plugins.launcher import Launcher
+from hydra.core.utils import JobReturn, run_job, setup_globals
 from omegaconf import open_dict
 
-if TYPE_CHECKING:
-    from hydra.types import HydraContext, TaskFunction
-    from omegaconf import DictConfig
+from fedrun.sweeps.launcher import SweepLauncher
 
 NEEDED = ("fedrun.runs.run", "matplotlib.backends.backend_agg", "matplotlib.figure", "sklearn.utils.validation")
 """Modules that jobs need and that load slowly: they are loaded once, before the processes are forked."""
 
 
-class Parallel(Launcher):
+class Parallel(SweepLauncher):
     """Runs the jobs of a sweep in forked processes, several at once.
 
     Jobs with ``hardware.device=cuda`` are distributed over the GPUs: each sees one of them.
@@ -33,22 +28,13 @@ class Parallel(Launcher):
             of the machine's cores.
     """
 
-    config: DictConfig
-    hydra_context: HydraContext
-    task_function: TaskFunction
-
     def __init__(self, jobs: int | None) -> None:
         self.jobs = jobs
-
-    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        self.config = config
-        self.hydra_context = hydra_context
-        self.task_function = task_function
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """Run the jobs, numbered from ``initial_job_idx``; return their results in order."""
         # Hydra loads this module whenever it starts
-        from fedrun.sweeps.callback import failed, say
+        from fedrun.sweeps.callback import say
         from fedrun.sweeps.gpus import visible_gpus
         from fedrun.sweeps.job_processes import run_jobs
         from fedrun.sweeps.jobs_left import JobsLeft
@@ -73,11 +59,7 @@ class Parallel(Launcher):
                 return error
 
         def lost(index: int, how: str) -> JobReturn:
-            number, overrides = initial_job_idx + index, filter_overrides(job_overrides[index])
-            failed(number, sweep / str(number), overrides, how)
-            no_result = JobReturn(overrides=overrides, status=JobStatus.COMPLETED)
-            no_result.return_value = math.nan
-            return no_result
+            return self.lost(initial_job_idx + index, job_overrides[index], how)
 
         left = JobsLeft(sweep, len(job_overrides))
 
@@ -93,12 +75,10 @@ class Parallel(Launcher):
 
     def job(self, number: int, overrides: Sequence[str], at_once: int, gpu: str | None) -> JobReturn:
         """Run one job in this process, on this GPU if its device is ``cuda``."""
-        config = self.hydra_context.config_loader.load_sweep_config(self.config, list(overrides))
+        config = self.configured(number, overrides)
         if gpu is not None and config.hardware.device == "cuda":
             os.environ["CUDA_VISIBLE_DEVICES"] = gpu
         with open_dict(config):
-            config.hydra.job.id = f"{config.hydra.job.name}_{number}"
-            config.hydra.job.num = number
             config.hydra.launcher.jobs = at_once
         return run_job(
             self.task_function, config, "hydra.sweep.dir", "hydra.sweep.subdir", hydra_context=self.hydra_context
