@@ -26,7 +26,7 @@ from fedrun.strategies.server import ServerState
 from fedrun.system.randomness import address, generator
 
 from ..helpers.naive_averaging import NaiveClients
-from ..strategies.test_averaging import NETWORKS, mlp, network_of
+from ..helpers.small_networks import NETWORKS, mlp, network_of
 from ..strategies.test_maxfl import constant
 from ..strategies.test_solo_and_centralized import SOLO
 from .test_thresholds import TESTED, measured, warmup

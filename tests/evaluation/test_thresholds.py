@@ -26,7 +26,7 @@ from fedrun.system.errors import InputError
 from fedrun.system.randomness import address, generator
 
 from ..helpers.naive_averaging import NaiveClients
-from ..strategies.test_averaging import NETWORKS, mlp, network_of
+from ..helpers.small_networks import NETWORKS, mlp, network_of
 
 TESTED = Population(unseen_clients=2, test_share=0.4, test_of="auto", flipped_share=0.0, pooled=False, seed=None)
 

@@ -19,7 +19,7 @@ from fedrun.experiment.experiment import Experiment, build_experiment
 from fedrun.runs.run import run
 from fedrun.system.checksums import DamagedFileError
 
-from ..strategies.test_resume import Interrupts, rows
+from ..helpers.interrupted_runs import Interrupts, rows
 
 
 def numbers(value: float, length: int = 3) -> torch.Tensor:

@@ -13,7 +13,7 @@ from fedrun.experiment.appeal.base import Thresholds
 from fedrun.simulation.selection import select
 from fedrun.simulation.simulation import Simulation
 
-from ..strategies.test_averaging import final_model, mlp
+from ..helpers.small_networks import final_model, mlp
 from ..strategies.test_maxfl import constant
 
 

@@ -8,7 +8,7 @@ from fedrun.config.build import option
 from fedrun.experiment.strategy import Strategy
 from fedrun.simulation.simulation import Simulation
 
-from ..strategies.test_averaging import mlp
+from .small_networks import mlp
 
 EXECUTORS = ["in_process", "vectorized"]
 

@@ -3,134 +3,44 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import nn
 
 from fedrun.config.build import option
-from fedrun.config.composed import compose
-from fedrun.experiment.experiment import build_experiment
 from fedrun.experiment.strategy import Strategy
-from fedrun.models.flat_network import Layout, Slot
-from fedrun.simulation.selection import select
 from fedrun.simulation.simulation import Simulation
-from fedrun.strategies.client import ClientStrategy
-from fedrun.strategies.client_info import ClientInfo
-from fedrun.strategies.server import CohortUpdate, Round, Senders, ServerState, ServerStrategy
+from fedrun.strategies.server import ServerState
 from fedrun.strategies.vectors import MODEL
 
-from ..helpers.naive_averaging import NaiveClients, NaiveFedAdam, NaiveFedAvg, NaiveScaffold, NaiveServer
-
-SGD = option("strategy/client", "sgd")
-FEDAVG = option("strategy/server", "fedavg")
-UNIFORM = option("strategy/server", "fedavg", weighting="uniform")
-SCAFFOLD = Strategy(client=option("strategy/client", "scaffold"), server=option("strategy/server", "scaffold"))
-
+from ..helpers.naive_averaging import NaiveClients, NaiveFedAdam, NaiveFedAvg, NaiveScaffold
+from ..helpers.quadratic_clients import (
+    FEDAVG,
+    ONE,
+    SCAFFOLD,
+    SGD,
+    UNIFORM,
+    Quadratics,
+    info_of,
+    round_of,
+    senders_of,
+    start,
+    update_of,
+)
+from ..helpers.small_networks import (
+    COHORT,
+    NETWORKS,
+    assert_equal_after,
+    batch_norm,
+    data_of,
+    final_model,
+    mlp,
+    network_of,
+)
 
 # --- worked numbers: clients whose loss is f(y; a, b) = a/2 (y - b)^2, on a model of one number ---------------------
-
-DEFAULTS = build_experiment(compose().config).local
-ONE = Layout(slots=(Slot("head.weight", (1, 1), 0, 1),), trainable=1, size=1, head=slice(0, 1), classes=1, embedding=1)
-
-
-@dataclass
-class Quadratics:
-    """A federation of quadratic clients around a client half and a server half."""
-
-    client: ClientStrategy
-    server: ServerStrategy
-    curves: tuple[tuple[float, float], ...]
-    samples: tuple[int, ...]
-    lr: float
-    steps: int
-    total: int | None = None
-    states: dict[int, dict[str, torch.Tensor]] = field(default_factory=dict)
-
-    def ends(self, state: ServerState) -> list[tuple[torch.Tensor, dict[str, torch.Tensor]]]:
-        """Every client's model and other uploads after its steps."""
-        received, trained = self.server.broadcast(state), []
-        for number, (a, b) in enumerate(self.curves):
-            state = self.states.get(number, {name: torch.zeros(1) for name in self.client.client_state(ONE)})
-            info = info_of(self.samples, number, self.steps, self.lr)
-            constants = self.client.constants(received, state, info)
-            begin = self.client.start(received, state, constants, info)
-            y = begin.clone()
-            for _ in range(self.steps):
-                gradient = self.client.direction(lambda at, _, a=a, b=b: a * (at - b), y, constants)
-                if (linear_correction := self.client.linear_correction(constants)) is not None:
-                    gradient = (
-                        gradient
-                        + linear_correction.shift
-                        + (0 if linear_correction.strength is None else linear_correction.strength * y)
-                    )
-                y -= self.lr * gradient
-            uploads, state = self.client.finish(y, received, state, constants, replace(info, start=begin))
-            self.states[number] = dict(state)
-            trained.append((y, dict(uploads)))
-        return trained
-
-    def round(self, state: ServerState, index: int = 0) -> ServerState:
-        trained = self.ends(state)
-        weights = self.server.weights(state, senders_of(self.samples))
-        uploads = [upload for _, upload in trained]
-        mean = {
-            name: sum(w * upload[name] for w, upload in zip(weights.tolist(), uploads, strict=True))
-            / weights.sum().item()
-            for name in uploads[0]
-        }
-        return self.server.aggregate(state, update_of(mean, self.samples), round_of(index, len(self.curves), self.lr))[
-            0
-        ]
-
-
-def info_of(samples: tuple[int, ...], client: int, steps: int, lr: float, **local: float) -> ClientInfo:
-    return ClientInfo(
-        layout=ONE,
-        local=replace(DEFAULTS, lr=lr, **local),
-        seed=0,
-        round=0,
-        clients=torch.tensor(client),
-        is_new=torch.tensor([True]),
-        samples=torch.tensor([float(samples[client])]),
-        share=torch.tensor([samples[client] * len(samples) / sum(samples)]),
-        steps=torch.tensor([float(steps)]),
-        mean_steps=steps,
-    )
-
-
-def no_samples(model: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The training samples of a client whose own model does not depend on them."""
-    raise AssertionError("the client's samples were measured")
-
-
-def senders_of(samples: tuple[int, ...]) -> Senders:
-    return Senders(clients=torch.arange(len(samples)), samples=torch.tensor(samples))
-
-
-def update_of(mean: dict[str, torch.Tensor], samples: tuple[int, ...]) -> CohortUpdate:
-    count = len(samples)
-    return CohortUpdate(
-        clients=torch.arange(count),
-        samples=torch.tensor(samples),
-        steps=torch.ones(count, dtype=torch.int64),
-        mean=mean,
-        total_weight=float(sum(samples)),
-        rows=None,
-        excluded=(),
-        loss=0.0,
-        score=0.0,
-        client_samples=sum(samples),
-    )
-
-
-def round_of(index: int, clients: int, lr: float = 0.1) -> Round:
-    return Round(index=index, total=10, clients=clients, layout=ONE, seed=0, lr=lr)
-
-
-def start(server: ServerStrategy, x: float) -> ServerState:
-    return server.init(torch.tensor([x]), ONE, 2)
 
 
 @pytest.mark.parametrize(("server", "expected"), [(FEDAVG, 2.0), (UNIFORM, 1.5)])
@@ -220,53 +130,6 @@ def test_fedadam_in_two_rounds(settings, second_delta, expected):
 # --- networks, against the naive server ------------------------------------------------------------------------------
 
 
-def mlp(spec):
-    encoder = nn.Sequential(nn.Flatten(), nn.Linear(16, 6), nn.ReLU())
-    return nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(6, spec.classes)))
-
-
-def batch_norm(spec):
-    # no bias below BatchNorm: its gradient would be a rounding error, which Adam makes a step of
-    encoder = nn.Sequential(nn.Conv2d(1, 3, 3, bias=False), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten())
-    return nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(12, spec.classes)))
-
-
-NETWORKS = {"mlp": mlp, "batch_norm": batch_norm}
-
-COHORT = 4
-"""Clients per round, of six."""
-
-
-def data_of(simulation: Simulation) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Every client's encoded samples and labels."""
-    dataset, shares = simulation.dataset, simulation.federation.train
-    return [(dataset.inputs[shares[k]].float() / 255, dataset.targets[shares[k]]) for k in range(len(shares))]
-
-
-def network_of(simulation: Simulation, build) -> nn.Module:
-    """An ordinary network with the simulation's initial values."""
-    network = build(simulation.dataset.spec)
-    network.load_state_dict(simulation.network.tensors(simulation.initial().server.model.clone()), strict=False)
-    return network
-
-
-def assert_equal_after(
-    simulation: Simulation, naive: NaiveServer, rounds: int = 3, tolerance: float = 1e-5, cohort: int = COHORT
-) -> None:
-    """Both run ``rounds`` rounds; every float tensor must agree after each."""
-    state = simulation.initial()
-    before = state.server.model.clone()
-    for index in range(rounds):
-        state, _ = simulation.advance(state)
-        naive.round(index, select(naive.seed, index, len(naive.data), cohort).tolist())
-        for name, own in simulation.network.layout.views(state.server.model).items():
-            other = naive.network.state_dict()[name]
-            torch.testing.assert_close(
-                own, other, rtol=tolerance, atol=tolerance / 10, msg=lambda m, n=name: f"{n}: {m}"
-            )
-    assert not torch.allclose(before, state.server.model, atol=1e-2)  # there was something to compare
-
-
 LOCAL = {
     "plain": {},
     "several epochs": {"epochs": 3},
@@ -339,14 +202,6 @@ def test_fedadam(make_experiment, network, variant, buffers):
         **settings,
     )
     assert_equal_after(simulation, naive)
-
-
-def final_model(experiment, rounds: int) -> torch.Tensor:
-    simulation = Simulation(experiment)
-    state = simulation.initial()
-    for _ in range(rounds):
-        state, _ = simulation.advance(state)
-    return state.server.model
 
 
 def test_frozen_buffers_keep_their_initial_values(make_experiment):

@@ -20,7 +20,7 @@ from fedrun.system.randomness import generator
 
 from ..conftest import SIZES
 from ..helpers.naive_averaging import NaiveClients, weighted_mean
-from .test_averaging import COHORT, NETWORKS, data_of, mlp
+from ..helpers.small_networks import COHORT, NETWORKS, data_of, mlp
 
 RATE = 0.1
 

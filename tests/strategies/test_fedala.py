@@ -15,7 +15,8 @@ from fedrun.strategies.vectors import MODEL
 
 from ..helpers.naive_averaging import NaiveClients
 from ..helpers.naive_personal import NaiveFedALA
-from .test_averaging import COHORT, FEDAVG, ONE, assert_equal_after, data_of, info_of, mlp, network_of, no_samples
+from ..helpers.quadratic_clients import FEDAVG, ONE, info_of, no_samples
+from ..helpers.small_networks import COHORT, assert_equal_after, data_of, mlp, network_of
 
 
 def adapted(weight_lr: float, samples: int, adapted: float, losses=lambda count: 0.0, is_new: bool = False):

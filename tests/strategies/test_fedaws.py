@@ -19,7 +19,8 @@ from fedrun.system.errors import InputError
 
 from ..helpers.naive_averaging import NaiveClients
 from ..helpers.naive_strategies import NaiveFedAwS
-from .test_averaging import COHORT, FEDAVG, NETWORKS, SGD, assert_equal_after, batch_norm, data_of, mlp, network_of
+from ..helpers.quadratic_clients import FEDAVG, SGD
+from ..helpers.small_networks import COHORT, NETWORKS, assert_equal_after, batch_norm, data_of, mlp, network_of
 
 
 def fedaws(base=FEDAVG, bias="coordinate", eps=1e-5) -> FedAwS:

@@ -30,9 +30,9 @@ from fedrun.system.errors import InputError
 from fedrun.system.randomness import address, generator
 
 from ..conftest import first_executor, small_images
+from ..helpers.interrupted_runs import Interrupts, rows
 from ..helpers.naive_averaging import NaiveClients, weighted_mean
-from .test_averaging import NETWORKS, data_of, mlp, network_of
-from .test_resume import Interrupts, rows
+from ..helpers.small_networks import NETWORKS, data_of, mlp, network_of
 from .test_turbosvm import turbosvm
 
 SGD = option("strategy/client", "sgd")

@@ -14,7 +14,8 @@ from fedrun.strategies.client_state import NO_STATE
 from ..conftest import first_executor
 from ..helpers.naive_averaging import NaiveClients
 from ..helpers.naive_strategies import NaiveFedDC
-from .test_averaging import COHORT, NETWORKS, Quadratics, assert_equal_after, data_of, mlp, network_of, start
+from ..helpers.quadratic_clients import Quadratics, start
+from ..helpers.small_networks import COHORT, NETWORKS, assert_equal_after, data_of, mlp, network_of
 
 SERVER = option("strategy/server", "feddc")
 

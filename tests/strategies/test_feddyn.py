@@ -19,7 +19,8 @@ from fedrun.system.errors import InputError
 
 from ..helpers.naive_averaging import NaiveClients
 from ..helpers.naive_strategies import NaiveFedDyn
-from .test_averaging import COHORT, NETWORKS, UNIFORM, Quadratics, assert_equal_after, data_of, mlp, network_of, start
+from ..helpers.quadratic_clients import UNIFORM, Quadratics, start
+from ..helpers.small_networks import COHORT, NETWORKS, assert_equal_after, data_of, mlp, network_of
 
 SERVER = option("strategy/server", "feddyn")
 

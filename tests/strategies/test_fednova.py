@@ -16,19 +16,16 @@ from fedrun.system.errors import InputError
 
 from ..helpers.naive_averaging import NaiveClients
 from ..helpers.naive_strategies import NaiveFedNova
-from .test_averaging import (
+from ..helpers.quadratic_clients import info_of, round_of, start, update_of
+from ..helpers.small_networks import (
     COHORT,
     NETWORKS,
     assert_equal_after,
     batch_norm,
     data_of,
     final_model,
-    info_of,
     mlp,
     network_of,
-    round_of,
-    start,
-    update_of,
 )
 
 CLIENT, SERVER = option("strategy/client", "fednova"), option("strategy/server", "fednova")

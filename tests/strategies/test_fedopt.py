@@ -16,19 +16,8 @@ from fedrun.system.errors import InputError
 
 from ..helpers.naive_averaging import NaiveClients
 from ..helpers.naive_strategies import NaiveFedOpt
-from .test_averaging import (
-    COHORT,
-    NETWORKS,
-    SGD,
-    assert_equal_after,
-    batch_norm,
-    data_of,
-    network_of,
-    round_of,
-    senders_of,
-    start,
-    update_of,
-)
+from ..helpers.quadratic_clients import SGD, round_of, senders_of, start, update_of
+from ..helpers.small_networks import COHORT, NETWORKS, assert_equal_after, batch_norm, data_of, network_of
 
 PAPER = {"lr": 0.1, "eps": 1e-3}
 MOMENTS = {"beta1": 0.9, "beta2": 0.99}

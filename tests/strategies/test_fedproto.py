@@ -18,7 +18,8 @@ from fedrun.system.errors import InputError
 
 from ..helpers.naive_averaging import NaiveClients
 from ..helpers.naive_personal import NaiveFedProto
-from .test_averaging import COHORT, data_of, info_of, mlp, network_of, round_of, update_of
+from ..helpers.quadratic_clients import info_of, round_of, update_of
+from ..helpers.small_networks import COHORT, data_of, mlp, network_of
 
 TWO = Layout(slots=(Slot("head.weight", (3, 2), 0, 6),), trainable=6, size=6, head=slice(0, 6), classes=3, embedding=2)
 SERVER = option("strategy/server", "fedproto")

@@ -14,7 +14,8 @@ from fedrun.strategies.client import Outputs
 
 from ..helpers.naive_averaging import NaiveClients
 from ..helpers.naive_strategies import NaiveFedRS
-from .test_averaging import COHORT, FEDAVG, NETWORKS, assert_equal_after, data_of, final_model, info_of, mlp, network_of
+from ..helpers.quadratic_clients import FEDAVG, info_of
+from ..helpers.small_networks import COHORT, NETWORKS, assert_equal_after, data_of, final_model, mlp, network_of
 
 
 def fedrs(alpha: float = 0.5, soft: bool = False) -> Strategy:

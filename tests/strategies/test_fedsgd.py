@@ -12,7 +12,8 @@ from fedrun.experiment.strategy import Strategy
 from fedrun.simulation.simulation import Simulation
 from fedrun.system.errors import InputError
 
-from .test_averaging import FEDAVG, data_of, mlp, network_of
+from ..helpers.quadratic_clients import FEDAVG
+from ..helpers.small_networks import data_of, mlp, network_of
 
 HALF = option("strategy/client", "fedsgd")
 

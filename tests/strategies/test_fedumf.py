@@ -21,14 +21,13 @@ from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.feddc import FedDCClient
 
 from ..conftest import first_executor
-from ..execution.test_executors import poisoned_experiment
 from ..helpers.naive_averaging import NaiveClients
 from ..helpers.naive_fedumf import NaiveFedUmf, NaiveFedUmfFedDC
-from .test_averaging import (
+from ..helpers.poisoned_samples import poisoned_experiment
+from ..helpers.quadratic_clients import SGD, UNIFORM
+from ..helpers.small_networks import (
     COHORT,
     NETWORKS,
-    SGD,
-    UNIFORM,
     assert_equal_after,
     batch_norm,
     data_of,

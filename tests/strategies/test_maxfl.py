@@ -14,22 +14,16 @@ from fedrun.strategies.maxfl import nearness
 
 from ..helpers.naive_appeal import NaiveMaxFL
 from ..helpers.naive_averaging import NaiveClients
-from .test_averaging import (
+from ..helpers.quadratic_clients import SGD, UNIFORM, info_of, round_of, senders_of, start, update_of
+from ..helpers.small_networks import (
     COHORT,
     NETWORKS,
-    SGD,
-    UNIFORM,
     assert_equal_after,
     batch_norm,
     data_of,
     final_model,
-    info_of,
     mlp,
     network_of,
-    round_of,
-    senders_of,
-    start,
-    update_of,
 )
 
 RHO = 1.0

@@ -17,15 +17,14 @@ from fedrun.strategies.client import Outputs
 
 from ..helpers.naive_averaging import NaiveClients
 from ..helpers.naive_strategies import NaiveMoon
-from .test_averaging import (
+from ..helpers.quadratic_clients import FEDAVG, info_of
+from ..helpers.small_networks import (
     COHORT,
-    FEDAVG,
     NETWORKS,
     assert_equal_after,
     batch_norm,
     data_of,
     final_model,
-    info_of,
     mlp,
     network_of,
 )

@@ -15,7 +15,8 @@ from fedrun.strategies.client import Outputs
 
 from ..helpers.naive_averaging import NaiveClients, NaiveFedAvg
 from ..helpers.naive_local_training import NaiveMoonTurboSVM
-from .test_averaging import COHORT, FEDAVG, NETWORKS, assert_equal_after, data_of, final_model, mlp, network_of
+from ..helpers.quadratic_clients import FEDAVG
+from ..helpers.small_networks import COHORT, NETWORKS, assert_equal_after, data_of, final_model, mlp, network_of
 
 
 def moon(mu: float = 1.0, tau: float = 0.5) -> Strategy:

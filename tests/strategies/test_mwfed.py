@@ -13,19 +13,8 @@ from fedrun.simulation.simulation import Simulation
 
 from ..helpers.naive_appeal import NaiveMWFed
 from ..helpers.naive_averaging import NaiveClients
-from .test_averaging import (
-    COHORT,
-    NETWORKS,
-    assert_equal_after,
-    data_of,
-    info_of,
-    mlp,
-    network_of,
-    round_of,
-    senders_of,
-    start,
-    update_of,
-)
+from ..helpers.quadratic_clients import info_of, round_of, senders_of, start, update_of
+from ..helpers.small_networks import COHORT, NETWORKS, assert_equal_after, data_of, mlp, network_of
 from .test_maxfl import RHO, constant
 
 

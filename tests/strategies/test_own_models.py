@@ -15,22 +15,8 @@ from fedrun.strategies.vectors import MODEL
 
 from ..helpers.naive_averaging import NaiveClients
 from ..helpers.naive_personal import NaiveAPFL, NaivePFedMe
-from .test_averaging import (
-    COHORT,
-    FEDAVG,
-    ONE,
-    SGD,
-    UNIFORM,
-    Quadratics,
-    assert_equal_after,
-    data_of,
-    final_model,
-    info_of,
-    mlp,
-    network_of,
-    no_samples,
-    start,
-)
+from ..helpers.quadratic_clients import FEDAVG, ONE, SGD, UNIFORM, Quadratics, info_of, no_samples, start
+from ..helpers.small_networks import COHORT, assert_equal_after, data_of, final_model, mlp, network_of
 
 
 def client(name: str, **settings: object):

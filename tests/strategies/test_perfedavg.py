@@ -14,7 +14,8 @@ from fedrun.system.errors import InputError
 
 from ..helpers.naive_averaging import NaiveClients
 from ..helpers.naive_local_training import NaivePerFedAvg
-from .test_averaging import COHORT, NETWORKS, UNIFORM, assert_equal_after, data_of, mlp, network_of
+from ..helpers.quadratic_clients import UNIFORM
+from ..helpers.small_networks import COHORT, NETWORKS, assert_equal_after, data_of, mlp, network_of
 
 
 def client(difference: float | None, alpha: float = 0.1):

@@ -18,7 +18,8 @@ from fedrun.system.errors import RunError
 from fedrun.system.randomness import generator
 
 from ..helpers.naive_averaging import NaiveClients, NaiveFedAvg, weighted_mean
-from .test_averaging import COHORT, assert_equal_after, data_of, info_of, mlp, network_of
+from ..helpers.quadratic_clients import info_of
+from ..helpers.small_networks import COHORT, assert_equal_after, data_of, mlp, network_of
 
 
 def strategy(*overrides: str):

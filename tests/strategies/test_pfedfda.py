@@ -20,7 +20,7 @@ from fedrun.strategies.pfedfda import FeatureStatistics, PFedFDA, global_statist
 from fedrun.system.errors import InputError
 from fedrun.system.randomness import generator
 
-from .test_averaging import COHORT, data_of, mlp, network_of
+from ..helpers.small_networks import COHORT, data_of, mlp, network_of
 
 SERVER = option("strategy/server", "pfedfda")
 

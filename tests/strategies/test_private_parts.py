@@ -17,7 +17,8 @@ from fedrun.system.errors import InputError
 
 from ..helpers.naive_averaging import NaiveClients
 from ..helpers.naive_personal import NaiveParts
-from .test_averaging import COHORT, DEFAULTS, FEDAVG, UNIFORM, assert_equal_after, batch_norm, data_of, mlp, network_of
+from ..helpers.quadratic_clients import DEFAULTS, FEDAVG, UNIFORM
+from ..helpers.small_networks import COHORT, assert_equal_after, batch_norm, data_of, mlp, network_of
 
 BODY_AND_HEAD = Layout(
     slots=(Slot("encoder.0.weight", (1, 1), 0, 1, "Linear"), Slot("head.weight", (1, 1), 1, 2, "Linear")),

@@ -13,22 +13,16 @@ from fedrun.simulation.simulation import Simulation
 
 from ..helpers.naive_averaging import NaiveClients
 from ..helpers.naive_strategies import NaiveQFFL
-from .test_averaging import (
+from ..helpers.quadratic_clients import SGD, UNIFORM, info_of, round_of, senders_of, start, update_of
+from ..helpers.small_networks import (
     COHORT,
     NETWORKS,
-    SGD,
-    UNIFORM,
     assert_equal_after,
     batch_norm,
     data_of,
     final_model,
-    info_of,
     mlp,
     network_of,
-    round_of,
-    senders_of,
-    start,
-    update_of,
 )
 
 SERVER = option("strategy/server", "qffl")

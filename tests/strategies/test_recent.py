@@ -19,23 +19,8 @@ from fedrun.strategies.vectors import MODEL
 
 from ..helpers import naive_recent as naive
 from ..helpers.naive_averaging import NaiveClients
-from .test_averaging import (
-    COHORT,
-    FEDAVG,
-    SGD,
-    UNIFORM,
-    Quadratics,
-    assert_equal_after,
-    batch_norm,
-    data_of,
-    final_model,
-    info_of,
-    mlp,
-    network_of,
-    round_of,
-    start,
-    update_of,
-)
+from ..helpers.quadratic_clients import FEDAVG, SGD, UNIFORM, Quadratics, info_of, round_of, start, update_of
+from ..helpers.small_networks import COHORT, assert_equal_after, batch_norm, data_of, final_model, mlp, network_of
 
 CURVES = ((1.0, 0.0), (1.0, 4.0))
 

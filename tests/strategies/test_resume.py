@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet
 import pytest
@@ -13,9 +10,10 @@ import pytest
 from fedrun.config.composed import compose
 from fedrun.config.options import options
 from fedrun.experiment.experiment import build_experiment
-from fedrun.experiment.observer import Observer, Row
 from fedrun.runs import session
 from fedrun.runs.run import run
+
+from ..helpers.interrupted_runs import Interrupts, rows
 
 SETTING = (
     "rounds=5",
@@ -28,23 +26,6 @@ SETTING = (
     "tracking=none",
     "evaluation.train_clients=false",
 )
-
-
-class Interrupts(Observer):
-    """Ctrl-C, right after a round's row was written."""
-
-    def __init__(self, round: int) -> None:
-        self.round = round
-
-    def on_row(self, row: Row) -> None:
-        if row["round"] == self.round:
-            raise KeyboardInterrupt
-
-
-def rows(folder: Path) -> list[Mapping[str, Any]]:
-    """The rows without their times."""
-    lines = (folder / "metrics.jsonl").read_text().splitlines()
-    return [{key: value for key, value in json.loads(line).items() if not key.startswith("time/")} for line in lines]
 
 
 UNFIT = ("fedbn", "fedexlora", "fedit", "fedsalora", "ffalora", "flora")

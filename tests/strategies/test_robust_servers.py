@@ -17,19 +17,8 @@ from fedrun.system.errors import InputError, RunError
 
 from ..helpers.naive_averaging import NaiveClients, Tensors
 from ..helpers.naive_strategies import NaiveAggregation
-from .test_averaging import (
-    NETWORKS,
-    SGD,
-    UNIFORM,
-    assert_equal_after,
-    batch_norm,
-    data_of,
-    final_model,
-    mlp,
-    network_of,
-    round_of,
-    update_of,
-)
+from ..helpers.quadratic_clients import SGD, UNIFORM, round_of, update_of
+from ..helpers.small_networks import NETWORKS, assert_equal_after, batch_norm, data_of, final_model, mlp, network_of
 
 COHORT = 5
 

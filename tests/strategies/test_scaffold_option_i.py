@@ -14,7 +14,8 @@ from fedrun.system.errors import InputError
 
 from ..helpers.naive_averaging import NaiveClients
 from ..helpers.naive_local_training import NaiveScaffoldI
-from .test_averaging import COHORT, NETWORKS, SCAFFOLD, assert_equal_after, data_of, info_of, mlp, network_of
+from ..helpers.quadratic_clients import SCAFFOLD, info_of
+from ..helpers.small_networks import COHORT, NETWORKS, assert_equal_after, data_of, mlp, network_of
 
 OPTION_I = replace(SCAFFOLD, client=option("strategy/client", "scaffold", option="I"))
 

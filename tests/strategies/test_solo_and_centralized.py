@@ -16,8 +16,9 @@ from fedrun.simulation.simulation import Simulation
 from fedrun.system.errors import RunError
 from fedrun.system.randomness import generator
 
-from ..execution.test_executors import poisoned_experiment
-from .test_averaging import FEDAVG, NETWORKS, SGD, data_of, final_model, mlp, network_of
+from ..helpers.poisoned_samples import poisoned_experiment
+from ..helpers.quadratic_clients import FEDAVG, SGD
+from ..helpers.small_networks import NETWORKS, data_of, final_model, mlp, network_of
 
 SOLO = Strategy(client=option("strategy/client", "solo"), server=option("strategy/server", "solo"))
 CENTRALIZED = Strategy(client=option("strategy/client", "sgd_lasting_momentum"), server=FEDAVG)

@@ -33,7 +33,7 @@ from ..helpers.naive_turbosvm import (
     selected,
     stacked,
 )
-from .test_averaging import SCAFFOLD, UNIFORM, senders_of
+from ..helpers.quadratic_clients import SCAFFOLD, UNIFORM, senders_of
 from .test_fedaws import fedaws
 
 LINEAR = Kernel("linear", 1.0, 1.0, 3)

@@ -27,17 +27,8 @@ from fedrun.uploads.attacks.gaussian import Gaussian
 
 from ..helpers.naive_appeal import NaiveMaxFL, NaiveMWFed
 from ..helpers.naive_averaging import NaiveClients
-from ..strategies.test_averaging import (
-    FEDAVG,
-    SGD,
-    UNIFORM,
-    assert_equal_after,
-    batch_norm,
-    data_of,
-    final_model,
-    mlp,
-    network_of,
-)
+from ..helpers.quadratic_clients import FEDAVG, SGD, UNIFORM
+from ..helpers.small_networks import assert_equal_after, batch_norm, data_of, final_model, mlp, network_of
 from ..strategies.test_maxfl import RHO, constant, maxfl
 from ..strategies.test_mwfed import mwfed
 

@@ -11,7 +11,7 @@ from fedrun.config.build import option
 from fedrun.simulation.simulation import Simulation
 from fedrun.system.errors import InputError
 
-from ..strategies.test_averaging import mlp
+from ..helpers.small_networks import mlp
 from ..strategies.test_fedconcat import after, fedconcat, logits
 
 BACKDOOR = option("attack", "backdoor", share=0.34, label=2, size=2, poisoned_share=0.5)

@@ -13,8 +13,9 @@ from fedrun.experiment.strategy import Strategy
 from fedrun.simulation.simulation import Simulation
 from fedrun.uploads.transform import Sender, Shape
 
+from ..helpers.quadratic_clients import SGD, UNIFORM
+from ..helpers.small_networks import batch_norm, mlp
 from ..helpers.upload_rounds import EXECUTORS, compression, displacements, rounds, strategy
-from ..strategies.test_averaging import SGD, UNIFORM, batch_norm, mlp
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)

@@ -17,8 +17,8 @@ from fedrun.strategies.client import ClientStrategy
 from fedrun.strategies.fedavg import FedAvg
 from fedrun.system.errors import InputError
 
+from ..helpers.small_networks import batch_norm, mlp
 from ..helpers.upload_rounds import compression, private
-from ..strategies.test_averaging import batch_norm, mlp
 
 VOTE = compression("sign", rule="vote", memory="none")
 

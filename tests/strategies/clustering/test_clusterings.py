@@ -23,7 +23,7 @@ from fedrun.system.errors import InputError
 from fedrun.system.randomness import generator
 
 from ...conftest import first_executor
-from ..test_averaging import batch_norm
+from ...helpers.small_networks import batch_norm
 
 
 def logistic(spec):

@@ -11,8 +11,8 @@ from fedrun.uploads.privacy import calibration
 from fedrun.uploads.privacy.accountant import Release
 from fedrun.uploads.privacy.calibration import Calibration
 
+from ...helpers.small_networks import mlp
 from ...helpers.upload_rounds import private
-from ...strategies.test_averaging import mlp
 
 RELEASE = Release(7, 7, 0.0, "poisson")
 

@@ -16,8 +16,9 @@ from fedrun.simulation.simulation import Simulation
 from fedrun.system.randomness import generator
 from fedrun.uploads.attacks.gaussian import Gaussian
 
+from ...helpers.quadratic_clients import FEDAVG, SGD, UNIFORM
+from ...helpers.small_networks import batch_norm, mlp
 from ...helpers.upload_rounds import EXECUTORS, compression, displacements, private, rounds, strategy
-from ...strategies.test_averaging import FEDAVG, SGD, UNIFORM, batch_norm, mlp
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)

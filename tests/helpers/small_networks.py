@@ -1,0 +1,68 @@
+"""Small networks for the test federation, and their comparison with a naive server after every round."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import torch
+from torch import nn
+
+from fedrun.simulation.selection import select
+from fedrun.simulation.simulation import Simulation
+
+from .naive_averaging import NaiveServer
+
+
+def mlp(spec):
+    encoder = nn.Sequential(nn.Flatten(), nn.Linear(16, 6), nn.ReLU())
+    return nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(6, spec.classes)))
+
+
+def batch_norm(spec):
+    # no bias below BatchNorm: its gradient would be a rounding error, which Adam makes a step of
+    encoder = nn.Sequential(nn.Conv2d(1, 3, 3, bias=False), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten())
+    return nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(12, spec.classes)))
+
+
+NETWORKS = {"mlp": mlp, "batch_norm": batch_norm}
+
+COHORT = 4
+"""Clients per round, of six."""
+
+
+def data_of(simulation: Simulation) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Every client's encoded samples and labels."""
+    dataset, shares = simulation.dataset, simulation.federation.train
+    return [(dataset.inputs[shares[k]].float() / 255, dataset.targets[shares[k]]) for k in range(len(shares))]
+
+
+def network_of(simulation: Simulation, build) -> nn.Module:
+    """An ordinary network with the simulation's initial values."""
+    network = build(simulation.dataset.spec)
+    network.load_state_dict(simulation.network.tensors(simulation.initial().server.model.clone()), strict=False)
+    return network
+
+
+def assert_equal_after(
+    simulation: Simulation, naive: NaiveServer, rounds: int = 3, tolerance: float = 1e-5, cohort: int = COHORT
+) -> None:
+    """Both run ``rounds`` rounds; every float tensor must agree after each."""
+    state = simulation.initial()
+    before = state.server.model.clone()
+    for index in range(rounds):
+        state, _ = simulation.advance(state)
+        naive.round(index, select(naive.seed, index, len(naive.data), cohort).tolist())
+        for name, own in simulation.network.layout.views(state.server.model).items():
+            other = naive.network.state_dict()[name]
+            torch.testing.assert_close(
+                own, other, rtol=tolerance, atol=tolerance / 10, msg=lambda m, n=name: f"{n}: {m}"
+            )
+    assert not torch.allclose(before, state.server.model, atol=1e-2)  # there was something to compare
+
+
+def final_model(experiment, rounds: int) -> torch.Tensor:
+    simulation = Simulation(experiment)
+    state = simulation.initial()
+    for _ in range(rounds):
+        state, _ = simulation.advance(state)
+    return state.server.model
