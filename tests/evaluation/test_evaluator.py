@@ -25,11 +25,10 @@ from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.server import ServerState
 from fedrun.system.randomness import address, generator
 
+from ..helpers.appeal import TESTED, constant, warmup
 from ..helpers.naive_averaging import NaiveClients
-from ..helpers.small_networks import NETWORKS, mlp, network_of
-from ..strategies.test_maxfl import constant
-from ..strategies.test_solo_and_centralized import SOLO
-from .test_thresholds import TESTED, measured, warmup
+from ..helpers.small_networks import NETWORKS, measured, mlp, network_of
+from ..helpers.strategies import SOLO
 
 NAN = float("nan")
 

@@ -15,7 +15,6 @@ from fedrun.config.build import option
 from fedrun.data.datasets.augmentation import Augmentation
 from fedrun.data.datasets.base import Scaled
 from fedrun.data.federation import ClientIndices
-from fedrun.data.population import Population
 from fedrun.evaluation import threshold_cache as cache
 from fedrun.evaluation import thresholds
 from fedrun.evaluation.client_groups import ClientGroup
@@ -25,23 +24,9 @@ from fedrun.simulation.simulation import Simulation
 from fedrun.system.errors import InputError
 from fedrun.system.randomness import address, generator
 
+from ..helpers.appeal import TESTED, warmup
 from ..helpers.naive_averaging import NaiveClients
-from ..helpers.small_networks import NETWORKS, mlp, network_of
-
-TESTED = Population(unseen_clients=2, test_share=0.4, test_of="auto", flipped_share=0.0, pooled=False, seed=None)
-
-
-def warmup(steps: int = 100, convention: str = "auto", lr: float | None = None, batch_size: int | None = None):
-    return option("appeal", "warmup", steps=steps, convention=convention, lr=lr, batch_size=batch_size)
-
-
-def measured(network, simulation, own) -> tuple[float, float]:
-    """Loss and accuracy of an ordinary network on some samples."""
-    inputs, labels = simulation.dataset.inputs[own].float() / 255, simulation.dataset.targets[own]
-    with torch.no_grad():
-        logits = network.eval()(inputs)
-    accuracy = (logits.argmax(1) == labels).double().mean().item()
-    return torch.nn.functional.cross_entropy(logits, labels).item(), accuracy
+from ..helpers.small_networks import NETWORKS, measured, mlp, network_of
 
 
 @pytest.mark.parametrize("network", NETWORKS)

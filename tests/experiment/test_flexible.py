@@ -13,8 +13,8 @@ from fedrun.experiment.appeal.base import Thresholds
 from fedrun.simulation.selection import select
 from fedrun.simulation.simulation import Simulation
 
+from ..helpers.appeal import constant
 from ..helpers.small_networks import final_model, mlp
-from ..strategies.test_maxfl import constant
 
 
 def flexible(share: float = 0.25, draws: str = "draw_willing"):

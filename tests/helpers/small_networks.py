@@ -7,6 +7,7 @@ from collections import OrderedDict
 import torch
 from torch import nn
 
+from fedrun.experiment.state import State
 from fedrun.simulation.selection import select
 from fedrun.simulation.simulation import Simulation
 
@@ -66,3 +67,19 @@ def final_model(experiment, rounds: int) -> torch.Tensor:
     for _ in range(rounds):
         state, _ = simulation.advance(state)
     return state.server.model
+
+
+def measured(network, simulation, own) -> tuple[float, float]:
+    """Loss and accuracy of an ordinary network on some samples."""
+    inputs, labels = simulation.dataset.inputs[own].float() / 255, simulation.dataset.targets[own]
+    with torch.no_grad():
+        logits = network.eval()(inputs)
+    accuracy = (logits.argmax(1) == labels).double().mean().item()
+    return torch.nn.functional.cross_entropy(logits, labels).item(), accuracy
+
+
+def after(simulation: Simulation, rounds: int) -> State:
+    state = simulation.initial()
+    for _ in range(rounds):
+        state, _ = simulation.advance(state)
+    return state

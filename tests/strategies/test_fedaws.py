@@ -12,19 +12,16 @@ from fedrun.config.composed import compose
 from fedrun.experiment.experiment import build_experiment
 from fedrun.experiment.strategy import Strategy
 from fedrun.simulation.simulation import Simulation
-from fedrun.strategies.fedaws import FedAwS, positive_cosines
+from fedrun.strategies.fedaws import positive_cosines
 from fedrun.strategies.head_refinement import HeadRefinement
 from fedrun.strategies.server import ServerStrategy
 from fedrun.system.errors import InputError
 
 from ..helpers.naive_averaging import NaiveClients
 from ..helpers.naive_strategies import NaiveFedAwS
-from ..helpers.quadratic_clients import FEDAVG, SGD
+from ..helpers.quadratic_clients import SGD
 from ..helpers.small_networks import COHORT, NETWORKS, assert_equal_after, batch_norm, data_of, mlp, network_of
-
-
-def fedaws(base=FEDAVG, bias="coordinate", eps=1e-5) -> FedAwS:
-    return FedAwS(base=base, lr=0.05, adam_eps=eps, bias=bias)
+from ..helpers.strategies import fedaws
 
 
 def test_only_positive_cosines_of_different_classes_count():

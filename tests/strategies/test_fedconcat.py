@@ -17,8 +17,6 @@ from fedrun.config.build import option
 from fedrun.config.composed import compose
 from fedrun.data.datasets.augmentation import Augmentation
 from fedrun.experiment.experiment import build_experiment
-from fedrun.experiment.state import State
-from fedrun.experiment.strategy import ClusteredStrategy
 from fedrun.models.parallel_encoders import ParallelEncoders
 from fedrun.runs import session
 from fedrun.runs.run import run
@@ -30,45 +28,11 @@ from fedrun.system.errors import InputError
 from fedrun.system.randomness import address, generator
 
 from ..conftest import first_executor, small_images
+from ..helpers.fedconcat_models import fedconcat, logits
 from ..helpers.interrupted_runs import Interrupts, rows
 from ..helpers.naive_averaging import NaiveClients, weighted_mean
-from ..helpers.small_networks import NETWORKS, data_of, mlp, network_of
-from .test_turbosvm import turbosvm
-
-SGD = option("strategy/client", "sgd")
-FEDAVG = option("strategy/server", "fedavg")
-NO_STAGE = option("strategy/post_training", "none")
-
-
-def fedconcat(clustering: str = "label_distributions", rounds: int = 0, initial: str = "random", **changes: object):
-    stage = option("strategy/post_training", "classifier", rounds=rounds, initial=initial) if rounds else NO_STAGE
-    clusters = option("strategy/clustering", clustering, **changes)
-    return ClusteredStrategy(client=SGD, server=FEDAVG, clustering=clusters, post_training=stage)
-
-
-def after(simulation: Simulation, rounds: int) -> State:
-    state = simulation.initial()
-    for _ in range(rounds):
-        state, _ = simulation.advance(state)
-    return state
-
-
-def logits(simulation: Simulation, state: State, samples: torch.Tensor) -> torch.Tensor:
-    """Of the clusters' MLPs together; once they are frozen, of the classifier on their features."""
-    inputs = simulation.dataset.inputs[samples].float() / 255
-
-    def network(model: torch.Tensor) -> nn.Module:
-        built = mlp(simulation.dataset.spec)
-        built.load_state_dict(simulation.network.layout.views(model))
-        return built.eval()
-
-    with torch.no_grad():
-        if not state.finished:
-            return sum(network(server.model)(inputs) for server in state.models)
-        features = torch.cat([network(model).encoder(inputs) for model in state.finished[0]], dim=1)
-        head = simulation.phase(state).network.layout.views(state.server.model)
-        return features @ head["head.weight"].T + head["head.bias"]
-
+from ..helpers.small_networks import NETWORKS, after, data_of, mlp, network_of
+from ..helpers.strategies import turbosvm
 
 # --- limits ----------------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,6 @@ import torch
 
 from fedrun.config.build import option
 from fedrun.execution.context import CohortJob
-from fedrun.experiment.strategy import Strategy
 from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.client_state import NO_STATE
 
@@ -16,12 +15,9 @@ from ..helpers.naive_averaging import NaiveClients
 from ..helpers.naive_strategies import NaiveFedDC
 from ..helpers.quadratic_clients import Quadratics, start
 from ..helpers.small_networks import COHORT, NETWORKS, assert_equal_after, data_of, mlp, network_of
+from ..helpers.strategies import feddc
 
 SERVER = option("strategy/server", "feddc")
-
-
-def feddc(alpha: float) -> Strategy:
-    return Strategy(client=option("strategy/client", "feddc", alpha=alpha), server=SERVER)
 
 
 def test_two_rounds():

@@ -28,6 +28,7 @@ from ..helpers.quadratic_clients import SGD, UNIFORM
 from ..helpers.small_networks import (
     COHORT,
     NETWORKS,
+    after,
     assert_equal_after,
     batch_norm,
     data_of,
@@ -35,8 +36,7 @@ from ..helpers.small_networks import (
     mlp,
     network_of,
 )
-from .test_fedconcat import after
-from .test_feddc import feddc
+from ..helpers.strategies import feddc
 
 
 def fedumf(alpha: float, linear_update: float | None = None) -> Strategy:

@@ -12,6 +12,7 @@ from fedrun.experiment.strategy import Strategy
 from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.maxfl import nearness
 
+from ..helpers.appeal import RHO, constant
 from ..helpers.naive_appeal import NaiveMaxFL
 from ..helpers.naive_averaging import NaiveClients
 from ..helpers.quadratic_clients import SGD, UNIFORM, info_of, round_of, senders_of, start, update_of
@@ -25,17 +26,7 @@ from ..helpers.small_networks import (
     mlp,
     network_of,
 )
-
-RHO = 1.0
-
-
-def constant(loss: float = RHO):
-    return option("appeal", "constant", loss=loss, convention="train")
-
-
-def maxfl(tuning_steps: int = 0, lr: float = 1.0, eps: float = 1e-8) -> Strategy:
-    client = option("strategy/client", "maxfl", tuning_steps=tuning_steps)
-    return Strategy(client=client, server=option("strategy/server", "maxfl", lr=lr, eps=eps))
+from ..helpers.strategies import maxfl
 
 
 def test_one_round():

@@ -7,20 +7,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedrun.config.build import option
-from fedrun.experiment.strategy import Strategy
 from fedrun.simulation.simulation import Simulation
 
+from ..helpers.appeal import RHO, constant
 from ..helpers.naive_appeal import NaiveMWFed
 from ..helpers.naive_averaging import NaiveClients
 from ..helpers.quadratic_clients import info_of, round_of, senders_of, start, update_of
 from ..helpers.small_networks import COHORT, NETWORKS, assert_equal_after, data_of, mlp, network_of
-from .test_maxfl import RHO, constant
-
-
-def mwfed(gamma: float = 0.5, growth: str = "threshold") -> Strategy:
-    server = option("strategy/server", "mwfed", gamma=gamma, growth=growth)
-    return Strategy(client=option("strategy/client", "mwfed"), server=server)
+from ..helpers.strategies import mwfed
 
 
 def excess(loss: float) -> torch.Tensor:

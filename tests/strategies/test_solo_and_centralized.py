@@ -19,8 +19,8 @@ from fedrun.system.randomness import generator
 from ..helpers.poisoned_samples import poisoned_experiment
 from ..helpers.quadratic_clients import FEDAVG, SGD
 from ..helpers.small_networks import NETWORKS, data_of, final_model, mlp, network_of
+from ..helpers.strategies import SOLO
 
-SOLO = Strategy(client=option("strategy/client", "solo"), server=option("strategy/server", "solo"))
 CENTRALIZED = Strategy(client=option("strategy/client", "sgd_lasting_momentum"), server=FEDAVG)
 POOLED = Population(unseen_clients=0, test_share=0.0, test_of="auto", flipped_share=0.0, pooled=True, seed=None)
 

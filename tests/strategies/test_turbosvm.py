@@ -13,8 +13,6 @@ from sklearn.svm import SVC
 from torch import nn
 
 from fedrun.config.build import option
-from fedrun.config.composed import compose
-from fedrun.experiment.experiment import build_experiment
 from fedrun.models.flat_network import Layout, layout_of
 from fedrun.strategies import svm
 from fedrun.strategies.server import CohortUpdate, Round, ServerState
@@ -34,22 +32,12 @@ from ..helpers.naive_turbosvm import (
     stacked,
 )
 from ..helpers.quadratic_clients import SCAFFOLD, UNIFORM, senders_of
-from .test_fedaws import fedaws
+from ..helpers.strategies import fedaws, turbosvm
 
 LINEAR = Kernel("linear", 1.0, 1.0, 3)
 
 
 @cache
-def published() -> TurboSVM:
-    """The option in conf/."""
-    return build_experiment(compose(["strategy=turbosvm"]).config).strategy.server
-
-
-def turbosvm(**changes: object) -> TurboSVM:
-    """The option in conf/, changed."""
-    return replace(published(), **changes)
-
-
 def layout_with(classes: int, embedding: int, bias: bool = True) -> Layout:
     """2 -> d -> C; the encoder has 3 d parameters."""
     encoder, head = nn.Linear(2, embedding), nn.Linear(embedding, classes, bias=bias)

@@ -25,12 +25,12 @@ from fedrun.system.errors import InputError
 from fedrun.system.randomness import generator
 from fedrun.uploads.attacks.gaussian import Gaussian
 
+from ..helpers.appeal import RHO, constant
 from ..helpers.naive_appeal import NaiveMaxFL, NaiveMWFed
 from ..helpers.naive_averaging import NaiveClients
 from ..helpers.quadratic_clients import FEDAVG, SGD, UNIFORM
 from ..helpers.small_networks import assert_equal_after, batch_norm, data_of, final_model, mlp, network_of
-from ..strategies.test_maxfl import RHO, constant, maxfl
-from ..strategies.test_mwfed import mwfed
+from ..helpers.strategies import maxfl, mwfed
 
 GAUSSIAN = option("attack", "gaussian", share=0.34, noise=0.5, inflation=3.0)
 SIGN_FLIP = option("attack", "sign_flip", share=0.34, scale=2.0)

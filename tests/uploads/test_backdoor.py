@@ -11,8 +11,8 @@ from fedrun.config.build import option
 from fedrun.simulation.simulation import Simulation
 from fedrun.system.errors import InputError
 
-from ..helpers.small_networks import mlp
-from ..strategies.test_fedconcat import after, fedconcat, logits
+from ..helpers.fedconcat_models import fedconcat, logits
+from ..helpers.small_networks import after, mlp
 
 BACKDOOR = option("attack", "backdoor", share=0.34, label=2, size=2, poisoned_share=0.5)
 

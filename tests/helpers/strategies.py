@@ -1,0 +1,37 @@
+"""Strategies with the settings that several tests change."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fedrun.config.build import option
+from fedrun.experiment.strategy import Strategy
+from fedrun.strategies.fedaws import FedAwS
+from fedrun.strategies.turbosvm import TurboSVM
+
+from .quadratic_clients import FEDAVG
+
+SOLO = Strategy(client=option("strategy/client", "solo"), server=option("strategy/server", "solo"))
+
+
+def maxfl(tuning_steps: int = 0, lr: float = 1.0, eps: float = 1e-8) -> Strategy:
+    client = option("strategy/client", "maxfl", tuning_steps=tuning_steps)
+    return Strategy(client=client, server=option("strategy/server", "maxfl", lr=lr, eps=eps))
+
+
+def mwfed(gamma: float = 0.5, growth: str = "threshold") -> Strategy:
+    server = option("strategy/server", "mwfed", gamma=gamma, growth=growth)
+    return Strategy(client=option("strategy/client", "mwfed"), server=server)
+
+
+def feddc(alpha: float) -> Strategy:
+    return Strategy(client=option("strategy/client", "feddc", alpha=alpha), server=option("strategy/server", "feddc"))
+
+
+def fedaws(base=FEDAVG, bias="coordinate", eps=1e-5) -> FedAwS:
+    return FedAwS(base=base, lr=0.05, adam_eps=eps, bias=bias)
+
+
+def turbosvm(**changes: object) -> TurboSVM:
+    """The option in conf/, changed."""
+    return replace(option("strategy/server", "turbosvm"), **changes)
