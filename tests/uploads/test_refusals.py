@@ -171,7 +171,7 @@ def test_what_the_data_refuse(make_experiment):
     with pytest.raises(InputError, match=r"^privacy=UserLevel with model=.*BatchNorm.*GroupNorm$"):
         Simulation(make_experiment(network=batch_norm, privacy=private()))
     pair = Strategy(client=Counting(), server=Counts(weighting="samples"))
-    with pytest.raises(InputError, match=r"^privacy=UserLevel: strategy.client=Counting sends 'counts', which has not"):
+    with pytest.raises(InputError, match=r"^privacy=UserLevel: strategy.client=Counting sends 'counts', whose length"):
         Simulation(make_experiment(network=mlp, strategy=pair, privacy=private()))
     with pytest.raises(
         InputError, match=r"^secure_sum=FixedPoint: .*=Counting sends 'counts', .* would not be rounded;"
