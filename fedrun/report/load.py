@@ -115,6 +115,8 @@ class LoadedRun:
 
         Args:
             samples: ``[n, *input_shape]`` as in the dataset's ``inputs``, such as uint8 images; encoded as in training.
+                The ``inputs`` of a table are standardised unless ``dataset.standardise=false``; raw rows of such a
+                table give wrong predictions.
             number: of the model, where the run has several (clusters).
             batch_size: samples per forward pass.
 

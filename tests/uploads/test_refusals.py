@@ -182,7 +182,7 @@ def test_what_the_data_refuse(make_experiment):
         Simulation(make_experiment(network=mlp, clients_per_round=2, privacy=private(), secure_sum=sums))
     with pytest.raises(InputError, match=r"^secure_sum.bits=16 with secure_sum.levels=1048576"):
         Simulation(make_experiment(network=mlp, secure_sum=option("secure_sum", "fixed_point", bits=16)))
-    with pytest.raises(InputError, match=r"^privacy.count_noise=0.15 costs more than the whole noise multiplier 1;"):
+    with pytest.raises(InputError, match=r"^privacy.count_noise=0.15 with a noise multiplier of 1: .*above 0.5$"):
         Simulation(
             make_experiment(
                 network=mlp, clients_per_round=3, privacy=private("user_level_adaptive", noise_multiplier=1.0)

@@ -56,9 +56,12 @@ class TrainSplitPartition(Partition):
         """
         size, needed = dataset.train_size, self.clients * per_client
         if size >= len(dataset.targets):
+            cure = "data with test samples, such as a table with a column of splits (dataset.split)"
+            if dataset.users is not None:
+                cure = f"partition=natural, which holds out users; or {cure}"
             raise InputError(
                 f"partition={self.name} needs a dataset with a test split, but all {size} samples of this one are "
-                "training samples; allowed here: partition=natural, which holds out users"
+                f"training samples; allowed here: {cure}"
             )
         if needed > size:
             settings = f"clients={self.clients}" + ("" if key is None else f" with {key}={per_client}")

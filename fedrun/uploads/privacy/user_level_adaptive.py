@@ -39,10 +39,11 @@ class UserLevelAdaptive(UserLevel):
     def mechanism(self, cohorts: Cohorts) -> Mechanism:
         central = self._central(cohorts)
         count_noise = cohorts.size / 20 if self.count_noise is None else self.count_noise
-        if central.release.noise_multiplier >= 2 * count_noise:
+        multiplier = central.release.noise_multiplier
+        if multiplier >= 2 * count_noise:
             raise InputError(
-                f"privacy.count_noise={count_noise:g} costs more than the whole noise multiplier "
-                f"{central.release.noise_multiplier:g}; allowed: more than half of that"
+                f"privacy.count_noise={count_noise:g} with a noise multiplier of {multiplier:g}: the count alone would "
+                f"cost more; allowed: a count_noise above {multiplier / 2:g}"
             )
         return AdaptiveClipping(**vars(central), adaptive=self, count_noise=count_noise)
 

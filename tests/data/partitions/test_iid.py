@@ -31,7 +31,7 @@ def test_the_partitions_own_seed_outranks_the_runs(make_dataset):
 
 
 def test_a_dataset_without_a_test_split_is_refused(make_dataset):
-    with pytest.raises(InputError, match="partition=iid needs a dataset with a test split.*partition=natural"):
+    with pytest.raises(InputError, match=r"^partition=iid needs a dataset with a test split.*here: data with"):
         IID(clients=2, seed=0).split(make_dataset([0, 1, 2], 3), 0)
 
 
