@@ -90,8 +90,10 @@ def save(path: Path, checkpoint: Checkpoint, identity: Identity, store: VectorSt
         store.flush()
         with write_sealed(path) as file:
             torch.save(content, file)
-    except RuntimeError as error:  # torch.save raises its own error when a write fails
-        raise error.__context__ if isinstance(error.__context__, OSError) else OSError(str(error)) from error
+    except RuntimeError as error:  # torch.save raises its own error when a write fails, or a signal interrupts it
+        if (cause := error.__context__) is None or not isinstance(cause, OSError | KeyboardInterrupt):
+            cause = OSError(str(error))
+        raise cause from error
 
 
 def processes_of(path: Path) -> int | None:
