@@ -198,15 +198,15 @@ def show(all_outcomes: Sequence[Outcome], folder: Path) -> None:
 
     runs = {outcome.summary["folder"]: outcome.summary for outcome in all_outcomes if outcome.summary is not None}
     completed = list(runs.values())  # the stages of a search may contain the same run
-    failed = [outcome for outcome in all_outcomes if outcome.error is not None]
-    by_error: dict[str | None, list[Outcome]] = defaultdict(list)
-    for outcome in failed:
-        by_error[outcome.error].append(outcome)
-    for error, jobs in by_error.items():
+    failed_jobs: dict[str, list[Outcome]] = defaultdict(list)
+    for outcome in all_outcomes:
+        if outcome.error is not None:
+            failed_jobs[outcome.error].append(outcome)
+    for error, jobs in failed_jobs.items():
         others = f" and {len(jobs) - 1} more" if len(jobs) > 1 else ""
         print(f"failed: {' '.join(jobs[0].overrides)}{others}: {error}", file=sys.stderr)
-    if failed:
-        print(f"fedrun: {len(failed)} of {len(all_outcomes)} jobs failed", file=sys.stderr, flush=True)
+    if failed := sum(map(len, failed_jobs.values())):
+        print(f"fedrun: {failed} of {len(all_outcomes)} jobs failed", file=sys.stderr, flush=True)
     if completed:
         print(flush=True)
         sweep.show(sweep.sweep_table(completed), Console())

@@ -1,0 +1,48 @@
+"""A paper's numbers next to our curves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.container import ErrorbarContainer
+from matplotlib.figure import Figure
+
+from fedrun.runs.display import panels
+from fedrun.runs.display.panels import Line, Published, plot_panels
+
+from ...helpers.run_folders import rows
+
+
+def drawn(monkeypatch: pytest.MonkeyPatch, against: panels.Against, published: tuple[Published, ...]) -> Figure:
+    figures: list[Figure] = []
+    monkeypatch.setattr(panels, "save_figure", lambda figure, path, dpi: figures.append(figure))
+    lines = {"fedavg": Line([rows(0.1, 0.8)], published), "fedprox": Line([rows(0.2, 0.7)])}
+    plot_panels({("test/accuracy", "accuracy"): lines}, Path("unused.png"), against, "title", "caption")
+    return figures[0]
+
+
+def stars(figure: Figure) -> list[ErrorbarContainer]:
+    return [container for container in figure.axes[0].containers if isinstance(container, ErrorbarContainer)]
+
+
+def test_numbers_are_stars_of_the_lines_colour_with_their_deviations(monkeypatch: pytest.MonkeyPatch) -> None:
+    figure = drawn(monkeypatch, "rounds", (Published(5, 0.84, value_std=0.02), Published(3, 0.6, round_std=1.5)))
+    ours = next(line for line in figure.axes[0].lines if line.get_label() == "fedavg")
+    found = []
+    for star in stars(figure):
+        marker, _, (bar,) = star.lines
+        assert marker.get_color() == ours.get_color()
+        assert marker.get_marker() == "*"
+        found.append((*np.ravel(marker.get_data()), *np.ptp(bar.get_segments()[0], axis=0)))
+    np.testing.assert_allclose(found, [(5, 84, 0, 4), (3, 60, 3, 0)], atol=1e-9)  # percent; bars of two deviations
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["fedavg", "fedprox", "the paper"]
+
+
+@pytest.mark.parametrize(("against", "published"), [("params", (Published(5, 0.84),)), ("rounds", ())])
+def test_no_stars(monkeypatch: pytest.MonkeyPatch, against: panels.Against, published: tuple[Published, ...]) -> None:
+    """A number of a round has no place on another axis."""
+    figure = drawn(monkeypatch, against, published)
+    assert not stars(figure)
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["fedavg", "fedprox"]
