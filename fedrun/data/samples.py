@@ -17,7 +17,7 @@ class Samples:
     """A dataset's samples on the training device. Batches are gathered in their compact type and encoded on the device.
 
     Attributes:
-        inputs: ``[n, ...]`` in the dataset's compact type, uint8 or float32, on the CPU (possibly memory-mapped) or on
+        inputs: ``[n, ...]`` in the dataset's compact type, such as uint8, on the CPU (possibly memory-mapped) or on
             the device.
         targets: ``[n, ...]``, on the same device as ``inputs``; of a classification int64 ``[n]``.
         encoding: turns a compact batch into network inputs.

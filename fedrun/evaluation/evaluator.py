@@ -21,7 +21,7 @@ from fedrun.experiment.appeal.base import Convention, OwnResults, Thresholds
 from fedrun.experiment.experiment import Experiment
 from fedrun.experiment.state import State
 from fedrun.models.inference import ensemble, evaluate, labelled_embeddings, per_holder
-from fedrun.strategies.client import is_personal, state_names
+from fedrun.strategies.client import is_personal, state_names, trains_global_model
 from fedrun.strategies.client_state import LAST
 from fedrun.strategies.phase import Phase
 from fedrun.strategies.server import ServerState
@@ -209,7 +209,12 @@ class Evaluator:
             train_loss, _ = self._by_holder(state, population.name, population.train)
         results = {"": OwnResults(train_loss, test_loss, score)}
         client, local = self._phase.client, self._phase.local
-        if is_personal(client) and MODEL in client.sends and population.name == SEEN and population.test is not None:
+        if (
+            is_personal(client)
+            and trains_global_model(client)
+            and population.name == SEEN
+            and population.test is not None
+        ):
             by_holder = per_holder(self.results(state, population.test.samples), population.test)
             results["global_"] = OwnResults(unknown, *by_holder)
         if (tuning := evaluation.tuning(local, local.rate(state.round))) is not None:

@@ -35,7 +35,7 @@ from fedrun.experiment.task_checks import check_task
 from fedrun.experiment.tracking import Tracking
 from fedrun.experiment.upload_checks import check_transforms
 from fedrun.models.base import ModelConfig
-from fedrun.strategies.client import is_personal
+from fedrun.strategies.client import is_personal, trains_global_model
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.vectors import MODEL
 from fedrun.system.errors import InputError
@@ -202,7 +202,7 @@ class Experiment:
                 f"evaluation.client_means=true: allowed if clients send models (strategy.client={client_name}) for "
                 "one global model (no clusters, no models of their own)"
             )
-        if self.evaluation.tuned_by and is_personal(client) and MODEL not in client.sends:
+        if self.evaluation.tuned_by and not trains_global_model(client):
             raise InputError(
                 f"{self.evaluation.tuned_by}: strategy.client={client_name} has no global "
                 "model that clients could tune; allowed: 0"

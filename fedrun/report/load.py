@@ -14,6 +14,7 @@ from fedrun.config.build import build
 from fedrun.report.per_run import per_run_rows
 from fedrun.report.runs import Run, find, read, read_config, summary_of
 from fedrun.runs.folder import CLIENTS, CONFIG, METRICS, MODEL
+from fedrun.strategies.client import trains_global_model
 from fedrun.system.errors import InputError
 
 if TYPE_CHECKING:
@@ -96,28 +97,33 @@ class LoadedRun:
             raise InputError(f"{self.folder}: was run on other data (the dataset's content has changed since)")
         return dataset
 
-    def network(self, number: int = 0) -> torch.nn.Sequential:
+    def network(self, number: int | None = None) -> torch.nn.Sequential:
         """The trained network in evaluation mode, from encoded samples to logits ``[batch, classes]``.
 
         Args:
-            number: of the model, where the run has several (clusters).
+            number: of the model, if the run has several (clusters); None: it has one.
 
         Raises:
-            InputError: the run is not finished, or has no such model.
+            InputError: the run is not finished, or has no such model or several; or its clients send no models, so that
+                there is no trained global one.
         """
         from fedrun.runs.saved_model import load_network
 
-        return load_network(self._result(MODEL), build(self.config["model"], "model"), self.dataset_config.spec, number)
+        path = self._result(MODEL)
+        if not trains_global_model(build(self.config["strategy"]["client"], "strategy.client")):
+            raise InputError(
+                f"{self.folder}: trains no global model: the clients of strategy={self.run.strategy} keep theirs"
+            )
+        return load_network(path, build(self.config["model"], "model"), self.dataset_config.spec, number)
 
-    def predict(self, samples: torch.Tensor, number: int = 0, batch_size: int = 256) -> torch.Tensor:
+    def predict(self, samples: torch.Tensor, number: int | None = None, batch_size: int = 256) -> torch.Tensor:
         """The predictions for samples, on the CPU: for a classification the classes, int64 ``[n]``; for other tasks
         what :meth:`fedrun.data.tasks.base.Task.predictions` returns.
 
         Args:
-            samples: ``[n, *input_shape]`` as in the dataset's ``inputs``, such as uint8 images; encoded as in training.
-                The ``inputs`` of a table are standardised unless ``dataset.standardise=false``; raw rows of such a
-                table give wrong predictions.
-            number: of the model, where the run has several (clusters).
+            samples: ``[n, *input_shape]`` as in the dataset's ``inputs``, such as uint8 images or the rows of a table;
+                encoded (and standardised) as in training.
+            number: of the model, if the run has several (clusters); None: it has one.
             batch_size: samples per forward pass.
 
         Raises:

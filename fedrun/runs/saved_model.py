@@ -54,14 +54,14 @@ def save_model(simulation: Simulation, state: State, path: Path) -> None:
         )
 
 
-def load_network(path: Path, model: ModelConfig, spec: Spec, number: int = 0) -> torch.nn.Sequential:
+def load_network(path: Path, model: ModelConfig, spec: Spec, number: int | None = None) -> torch.nn.Sequential:
     """The network of a finished run in evaluation mode.
 
     Args:
         path: of ``model.safetensors``.
         model: of the run.
         spec: of the run's dataset.
-        number: of the model, if the run has several (clusters).
+        number: of the model, if the run has several (clusters); None: it has one.
 
     Returns:
         A network from encoded samples ``[batch, *spec.input_shape]`` to logits ``[batch, spec.classes]``.
@@ -88,11 +88,13 @@ def load_network(path: Path, model: ModelConfig, spec: Spec, number: int = 0) ->
     return network.eval()
 
 
-def _tensors_of(tensors: Mapping[str, torch.Tensor], number: int, path: Path) -> dict[str, torch.Tensor]:
+def _tensors_of(tensors: Mapping[str, torch.Tensor], number: int | None, path: Path) -> dict[str, torch.Tensor]:
     """The tensors of one of the models in a file, under their names in the network."""
     matches = {name: SEVERAL.fullmatch(name) for name in tensors}
     count = 1 + max((int(match[1]) for match in matches.values() if match), default=0)
-    if not 0 <= number < count:
+    if number is None and count > 1:
+        raise InputError(f"{path}: has {count} models; name one: number=0 to number={count - 1}")
+    if number not in (None, *range(count)):
         raise InputError(f"{path}: has no model {number}; allowed: 0 to {count - 1}")
     if count == 1:
         return dict(tensors)

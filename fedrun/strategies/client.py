@@ -299,6 +299,11 @@ def is_personal(strategy: ClientStrategy) -> bool:
     return overrides(strategy, "private") or overrides(strategy, "own_model")
 
 
+def trains_global_model(strategy: ClientStrategy) -> bool:
+    """Whether the server's model is trained: clients have no models of their own, or send their models all the same."""
+    return not is_personal(strategy) or MODEL in strategy.sends
+
+
 def shuffles(strategy: ClientStrategy) -> bool:
     """Whether samples are reshuffled for every epoch: not if embeddings of the same positions are to be compared."""
     return "earlier_embeddings" not in strategy.wants

@@ -46,6 +46,7 @@ def test_a_run(tmp_path: Path, plain: None) -> None:
         run.predict(samples[0].flatten())
     with pytest.raises(fedrun.InputError, match=r"has no model 1; allowed: 0 to 0$"):
         run.network(1)
+    assert torch.equal(run.network(0)[-1].weight, tensors["head.weight"])
 
 
 def test_the_concatenated_network_of_fedconcat(tmp_path: Path, plain: None) -> None:
@@ -62,6 +63,32 @@ def test_one_of_several_models(tmp_path: Path, plain: None) -> None:
     first, second = run.network(0).state_dict(), run.network(1).state_dict()
     assert first.keys() == second.keys() == {"head.weight", "head.bias"}
     assert not torch.equal(first["head.weight"], second["head.weight"])
+    with pytest.raises(fedrun.InputError, match=r"has 5 models; name one: number=0 to number=4$"):
+        run.network()
+
+
+@pytest.mark.parametrize(
+    ("strategy", "trained"), [("solo", False), ("fedproto", False), ("fednova", True), ("apfl", True)]
+)
+def test_no_network_where_clients_keep_their_models(tmp_path: Path, plain: None, strategy: str, trained: bool) -> None:
+    run = fedrun.load(fedrun.run(experiment(tmp_path, f"strategy={strategy}", "rounds=1"))["folder"])
+    if trained:
+        run.network()
+        return
+    with pytest.raises(
+        fedrun.InputError, match=f"trains no global model: the clients of strategy={strategy} keep theirs$"
+    ):
+        run.network()
+
+
+def test_predictions_for_raw_rows_of_a_table(tmp_path: Path, plain: None) -> None:
+    """Two classes that a feature in large units separates; the rows are given as they are in the table."""
+    table = tmp_path / "table.csv"
+    rows = [f"{1e4 + 100 * (row % 2) + row},{row % 2}" for row in range(40)]
+    table.write_text("\n".join(["a,y", *rows]))
+    own = ("dataset=tabular", f"dataset.file={table}", "partition=iid", "model=logistic", "local.lr=1", "targets=[]")
+    run = fedrun.load(fedrun.run(experiment(tmp_path, *own))["folder"])
+    assert run.predict(torch.tensor([[10_010.0], [10_110.0]])).tolist() == [0, 1]
 
 
 def test_a_run_on_data_in_memory(tmp_path: Path, plain: None) -> None:

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from fedrun.data.datasets.augmentation import Augmentation
@@ -61,6 +62,37 @@ class Scaled:
         return inputs.sub_(_per_channel([mean / std for mean, std in zip(self.mean, self.std, strict=True)], inputs))
 
 
+@dataclass(frozen=True)
+class Standardised:
+    """Encodes the features of a table: ``(stored - mean) / std``, in float64, as float32.
+
+    Attributes:
+        mean: one value per feature.
+        std: one value per feature; infinite for a feature that becomes 0.
+    """
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    @classmethod
+    def over(cls, rows: np.ndarray) -> Standardised:
+        """Encode features with mean 0 and standard deviation 1 over rows, float64 ``[n, features]``.
+
+        Features that do not vary over these rows become 0.
+        """
+        largest = np.abs(rows).max(0)
+        scale = np.where(largest > 0, largest, 1.0)  # so that no square overflows
+        scaled = rows / scale
+        varies = rows.max(0) > rows.min(0)  # the standard deviation of a constant may be above 0 by rounding
+        std = np.where(varies, scaled.std(0) * scale, np.inf)
+        return cls(tuple((scaled.mean(0) * scale).tolist()), tuple(std.tolist()))
+
+    def __call__(self, stored: torch.Tensor) -> torch.Tensor:
+        """Encode a batch ``[..., features]`` of any numeric type as float32 of the same shape."""
+        mean, std = torch.tensor([self.mean, self.std], dtype=torch.float64, device=stored.device)
+        return stored.to(torch.float64).sub(mean).div_(std).to(torch.float32)
+
+
 def _per_channel(values: list[float], images: torch.Tensor) -> torch.Tensor | float:
     """One value per channel, in a shape that broadcasts to ``[..., channels, height, width]``, or the single value."""
     return values[0] if len(values) == 1 else torch.tensor(values, device=images.device).view(-1, 1, 1)
@@ -86,7 +118,7 @@ class Symbols:
 
 
 Encoding = Callable[["torch.Tensor"], "torch.Tensor"]
-"""Turns a stored batch into network inputs, such as :class:`Scaled` and :class:`Symbols`."""
+"""Turns a stored batch into network inputs: :class:`Scaled`, :class:`Standardised`, :class:`Symbols`."""
 
 
 @dataclass(frozen=True)
@@ -118,8 +150,8 @@ class Dataset:
     Attributes:
         spec: shape and classes.
         encoding: turns a batch of ``inputs`` into network inputs.
-        inputs: ``[n, *spec.input_shape]`` in a compact numeric type, uint8 for images and texts, float32 for features;
-            gathered and encoded batch by batch.
+        inputs: ``[n, *spec.input_shape]`` in a compact numeric type, uint8 for images and texts, floating-point for
+            features; gathered and encoded batch by batch.
         targets: ``[n, ...]``, as the task's class describes them; of a classification int64 ``[n]``, in
             ``0 .. spec.classes - 1``.
         train_size: number of training samples.

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import torch
+from annotated_types import Gt, Lt
 
 from fedrun.config.config_class import config_class
-from fedrun.data.datasets.base import Dataset, DatasetConfig, Scaled, Spec
+from fedrun.data.datasets.base import Dataset, DatasetConfig, Encoding, Scaled, Spec, Standardised
 from fedrun.data.datasets.fingerprint import fingerprint
 from fedrun.data.datasets.regular_file import stat_regular
 from fedrun.data.datasets.table_columns import ColumnKeys, Columns, numeric
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     import pyarrow
 
 SPLITS = ("train", "test")
+
+AUTO_TEST_SHARE = 0.2
+"""The share of the test rows of a table with neither splits nor clients, with ``test_share=auto``."""
 
 
 @dataclass(frozen=True)
@@ -54,15 +58,18 @@ class SampleTable(DatasetConfig):
     Attributes:
         file: the table, ``.csv`` with a header in UTF-8 or ``.parquet``.
         client: the column of clients; ``auto``: the one with such a name, if there is one; None: rows have no clients.
-        split: the column with ``train`` or ``test``; ``auto``: as for ``client``; None: all rows are training samples.
+        split: the column with ``train`` or ``test``; ``auto``: as for ``client``; None: there is none.
+        test_share: share of the rows, drawn with seed 0, that are test samples if no column has splits; ``auto``:
+            :data:`AUTO_TEST_SHARE` if no column has clients either, otherwise None; None: all rows are for training.
         drop: columns that are not used. All others are features.
-        standardise: subtract each feature's mean over the training rows and divide by its standard deviation; features
-            that do not vary become 0.
+        standardise: the network's inputs have mean 0 and standard deviation 1 over the training rows
+            (:class:`fedrun.data.datasets.base.Standardised`).
     """
 
     file: str
     client: str | None
     split: str | None
+    test_share: Annotated[float, Gt(0), Lt(1)] | Literal["auto"] | None
     drop: tuple[str, ...]
     standardise: bool
 
@@ -129,7 +136,7 @@ class SampleTable(DatasetConfig):
         return self.head(path, table, self.keys.columns(path, table))
 
     def load(self) -> Dataset:
-        """Read the table; inputs are float32 ``[n, features]``.
+        """Read the table, see :meth:`dataset`.
 
         Raises:
             InputError: the table is missing, damaged or lacks a column, or a value in it cannot be used.
@@ -137,7 +144,8 @@ class SampleTable(DatasetConfig):
         return self.dataset(self.read(), self.path)
 
     def dataset(self, table: pyarrow.Table, path: Path) -> Dataset:
-        """The samples in a table; inputs are float32 ``[n, features]``.
+        """The samples in a table; inputs are its numbers ``[n, features]``, float64 if they are standardised, otherwise
+        float32.
 
         Args:
             table: its content.
@@ -149,31 +157,55 @@ class SampleTable(DatasetConfig):
         head = self.described(table, path)
         columns = head.columns
         inputs = np.stack([numbers(path, table, column) for column in columns.features], axis=1)
-        test = _test(path, table, columns.split)
-        if test.all():
-            raise InputError(f"{path}: column {columns.split} has no row 'train'")
+        test = self._test(path, table, columns)
         targets, task = self.targets(path, table, head, ~test)
-        if self.standardise:
-            inputs = standardised(inputs, ~test)
+        encoding: Encoding = Standardised.over(inputs[~test]) if self.standardise else Scaled(divisor=1.0)
         clients, client_names = _clients(path, table, columns.client)
         order, users = by_user(clients, client_names, test)
-        with np.errstate(over="ignore"):
-            stored = inputs[order].astype(np.float32)
+        stored = torch.from_numpy(inputs[order])
         targets = targets[torch.from_numpy(order)]
-        if not np.isfinite(stored).all():
-            column = columns.features[int(np.argmin(np.isfinite(stored).all(0)))]
+        encoded = encoding(stored)
+        if not encoded.isfinite().all():
+            column = columns.features[int(encoded.isfinite().all(0).byte().argmin())]
             raise InputError(f"{path}: column {column} has numbers beyond float32; set dataset.standardise=true")
         return Dataset(
             spec=replace(head.spec, task=task),
-            encoding=Scaled(divisor=1.0),
-            inputs=torch.from_numpy(stored),
+            encoding=encoding,
+            inputs=stored if self.standardise else encoded,
             targets=targets,
             train_size=int((~test).sum()),
             users=None if columns.client is None else users,
             class_names=head.class_names,
-            fingerprint=fingerprint([users.training, *users.names, users.offsets.numpy(), stored, targets.numpy()]),
-            note=str(columns),
+            fingerprint=fingerprint(
+                [users.training, *users.names, users.offsets.numpy(), encoded.numpy(), targets.numpy()]
+            ),
+            note=str(columns)
+            if columns.split or not test.any()
+            else f"{columns}; {test.sum():,} random rows for the test",
         )
+
+    def _test(self, path: Path, table: pyarrow.Table, columns: Columns) -> np.ndarray:
+        """Which rows are test samples, bool ``[n]``."""
+        if columns.split is not None:
+            if self.test_share not in ("auto", None):
+                raise InputError(
+                    f"dataset.test_share={self.test_share}, but column {columns.split} of {path} has splits; "
+                    f"allowed: auto or null; or dataset.split=null dataset.drop=[{columns.split}]"
+                )
+            return _published(path, table, columns.split)
+        share = self.test_share
+        if share == "auto":
+            share = AUTO_TEST_SHARE if columns.client is None else None
+        test = np.zeros(table.num_rows, bool)
+        if share is not None:
+            count = round(share * table.num_rows)
+            if not 0 < count < table.num_rows:
+                raise InputError(
+                    f"{path}: dataset.test_share={share:g} of {table.num_rows} rows are {count} test samples; "
+                    f"allowed: 1 to {table.num_rows - 1}, or null"
+                )
+            test[np.random.default_rng(0).permutation(table.num_rows)[:count]] = True
+        return test
 
 
 @cache
@@ -182,15 +214,16 @@ def head_of(config: SampleTable, modified: int) -> TableHead:
     return config.described(config.read(), config.path)
 
 
-def _test(path: Path, table: pyarrow.Table, column: str | None) -> np.ndarray:
-    """Which rows are test samples, bool ``[n]``."""
-    if column is None:
-        return np.zeros(table.num_rows, bool)
+def _published(path: Path, table: pyarrow.Table, column: str) -> np.ndarray:
+    """Which rows are test samples by a column of splits, bool ``[n]``."""
     splits = table.column(column).to_pylist()
     for row, split in enumerate(splits, start=1):
         if split not in SPLITS:
             raise InputError(f"{path}: row {row} has {column} {split!r}; allowed: train, test")
-    return np.array([split == "test" for split in splits])
+    test = np.array([split == "test" for split in splits])
+    if test.all():
+        raise InputError(f"{path}: column {column} has no row 'train'")
+    return test
 
 
 def _clients(path: Path, table: pyarrow.Table, column: str | None) -> tuple[np.ndarray, list[str]]:
@@ -199,20 +232,10 @@ def _clients(path: Path, table: pyarrow.Table, column: str | None) -> tuple[np.n
         return np.zeros(table.num_rows, np.int64), ["all"]
     values = table.column(column).to_pylist()
     for row, value in enumerate(values, start=1):
-        if not isinstance(value, (str, int)) or value == "":
+        whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+        if not (whole or (isinstance(value, str) and value)):
             raise InputError(f"{path}: row {row} has {column} {value!r}; clients are texts or integers")
-    return numbered(values)
-
-
-def standardised(inputs: np.ndarray, training: np.ndarray) -> np.ndarray:
-    """Features ``[n, d]`` with mean 0 and standard deviation 1 over the training rows (bool ``[n]``)."""
-    train = inputs[training]
-    largest = np.abs(train).max(0)
-    scale = np.where(largest > 0, largest, 1.0)  # so that no square overflows
-    train, scaled = train / scale, inputs / scale
-    varies = train.max(0) > train.min(0)  # the standard deviation of a constant may be above 0 by rounding
-    result: np.ndarray = (scaled - train.mean(0)) / np.where(varies, train.std(0), np.inf)
-    return result
+    return numbered([int(value) if isinstance(value, float) else value for value in values])
 
 
 def read_table(path: Path, texts: Sequence[str] = ()) -> pyarrow.Table:

@@ -21,6 +21,8 @@ AUTO = "auto"
 TARGET_NAMES = ("label", "target", "class", "y")
 CLIENT_NAMES = ("client", "client_id", "user", "user_id")
 SPLIT_NAMES = ("split",)
+INDEX_NAMES = ("", "Unnamed: 0", "__index_level_0__")
+"""Names of a data frame's row numbers in the files that pandas writes."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class Columns:
 
     Attributes:
         targets: what is predicted.
-        features: the inputs, in the table's order.
+        features: the inputs, in the table's order; never row numbers (:data:`INDEX_NAMES`).
         client: its values name the clients; None: rows have no clients.
         split: with ``train`` and ``test``; None: all rows are training samples.
     """
@@ -84,24 +86,29 @@ class ColumnKeys:
         }
         for key, wanted in one_each.items():
             problems += _wrong_names(key, wanted, names)
+        roles = [name for wanted in one_each.values() for name in dict.fromkeys(wanted)]
+        if several := sorted({name for name in roles if roles.count(name) > 1}):
+            keys = [key for key, wanted in one_each.items() if several[0] in wanted]
+            problems.append(f"{' and '.join(keys)} name the same column {several[0]}; allowed: different ones")
         targets, client, split = self.targets, self.client, self.split
+        free = [name for name in names if name not in roles]
         if not targets:
-            target = named_like(TARGET_NAMES, names)
+            target = named_like(TARGET_NAMES, free)
             targets = () if target is None else (target,)
             if target is None:
                 problems.append(
                     f"dataset.{self.key}: which column is predicted? No single one is named {' or '.join(TARGET_NAMES)}"
                 )
         if client == AUTO:
-            client = named_like(CLIENT_NAMES, names)
+            client = named_like(CLIENT_NAMES, free)
             if client is None and problems:
                 problems.append(
                     f"dataset.client: no single column is named {' or '.join(CLIENT_NAMES)}; name one, or choose "
                     "partition=iid or partition=dirichlet"
                 )
         if split == AUTO:
-            split = named_like(SPLIT_NAMES, names)
-        special = {*targets, client, split, *self.drop}
+            split = named_like(SPLIT_NAMES, free)
+        special = {*targets, client, split, *self.drop, *INDEX_NAMES}
         features = tuple(name for name in names if name not in special)
         if texts := [name for name in features if name not in repeated and not numeric(table, name)]:
             problems.append(

@@ -47,7 +47,8 @@ class FederationSummary:
         total: training samples of all clients.
         outputs: the task, and what it predicts, in words.
         client_classes: different classes per client; None: the task has none.
-        test_holders: who holds the test samples: held-out users, or 1 for a pooled test set.
+        test_holders: how many users hold the test samples; 1 for a pooled test set.
+        held_out: whether none of these users is a client.
         test_samples: samples that the global model is tested on.
         evaluation_split: whether these are test or validation samples.
         missing: names of the classes that no client holds.
@@ -60,6 +61,7 @@ class FederationSummary:
     outputs: str
     client_classes: Spread | None
     test_holders: int
+    held_out: bool
     test_samples: int
     evaluation_split: EvaluationSplit
     missing: tuple[str, ...]
@@ -67,7 +69,10 @@ class FederationSummary:
 
     def lines(self) -> list[str]:
         """Three lines, one more about inferred facts, and a warning if a class is missing."""
-        test = "in one pooled set" if self.test_holders == 1 else f"of {self.test_holders:,} held-out users"
+        users = (
+            f"{self.test_holders:,} held-out users" if self.held_out else f"{self.test_holders:,} users, who also train"
+        )
+        test = "in one pooled set" if self.test_holders == 1 else f"of {users}"
         lines = [
             f"clients   {self.clients:,} with {self.samples} training samples each, {self.total:,} in all",
             f"task      {self.outputs}"
@@ -97,6 +102,7 @@ def summarise(federation: Federation) -> FederationSummary:
         outputs=f"{outputs:,}" if task.has_classes else f"{task.name} with {outputs:,} outputs",
         client_classes=None,
         test_holders=len(federation.test),
+        held_out=set(federation.train.names or ()).isdisjoint(federation.test.names or ()),
         test_samples=len(federation.test.samples),
         evaluation_split=federation.evaluation_split,
         missing=(),

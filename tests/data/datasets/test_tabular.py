@@ -17,10 +17,22 @@ TABLE = "client,a,label,b,part\nx,1,0,10,train\ny,3,2,10,test\nx,5,1,10,train\ny
 
 
 def tabular(
-    path: Path, *, client: str | None = "client", split: str | None = "part", standardise: bool = False
+    path: Path,
+    *,
+    client: str | None = "client",
+    split: str | None = "part",
+    test_share: float | None = None,
+    standardise: bool = False,
 ) -> Tabular:
     return Tabular(
-        file=str(path), label="label", classes=3, client=client, split=split, drop=(), standardise=standardise
+        file=str(path),
+        label="label",
+        classes=3,
+        client=client,
+        split=split,
+        test_share=test_share,
+        drop=(),
+        standardise=standardise,
     )
 
 
@@ -47,8 +59,18 @@ def test_features_are_standardised_over_the_training_rows(tmp_path: Path) -> Non
     dataset = tabular(write(tmp_path), standardise=True).load()
     # a is 1, 5, 7 in training: mean 13/3, variance 56/9; b does not vary there
     expected = (torch.tensor([1.0, 5.0, 7.0, 9.0, 3.0]) - 13 / 3) / (56 / 9) ** 0.5
-    assert torch.allclose(dataset.inputs[:, 0], expected)
-    assert dataset.inputs[:, 1].tolist() == [0] * 5
+    inputs = dataset.encoding(dataset.inputs)
+    assert torch.allclose(inputs[:, 0], expected)
+    assert inputs[:, 1].tolist() == [0] * 5
+    assert dataset.inputs[:, 0].tolist() == [1, 5, 7, 9, 3]  # the samples stay as they are in the table
+
+
+def test_standardisation_is_computed_in_float64(tmp_path: Path) -> None:
+    """Times in seconds that differ by one: float32 has steps of 128 there."""
+    path = tmp_path / "table.csv"
+    path.write_text("y,time\n0,1700000000\n1,1700000002\n")
+    dataset = inferred(path, standardise=True, test_share=None).load()
+    assert dataset.encoding(dataset.inputs).flatten().tolist() == [-1, 1]
 
 
 def test_parquet_gives_the_same(tmp_path: Path) -> None:
@@ -105,7 +127,7 @@ def test_tables_that_cannot_be_used_are_refused(tmp_path: Path, text: str, compl
 def test_numbers_beyond_float32_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path, TABLE.replace("x,5,1", "x,1e39,1"))
     refused(tabular(path, standardise=False), tmp_path, "column a has numbers beyond float32; set dataset.standardise=")
-    assert tabular(path, standardise=True).load().inputs.isfinite().all()
+    assert tabular(path, standardise=True).load().train_size == 3
 
 
 def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
@@ -134,8 +156,11 @@ def test_features_that_do_not_vary_or_are_huge(tmp_path: Path) -> None:
     rows = [f"{index % 2},0.1,{(-1) ** index * 1e200},train" for index in range(100)]
     path = tmp_path / "table.csv"
     path.write_text("\n".join(["y,constant,huge,split", *rows, "1,0.2,2e200,test", ""]))
-    recipe = Tabular(file=str(path), label="y", classes=2, client=None, split="split", drop=(), standardise=True)
-    inputs = recipe.load().inputs
+    recipe = Tabular(
+        file=str(path), label="y", classes=2, client=None, split="split", test_share=None, drop=(), standardise=True
+    )
+    dataset = recipe.load()
+    inputs = dataset.encoding(dataset.inputs)
     assert inputs[:, 0].tolist() == [0] * 101
     torch.testing.assert_close(inputs[:, 1], torch.tensor([1.0, -1.0] * 50 + [2.0]))
 
@@ -143,7 +168,9 @@ def test_features_that_do_not_vary_or_are_huge(tmp_path: Path) -> None:
 def test_clients_are_named_as_they_are_written(tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
     path.write_text("who,y,a\n7,0,1\n007,1,2\n10,0,3\n")
-    recipe = Tabular(file=str(path), label="y", classes=2, client="who", split=None, drop=(), standardise=False)
+    recipe = Tabular(
+        file=str(path), label="y", classes=2, client="who", split=None, test_share=None, drop=(), standardise=False
+    )
     users = recipe.load().users
     assert users is not None
     assert users.names == ("007", "10", "7")  # as texts, since one of them is no number
@@ -156,7 +183,15 @@ def test_clients_are_named_as_they_are_written(tmp_path: Path) -> None:
 
 
 def inferred(path: Path, **keys: object) -> Tabular:
-    settings = {"label": None, "classes": None, "client": "auto", "split": "auto", "drop": (), "standardise": False}
+    settings = {
+        "label": None,
+        "classes": None,
+        "client": "auto",
+        "split": "auto",
+        "test_share": "auto",
+        "drop": (),
+        "standardise": False,
+    }
     return Tabular(file=str(path), **{**settings, **keys})
 
 
@@ -172,7 +207,7 @@ def test_columns_are_found_by_their_names(tmp_path: Path) -> None:
 
 def test_classes_are_the_integers_in_the_table(tmp_path: Path) -> None:
     path = write(tmp_path, "a,y,name\n1,8,x\n2,3,x\n3,8,x\n4,-1,x\n")
-    dataset = inferred(path, drop=("name",)).load()
+    dataset = inferred(path, drop=("name",), test_share=None).load()
     assert dataset.users is None
     assert (dataset.class_names, dataset.targets.tolist()) == (("-1", "3", "8"), [2, 1, 2, 0])
 
@@ -202,3 +237,56 @@ def test_one_message_lists_all_that_cannot_be_decided(tmp_path: Path) -> None:
         _ = inferred(write(tmp_path, "age,a\n0.5,1\n2,2\n"), label="age").spec
     with pytest.raises(InputError, match=r"column y has the value 1 alone; allowed: at least 2"):
         _ = inferred(write(tmp_path, "y,b\n1,1\n1,2\n")).spec
+
+
+def test_rows_without_splits_and_clients_are_divided_at_random(tmp_path: Path) -> None:
+    path = write(tmp_path, "\n".join(["y,a", *(f"{row % 2},{row}" for row in range(20))]))
+    dataset = inferred(path).load()
+    test = dataset.inputs[dataset.train_size :].flatten().tolist()
+    assert (dataset.train_size, len(test)) == (16, 4)
+    assert test != [16, 17, 18, 19] and sorted(dataset.inputs.flatten().tolist()) == list(range(20))
+    assert "4 random rows for the test" in dataset.note
+    assert dataset.fingerprint == inferred(path).load().fingerprint
+    assert inferred(path, test_share=0.5).load().train_size == 10
+    assert inferred(path, test_share=None).load().train_size == 20
+    refused(inferred(path, test_share=0.01), tmp_path, "dataset.test_share=0.01 of 20 rows are 0 test samples")
+
+
+def test_rows_of_clients_are_divided_only_by_an_explicit_share(tmp_path: Path) -> None:
+    path = write(tmp_path, "\n".join(["client,y,a", *(f"{row % 3},{row % 2},{row}" for row in range(20))]))
+    assert inferred(path).load().train_size == 20
+    assert inferred(path, test_share=0.5).load().train_size == 10
+    path = write(tmp_path)
+    complaint = (
+        f"dataset.test_share=0.5, but column part of {path} has splits; "
+        "allowed: auto or null; or dataset.split=null dataset.drop=[part]"
+    )
+    refused(tabular(path, test_share=0.5), tmp_path, complaint)
+
+
+@pytest.mark.parametrize("index", ["", "Unnamed: 0", "__index_level_0__"])
+def test_row_numbers_of_pandas_are_no_feature(tmp_path: Path, index: str) -> None:
+    path = write(tmp_path, f"{index},y,a\n0,0,5\n1,1,6\n")
+    assert inferred(path, test_share=None).load().inputs.tolist() == [[5], [6]]
+
+
+def test_a_column_has_one_role(tmp_path: Path) -> None:
+    path = write(tmp_path, "client,y,a\n0,0,5\n1,1,6\n")
+    refused(inferred(path, label="y", drop=("y",)), tmp_path, "dataset.label and dataset.drop name the same column y")
+    refused(
+        inferred(path, label="client", client="client"),
+        tmp_path,
+        "dataset.label and dataset.client name the same column client",
+    )
+    predicted = inferred(path, label="client", test_share=None).load()  # so it is not the column of clients
+    assert predicted.users is None and predicted.inputs.tolist() == [[0, 5], [1, 6]]
+    assert inferred(path, drop=("client",), test_share=None).load().users is None
+
+
+def test_whole_numbers_name_clients(tmp_path: Path) -> None:
+    """A column of integers with a missing value is read as floats by pandas."""
+    frame = pyarrow.table({"client": [2.0, 10.0, 2.0], "y": [0, 1, 0], "a": [1, 2, 3]})
+    path = tmp_path / "table.parquet"
+    pyarrow.parquet.write_table(frame, path)
+    users = inferred(path).load().users
+    assert users is not None and users.names == ("2", "10")
