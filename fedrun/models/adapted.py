@@ -21,8 +21,6 @@ from fedrun.system.errors import InputError, one_line
 
 GROUPS = 2
 
-ONE_PER_CHANNEL = "; BatchNorm cannot train on a batch of one such sample; allowed: model.norm=group, or larger images"
-
 Norm = Literal["batch", "group"]
 """``batch``: the layers stay as they are. ``group``: each BatchNorm becomes GroupNorm."""
 
@@ -140,11 +138,12 @@ def split_head(
 
 
 def replace_batch_norm(network: torch.nn.Module) -> None:
-    """Replace every 2-d BatchNorm by GroupNorm with two groups (one for an odd number of channels), in place.
+    """Replace every BatchNorm by GroupNorm with two groups (one for an odd number of channels), in place.
 
     GroupNorm has no running statistics. Those of clients with different classes would differ (Hsieh et al., 2020).
     """
-    layers = [(name, module) for name, module in network.named_modules() if isinstance(module, torch.nn.BatchNorm2d)]
+    kinds = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d)
+    layers = [(name, module) for name, module in network.named_modules() if isinstance(module, kinds)]
     for name, layer in layers:
         group_norm = torch.nn.GroupNorm(gcd(layer.num_features, GROUPS), layer.num_features, eps=layer.eps)
         network.set_submodule(name, group_norm)
@@ -160,7 +159,7 @@ def _check_outputs(network: torch.nn.Module, spec: Spec, key: str) -> None:
         shape = "x".join(map(str, spec.input_shape))
         raise InputError(
             f"{key}: rejects one sample of shape {shape} in training ({one_line(str(error), 200)})"
-            f"{ONE_PER_CHANNEL if 'more than 1 value per channel' in str(error) else ''}"
+            f"{_one_per_channel(spec) if 'more than 1 value per channel' in str(error) else ''}"
         ) from None
     if not isinstance(outputs, torch.Tensor):
         raise InputError(f"{key}: gives a {type(outputs).__name__} of outputs; allowed: a tensor")
@@ -168,6 +167,11 @@ def _check_outputs(network: torch.nn.Module, spec: Spec, key: str) -> None:
         shape, wanted = ("x".join(map(str, sizes)) for sizes in (outputs.shape[1:], spec.output_shape))
         of = f"{spec.classes} classes" if spec.task.has_classes else wanted
         raise InputError(f"{key}: gives {shape} outputs per sample; allowed: the dataset's {of}")
+
+
+def _one_per_channel(spec: Spec) -> str:
+    larger = ", or larger images" if len(spec.input_shape) == 3 else ""
+    return f"; BatchNorm cannot train on a batch of one such sample; allowed: model.norm=group{larger}"
 
 
 def _random_samples(spec: Spec, count: int) -> torch.Tensor:

@@ -7,7 +7,7 @@ import torch
 from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Spec
 from fedrun.models.adapted import AdaptedModel, Norm, replace_batch_norm
-from fedrun.system.dotted_path import function_at
+from fedrun.system.dotted_path import called, function_at
 from fedrun.system.errors import InputError
 
 
@@ -33,7 +33,7 @@ class CustomModel(AdaptedModel):
         function_at(self.target, "model.target", ["a Spec"])
 
     def build(self, spec: Spec) -> torch.nn.Sequential:
-        network = function_at(self.target, "model.target", ["a Spec"])(spec)
+        network = called(self.target, "model.target", {"a Spec": spec})
         if not isinstance(network, torch.nn.Module):
             raise InputError(
                 f"model.target={self.target}: returns a {type(network).__name__}; allowed: a torch.nn.Module"

@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib
 import inspect
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import ModuleType
 from typing import Any
 
 from fedrun.system.errors import InputError
@@ -33,9 +35,7 @@ def imported(path: str, key: str, kind: str) -> Any:
     except (ImportError, AttributeError, ValueError) as error:
         raise InputError(f"{key}={path}: {error}; allowed: the dotted path of {kind}") from None
     except Exception as error:  # a user's module can raise anything
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        at = "" if isinstance(error, SyntaxError) else f" ({where.filename}, line {where.lineno})"
-        raise InputError(f"{key}={path}: its module cannot be imported: {type(error).__name__}: {error}{at}") from error
+        raise InputError(f"{key}={path}: its module cannot be imported: {_described(error)}") from error
 
 
 def function_at(path: str, key: str, arguments: Sequence[str]) -> Callable[..., Any]:
@@ -50,8 +50,8 @@ def function_at(path: str, key: str, arguments: Sequence[str]) -> Callable[..., 
         InputError: there is no such function, or it takes other arguments.
     """
     function = imported(path, key, "a function")
-    if not callable(function):
-        raise InputError(f"{key}={path}: not a function; allowed: the dotted path of a function")
+    if not (inspect.isroutine(function) or inspect.isclass(function) or isinstance(function, partial)):
+        raise InputError(f"{key}={path}: of type {type(function).__name__}; allowed: the dotted path of a function")
     try:
         inspect.signature(function).bind(*arguments)
     except TypeError as error:
@@ -59,4 +59,34 @@ def function_at(path: str, key: str, arguments: Sequence[str]) -> Callable[..., 
         raise InputError(f"{key}={path}: {error}; allowed: a function that takes {taken}") from None
     except ValueError:  # one written in C
         pass
-    return function  # type: ignore[no-any-return]
+    return function
+
+
+def called(path: str, key: str, arguments: Mapping[str, Any]) -> Any:
+    """The result of the function at a dotted path.
+
+    Args:
+        path: such as ``mymodule.build``.
+        key: of the configuration, for messages.
+        arguments: with which it is called, by their names in words.
+
+    Raises:
+        InputError: there is no such function, it takes other arguments, or it raises an error.
+    """
+    function = function_at(path, key, list(arguments))
+    try:
+        return function(*arguments.values())
+    except InputError:
+        raise
+    except Exception as error:  # a user's function can raise anything
+        raise InputError(f"{key}={path}: raises {_described(error, inspect.getmodule(function))}") from error
+
+
+def _described(error: Exception, module: ModuleType | None = None) -> str:
+    """An error and the last line that led to it, of a module if it has one there."""
+    if isinstance(error, SyntaxError):  # names its line
+        return f"{type(error).__name__}: {error}"
+    lines = traceback.extract_tb(error.__traceback__)
+    own = [line for line in lines if module is not None and line.filename == module.__file__]
+    last = (own or lines)[-1]
+    return f"{type(error).__name__}: {error} ({last.filename}, line {last.lineno})"

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+import fedrun as library
+
 from ..helpers.forked import RUNS, Fedrun
 
 pytest.importorskip("peft")
@@ -71,6 +73,18 @@ def test_a_data_frame(
     runpy.run_path(script)
     first, second = map(float, capsys.readouterr().out.split()[-2:])
     assert (first > lowest[0], second > lowest[1]) == (True, True)
+
+
+def test_a_network_of_your_own(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(folder)
+    (command,) = [line.strip() for line in PAGE.splitlines() if line.startswith("    PYTHONPATH=. fedrun ")]
+    _, _, *overrides = shlex.split(command)
+    run = library.run(library.build_experiment(library.compose([*overrides, *QUICK, f"output_dir={tmp_path}"])))
+    network = library.load(run["folder"]).network()
+    assert [tuple(parameter.shape) for parameter in network.parameters()] == [
+        (16, 1, 3, 3), (16,), (16,), (16,), (10, 1024), (10,)
+    ]  # fmt: skip
+    assert not list(network.buffers())  # GroupNorm has no statistics
 
 
 def test_the_commands(folder: Path, fedrun: Fedrun, monkeypatch: pytest.MonkeyPatch) -> None:

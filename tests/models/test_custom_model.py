@@ -23,6 +23,14 @@ def module(tmp_path, monkeypatch):
         "def nothing(spec):\n"
         "    return None\n"
         "number = 3\n"
+        "network = torch.nn.Flatten()\n"
+        "def fails(spec):\n"
+        "    return torch.nn.Linear(spec.width, 4)\n"
+        "class Sized(torch.nn.Sequential):\n"
+        "    def __init__(self, spec):\n"
+        "        super().__init__(torch.nn.Flatten(), torch.nn.Linear(6, spec.classes))\n"
+        "def normed(spec):\n"
+        "    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.BatchNorm1d(6), torch.nn.Linear(6, 4))\n"
         "class Doubled(torch.nn.Module):\n"
         "    def __init__(self):\n"
         "        super().__init__()\n"
@@ -92,7 +100,14 @@ def test_outputs_of_another_shape_are_refused():
         ("build", "^model.target=build: Empty module name"),
         ("broken.build", r"^model.target=broken.build: its module .*: ZeroDivisionError: .*broken.py, line 1\)$"),
         ("misspelt.build", "^model.target=misspelt.build: its module cannot be imported: SyntaxError: invalid syntax"),
-        ("users_networks.number", "^model.target=users_networks.number: not a function"),
+        ("users_networks.number", "^model.target=users_networks.number: of type int; allowed: the dotted path"),
+        (
+            "users_networks.network",
+            "target=users_networks.network: of type Flatten; allowed: the dotted path",
+        ),
+        ("users_networks.fails", r"fails: raises AttributeError: 'Spec' .* 'width' \(.*users_networks.py, line 9\)$"),
+        ("users_networks.Doubled", r"Doubled: too many positional arguments; allowed: a function that takes a Spec$"),
+        ("users_networks.normed", "one such sample; allowed: model.norm=group$"),
         ("users_networks.nothing", "^model.target=users_networks.nothing: returns a NoneType"),
         ("users_networks.two", "two: missing a required argument: 'width'; allowed: a function that takes a Spec$"),
         ("users_networks.pair", "users_networks.pair: gives a tuple of outputs; allowed: a tensor$"),
@@ -101,3 +116,16 @@ def test_outputs_of_another_shape_are_refused():
 def test_what_is_refused(target, message):
     with pytest.raises(InputError, match=message):
         custom(target).build(SPEC)
+
+
+@pytest.mark.usefixtures("module")
+def test_a_class_that_takes_the_spec():
+    assert custom("users_networks.Sized").build(SPEC).get_submodule("head").weight.shape == (4, 6)
+
+
+@pytest.mark.usefixtures("module")
+def test_batch_norm_of_features_becomes_group_norm():
+    """Two groups of three features each, normalised by hand: (1, 2, 3) and (4, 6, 8) to ±1.2247."""
+    encoder = custom("users_networks.normed", norm="group").build(SPEC).get_submodule("encoder")
+    normalised = encoder(torch.tensor([[[1.0, 2, 3], [4, 6, 8]]]))
+    torch.testing.assert_close(normalised, torch.tensor([[-1.2247, 0, 1.2247] * 2]), rtol=0, atol=1e-3)

@@ -7,7 +7,7 @@ from functools import cache
 from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset, DatasetConfig, Spec
 from fedrun.data.datasets.in_memory import InMemory
-from fedrun.system.dotted_path import function_at
+from fedrun.system.dotted_path import called
 from fedrun.system.errors import InputError
 
 
@@ -32,7 +32,7 @@ class CustomDataset(DatasetConfig):
         """Call the function.
 
         Raises:
-            InputError: there is no such function, or it returns something else.
+            InputError: there is no such function, it raises an error, or it returns something else.
         """
         return returned(self.target).load()
 
@@ -40,7 +40,7 @@ class CustomDataset(DatasetConfig):
 @cache
 def returned(target: str) -> InMemory:
     """What the function returns."""
-    own = function_at(target, "dataset.target", [])()
+    own = called(target, "dataset.target", {})
     if not isinstance(own, InMemory):
         raise InputError(
             f"dataset.target={target}: returns a {type(own).__name__}; allowed: a fedrun.InMemory, such as "
