@@ -64,7 +64,7 @@ class LoadedRun:
         """``clients.parquet``: a row per client.
 
         Raises:
-            InputError: pandas is not installed, or the run is not finished.
+            InputError: pandas is not installed, the run is not finished, or the file was deleted.
         """
         _pandas()
         import pyarrow.parquet
@@ -146,6 +146,8 @@ class LoadedRun:
         """A file of the finished run."""
         if not self.run.complete:
             raise InputError(f"{self.folder}: is not finished, so it has no {name}; the same command continues the run")
+        if not (self.folder / name).exists():
+            raise InputError(f"{self.folder / name}: is missing; restore it, or start over with overwrite=true")
         return self.folder / name
 
 

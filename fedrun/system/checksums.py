@@ -144,15 +144,30 @@ def damaged_files(folder: Path) -> list[Path]:
     Raises:
         OSError: a file cannot be read.
     """
-    path = folder / CHECKSUMS
     try:
-        text = read_sealed(path).decode()
+        listed = _listed(folder)
+    except (DamagedFileError, UnicodeDecodeError):
+        return [folder / CHECKSUMS]
+    return [folder / line[3] for line in listed if _differs(folder / line[3], line)]
+
+
+def missing_files(folder: Path) -> list[str]:
+    """The names of the files in ``checksums.txt``, relative to the folder, that do not exist.
+
+    Raises:
+        OSError: a file cannot be read.
+        DamagedFileError: ``checksums.txt`` is damaged.
+    """
+    return [line[3] for line in _listed(folder) if not (folder / line[3]).exists()]
+
+
+def _listed(folder: Path) -> list[re.Match[str]]:
+    """The lines of ``checksums.txt``; none without that file."""
+    try:
+        text = read_sealed(folder / CHECKSUMS).decode()
     except FileNotFoundError:
         return []
-    except (DamagedFileError, UnicodeDecodeError):
-        return [path]
-    lines = [LISTED.fullmatch(line) for line in text.splitlines()]
-    return [folder / line[3] for line in lines if line is not None and _differs(folder / line[3], line)]
+    return [line for line in map(LISTED.fullmatch, text.splitlines()) if line is not None]
 
 
 def _differs(path: Path, line: re.Match[str]) -> bool:

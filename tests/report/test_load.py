@@ -57,6 +57,18 @@ def test_the_concatenated_network_of_fedconcat(tmp_path: Path, plain: None) -> N
     assert right.double().mean().item() == pytest.approx(summary["final"]["test/accuracy"])
 
 
+def test_deleted_files(tmp_path: Path, plain: None) -> None:
+    pytest.importorskip("pandas")
+    run = fedrun.load(fedrun.run(experiment(tmp_path, "model=logistic", "rounds=1"))["folder"])
+    (run.folder / "model.safetensors").unlink()
+    (run.folder / "clients.parquet").unlink()
+    assert fedrun.load(run.folder).metrics["round"].tolist() == [0, 1]
+    with pytest.raises(fedrun.InputError, match=r"clients.parquet: is missing; restore it, or start over with overw"):
+        _ = run.clients
+    with pytest.raises(fedrun.InputError, match=r"model.safetensors: is missing; restore it, or start over with overw"):
+        run.network()
+
+
 def test_one_of_several_models(tmp_path: Path, plain: None) -> None:
     summary = fedrun.run(experiment(tmp_path, "strategy=ifca", "model=logistic"))
     run = fedrun.load(summary["folder"])

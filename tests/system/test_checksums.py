@@ -10,6 +10,7 @@ from fedrun.system.checksums import (
     DamagedFileError,
     checksum_line,
     damaged_files,
+    missing_files,
     read_sealed,
     write_checksums,
     write_sealed,
@@ -44,7 +45,7 @@ def test_the_checksums_of_a_folder(tmp_path: Path) -> None:
     write_checksums(tmp_path, ["a", "below/b c"], [checksum_line("later", 0xCBF43926, 9)])
     listed = (tmp_path / "checksums.txt").read_text().splitlines()
     assert listed[0] == "cbf43926 9 a" and listed[2] == "cbf43926 9 later"
-    assert damaged_files(tmp_path) == []
+    assert (damaged_files(tmp_path), missing_files(tmp_path)) == ([], ["later"])
     (tmp_path / "later").write_bytes(b"123456780")
     assert damaged_files(tmp_path) == [tmp_path / "later"]
     with (tmp_path / "below" / "b c").open("r+b") as file:
@@ -57,4 +58,4 @@ def test_the_checksums_of_a_folder(tmp_path: Path) -> None:
     (tmp_path / "checksums.txt").write_bytes(b"")
     assert damaged_files(tmp_path) == [tmp_path / "checksums.txt"]
     (tmp_path / "checksums.txt").unlink()
-    assert damaged_files(tmp_path) == []
+    assert (damaged_files(tmp_path), missing_files(tmp_path)) == ([], [])

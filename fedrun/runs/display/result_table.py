@@ -13,6 +13,8 @@ from rich.text import Text
 
 from fedrun.data.targets import Target
 from fedrun.runs.display import wording
+from fedrun.runs.folder import CURVES
+from fedrun.system.checksums import missing_files
 
 
 def result_table(summary: Mapping[str, Any]) -> Group:
@@ -20,6 +22,9 @@ def result_table(summary: Mapping[str, Any]) -> Group:
 
     Args:
         summary: the content of a run's ``summary.json``.
+
+    Raises:
+        OSError: the run's ``checksums.txt`` cannot be read.
     """
     final, best, cap = summary["final"], summary["best"], summary["cap"]
     table = Table(
@@ -57,5 +62,9 @@ def result_table(summary: Mapping[str, Any]) -> Group:
         where.add_row("reported", Text(f"{wording.name(reported)} {wording.value(reported, final[reported])}"))
     where.add_row("time", wording.duration(summary["seconds"]))
     where.add_row("folder", Text(str(folder)))
-    where.add_row("curves", Text(str(folder / "curves.png")))
+    missing = missing_files(folder)
+    if CURVES not in missing:
+        where.add_row("curves", Text(str(folder / CURVES)))
+    if missing:
+        where.add_row("missing", Text(f"{', '.join(missing)} (deleted since; overwrite=true starts over)"))
     return Group(table, Text(), where)

@@ -3,6 +3,7 @@ import io
 from rich.console import Console
 
 from fedrun.runs.display.result_table import result_table
+from fedrun.system.checksums import write_checksums
 
 SUMMARY = {
     "status": "complete",
@@ -43,3 +44,15 @@ def test_a_long_path_and_brackets_are_shown_whole():
     console.print(result_table(SUMMARY | {"folder": folder}))
     written = "".join(line.removeprefix("        ").rstrip() for line in console.file.getvalue().splitlines())
     assert f"folder  {folder}" in written
+
+
+def test_deleted_files_are_named(tmp_path):
+    for name in ("curves.png", "model.safetensors", "metrics.jsonl"):
+        (tmp_path / name).touch()
+    write_checksums(tmp_path, ["curves.png", "model.safetensors", "metrics.jsonl"])
+    (tmp_path / "curves.png").unlink()
+    (tmp_path / "model.safetensors").unlink()
+    console = Console(width=200, file=io.StringIO())
+    console.print(result_table(SUMMARY | {"folder": str(tmp_path)}))
+    last = " ".join(console.file.getvalue().splitlines()[-1].split())
+    assert last == "missing curves.png, model.safetensors (deleted since; overwrite=true starts over)"
