@@ -273,7 +273,13 @@ def parser() -> argparse.ArgumentParser:
     add("--format", choices=("markdown", "latex", "csv", "html"), default="markdown", help="default: markdown")
     add("--per-run", action="store_true", help="with --format csv: a row per run, settings and metrics as columns")
     add("--to", metavar="FILE", help="write to this file instead of the screen; pictures: instead of to RUNS/pictures")
-    add("--metric", action="append", default=[], metavar="KEY", help="report this metric only (may be repeated)")
+    add(
+        "--metric",
+        action="append",
+        default=[],
+        metavar="KEY",
+        help="of the metrics, report this one only (may be repeated)",
+    )
     add("--target", action="append", default=[], type=float, metavar="A", help="rounds to this accuracy, too")
     add("--baseline", metavar="SETTING", help="a setting's name or strategy to test the others against")
     add("--test", choices=("t", "wilcoxon"), help="with --baseline: paired t-test (default) or Wilcoxon's")

@@ -24,6 +24,9 @@ def describe(annotation: Any) -> str:
         return "; or ".join(describe(choice) for choice in get_args(annotation))
     if origin is Annotated:
         base, *constraints = get_args(annotation)
+        if get_origin(base) in (Union, UnionType):  # the bounds are those of the values that are not null
+            choices = (choice if choice is NoneType else Annotated[choice, *constraints] for choice in get_args(base))
+            return "; or ".join(map(describe, choices))
         bounds = " and ".join(filter(None, map(_bound, constraints)))
         return f"{describe(base)}, {bounds}" if bounds else describe(base)
     if origin is Literal:

@@ -57,12 +57,15 @@ class Composed:
         """
         from hydra.types import RunMode
         from omegaconf import OmegaConf
-        from omegaconf.errors import OmegaConfBaseException
+        from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
         try:
             plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
         except OmegaConfBaseException as error:
-            raise InputError(f"{error.full_key}: {str(error).splitlines()[0]}; see fedrun --cfg job") from None
+            reason = "has no default" if isinstance(error, MissingMandatoryValue) else str(error).splitlines()[0]
+            raise InputError(
+                f"{error.full_key}: {reason}; fedrun --explain {error.full_key} shows what is allowed"
+            ) from None
         assert isinstance(plain, dict)
         choices = {group: option for group, option in hydra.runtime.choices.items() if not group.startswith("hydra/")}
         composed = cls({str(key): value for key, value in plain.items()}, choices, tuple(hydra.overrides.task))

@@ -11,6 +11,7 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 
 from fedrun.config.allowed_values import in_message
 from fedrun.config.hydra_config import hydra_config
+from fedrun.config.key_reference import choices_with
 from fedrun.config.options import conf_dir, config_dir_option, groups, options, parts
 from fedrun.config.suggestions import did_you_mean
 from fedrun.system.errors import InputError
@@ -112,6 +113,8 @@ def _why_unknown(key: str, arguments: Sequence[str], folder: Path | None) -> str
             allowed = ", ".join(having)
             return f"is no part of the {above} that was chosen; allowed with {above}=OPTION, one of {allowed}"
         return f"cannot be chosen here; allowed: {', '.join(names)}"
+    if choices := choices_with(key, [place for place in (folder, conf_dir()) if place]):
+        return f"is not a key of the chosen option; allowed with {choices}"
     parents = key.replace("/", ".").split(".")[:-1]
     config = _composed([argument for argument in arguments if options(argument.partition("=")[0], folder)], folder)
     node = config
@@ -145,6 +148,6 @@ def _composed(choices: Sequence[str], folder: Path | None) -> Any:
     try:
         config = hydra_config(choices, folder)
         keys = [str(key) for key in config if key != "hydra"]
-        return OmegaConf.to_container(OmegaConf.masked_copy(config, keys), resolve=True, throw_on_missing=True)
+        return OmegaConf.to_container(OmegaConf.masked_copy(config, keys), resolve=True, throw_on_missing=False)
     except (HydraException, OmegaConfBaseException, ValueError):
         return None

@@ -20,6 +20,9 @@ from fedrun.system.errors import InputError
 SETTINGS = ("experiment", "hparams")
 """Groups whose options change values of keys that others have."""
 
+HYDRA_GROUPS = ("hydra/launcher", "hydra/sweeper")
+"""Groups of Hydra to which fedrun adds options."""
+
 
 @dataclass(frozen=True)
 class KeyEntry:
@@ -82,12 +85,22 @@ def key_entries(folders: Sequence[Path]) -> tuple[list[KeyEntry], dict[str, str]
     """Every key where it gets its first value; and keys below which a group's options are placed, with its own key."""
     entries = [*_entries(conf_dir() / "config.yaml", "", "config")]
     aliases: dict[str, str] = {}
-    for group in groups(folders):
+    for group in [*groups(folders), *HYDRA_GROUPS]:
         if group not in SETTINGS:
             for name, path in sorted(files_in(group, folders).items()):
                 entries += _entries(path, group, name)
                 aliases |= _aliases(path, group, name)
     return entries, aliases
+
+
+def choices_with(key: str, folders: Sequence[Path]) -> str:
+    """The options that have a key, as in ``strategy=fesem; or strategy/client=fedprox, moon``; empty: none needed."""
+    having: dict[str, list[str]] = {}
+    for entry in key_entries(folders)[0]:
+        if entry.key == key and entry.choice:
+            group, _, name = entry.choice.partition("=")
+            having.setdefault(group, []).append(name)
+    return "; or ".join(f"{group}={', '.join(dict.fromkeys(names))}" for group, names in having.items())
 
 
 def _written(key: str, entries: Sequence[KeyEntry], experiment: type) -> str:

@@ -12,6 +12,7 @@ from functools import partial
 
 import torch
 
+from fedrun.config.option_name import chosen
 from fedrun.data.datasets.augmentation import UNIFORMS, draws
 from fedrun.execution.context import ClientResult, CohortJob, ExecutionContext, Progress
 from fedrun.execution.executor import Executor
@@ -52,9 +53,9 @@ class Vectorized(Executor):
     def unsupported(cls, context: ExecutionContext) -> str | None:
         strategy = context.client
         if strategy.reference_models or not strategy.wants.isdisjoint(("embeddings", "earlier_embeddings")):
-            return f"strategy.client={type(strategy).__name__}, which uses embeddings or reference models"
+            return f"{chosen('strategy/client', strategy)}, which uses embeddings or reference models"
         if not strategy.wants.isdisjoint(("batch_gradient", "training_embeddings")):
-            return f"strategy.client={type(strategy).__name__}, which measures one client at a time"
+            return f"{chosen('strategy/client', strategy)}, which measures one client at a time"
         network = context.network
         stacked = context.local.precision == "float32" and StackedPerceptron.of(network.network) is not None
         if stacked and network.vector.device.type == "cpu":

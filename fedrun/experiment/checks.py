@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fedrun.config.option_name import chosen
 from fedrun.data.population import Population
 from fedrun.experiment.appeal.base import Appeal
 from fedrun.experiment.evaluation import Evaluation
@@ -37,12 +38,12 @@ def check_head(strategy: Strategy, evaluation: Evaluation, layout: Layout) -> No
     measured = client.wants & {"embeddings", "earlier_embeddings", "training_embeddings", "label_counts"}
     private = client.private(layout)
     needing = [
-        f"{key}={type(part).__name__}"
-        for key, part, needs in (
-            ("strategy.client", client, measured or (private is not None and not private.any())),
-            ("strategy.server", server, server.changes_head or server.rows == "head"),
-            ("strategy.clustering", clusters, clusters.infers or clusters.reports(1)),
-            ("strategy.post_training", strategy.afterwards(), strategy.afterwards().last_rounds(2)),
+        chosen(group, part)
+        for group, part, needs in (
+            ("strategy/client", client, measured or (private is not None and not private.any())),
+            ("strategy/server", server, server.changes_head or server.rows == "head"),
+            ("strategy/clustering", clusters, clusters.infers or clusters.reports(1)),
+            ("strategy/post_training", strategy.afterwards(), strategy.afterwards().last_rounds(2)),
         )
         if needs
     ]
@@ -64,11 +65,9 @@ def check_appeal(
 ) -> None:
     """Reject settings that need thresholds or test samples which the clients do not have."""
     client, has_tests = strategy.client, population.test_share > 0
+    if "threshold" in client.wants and not appeal.known:
+        raise InputError(f"{strategy.named_client} needs every client's threshold; choose appeal=warmup")
     reject(
-        (
-            "threshold" in client.wants and not appeal.known,
-            f"strategy.client={type(client).__name__} needs every client's threshold; choose appeal=warmup",
-        ),
         (
             participation.by_appeal and not appeal.known,
             "participation=flexible needs every client's threshold; choose appeal=warmup",

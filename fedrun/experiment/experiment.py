@@ -18,6 +18,7 @@ from fedrun.config.composed import Composed
 from fedrun.config.config_class import config_class
 from fedrun.config.grids import Scale
 from fedrun.config.identity import Neutral, identity_hash
+from fedrun.config.option_name import chosen
 from fedrun.data.datasets.base import DatasetConfig
 from fedrun.data.partitions.base import Partition
 from fedrun.data.population import Population
@@ -154,6 +155,8 @@ class Experiment:
         )  # fmt: skip
         if not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)*", self.name):
             raise InputError(f"name={shown(self.name)}: allowed: words of letters, digits, -, _ and ., joined by /")
+        if not self.output_dir:
+            raise InputError("output_dir='': allowed: a folder; output_dir=. is the current one")
         check_targets(self.targets, self.dataset.spec.task)
         check_appeal(self.strategy, self.appeal, self.participation, self.population, self.evaluation)
         check_adaptive(self.evaluation, self.targets, self.population, self.appeal, self.strategy)
@@ -162,7 +165,7 @@ class Experiment:
         check_transforms(self.strategy, self.privacy, self.compression, self.secure_sum, self.attack, self.population)
         if type(self.privacy) is not Privacy and self.participation.by_appeal:
             raise InputError(
-                f"privacy={type(self.privacy).__name__} with participation that depends on the data: nothing is "
+                f"{chosen('privacy', self.privacy)} with participation that depends on the data: nothing is "
                 "proved; choose participation=everyone"
             )
         if self.study is not None and self.hardware.processes not in ("auto", 1):
@@ -179,7 +182,7 @@ class Experiment:
 
     def _check_uploads(self) -> None:
         """Reject attacks and evaluations that need uploads or a global model if there are none."""
-        client, client_name = self.strategy.client, type(self.strategy.client).__name__
+        client = self.strategy.client
         if self.attack.share and type(self.attack) is Attack:
             raise InputError(
                 f"attack.share={self.attack.share} with attack=none: allowed: 0, or another attack, such as "
@@ -190,7 +193,7 @@ class Experiment:
             sender = (
                 "with population.pooled=true no client sends anything"
                 if pooled
-                else f"strategy.client={client_name} sends nothing"
+                else f"{self.strategy.named_client} sends nothing"
             )
             raise InputError(
                 f"attack.share={self.attack.share}: {sender} that attackers could change; choose attack=none or "
@@ -199,13 +202,13 @@ class Experiment:
         several = self.strategy.clusters().several or bool(self.strategy.afterwards().last_rounds(self.rounds))
         if self.evaluation.client_means and (MODEL not in client.sends or is_personal(client) or several):
             raise InputError(
-                f"evaluation.client_means=true: allowed if clients send models (strategy.client={client_name}) for "
+                f"evaluation.client_means=true: allowed if clients send models ({self.strategy.named_client}) for "
                 "one global model (no clusters, no models of their own)"
             )
         if self.evaluation.tuned_by and not trains_global_model(client):
             raise InputError(
-                f"{self.evaluation.tuned_by}: strategy.client={client_name} has no global "
-                "model that clients could tune; allowed: 0"
+                f"{self.evaluation.tuned_by}: {self.strategy.named_client} has no global model that clients could "
+                "tune; allowed: 0"
             )
 
     @property

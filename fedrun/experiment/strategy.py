@@ -8,6 +8,7 @@ from typing import Any
 
 from fedrun.config.build import option
 from fedrun.config.config_class import config_class
+from fedrun.config.option_name import chosen
 from fedrun.config.options import options
 from fedrun.models.flat_network import Layout
 from fedrun.strategies.client import ClientStrategy, is_personal
@@ -39,9 +40,19 @@ class Strategy:
         """The phase after this strategy's rounds: none."""
         return PostTraining()
 
+    @property
+    def named_client(self) -> str:
+        """The client strategy as the command line chooses it."""
+        return chosen("strategy/client", self.client)
+
+    @property
+    def named_server(self) -> str:
+        """The server strategy as the command line chooses it."""
+        return chosen("strategy/server", self.server)
+
     def check(self) -> None:
         """Reject a client and a server strategy that are incompatible."""
-        client, server, offers = type(self.client).__name__, type(self.server).__name__, self.clusters().offers
+        offers = self.clusters().offers
 
         def fit(one: ClientStrategy, other: ServerStrategy) -> bool:
             provided = other.broadcasts | other.maintains | offers
@@ -52,14 +63,14 @@ class Strategy:
                 "strategy", lambda strategy: missing <= strategy.clusters().offers
             )
             raise InputError(
-                f"strategy.client={client} needs {', '.join(sorted(missing))!r} from the server, which "
-                f"strategy.server={server} neither sends nor maintains; {allowed or 'choose another client strategy'}"
+                f"{self.named_client} needs {', '.join(sorted(missing))!r} from the server, which "
+                f"{self.named_server} neither sends nor maintains; {allowed or 'choose another client strategy'}"
             )
         if missing := self.server.needs - self.client.sends:
             allowed = _options("strategy/client", lambda one: fit(one, self.server))
             raise InputError(
-                f"strategy.server={server} needs {', '.join(sorted(missing))!r} from the clients, which "
-                f"strategy.client={client} does not send; {allowed or 'choose another server strategy'}"
+                f"{self.named_server} needs {', '.join(sorted(missing))!r} from the clients, which "
+                f"{self.named_client} does not send; {allowed or 'choose another server strategy'}"
             )
 
     def check_optimizer(self, local: LocalTraining) -> None:
@@ -68,7 +79,7 @@ class Strategy:
         for key, part in parts.items():
             if part.assumes_sgd and local.optimizer != "sgd":
                 raise InputError(
-                    f"local.optimizer={local.optimizer}: strategy.{key}={type(part).__name__} is defined by SGD steps "
+                    f"local.optimizer={local.optimizer}: {chosen(f'strategy/{key}', part)} is defined by SGD steps "
                     "alone; allowed: sgd"
                 )
 
@@ -76,9 +87,8 @@ class Strategy:
         """Reject a server strategy that changes the head if clients keep their own heads."""
         private = self.client.private(layout)
         if self.server.changes_head and private is not None and private[layout.head].any():
-            client, server = type(self.client).__name__, type(self.server).__name__
             raise InputError(
-                f"strategy.client={client} keeps the head on the clients, and strategy.server={server} changes the "
+                f"{self.named_client} keeps the head on the clients, and {self.named_server} changes the "
                 "global one, which no client would use; choose another server strategy, such as fedavg"
             )
 
@@ -114,33 +124,33 @@ class ClusteredStrategy(Strategy):
     def check(self) -> None:
         """Reject strategies that are incompatible with each other or with several models."""
         super().check()
-        client, server = type(self.client).__name__, type(self.server).__name__
         if self.client.needs & self.server.maintains - self.server.broadcasts:
             raise InputError(
-                f"strategy.client={client} needs a server that maintains the states of all clients, and is "
+                f"{self.named_client} needs a server that maintains the states of all clients, and is "
                 "incompatible with clusters; choose another client strategy, such as sgd"
             )
         if is_personal(self.client) or not self.client.sends:
             raise InputError(
-                f"strategy.client={client} does not use a global model, and is incompatible with clusters; choose "
+                f"{self.named_client} does not use a global model, and is incompatible with clusters; choose "
                 "another client strategy, such as sgd"
             )
         if self.server.idle_training is not None:
-            raise InputError(f"strategy.server={server} is incompatible with clusters; choose another, such as fedavg")
+            raise InputError(f"{self.named_server} is incompatible with clusters; choose another, such as fedavg")
         if self.clustering.mixes and self.server.rows != "none":
             raise InputError(
-                f"strategy.server={server} uses single models, without the weights that strategy.clustering="
-                f"{type(self.clustering).__name__} gives to them; choose another server strategy, such as fedavg"
+                f"{self.named_server} uses single models, without the weights that "
+                f"{chosen('strategy/clustering', self.clustering)} gives to them; choose another server strategy, such "
+                "as fedavg"
             )
         if self.server.maintains and self.clustering.reassigns:
             raise InputError(
-                f"strategy.server={server} maintains the states of a model's clients, which change with "
-                f"strategy.clustering={type(self.clustering).__name__}; choose another, such as fedavg"
+                f"{self.named_server} maintains the states of a model's clients, which change with "
+                f"{chosen('strategy/clustering', self.clustering)}; choose another, such as fedavg"
             )
         if (self.clustering.infers or self.clustering.stores_last_upload) and MODEL not in self.client.sends:
             raise InputError(
-                f"strategy.client={client} does not send models, by which "
-                f"strategy.clustering={type(self.clustering).__name__} tells clients apart; choose another client "
+                f"{self.named_client} does not send models, by which "
+                f"{chosen('strategy/clustering', self.clustering)} tells clients apart; choose another client "
                 "strategy, such as sgd"
             )
         self.post_training.check()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from fedrun.config.option_name import chosen
 from fedrun.data.partitions.base import Partition
 from fedrun.data.population import Population
 from fedrun.data.tasks.base import Task
@@ -38,14 +39,14 @@ def check_task(
     """
     parts: dict[str, Part] = {
         "partition": partition,
-        "strategy.client": strategy.client,
-        "strategy.server": strategy.server,
+        "strategy/client": strategy.client,
+        "strategy/server": strategy.server,
         "attack": attack,
         "appeal": appeal,
     }
     if isinstance(strategy, ClusteredStrategy):
-        parts |= {"strategy.clustering": strategy.clustering, "strategy.post_training": strategy.post_training}
-    needing = [f"{key}={type(part).__name__}" for key, part in parts.items() if part.needs_classes]
+        parts |= {"strategy/clustering": strategy.clustering, "strategy/post_training": strategy.post_training}
+    needing = [chosen(group, part) for group, part in parts.items() if part.needs_classes]
     if population.flipped_share:
         needing.append(f"population.flipped_share={population.flipped_share:g}")
     if evaluation.adaptive:
@@ -60,6 +61,6 @@ def check_task(
     )
     if embeds and task.per_symbol:
         raise InputError(
-            f"strategy.client={type(strategy.client).__name__} compares one embedding per sample, and the dataset's "
+            f"{strategy.named_client} compares one embedding per sample, and the dataset's "
             f"task, {task.name}, has one per symbol; choose another client strategy, such as sgd"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fedrun.config.option_name import chosen
 from fedrun.data.population import Population
 from fedrun.experiment.strategy import Strategy
 from fedrun.models.flat_network import Layout
@@ -32,39 +33,33 @@ def check_transforms(
         InputError: naming both keys and what is allowed.
     """
     privacy.check()
-    used = [
-        key
-        for key, is_used in (
-            (f"privacy={type(privacy).__name__}", type(privacy) is not Privacy),
-            (f"secure_sum={type(secure_sum).__name__}", secure_sum.changes_uploads),
-            (f"compression={type(compression).__name__}", compression.changes_uploads),
-            (f"compression.down={compression.down}", compression.changes_downloads),
-        )
-        if is_used
-    ]
+    parts: tuple[tuple[str, object, bool], ...] = (
+        ("privacy", privacy, type(privacy) is not Privacy),
+        ("secure_sum", secure_sum, secure_sum.changes_uploads),
+        ("compression", compression, compression.changes_uploads),
+    )
+    used = [chosen(group, part) for group, part, is_used in parts if is_used]
+    if compression.changes_downloads:
+        used.append(f"compression.down={compression.down}")
     if used and not strategy.client.sends:
-        raise InputError(f"{used[0]}: strategy.client={type(strategy.client).__name__} sends nothing; choose none")
+        raise InputError(f"{used[0]}: {strategy.named_client} sends nothing; choose none")
     if used and population.pooled:
         raise InputError(f"{used[0]} with population.pooled=true: no client sends anything; choose none")
     if compression.changes_downloads and strategy.clusters().several:
         raise InputError(
-            f"compression.down={compression.down} with strategy.clustering={type(strategy.clusters()).__name__}, whose "
+            f"compression.down={compression.down} with {chosen('strategy/clustering', strategy.clusters())}, whose "
             "clients compare or mix several models, of which only one is rounded; allowed: none"
         )
     if isinstance(compression, Sign) and compression.votes:
         _check_vote(compression, strategy, attack)
     if isinstance(secure_sum, FixedPoint) and compression.changes_uploads:
         raise InputError(
-            f"secure_sum={type(secure_sum).__name__} with compression={type(compression).__name__}: sums of integers "
+            f"{chosen('secure_sum', secure_sum)} with {chosen('compression', compression)}: sums of integers "
             "need uploads of all entries; allowed: compression=none"
         )
     if type(privacy) is not Privacy:
         _check_privacy(privacy, compression, used[0])
-        reason = single_uploads(strategy.client, strategy.server, rows=privacy.sees_sums_only)
-        if reason is None and (strategy.clusters().several or strategy.afterwards().last_rounds(2)):
-            reason = "which model each client belongs to, or what it sends for a second model"
-        if reason is None and privacy.sees_sums_only and strategy.server.idle_training is not None:
-            reason = "the training of clients that are not selected"
+        reason = _without_noise(privacy, strategy)
         if reason is not None:
             raise InputError(
                 f"{used[0]} with {_sides(strategy)}: the server would see {reason}, without noise; {ALLOWED}"
@@ -73,19 +68,18 @@ def check_transforms(
         reason = single_uploads(strategy.client, strategy.server, rows=True) or _sorted_by(strategy.clusters())
         if reason is not None:
             raise InputError(
-                f"secure_sum={type(secure_sum).__name__} with {_sides(strategy)}: the server would see {reason}; "
-                f"{ALLOWED}"
+                f"{chosen('secure_sum', secure_sum)} with {_sides(strategy)}: the server would see {reason}; {ALLOWED}"
             )
     if attack.needs_rows:
         _check_forged(attack, strategy, privacy, secure_sum)
 
 
 def _sides(strategy: Strategy) -> str:
-    """The keys of a strategy's sides with their classes."""
+    """A strategy's sides as the command line chooses them."""
     sides: dict[str, object] = {"client": strategy.client, "server": strategy.server}
     if strategy.clusters().several:
         sides["clustering"] = strategy.clusters()
-    return ", ".join(f"strategy.{key}={type(side).__name__}" for key, side in sides.items())
+    return ", ".join(chosen(f"strategy/{key}", side) for key, side in sides.items())
 
 
 def _check_forged(attack: Attack, strategy: Strategy, privacy: Privacy, secure_sum: SecureSum) -> None:
@@ -93,12 +87,12 @@ def _check_forged(attack: Attack, strategy: Strategy, privacy: Privacy, secure_s
     if privacy.sees_sums_only or isinstance(secure_sum, FixedPoint):
         key, part = ("privacy", privacy) if privacy.sees_sums_only else ("secure_sum", secure_sum)
         raise InputError(
-            f"attack={type(attack).__name__} forges uploads after they have arrived, and with {key}="
-            f"{type(part).__name__} only their sum arrives; choose another attack"
+            f"{chosen('attack', attack)} forges uploads after they have arrived, and with "
+            f"{chosen(key, part)} only their sum arrives; choose another attack"
         )
     if MODEL not in strategy.client.sends:
         raise InputError(
-            f"attack={type(attack).__name__} forges models, which strategy.client={type(strategy.client).__name__} "
+            f"{chosen('attack', attack)} forges models, which {strategy.named_client} "
             "does not send; choose another attack"
         )
 
@@ -112,16 +106,18 @@ def check_parameters(client: ClientStrategy, layout: Layout, compression: Compre
     private = client.private(layout)
     if private is None or not private[: layout.trainable].all():
         return
-    for key, is_used in (
-        (f"compression={type(compression).__name__}", compression.changes_uploads),
-        (f"compression.down={compression.down}", compression.changes_downloads),
-        (f"attack={type(attack).__name__}", attack.share and not attack.changes_data),
-    ):
-        if is_used:
-            raise InputError(
-                f"{key}: strategy.client={type(client).__name__} keeps all parameters on the clients, and only those "
-                "would be changed; choose none"
-            )
+    changing = []
+    if compression.changes_uploads:
+        changing.append(chosen("compression", compression))
+    if compression.changes_downloads:
+        changing.append(f"compression.down={compression.down}")
+    if attack.share and not attack.changes_data:
+        changing.append(chosen("attack", attack))
+    if changing:
+        raise InputError(
+            f"{changing[0]}: {chosen('strategy/client', client)} keeps all parameters on the clients, and only those "
+            "would be changed; choose none"
+        )
 
 
 def _check_vote(compression: Sign, strategy: Strategy, attack: Attack) -> None:
@@ -140,12 +136,12 @@ def _check_vote(compression: Sign, strategy: Strategy, attack: Attack) -> None:
         )
     if not isinstance(strategy.server, FedAvg):
         raise InputError(
-            f"compression.rule=vote with strategy.server={type(strategy.server).__name__}: a vote is the server's "
+            f"compression.rule=vote with {strategy.named_server}: a vote is the server's "
             "whole step, of size compression.vote_step; allowed: strategy/server=fedavg"
         )
     if attack.needs_rows:
         raise InputError(
-            f"compression.rule=vote with attack={type(attack).__name__}, which forges uploads after they have arrived "
+            f"compression.rule=vote with {chosen('attack', attack)}, which forges uploads after they have arrived "
             "as votes; choose another attack"
         )
 
@@ -179,6 +175,18 @@ def _sorted_by(clusters: Clustering) -> str | None:
     if clusters.reports(1):
         return "every single client's numbers of samples per class"
     return "the part of every single client in each model" if clusters.mixes else None
+
+
+def _without_noise(privacy: Privacy, strategy: Strategy) -> str | None:
+    """What the server would see without noise, in words; None: nothing."""
+    reason = single_uploads(strategy.client, strategy.server, rows=privacy.sees_sums_only)
+    if reason is not None:
+        return reason
+    if strategy.clusters().several or strategy.afterwards().last_rounds(2):
+        return "which model each client belongs to, or what it sends for a second model"
+    if privacy.sees_sums_only and strategy.server.idle_training is not None:
+        return "the training of clients that are not selected"
+    return None
 
 
 def _check_privacy(privacy: Privacy, compression: Compression, key: str) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from fedrun.report import quantities
 from fedrun.report.quantities import Measured, Quantity
-from fedrun.report.settings import Setting, differing, written
+from fedrun.report.settings import Setting, by_short_key, differing, written
 from fedrun.report.significance import NAMES, Comparison, Test, compare, smallest_p
 from fedrun.report.table import Table
 from fedrun.runs.display import wording
@@ -131,9 +131,17 @@ def differences(settings: Sequence[Setting]) -> list[Table]:
     keys = differing(settings)
     if not keys:
         return []
-    values = [[setting.name, *(written(setting.leaves, key) for key in keys)] for setting in settings]
-    header, *rows = zip(*[["", *keys], *values], strict=True) if len(keys) > len(settings) else [["", *keys], *values]
+    names = list(by_short_key(keys, {}))
+    values = [[setting.name, *_written(keys, setting)] for setting in settings]
+    header, *rows = (
+        zip(*[["", *names], *values], strict=True) if len(names) > len(settings) else [["", *names], *values]
+    )
     return [Table("Configuration keys that differ", tuple(header), tuple(map(tuple, rows)))]
+
+
+def _written(keys: Sequence[str], setting: Setting) -> list[str]:
+    """A setting's values of the short keys."""
+    return [written(setting.leaves, key) for key in by_short_key(keys, setting.leaves).values()]
 
 
 def _table(title: str, settings: Sequence[Setting], columns: Sequence[Quantity], note: str) -> list[Table]:
@@ -216,7 +224,19 @@ def tidy(settings: Sequence[Setting], every: Sequence[Quantity]) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(
-        ["setting", "dataset", "strategy", *keys, "kind", "quantity", "seeds", "missing", "cap", "mean", "std"]
+        [
+            "setting",
+            "dataset",
+            "strategy",
+            *by_short_key(keys, {}),
+            "kind",
+            "quantity",
+            "seeds",
+            "missing",
+            "cap",
+            "mean",
+            "std",
+        ]
     )
     for setting in settings:
         for quantity in every if setting.complete else ():
@@ -226,7 +246,7 @@ def tidy(settings: Sequence[Setting], every: Sequence[Quantity]) -> str:
             writer.writerow(
                 [
                     *(setting.name, setting.dataset, setting.strategy),
-                    *(written(setting.leaves, key) for key in keys),
+                    *_written(keys, setting),
                     *(quantity.kind, quantity.key, len(measurement.values), missing, measurement.cap, *numbers),
                 ]
             )

@@ -15,7 +15,7 @@ from fedrun.data.targets import Target
 from fedrun.report import quantities
 from fedrun.report.quantities import Quantity
 from fedrun.report.runs import Run
-from fedrun.report.settings import Setting, differing, identity, written
+from fedrun.report.settings import Setting, differing, identity, short_key, written
 from fedrun.report.table import Table, html
 from fedrun.runs.display import wording
 from fedrun.runs.display.curves import AXES, Against, recorded, spent
@@ -74,7 +74,7 @@ def curve_data(settings: Sequence[Setting], metrics: Sequence[str], targets: Seq
     axes = [against for against in AXES if any(finite_positions(run, against) for _, run in runs)]
     return {
         "axes": {against: AXES[against] for against in axes},
-        "keys": {key: key.removesuffix("._target_") for key in keys},
+        "keys": {key: short_key(key) for key in keys},
         "metrics": [
             {
                 "key": key,

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedrun.report.runs import Run
-from fedrun.report.settings import leaves, varying
+from fedrun.report.settings import by_short_key, leaves, named, varying
 
 Value = str | int | float | bool | None
 
@@ -17,9 +17,9 @@ def per_run_rows(runs: Sequence[Run]) -> list[dict[str, Value]]:
     """A dictionary per run, all with the same keys.
 
     The keys are ``folder``, ``name``, ``dataset``, ``strategy``, ``seed``, ``complete``; every configuration key whose
-    value differs between the runs; ``round`` (the last evaluated one) with all its metrics; ``best/KEY`` and
-    ``best_round/KEY``; ``rounds_to/TARGET``; ``seconds``. Numbers are as measured: shares up to 1. A missing
-    value is None.
+    value differs between the runs (an option under its group: ``strategy.server``); ``round`` (the last evaluated one)
+    with all its metrics; ``best/KEY`` and ``best_round/KEY``; ``rounds_to/TARGET``; ``seconds``. Numbers are as
+    measured: shares up to 1. A missing value is None.
     """
     contents = [leaves(run.config) for run in runs]
     rows = [
@@ -30,7 +30,10 @@ def per_run_rows(runs: Sequence[Run]) -> list[dict[str, Value]]:
             "strategy": run.strategy,
             "seed": run.seed,
             "complete": run.complete,
-            **{key: plain(key, content.get(key)) for key in varying(contents)},
+            **{
+                short: plain(named(key, content.get(key)))
+                for short, key in by_short_key(varying(contents), content).items()
+            },
             **run.rows[-1],
             **results(run.summary or {}),
         }
@@ -40,10 +43,8 @@ def per_run_rows(runs: Sequence[Run]) -> list[dict[str, Value]]:
     return [{key: row.get(key) for key in keys} for row in rows]
 
 
-def plain(key: str, value: Any) -> Value:
-    """A configuration's value in a cell: a class by its bare name, a list as text."""
-    if key.rpartition(".")[2] == "_target_":
-        return str(value).rpartition(".")[2]
+def plain(value: Any) -> Value:
+    """A value in a cell: a list as text."""
     return value if isinstance(value, str | int | float | bool | None) else str(value)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from fedrun.config.allowed_values import shown
 from fedrun.config.identity import relevant
+from fedrun.config.option_name import option_of
 from fedrun.report.runs import Run
 
 Leaves = Mapping[str, Any]
@@ -118,13 +119,14 @@ def varying(contents: Sequence[Leaves]) -> list[str]:
 
 
 def written(leaves: Leaves, key: str) -> str:
-    """A value as in YAML, a class by its bare name; ``-`` where the setting has no such key."""
-    if key not in leaves:
-        return "-"
-    value = leaves[key]
-    if key.rpartition(".")[2] == "_target_":
-        return str(value).rpartition(".")[2]
-    return shown(value)
+    """A value as in YAML, a class as its option; ``-`` where the setting has no such key."""
+    return shown(named(key, leaves[key])) if key in leaves else "-"
+
+
+def named(key: str, value: Any) -> Any:
+    """A value, a class as the name of its option, if a single one has it: ``user_level`` for ``privacy._target_``."""
+    owner, _, last = key.rpartition(".")
+    return option_of(owner.replace(".", "/"), value) if last == "_target_" and value is not None else value
 
 
 def unrecorded(one: Leaves, other: Leaves) -> set[str]:
@@ -167,7 +169,7 @@ def _names(settings: Sequence[tuple[Run, Leaves]]) -> list[str]:
         peers = [other for other_pair, (_, other) in zip(pairs, settings, strict=True) if other_pair == pair]
         keys = [key for key in varying(peers) if named(key, content, peers)]
         parts = [part for part, differs in zip(pair, several, strict=True) if differs]
-        return " ".join([*parts, *(f"{_short(key)}={written(content, key)}" for key in keys)]) or " ".join(pair)
+        return " ".join([*parts, *(f"{short_key(key)}={written(content, key)}" for key in keys)]) or " ".join(pair)
 
     def names(named: Callable[[str, Leaves, list[Leaves]], bool]) -> list[str]:
         return [name(pair, content, named) for pair, (_, content) in zip(pairs, settings, strict=True)]
@@ -194,6 +196,15 @@ def _within_class(key: str, content: Leaves, peers: list[Leaves]) -> bool:
     return key in content and len({written(other, key) for other in same}) > 1
 
 
-def _short(key: str) -> str:
+def short_key(key: str) -> str:
     """A key without the ``_target_`` at its end: ``model._target_`` → ``model``."""
     return key.removesuffix("._target_")
+
+
+def by_short_key(keys: Sequence[str], leaves: Leaves) -> dict[str, str]:
+    """The keys by their short ones: of ``model._target_`` and ``model`` (null in another setting) the setting's own."""
+    found: dict[str, str] = {}
+    for key in keys:
+        if key in leaves or short_key(key) not in found:
+            found[short_key(key)] = key
+    return found

@@ -13,7 +13,7 @@ from typing import Any
 
 from fedrun.runs.metrics_file import null_for_nan
 from fedrun.system.atomic_file import atomic_write
-from fedrun.system.checksums import CHECKSUMS, checksum_line, damaged_files, missing_files, write_checksums
+from fedrun.system.checksums import CHECKSUMS, checksum_line, damaged_files, write_checksums
 from fedrun.system.errors import InputError
 
 SUMMARY = "summary.json"
@@ -33,21 +33,18 @@ WRITTEN = (SUMMARY, CHECKSUMS, CHECKPOINT, CLIENT_STATES, METRICS, CLIENTS, MODE
 RESULTS = (CONFIG, OVERRIDES, METRICS, CLIENTS, MODEL, CURVES, FEDERATION)
 """The files of a finished run that have a checksum, in addition to its summary."""
 
-NEEDED = (CONFIG, METRICS)
-"""The files that make a summary a run."""
-
 
 class DamagedRunError(InputError):
-    """A file of a finished run differs from what fedrun wrote, or is missing."""
+    """A file of a finished run differs from what fedrun wrote."""
 
 
 def finished(folder: Path) -> dict[str, Any] | None:
     """The summary of a finished run, or None. All its files are compared with their checksums.
 
-    Runs of version 0.1 have no checksums and are not checked. Files may be deleted, except :data:`NEEDED`.
+    Runs of version 0.1 have no checksums and are not checked. Files may have been deleted.
 
     Raises:
-        DamagedRunError: a file is damaged, or a needed one is missing.
+        DamagedRunError: a file is damaged.
         InputError: a file cannot be read.
     """
     path = folder / SUMMARY
@@ -55,7 +52,6 @@ def finished(folder: Path) -> dict[str, Any] | None:
     try:
         text = path.read_bytes()
         damaged = damaged_files(folder)
-        lost = [] if damaged else [name for name in missing_files(folder) if name in NEEDED]
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
@@ -63,8 +59,6 @@ def finished(folder: Path) -> dict[str, Any] | None:
     if damaged:
         advice = "restore it, or start over with overwrite=true" if damaged[0].name == METRICS else again
         raise DamagedRunError(f"{damaged[0]}: is damaged (its checksum differs); {advice}")
-    if lost:
-        raise DamagedRunError(f"{folder / lost[0]}: is missing; restore it, or start over with overwrite=true")
     try:
         summary = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import torch
 
+from fedrun.config.option_name import chosen
 from fedrun.data.datasets.base import Dataset, Symbols
 from fedrun.data.federation import ClientIndices, Federation
 from fedrun.data.population import flip
@@ -27,7 +28,7 @@ def prepare_federation(experiment: Experiment) -> Federation:
     partitioned = experiment.partition.split(dataset, experiment.seed)
     if not len(partitioned.train) or not bool(partitioned.train.sizes.all()):
         raise InputError(
-            f"partition={type(experiment.partition).__name__}: there are {len(partitioned.train)} clients, "
+            f"{chosen('partition', experiment.partition)}: there are {len(partitioned.train)} clients, "
             f"{int((partitioned.train.sizes == 0).sum())} of them without a training sample; allowed: at least one "
             "client, and one sample for each"
         )
@@ -65,7 +66,7 @@ def first_phase(experiment: Experiment, federation: Federation, device: torch.de
     network = build_network(experiment.model, dataset.spec, experiment.seed, device, strategy.server)
     if network.layout.head_size and network.layout.classes != dataset.spec.classes:
         raise InputError(
-            f"model={type(experiment.model).__name__}: its head has {network.layout.classes} classes, the dataset has "
+            f"{chosen('model', experiment.model)}: its head has {network.layout.classes} classes, the dataset has "
             f"{dataset.spec.classes}; allowed: as many"
         )
     strategy.check_private(network.layout)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import torch
 
+from fedrun.config.option_name import chosen
 from fedrun.execution.context import ExecutionContext
 from fedrun.execution.distributed_cohort import empty_update
 from fedrun.experiment.experiment import Experiment
@@ -47,9 +48,9 @@ def upload_pipeline(experiment: Experiment, phase: Phase, calibration: Calibrati
     pipeline = UploadPipeline(transforms, layout, phase.seed, phase.client.private(layout))
     if type(privacy) is not Privacy:
         _check_private(experiment, phase)
-        _check_lengths(f"privacy={type(privacy).__name__}", "clipped", phase, pipeline)
+        _check_lengths(chosen("privacy", privacy), "clipped", phase, pipeline)
     if isinstance(secure_sum, FixedPoint):
-        _check_lengths(f"secure_sum={type(secure_sum).__name__}", "rounded", phase, pipeline)
+        _check_lengths(chosen("secure_sum", secure_sum), "rounded", phase, pipeline)
         everyone = Senders(clients=torch.arange(len(sizes)), samples=sizes)
         weights = pipeline.weights(everyone)
         if weights is None:
@@ -67,12 +68,12 @@ def _check_private(experiment: Experiment, phase: Phase) -> None:
     Raises:
         InputError: naming the model.
     """
-    layout, key = phase.network.layout, f"privacy={type(experiment.privacy).__name__}"
+    layout, key = phase.network.layout, chosen("privacy", experiment.privacy)
     kept = phase.client.private(layout)
     buffers = slice(layout.trainable, layout.uploaded)
     if layout.uploaded - layout.trainable > (0 if kept is None else int(kept[buffers].sum())):
         raise InputError(
-            f"{key} with model={type(experiment.model).__name__}: its float buffers (BatchNorm's running statistics) "
+            f"{key} with {chosen('model', experiment.model)}: its float buffers (BatchNorm's running statistics) "
             "would be averaged without noise; choose a model without them, such as one with GroupNorm"
         )
     if experiment.stop_at_targets:
@@ -100,7 +101,7 @@ def _check_lengths(key: str, change: str, phase: Phase, pipeline: UploadPipeline
     for name in sorted(phase.client.sends):
         if name not in broadcast or not pipeline.is_transformed(len(broadcast[name])):
             raise InputError(
-                f"{key}: strategy.client={type(phase.client).__name__} sends {name!r}, whose length is not that of the "
+                f"{key}: {chosen('strategy/client', phase.client)} sends {name!r}, whose length is not that of the "
                 f"model's parameters, and it would not be {change}; choose another strategy"
             )
 

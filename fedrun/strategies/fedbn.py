@@ -37,7 +37,7 @@ class FedBN(ClientStrategy):
         if not mask.any():
             kind = "batch normalisation layer" if self.layers == "batch" else "normalisation layer"
             raise InputError(
-                f"strategy.client=FedBN: the model has no {kind}, so that this would be FedAvg; allowed: a model with "
+                f"strategy/client=fedbn: the model has no {kind}, so that this would be FedAvg; allowed: a model with "
                 "one, or strategy.client.layers=all for group and layer normalisation"
             )
         return mask

@@ -30,7 +30,7 @@ class FedExLoRA(ResidualServer):
     residual: Literal["exact", "transposed"]
 
     def init(self, model: torch.Tensor, layout: Layout, clients: int) -> ServerState:
-        for adapter in required_adapters(layout, "strategy.server=FedExLoRA"):
+        for adapter in required_adapters(layout, "strategy/server=fedexlora"):
             shape = _residual(adapter, model).shape
             if self.residual == "transposed" and shape[0] != shape[1]:
                 raise InputError(
@@ -44,7 +44,7 @@ class FedExLoRA(ResidualServer):
         weights = self.weights(state, update)
         shares = (weights / weights.sum()).to(update.rows)
         model = update.mean[MODEL]
-        for adapter in required_adapters(round.layout, "strategy.server=FedExLoRA"):
+        for adapter in required_adapters(round.layout, "strategy/server=fedexlora"):
             # R ← R + Σ_k p_k B_k A_k − B A
             missing = torch.tensordot(shares, adapter.product(update.rows), 1) - adapter.product(model)
             _residual(adapter, model).add_(missing.T if self.residual == "transposed" else missing)

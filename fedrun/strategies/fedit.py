@@ -30,7 +30,7 @@ class FedIT(FedAvg):
         return "none" if self.variant == "sum" else "parameters"
 
     def init(self, model: torch.Tensor, layout: Layout, clients: int) -> ServerState:
-        required_adapters(layout, "strategy.server=FedIT")
+        required_adapters(layout, "strategy/server=fedit")
         return super().init(model, layout, clients)
 
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:

@@ -24,7 +24,7 @@ class FedSALoRA(ClientStrategy):
 
     def private(self, layout: Layout) -> torch.Tensor:
         mask = torch.zeros(layout.size, dtype=torch.bool)
-        for adapter in required_adapters(layout, "strategy.client=FedSALoRA"):
+        for adapter in required_adapters(layout, "strategy/client=fedsalora"):
             mask[adapter.b.start : adapter.b.stop] = True
         if self.head == "local":
             mask[layout.head] = True

@@ -25,7 +25,7 @@ class FedSGD(ClientStrategy):
     def check(self, local: LocalTraining) -> None:
         if local.batch_size is not None or (local.epochs, local.steps) not in ((1, None), (None, 1)):
             raise InputError(
-                f"strategy.client=FedSGD makes one step on all of a client's samples, but local.batch_size="
+                f"strategy/client=fedsgd makes one step on all of a client's samples, but local.batch_size="
                 f"{shown(local.batch_size)}, local.epochs={shown(local.epochs)}, local.steps={shown(local.steps)}; "
                 "allowed: batch_size=null with epochs=1; for more local work choose strategy=fedavg"
             )

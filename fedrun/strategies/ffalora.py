@@ -17,6 +17,6 @@ class FFALoRA(FedAvg):
     def prepare(self, network: torch.nn.Module) -> None:
         layers = adapted_layers(network)
         if not layers:
-            raise without_adapters("strategy.server=FFALoRA")
+            raise without_adapters("strategy/server=ffalora")
         for layer in layers.values():
             layer.lora_A.requires_grad_(False)

@@ -21,7 +21,7 @@ class FLoRA(ResidualServer):
     """
 
     def init(self, model: torch.Tensor, layout: Layout, clients: int) -> ServerState:
-        required_adapters(layout, "strategy.server=FLoRA")
+        required_adapters(layout, "strategy/server=flora")
         return super().init(model, layout, clients)
 
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
@@ -29,7 +29,7 @@ class FLoRA(ResidualServer):
         weights = self.weights(state, update)
         shares = (weights / weights.sum()).to(update.rows)[:, None, None]
         model, draw = update.mean[MODEL], generator(round.seed, "lora", round.index)
-        for adapter in required_adapters(round.layout, "strategy.server=FLoRA"):
+        for adapter in required_adapters(round.layout, "strategy/server=flora"):
             assert adapter.residual is not None
             a, b = adapter.a.view(model), adapter.b.view(model)
             # A = [p_1 A_1; ..; p_M A_M] and B = [B_1, .., B_M]: B A = Σ_k p_k B_k A_k

@@ -36,11 +36,11 @@ class LoRARanks(ClientStrategy):
             ".lora_A." in slot.name for slot in layout.slots
         ):
             raise InputError(
-                "strategy.client=LoRARanks: A is frozen and common to all clients (strategy.server=FFALoRA); allowed: "
+                "strategy/client=lora_ranks: A is frozen and common to all clients (strategy/server=ffalora); allowed: "
                 "a server strategy that trains it, such as flora or fedit"
             )
         ranks, numbers = self._ranks_of(clients), torch.zeros(len(clients), dtype=torch.int64)
-        for adapter in required_adapters(layout, "strategy.client=LoRARanks"):
+        for adapter in required_adapters(layout, "strategy/client=lora_ranks"):
             rank, inputs = adapter.a.shape
             if max(self.ranks) > rank:
                 raise InputError(
@@ -52,7 +52,7 @@ class LoRARanks(ClientStrategy):
     def start(self, received: Vectors, client_state: Vectors, constants: Vectors, client: ClientInfo) -> torch.Tensor:
         model = received[MODEL].expand(*client.is_new.shape[:-1], -1).clone()
         ranks = self._ranks_of(client.clients).to(model.device)[..., None]
-        for adapter in required_adapters(client.layout, "strategy.client=LoRARanks"):
+        for adapter in required_adapters(client.layout, "strategy/client=lora_ranks"):
             beyond = torch.arange(adapter.a.shape[0], device=model.device) >= ranks
             adapter.a.view(model).masked_fill_(beyond[..., :, None], 0.0)
             adapter.b.view(model).masked_fill_(beyond[..., None, :], 0.0)

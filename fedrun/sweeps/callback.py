@@ -122,7 +122,7 @@ def job_problem(config: DictConfig) -> str | None:
     from fedrun.config.composition_errors import explain
     from fedrun.config.grids import jobs, stages, sweeper_settings
     from fedrun.experiment.experiment import build_experiment
-    from fedrun.sweeps.search import untuned
+    from fedrun.sweeps.search import check_metric, untuned
 
     loader = GlobalHydra.instance().config_loader()
     arguments = list(config.hydra.overrides.task)
@@ -148,6 +148,8 @@ def job_problem(config: DictConfig) -> str | None:
             experiment = build_experiment(composed)
             if searched and experiment.validation.evaluation_split == "test":
                 raise InputError(WITHOUT_VALIDATION)
+            if searched:
+                check_metric(sweeper["metric"], experiment.dataset.spec.task)
         except Exception as error:  # of many kinds, all about this job's configuration
             return f"{explain(error, job)} (job {number} of the sweep: {' '.join(job)})"
     return None

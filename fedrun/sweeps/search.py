@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrun.config.grids import Grid, Job, arguments_of, values
+from fedrun.data.tasks.base import Task
 from fedrun.data.tasks.metric_names import lower_is_better
 from fedrun.runs.display import wording
 from fedrun.sweeps.outcome import Outcome
@@ -91,6 +92,19 @@ def trials(arms: Sequence[Arm], stage: Grid, knows: Knows) -> list[Trial]:
             jobs = tuple([*arm.overrides, *arm.chosen, *tried, *seed] for seed in arm.seeds)
             planned.append(Trial(arm, tried, jobs))
     return planned
+
+
+def check_metric(metric: str, task: Task) -> None:
+    """Reject a metric of test samples, and one of validation samples that the task does not have.
+
+    Raises:
+        InputError: naming the metrics that the task has.
+    """
+    part, _, name = metric.rpartition("/")
+    known = ("loss", *task.measures)
+    if part in ("", "test") or (part == "validation" and name not in known):
+        allowed = ", ".join(f"validation/{name}" for name in known)
+        raise InputError(f"hydra.sweeper.metric={metric}: allowed: {allowed}, or another metric of a run's rows")
 
 
 def settle(tried: Sequence[Trial], outcomes: Sequence[Outcome], metric: str) -> None:

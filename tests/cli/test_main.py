@@ -57,7 +57,7 @@ REFUSED = [
         "local.batch_size=2000000000000",
         "local.batch_size=2000000000000: allowed: whole numbers up to 1e+12",
     ),
-    ("seed=???", "seed: Missing mandatory value: seed; see fedrun --cfg job"),
+    ("seed=???", "seed: has no default; fedrun --explain seed shows what is allowed"),
     ("output_dir=null", "output_dir=null: allowed: a text"),
     (
         "targets=[0.5",
@@ -84,7 +84,7 @@ REFUSED = [
     ),
     (
         "strategy/client=scaffold",
-        "strategy.client=ScaffoldClient needs 'control' from the server, which strategy.server=FedAvg neither sends ",
+        "strategy/client=scaffold needs 'control' from the server, which strategy/server=fedavg neither sends ",
     ),
     ("participation=flexible", "participation=flexible needs every client's threshold; choose appeal=warmup"),
     (

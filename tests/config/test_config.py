@@ -485,6 +485,7 @@ VALUES = [
     ("overwrite", "maybe", "overwrite=maybe: allowed: true or false"),
     ("checkpoint_seconds", float("inf"), f"checkpoint_seconds=inf: allowed: {NUMBER}, at least 0"),
     ("output_dir", None, "output_dir=null: allowed: a text"),
+    ("output_dir", "", "output_dir='': allowed: a folder; output_dir=. is the current one"),
     ("cache_dir", 3, "cache_dir=3: allowed: a text; or null"),
     ("name", "", "name='': allowed: words of letters, digits, -, _ and ., joined by /"),
     ("name", "../elsewhere", "name=../elsewhere: allowed: words of letters, digits, -, _ and ., joined by /"),
@@ -550,8 +551,8 @@ REFUSED = [
     ("~local", f"local: is missing; allowed: {LOCAL}"),
     ("~local._target_", "local: has no _target_, so it does not say what to build; choose one of the group's options"),
     ("~model", "model: is missing; allowed: model=OPTION, one of " + ", ".join(options("model"))),
-    ("seed=???", "seed: Missing mandatory value: seed; see fedrun --cfg job"),
-    ("seed=${nothing}", "seed: Interpolation key 'nothing' not found; see fedrun --cfg job"),
+    ("seed=???", "seed: has no default; fedrun --explain seed shows what is allowed"),
+    ("seed=${nothing}", "seed: Interpolation key 'nothing' not found; fedrun --explain seed shows what is allowed"),
     (
         "local.epochs=2 local.steps=3",
         "local.epochs=2 and local.steps=3: exactly one of the two must be a number, the other null",
@@ -585,7 +586,10 @@ REFUSED = [
     ("pace=1 speed=2", "pace: unknown key; allowed: seed, rounds, clients_per_round, "),
     ("pace=1 strategy=none", "strategy=none: no such option; allowed: "),
     ("nothing.pace=1", "nothing.pace: unknown key; fedrun --cfg job shows all keys"),
-    ("strategy.client.mu=1", "strategy.client.mu: unknown key; allowed below strategy.client: nothing"),
+    (
+        "hydra.launcher.jobs=2",
+        "hydra.launcher.jobs: is not a key of the chosen option; allowed with hydra/launcher=parallel",
+    ),
     ("strategy=fedprox strategy.client.nu=1", "strategy.client.nu: unknown key; allowed below strategy.client: mu"),
     (
         "dataset=cifar10 dataset.mean=[0.5]",
@@ -635,21 +639,21 @@ REFUSED = [
     ),
     (
         "strategy/client=scaffold",
-        "strategy.client=ScaffoldClient needs 'control' from the server, which strategy.server=FedAvg neither sends ",
+        "strategy/client=scaffold needs 'control' from the server, which strategy/server=fedavg neither sends ",
     ),
     (
         "strategy=fedlesam strategy.client.perturbation=released",
-        "strategy.client=FedLESAM needs 'move' from the server, which strategy.server=FedAvg neither sends nor "
+        "strategy/client=fedlesam needs 'move' from the server, which strategy/server=fedavg neither sends nor "
         "maintains; allowed: strategy/server=fedlesam, fedlesam_d",
     ),
     (
         "strategy/client=fedsoft",
-        "strategy.client=FedSoftClient needs 'centres' from the server, which strategy.server=FedAvg neither sends nor "
+        "strategy/client=fedsoft needs 'centres' from the server, which strategy/server=fedavg neither sends nor "
         "maintains; allowed: strategy=fedconcat_fedsoft, fedsoft",
     ),
     (
         "strategy/server=scaffold",
-        "strategy.server=ScaffoldServer needs 'control' from the clients, which strategy.client=SGD does not send; "
+        "strategy/server=scaffold needs 'control' from the clients, which strategy/client=sgd does not send; "
         "allowed: strategy/client=fedlesam_s, scaffold",
     ),
     (

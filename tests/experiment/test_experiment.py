@@ -18,12 +18,12 @@ REFUSED = {
     "evaluation.tuning_steps=2": "evaluation.tuning_steps=2 needs test samples of every client; set population",
     "participation=flexible": "participation=flexible needs every client's threshold; choose appeal=warmup",
     "participation=flexible appeal=warmup strategy=fedumf": "participation=flexible does not go with idle clients",
-    "strategy=maxfl appeal=none": "strategy.client=MaxFLClient needs every client's threshold; choose appeal=warmup",
-    "strategy=mwfed appeal=none": "strategy.client=MWFedClient needs every client's threshold; choose appeal=warmup",
+    "strategy=maxfl appeal=none": "strategy/client=maxfl needs every client's threshold; choose appeal=warmup",
+    "strategy=mwfed appeal=none": "strategy/client=mwfed needs every client's threshold; choose appeal=warmup",
     "strategy=centralized appeal=warmup": "population.pooled=true: no client is left that could have a threshold",
     "strategy=centralized attack=gaussian": "attack.share=0.1: with population.pooled=true no client sends anything",
-    "strategy=solo evaluation.tuning_steps=2 population.test_share=0.4": "evaluation.tuning_steps=2: strategy.client="
-    "SoloClient has no global model that clients could tune; allowed: 0",
+    "strategy=solo evaluation.tuning_steps=2 population.test_share=0.4": "evaluation.tuning_steps=2: strategy/client="
+    "solo has no global model that clients could tune; allowed: 0",
     "population.test_share=1": "population.test_share=1: allowed: a finite number, at least 0 and below 1",
     "population.unseen_clients=-1": "population.unseen_clients=-1: allowed: an integer, at least 0",
     "attack=sign_flip attack.scale=0": "attack.scale=0: allowed: a finite number, above 0",
@@ -34,12 +34,12 @@ REFUSED = {
     "seed=0..3": "seed=0..3: allowed: an integer, at least 0; a sweep over 0 to 3: -m 'seed=range(0,4)'",
     "partition.seed=-4": "partition.seed=-4: allowed: an integer, at least 0; or null",
     "strategy=ifca population.pooled=true": "population.pooled=true leaves one client, and a strategy with clusters",
-    "strategy=ifca strategy/client=scaffold strategy/server=scaffold": "strategy.server=ScaffoldServer "
-    "maintains the states of a model's clients, which change with strategy.clustering=IFCA; choose another",
-    "strategy=fedsoft strategy/server=feddyn": "strategy.server=FedDynServer ",
-    "strategy=fedconcat_ib strategy/client=qffl strategy/server=qffl": "strategy.client=QFFLClient does not send "
-    "models, by which strategy.clustering=BiasMovement tells clients apart",
-    "strategy=fedconcat_id strategy/client=fednova strategy/server=fednova": "strategy.client=FedNovaClient does not",
+    "strategy=ifca strategy/client=scaffold strategy/server=scaffold": "strategy/server=scaffold "
+    "maintains the states of a model's clients, which change with strategy/clustering=ifca; choose another",
+    "strategy=fedsoft strategy/server=feddyn": "strategy/server=feddyn ",
+    "strategy=fedconcat_ib strategy/client=qffl strategy/server=qffl": "strategy/client=qffl does not send "
+    "models, by which strategy/clustering=bias_movement tells clients apart",
+    "strategy=fedconcat_id strategy/client=fednova strategy/server=fednova": "strategy/client=fednova does not",
     "appeal=warmup appeal.steps=0": "appeal.steps=0: allowed: an integer, at least 1",
 }
 
@@ -57,7 +57,7 @@ def test_heads_that_stay_with_the_clients_are_not_changed_by_the_server():
     with pytest.raises(InputError) as refused:
         Simulation(experiment)
     assert str(refused.value).startswith(
-        "strategy.client=FedPer keeps the head on the clients, and strategy.server=TurboSVM changes the global one"
+        "strategy/client=fedper keeps the head on the clients, and strategy/server=turbosvm changes the global one"
     )
 
 
@@ -66,7 +66,7 @@ def test_a_changed_experiment_is_checked() -> None:
     scaffold = build_experiment(compose(["strategy=scaffold"])).strategy.client
     with pytest.raises(InputError, match=r"^stop_at_targets=true needs at least one target"):
         replace(experiment, stop_at_targets=True, targets=())
-    with pytest.raises(InputError, match=r"^strategy\.client=ScaffoldClient needs 'control' from the server"):
+    with pytest.raises(InputError, match=r"^strategy/client=scaffold needs 'control' from the server"):
         replace(experiment, strategy=replace(experiment.strategy, client=scaffold))
 
 

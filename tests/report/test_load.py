@@ -154,6 +154,16 @@ def test_all_runs_as_a_table(folders: Folders) -> None:
     assert list(table.columns) == list(lines[0])
 
 
+def test_options_are_columns_under_their_groups(folders: Folders) -> None:
+    """Also where another run has null instead of an option."""
+    target = "fedrun.uploads.privacy.user_level.UserLevel"
+    folders.write(0, rows(0.1), changes={"privacy": {"_target_": target}})
+    folders.write(0, rows(0.1), changes={"privacy": None})
+    lines = list(csv.DictReader(io.StringIO(per_run_csv(find([str(folders.top)]).runs))))
+    assert [line["privacy"] for line in lines] == ["user_level", ""]
+    assert "privacy._target_" not in lines[0]
+
+
 def test_a_damaged_run_is_no_part_of_a_table(folders: Folders) -> None:
     pytest.importorskip("pandas")
     folder = folders.write(0, rows(0.1))

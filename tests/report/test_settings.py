@@ -45,7 +45,7 @@ def test_settings_are_named_by_what_differs(folders):
     assert [setting.name for setting in found] == ["fedavg local.lr=0.1", "fedavg local.lr=0.2", "turbosvm"]
     keys = differing(found)
     assert keys == ["local.lr", "strategy.server._target_", "strategy.server.lr"]
-    assert [written(found[2].leaves, key) for key in keys] == ["0.1", "TurboSVM", "0.01"]
+    assert [written(found[2].leaves, key) for key in keys] == ["0.1", "turbosvm", "0.01"]
     assert written(found[0].leaves, "strategy.server.lr") == "-"
 
 
@@ -53,12 +53,12 @@ def test_keys_that_follow_from_a_choice_are_named_only_where_they_must_be(folder
     labels = {"partition._target_": "fedrun.data.partitions.labels.Labels", "partition.labels_per_client": 2}
     folders.write(0, rows(0.1))
     folders.write(0, rows(0.1), changes=labels)
-    assert [setting.name for setting in grouped(folders)[0]] == ["partition=IID", "partition=Labels"]
+    assert [setting.name for setting in grouped(folders)[0]] == ["partition=iid", "partition=labels"]
     folders.write(0, rows(0.1), changes=labels | {"partition.labels_per_client": 3})
     assert [setting.name for setting in grouped(folders)[0]] == [
-        "partition=IID",
-        "partition=Labels partition.labels_per_client=2",
-        "partition=Labels partition.labels_per_client=3",
+        "partition=iid",
+        "partition=labels partition.labels_per_client=2",
+        "partition=labels partition.labels_per_client=3",
     ]
 
 

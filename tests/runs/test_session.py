@@ -502,17 +502,6 @@ def test_a_checkpoint_copied_from_another_run(ran: Folder, tmp_path: Path) -> No
         ran("rounds=4")
 
 
-@pytest.mark.parametrize("name", ["metrics.jsonl", ".hydra/config.yaml"])
-def test_a_finished_run_without_its_metrics_or_configuration(ran: Folder, name: str) -> None:
-    folder = ran("rounds=2")
-    (folder / name).unlink()
-    with pytest.raises(InputError) as refusal:
-        ran("rounds=2")
-    assert str(refusal.value) == f"{folder / name}: is missing; restore it, or start over with overwrite=true"
-    ran("rounds=2", "overwrite=true")
-    assert (folder / name).exists()
-
-
 def test_metrics_cut_short(ran: Folder, tmp_path: Path) -> None:
     folder = interrupted(ran, tmp_path, "rounds=4")
     size = (folder / "metrics.jsonl").stat().st_size

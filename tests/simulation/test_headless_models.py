@@ -30,15 +30,15 @@ def test_fedavg_trains_it(make_experiment):
 @pytest.mark.parametrize(
     ("strategy", "part"),
     [
-        ("turbosvm", "strategy.server=TurboSVM"),
-        ("fedaws", "strategy.server=FedAwS"),
-        ("moon", "strategy.client=Moon"),
-        ("fedlc", "strategy.client=FedLC"),
-        ("fedper", "strategy.client=FedPer"),
-        ("fedproto", "strategy.client=FedProtoClient"),
-        ("pfedfda", "strategy.client=PFedFDA"),
-        ("fedconcat_ib", "strategy.clustering=BiasMovement"),
-        ("fedconcat_fedsoft", "strategy.post_training=Classifier"),
+        ("turbosvm", "strategy/server=turbosvm"),
+        ("fedaws", "strategy/server=fedaws"),
+        ("moon", "strategy/client=moon"),
+        ("fedlc", "strategy/client=fedlc"),
+        ("fedper", "strategy/client=fedper"),
+        ("fedproto", "strategy/client=fedproto"),
+        ("pfedfda", "strategy/client=pfedfda"),
+        ("fedconcat_ib", "strategy/clustering=bias_movement"),
+        ("fedconcat_fedsoft", "strategy/post_training=classifier"),
     ],
 )
 def test_what_needs_a_head_refuses_by_name(make_experiment, strategy, part):

@@ -77,7 +77,8 @@ def test_without_a_pull_the_server_adds_all_past_displacements(make_experiment):
 
 def test_a_server_that_forgets_the_drift_is_refused():
     with pytest.raises(
-        InputError, match="FedDynClient needs 'drift' from the server.*FedAvg neither sends nor maintains"
+        InputError,
+        match="client=feddyn needs 'drift' from the server.*server=fedavg neither sends nor maintains",
     ):
         build_experiment(compose(["strategy=feddyn", "strategy/server=fedavg"]).config)
     turbo = ["strategy=turbosvm", "strategy/client=feddyn", "strategy/server@strategy.server.base=feddyn"]

@@ -321,7 +321,7 @@ def test_numbers_of_different_ranks(simulation):
     ("server", "ranks", "message"),
     [
         ("flora", (1, 3), r"^strategy.client.ranks: 3 is above model.lora.rank=2; allowed: 1 to 2$"),
-        ("ffalora", (1, 2), r"^strategy.client=LoRARanks: A is frozen .*; allowed: a server strategy that trains it"),
+        ("ffalora", (1, 2), r"^strategy/client=lora_ranks: A is frozen .*; allowed: a server strategy that trains it"),
     ],
 )
 def test_ranks_that_are_refused(simulation, server, ranks, message):

@@ -98,4 +98,4 @@ def test_two_forward_passes_more_per_sample(make_experiment):
 def test_the_vectorised_executor_refuses_it_by_name_and_falls_back(make_experiment, caplog):
     simulation = Simulation(make_experiment(network=mlp, strategy=moon(), hardware={"executor": "vectorized"}))
     simulation.advance(simulation.initial())
-    assert "hardware.executor=vectorized does not support strategy.client=Moon, which uses" in caplog.text
+    assert "hardware.executor=vectorized does not support strategy/client=moon, which uses" in caplog.text

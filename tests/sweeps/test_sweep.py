@@ -140,10 +140,19 @@ def test_a_finished_run_without_its_metrics_is_in_the_table(fedrun: Fedrun, tmp_
 
 def test_a_search_by_what_no_run_measures(fedrun: Fedrun, tmp_path: Path) -> None:
     stages = 'hydra.sweeper.stages=[{local.lr:"0.1,0.5"}]'
-    metric = "hydra.sweeper.metric=validation/acuracy"
+    metric = "hydra.sweeper.metric=clients/acuracy"
     ended = fedrun("-m", stages, metric, "validation.share=0.2", *SETTING, folder=tmp_path)
     assert (ended.status, list(tmp_path.glob("outputs/sweeps/*/hparams/*"))) == (2, [])
-    assert ended.err.startswith("fedrun: hydra.sweeper.metric=validation/acuracy: a run has no such metric; allowed: ")
+    assert ended.err.startswith("fedrun: hydra.sweeper.metric=clients/acuracy: a run has no such metric; allowed: ")
+
+
+@pytest.mark.parametrize("metric", ["validation/acuracy", "accuracy", "test/accuracy"])
+def test_a_search_by_what_the_task_does_not_measure_starts_no_run(fedrun: Fedrun, tmp_path: Path, metric: str) -> None:
+    stages = 'hydra.sweeper.stages=[{local.lr:"0.1,0.5"}]'
+    ended = fedrun("-m", stages, f"hydra.sweeper.metric={metric}", "validation.share=0.2", *SETTING, folder=tmp_path)
+    assert (ended.status, list(tmp_path.glob("outputs/runs/*"))) == (2, [])
+    allowed = "allowed: validation/loss, validation/accuracy, validation/f1, validation/mcc, or another metric of a "
+    assert ended.err.startswith(f"fedrun: hydra.sweeper.metric={metric}: {allowed}")
 
 
 SEARCHER = '''

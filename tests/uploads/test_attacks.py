@@ -217,9 +217,7 @@ def test_uploads_beyond_all_numbers_are_counted_and_named(strategy, tmp_path, mo
 def test_where_nothing_is_sent_nothing_can_be_changed(make_experiment, name, attack):
     solo = Strategy(client=option("strategy/client", "solo"), server=option("strategy/server", "solo"))
     changes = {"strategy": solo} if name == "solo" else {"population": option_population(pooled=True)}
-    sender = (
-        "strategy.client=SoloClient sends nothing" if name == "solo" else "with population.pooled=true no client sends"
-    )
+    sender = "strategy/client=solo sends nothing" if name == "solo" else "with population.pooled=true no client sends"
     with pytest.raises(InputError, match=rf"attack.share=0.34: {sender} .*attack=label_flip"):
         make_experiment(attack=attack, **changes).check()
 

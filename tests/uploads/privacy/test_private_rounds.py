@@ -267,7 +267,7 @@ def test_fixed_cohorts_as_if_poisson(make_experiment):
         ({"privacy": private(denominator="cohort")}, r"privacy.denominator=cohort: .* and ε does not cover"),
         (
             {"privacy": private(), "targets": (0.9,), "stop_at_targets": True},
-            r"stop_at_targets=true with privacy=UserLevel: .* which ε does not cover",
+            r"stop_at_targets=true with privacy=user_level: .* which ε does not cover",
         ),
     ],
 )

@@ -1,0 +1,48 @@
+"""The names of the options that config objects come from, for messages and tables."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from fedrun.config.options import config_dir_option, content, option_files
+
+
+def chosen(group: str, part: object) -> str:
+    """A config object as the command line chooses it, such as ``strategy/client=fedprox``.
+
+    Args:
+        group: such as ``strategy/client``.
+        part: an object of a config class.
+    """
+    cls = type(part)
+    return f"{group}={option_of(group, f'{cls.__module__}.{cls.__qualname__}')}"
+
+
+def option_of(group: str, target: str) -> str:
+    """The only option of a group with this class; the class's name if there is no such option, or several.
+
+    Args:
+        group: such as ``strategy/client``.
+        target: dotted path of the class.
+    """
+    names = _names(group, config_dir_option()).get(target, ())
+    return names[0] if len(names) == 1 else target.rpartition(".")[2]
+
+
+@cache
+def _names(group: str, config_dir: Path | None) -> dict[object, list[str]]:
+    """The options of a group by their classes."""
+    names: dict[object, list[str]] = {}
+    for name, path in option_files(group, config_dir).items():
+        names.setdefault(_target(group, content(group, name, path)), []).append(name)
+    return names
+
+
+def _target(group: str, option: dict[str, Any]) -> object:
+    """The class of an option, which may be placed at the top of the configuration."""
+    node: Any = option
+    for name in () if "_target_" in option else group.split("/"):
+        node = node.get(name) if isinstance(node, dict) else None
+    return node.get("_target_") if isinstance(node, dict) else None
