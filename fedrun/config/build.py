@@ -9,9 +9,8 @@ from math import isfinite
 from types import MappingProxyType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from pydantic import ValidationError
-
 from fedrun.config.allowed_values import describe, in_message, shown
+from fedrun.config.config_class import ArgumentError
 from fedrun.config.defaults_entry import added
 from fedrun.config.options import content, option_files, options
 from fedrun.config.suggestions import did_you_mean
@@ -126,8 +125,10 @@ def construct(
     }
     try:
         return config_class(**built, **given)
-    except ValidationError as error:
-        first = error.errors()[0]
+    except ArgumentError as error:
+        if error.owner is not config_class:
+            raise
+        first = error.problem
         key = str(first["loc"][0])
         where = _join(path, key)
         why = ""

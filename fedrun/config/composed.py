@@ -134,6 +134,8 @@ def compose(overrides: Sequence[str] = (), config_dir: str | Path | None = None)
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
+    if isinstance(overrides, str) or not all(isinstance(override, str) for override in overrides):
+        raise InputError(f"fedrun.compose: {overrides!r}; allowed: a list of texts, such as ['strategy=fedavg']")
     folder = None if config_dir is None else further_folder(config_dir)
     if folder is None and (composed := compose_plainly(overrides)) is not None:
         return composed

@@ -11,10 +11,16 @@ object from its YAML file with :func:`fedrun.config.build.option`.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeVar, dataclass_transform
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from functools import wraps
+from typing import Annotated, Any, TypeVar, dataclass_transform, get_type_hints
 
-from pydantic import BeforeValidator, ConfigDict
+from pydantic import BeforeValidator, ConfigDict, ValidationError
 from pydantic.dataclasses import dataclass
+
+from fedrun.config.allowed_values import NAMES, describe, in_message
+from fedrun.system.errors import InputError
 
 T = TypeVar("T")
 
@@ -30,8 +36,57 @@ NameOrNumber = Annotated[str, BeforeValidator(_as_text)]
 """A text that YAML may read as an integer: layers of ``torch.nn.Sequential`` are named 0, 1, ..."""
 
 
+class ArgumentError(InputError):
+    """A constructor argument of a config class is missing, unknown, or has a value that is not allowed.
+
+    Attributes:
+        owner: the class.
+        problem: the first of pydantic's error details.
+    """
+
+    owner: type
+    problem: Mapping[str, Any]
+
+
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 def config_class(cls: type[T]) -> type[T]:
-    """Make a frozen dataclass whose constructor takes keyword arguments only and validates them (:data:`STRICT`)."""
+    """Make a frozen dataclass whose constructor takes keyword arguments only and validates them (:data:`STRICT`).
+
+    The constructor, and so ``dataclasses.replace``, raises :class:`ArgumentError`.
+    """
     validated: type[T] = dataclass(frozen=True, kw_only=True, config=STRICT)(cls)  # type: ignore[assignment]  # of T
+    validated.__init__ = _with_one_line(validated.__init__)  # type: ignore[method-assign]
     return validated
+
+
+def _with_one_line(init: Callable[..., None]) -> Callable[..., None]:
+    """A constructor that raises an :class:`ArgumentError` instead of pydantic's error."""
+
+    @wraps(init)
+    def checked(self: object, *args: Any, **arguments: Any) -> None:
+        try:
+            init(self, *args, **arguments)
+        except ValidationError as error:
+            problem = error.errors()[0]
+            refusal = ArgumentError(_in_words(type(self), problem))
+            refusal.owner, refusal.problem = type(self), problem
+            raise refusal from None
+
+    return checked
+
+
+def _in_words(owner: type, problem: Mapping[str, Any]) -> str:
+    """A problem in one line."""
+    key = str(problem["loc"][0])
+    names = [field.name for field in fields(owner)]
+    if key not in names:
+        return f"{owner.__name__}: unknown argument {key}; allowed by keyword: {', '.join(names) or 'none'}"
+    annotation = get_type_hints(owner, include_extras=True)[key]
+    known = not isinstance(annotation, type) or annotation in NAMES
+    allowed = describe(annotation) if known else f"an object of {annotation.__name__}"
+    if problem["type"].startswith("missing"):
+        return f"{owner.__name__}.{key}: is missing; allowed: {allowed}"
+    value = problem["input"]
+    plain = value is None or isinstance(value, str | int | float | tuple | list)
+    given = f"={in_message(value)}" if plain else f": {type(value).__name__}"
+    return f"{owner.__name__}.{key}{given}; allowed: {allowed}"

@@ -8,6 +8,7 @@ import torch
 
 from fedrun.execution.context import ClientResult, CohortJob, ExecutionContext
 from fedrun.strategies.client_state import LAST
+from fedrun.strategies.contract import check_weights
 from fedrun.strategies.server import CohortUpdate, Rows, Senders, ServerState, ServerStrategy
 from fedrun.strategies.vectors import MODEL, Vectors
 
@@ -112,6 +113,7 @@ class Aggregator:
                 everyone = self._context.senders(self._everyone, self._server)
                 imposed = self._context.pipeline.weights(everyone)
                 weights = self._server.weights(self._state, everyone) if imposed is None else imposed
+                check_weights(self._server, weights, len(self._everyone))
                 self._weights = dict(zip(self._everyone.tolist(), weights.tolist(), strict=True))
             return self._weights[int(self.cohort[position])]
         one = slice(position, position + 1)

@@ -17,6 +17,7 @@ from fedrun.strategies.client import state_names
 from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.client_state import OPTIMIZER, PRIVATE, ClientStates
 from fedrun.strategies.clustering.context import FORWARD_BATCH
+from fedrun.strategies.contract import check_finished, check_vector
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.server import CohortUpdate
 from fedrun.strategies.sgd import SGD
@@ -170,6 +171,7 @@ class Executor(ABC):
     def start(self, received: Vectors, client_state: Vectors, constants: Vectors, client: ClientInfo) -> torch.Tensor:
         """The model ``[..., P]`` at which local training starts."""
         start = self.context.client.start(received, client_state, constants, client)
+        check_vector(self.context.client, "start", start, len(self.context.network.vector))
         start = start.expand(*client.is_new.shape[:-1], -1)
         idle_training = self.context.idle_training
         return start if idle_training is None else idle_training.start(start, client_state, client)
@@ -196,18 +198,14 @@ class Executor(ABC):
             client: with the start.
 
         Raises:
-            ValueError: the names that the strategy's ``finish`` returns are not those that it declares. A name missing
-                in a state would be zero.
+            InputError: ``finish`` does not return what the strategy declares.
         """
         context, strategy = self.context, self.context.client
-        uploads, state = strategy.finish(model, received, client_state, constants, client)
-        keeps = frozenset(strategy.client_state(context.network.layout)) - {OPTIMIZER}
-        for does, returned, declared in (("sends", uploads, strategy.sends), ("keeps", state, keeps)):
-            if set(returned) != declared:
-                raise ValueError(
-                    f"{type(strategy).__name__} {does} {sorted(declared)}, but its finish returns {sorted(returned)} "
-                    "for that"
-                )
+        returned = strategy.finish(model, received, client_state, constants, client)
+        lengths = strategy.client_state(context.network.layout)
+        states = {name: length for name, length in lengths.items() if name != OPTIMIZER}
+        check_finished(strategy, returned, states, model.shape[-1])
+        uploads, state = returned
         if optimizer is not None and OPTIMIZER in context.state_lengths:
             state = {**state, OPTIMIZER: optimizer}
         if context.private is not None:

@@ -23,6 +23,7 @@ from fedrun.models.precision import computing
 from fedrun.strategies.client import Outputs, overrides, shuffles
 from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.client_state import OPTIMIZER
+from fedrun.strategies.contract import check_losses, check_vector, linear_correction
 from fedrun.strategies.vectors import MODEL, Vectors
 from fedrun.system.randomness import generator
 from fedrun.training.batches import epochs
@@ -138,11 +139,12 @@ class Vectorized(Executor):
         ``sizes`` are the clients' numbers of samples, ``firsts`` the numbers of each step's first batch.
         """
         strategy, local = self.context.client, self.context.local
-        linear_correction, directs = strategy.linear_correction(constants), overrides(strategy, "direction")
+        correction = linear_correction(strategy, constants, weights.shape[-1])
+        directs = overrides(strategy, "direction")
         plain = not directs and not overrides(strategy, "frozen")
         fused = plain and optimizer is None and local.max_gradient_norm is None and objective.descends
-        linear = linear_update(linear_correction, local, rate) if fused else None
-        decay = None if linear_correction is None else linear_correction.decay
+        linear = linear_update(correction, local, rate) if fused else None
+        decay = None if correction is None else correction.decay
         for first in firsts:
 
             def gradient(at: torch.Tensor, which: int, first: int = first) -> torch.Tensor:
@@ -152,8 +154,9 @@ class Vectorized(Executor):
                 objective.descend(weights, first, rate, linear)
             else:
                 step = strategy.direction(gradient, weights, constants) if directs else gradient(weights, 0)
-                if linear_correction is not None:
-                    linear_correction.add_to(step, weights)
+                check_vector(strategy, "direction", step, weights.shape[-1])
+                if correction is not None:
+                    correction.add_to(step, weights)
                 optimizer_step(weights, step, optimizer, rate, local, decay, self._frozen(sizes, first))
             if local.repair_nonfinite:
                 repair(weights)
@@ -263,7 +266,9 @@ class Objectives:
         plain = not overrides(strategy, "loss")
 
         def loss(logits: torch.Tensor, targets: torch.Tensor, fixed: Vectors) -> torch.Tensor:
-            return strategy.loss(Outputs(logits, task=task), targets, fixed)
+            losses = strategy.loss(Outputs(logits, task=task), targets, fixed)
+            check_losses(strategy, losses, len(targets))
+            return losses
 
         self._losses = None if plain else torch.vmap(loss, in_dims=(0, 0, dims))
 

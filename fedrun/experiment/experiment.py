@@ -227,6 +227,10 @@ def build_experiment(config: Composed | Mapping[str, Any]) -> Experiment:
     Raises:
         InputError: an unknown key, a wrong type, a value out of range or a combination that cannot work.
     """
+    if not isinstance(config, Composed | Mapping):
+        raise InputError(
+            f"fedrun.build_experiment: {type(config).__name__}; allowed: what fedrun.compose returns, or a mapping"
+        )
     origin = config if isinstance(config, Composed) else Composed(plain(config), {}, ())
     experiment = construct(Experiment, origin.config, "", {"origin": origin})
     assert isinstance(experiment, Experiment)

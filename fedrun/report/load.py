@@ -20,6 +20,7 @@ from fedrun.system.errors import InputError
 if TYPE_CHECKING:
     import pandas
     import torch
+    from numpy.typing import ArrayLike
 
     from fedrun.data.datasets.base import Dataset, DatasetConfig
 
@@ -109,6 +110,8 @@ class LoadedRun:
         """
         from fedrun.runs.saved_model import load_network
 
+        if number is not None and type(number) is not int:
+            raise InputError(f"number={number!r}: allowed: the integer of a model, from 0; or None")
         path = self._result(MODEL)
         if not trains_global_model(build(self.config["strategy"]["client"], "strategy.client")):
             raise InputError(
@@ -116,23 +119,27 @@ class LoadedRun:
             )
         return load_network(path, build(self.config["model"], "model"), self.dataset_config.spec, number)
 
-    def predict(self, samples: torch.Tensor, number: int | None = None, batch_size: int = 256) -> torch.Tensor:
+    def predict(self, samples: ArrayLike, number: int | None = None, batch_size: int = 256) -> torch.Tensor:
         """The predictions for samples, on the CPU: for a classification the classes, int64 ``[n]``; for other tasks
         what :meth:`fedrun.data.tasks.base.Task.predictions` returns.
 
         Args:
-            samples: ``[n, *input_shape]`` as in the dataset's ``inputs``, such as uint8 images or the rows of a table;
-                encoded (and standardised) as in training.
+            samples: ``[n, *input_shape]``, a tensor, an array or a data frame, as in the dataset's ``inputs``, such as
+                uint8 images or the rows of a table; encoded (and standardised) as in training.
             number: of the model, if the run has several (clusters); None: it has one.
             batch_size: samples per forward pass.
 
         Raises:
             InputError: the run is not finished, its data cannot be loaded, or the samples have another shape.
         """
+        import numpy
         import torch
 
         shape = self.dataset.spec.input_shape
-        samples = torch.as_tensor(samples)
+        try:
+            samples = samples if isinstance(samples, torch.Tensor) else torch.as_tensor(numpy.asarray(samples))
+        except (TypeError, ValueError) as error:
+            raise InputError(f"samples: a {type(samples).__name__}, not numbers ({error})") from None
         if samples.ndim != len(shape) + 1 or tuple(samples.shape[1:]) != shape:
             expected = ", ".join(map(str, ("n", *shape)))
             raise InputError(f"samples of shape {list(samples.shape)}; allowed: [{expected}]")
@@ -166,6 +173,10 @@ def load(folder: str | Path, dataset: DatasetConfig | None = None) -> LoadedRun:
     Raises:
         InputError: the folder holds no run, or a file is damaged.
     """
+    from fedrun.data.datasets.base import DatasetConfig
+
+    if dataset is not None and not isinstance(dataset, DatasetConfig):
+        raise InputError(f"dataset: a {type(dataset).__name__}; allowed: a fedrun.InMemory, or another dataset option")
     folder = Path(folder)
     if not (folder / METRICS).is_file():
         raise InputError(f"{folder}: holds no run (no {METRICS}); fedrun.load_all reads all runs below a folder")

@@ -65,6 +65,8 @@ def run(
             experiment.
         RunError: the run cannot continue, or the ranks were stopped (:class:`fedrun.execution.ranks.StoppedError`).
     """
+    if not isinstance(experiment, Experiment):
+        raise InputError(f"fedrun.run: {type(experiment).__name__}; allowed: what fedrun.build_experiment returns")
     loaded_commit()  # now, not when the summary is written: the checkout may change during the run
     record = experiment.record
     folder = record.folder

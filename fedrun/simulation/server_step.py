@@ -13,6 +13,7 @@ from fedrun.execution.distributed_cohort import empty_update
 from fedrun.experiment.experiment import Experiment
 from fedrun.experiment.state import State
 from fedrun.simulation.round_runner import RoundResult
+from fedrun.strategies.contract import check_aggregated
 from fedrun.strategies.phase import Phase
 from fedrun.strategies.server import CohortUpdate, Round, Senders, ServerState
 from fedrun.strategies.vectors import MODEL
@@ -137,7 +138,9 @@ def aggregate(
         if mechanism.answers_empty_cohorts:  # who took part is private; the steps of all clients are taken as known
             arrived = replace(arrived, steps=steps_of(context.clients.sizes, context.local, len(context.client.passes)))
         combined, slots, measured = pipeline.combine(arrived, phase.server.broadcast(server), server.slots, round)
-        after, step = phase.server.aggregate(server, combined, round)
+        aggregated = phase.server.aggregate(server, combined, round)
+        check_aggregated(phase.server, aggregated, layout.size)
+        after, step = aggregated
         kept = {name: server.slots[name] for name in pipeline.slots()}
         models[number] = replace(after, slots={**after.slots, **kept, **slots}) if kept else after
         steps.append({**{f"server/{name}": value for name, value in step.items()}, **measured})

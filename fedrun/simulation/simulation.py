@@ -37,6 +37,7 @@ from fedrun.simulation.round_work import RoundWork
 from fedrun.simulation.selection import most_participations, select, select_cohort
 from fedrun.simulation.server_step import aggregate, empty_round, upload_pipeline
 from fedrun.strategies.client_state import NO_STATE, ClientStates
+from fedrun.strategies.contract import check_start
 from fedrun.strategies.phase import Phase
 from fedrun.strategies.server import ServerState
 from fedrun.system.errors import RunError
@@ -243,6 +244,7 @@ class Simulation:
         """A model before the phase's first round, with the strategy's tensors and the transforms' of uploads."""
         phase = active.phase
         state = phase.server.init(phase.initial_model(number), phase.network.layout, len(phase.federation.train))
+        check_start(phase.server, state, len(phase.network.vector))
         return replace(state, slots={**state.slots, **active.runner.context.pipeline.slots()})
 
     def cohort(self, state: State) -> tuple[torch.Tensor, Metrics]:

@@ -12,6 +12,7 @@ from fedrun.models.flat_network import FlatNetwork
 from fedrun.models.frozen_encoders import FrozenEncoders
 from fedrun.models.precision import Precision, computing
 from fedrun.strategies.client import ClientStrategy, Outputs, overrides
+from fedrun.strategies.contract import check_losses
 from fedrun.strategies.vectors import Vectors
 
 
@@ -106,7 +107,9 @@ class Objective:
             loss = self._task.mean_loss(logits, y)
         else:
             outputs = self._outputs(x, embeddings, logits, index)
-            loss = self._task.mean_of(self._strategy.loss(outputs, y, self._constants), y)
+            losses = self._strategy.loss(outputs, y, self._constants)
+            check_losses(self._strategy, losses, len(y))
+            loss = self._task.mean_of(losses, y)
         self._losses.append(loss.detach())
         self._sizes.append(len(y))
         self._logits.append(logits.detach())

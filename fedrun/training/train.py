@@ -16,6 +16,7 @@ import torch
 from fedrun.data.samples import Samples
 from fedrun.models.flat_network import FlatNetwork
 from fedrun.strategies.client import ClientStrategy, overrides, shuffles
+from fedrun.strategies.contract import check_vector, linear_correction
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.vectors import Vectors
 from fedrun.training.batches import batches, epochs
@@ -52,10 +53,10 @@ def train(
     """
     weights, buffers = network.vector.tensor_split([network.layout.trainable])
     state = fresh_state(weights, local) if optimizer is None else optimizer
-    linear_correction = strategy.linear_correction(constants)
+    correction = linear_correction(strategy, constants, len(weights))
     directs, freezes = overrides(strategy, "direction"), overrides(strategy, "frozen")
     fused = state is None and local.max_gradient_norm is None and not (directs or freezes)
-    linear = linear_update(linear_correction, local, rate) if fused else None
+    linear = linear_update(correction, local, rate) if fused else None
     objective = Objective(network, strategy, constants, samples.task, local.precision)
     batch = len(indices) if local.batch_size is None else local.batch_size
     group: list[tuple[torch.Tensor, torch.Tensor]] = []  # the batches of a step along `direction`
@@ -86,11 +87,12 @@ def train(
                 return False
             moved = False
             gradient = strategy.direction(gradient_at, weights, constants)
+            check_vector(strategy, "direction", gradient, len(weights))
             group.clear()
         decay = None
-        if linear_correction is not None:
-            linear_correction.add_to(gradient, weights)
-            decay = linear_correction.decay
+        if correction is not None:
+            correction.add_to(gradient, weights)
+            decay = correction.decay
         optimizer_step(weights, gradient, state, rate, local, decay, frozen)
         return True
 

@@ -155,8 +155,8 @@ class Silent(ClientStrategy):
 @pytest.mark.parametrize(
     ("half", "message"),
     [
-        (Forgetful(), r"^Forgetful keeps \['drift'\], but its finish returns \['drfit'\] for that$"),
-        (Silent(), r"^Silent sends \['model', 'norm'\], but its finish returns \['model'\] for that$"),
+        (Forgetful(), r"\.Forgetful\.finish: returned the states drfit; allowed: the states drift$"),
+        (Silent(), r"\.Silent\.finish: returned the uploads model; allowed: the uploads model, norm$"),
     ],
 )
 def test_a_strategy_that_does_not_do_what_it_says(
@@ -166,5 +166,5 @@ def test_a_strategy_that_does_not_do_what_it_says(
     experiment = make_experiment(strategy=Strategy(client=half, server=FedAvg(weighting="samples")))
     experiment = replace(experiment, hardware=replace(experiment.hardware, executor=executor))
     simulation = Simulation(experiment)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(InputError, match=message):
         simulation.advance(simulation.initial())

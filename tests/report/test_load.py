@@ -93,6 +93,39 @@ def test_no_network_where_clients_keep_their_models(tmp_path: Path, plain: None,
         run.network()
 
 
+def test_what_a_loaded_run_rejects(tmp_path: Path, plain: None) -> None:
+    run = fedrun.load(fedrun.run(experiment(tmp_path, "rounds=1"))["folder"])
+    with pytest.raises(fedrun.InputError, match=r"^number='a': allowed: the integer of a model, from 0; or None$"):
+        run.network("a")  # type: ignore[arg-type]
+    with pytest.raises(fedrun.InputError, match=r"^samples: a list, not numbers \("):
+        run.predict(["a picture"])
+    with pytest.raises(fedrun.InputError, match=r"^dataset: a str; allowed: a fedrun.InMemory, or another dataset "):
+        fedrun.load(run.folder, "digits")  # type: ignore[arg-type]
+
+
+def test_arguments_of_another_type() -> None:
+    composed = fedrun.compose()
+    with pytest.raises(
+        fedrun.InputError, match=r"^fedrun.run: Composed; allowed: what fedrun.build_experiment "
+    ):
+        fedrun.run(composed)  # type: ignore[arg-type]
+    with pytest.raises(fedrun.InputError, match=r"^fedrun.build_experiment: list; allowed: what fedrun.compose "):
+        fedrun.build_experiment(["rounds=1"])  # type: ignore[arg-type]
+    with pytest.raises(fedrun.InputError, match=r"^fedrun.compose: 'rounds=1'; allowed: a list of texts, such as "):
+        fedrun.compose("rounds=1")
+    with pytest.raises(fedrun.InputError, match=r"^Experiment.rounds=0; allowed: an integer, at least 1$"):
+        replace(fedrun.build_experiment(composed), rounds=0)
+
+
+def test_predictions_for_rows_of_a_data_frame(tmp_path: Path, plain: None) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"a": [float(row % 2) for row in range(40)], "y": [row % 2 for row in range(40)]})
+    frame.to_csv(tmp_path / "table.csv", index=False)
+    own = ("dataset=tabular", f"dataset.file={tmp_path}/table.csv", "partition=iid", "model=logistic", "targets=[]")
+    run = fedrun.load(fedrun.run(experiment(tmp_path, *own, "local.lr=1"))["folder"])
+    assert run.predict(frame[["a"]]).tolist() == frame["y"].tolist()
+
+
 def test_predictions_for_raw_rows_of_a_table(tmp_path: Path, plain: None) -> None:
     """Two classes that a feature in large units separates; the rows are given as they are in the table."""
     table = tmp_path / "table.csv"

@@ -1,0 +1,142 @@
+"""Checks of what the methods of strategies return, so that a mistake is one line that names the method."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from fedrun.strategies.client import ClientStrategy, LinearCorrection
+from fedrun.strategies.server import ServerState, ServerStrategy
+from fedrun.strategies.vectors import MODEL, Vectors
+from fedrun.system.errors import InputError
+
+
+def check_losses(strategy: ClientStrategy, losses: object, batch: int) -> None:
+    """Reject losses that are not one per sample, ``[B]``; a mean would be weighted twice.
+
+    Raises:
+        InputError: naming the method.
+    """
+    if not isinstance(losses, torch.Tensor) or losses.shape != (batch,):
+        raise _mistake(strategy, "loss", losses, f"the loss of every sample, [{batch}]")
+
+
+def linear_correction(strategy: ClientStrategy, constants: Vectors, trainable: int) -> LinearCorrection | None:
+    """The correction of a client strategy, if it has one.
+
+    Raises:
+        InputError: it is of another type, or not of length T.
+    """
+    correction: object = strategy.linear_correction(constants)
+    allowed = f"a LinearCorrection whose shift is [..., {trainable}], or None"
+    if correction is None:
+        return None
+    if not isinstance(correction, LinearCorrection):
+        raise _mistake(strategy, "linear_correction", correction, allowed)
+    if not _is_vector(correction.shift, trainable):
+        raise _mistake(strategy, "linear_correction", correction.shift, allowed)
+    return correction
+
+
+def check_vector(strategy: ClientStrategy, method: str, vector: object, length: int) -> None:
+    """Reject anything but a tensor ``[..., length]``.
+
+    Raises:
+        InputError: naming the method.
+    """
+    if not _is_vector(vector, length):
+        raise _mistake(strategy, method, vector, f"a tensor [..., {length}]")
+
+
+def check_finished(strategy: ClientStrategy, finished: object, states: Mapping[str, int], parameters: int) -> None:
+    """Reject uploads and states that a client strategy does not declare, or of another length. What is missing in a
+    state would be zero.
+
+    Args:
+        strategy: the client strategy.
+        finished: what its ``finish`` has returned.
+        states: the lengths of its client state, without the optimizer's.
+        parameters: P, the length of a model.
+
+    Raises:
+        InputError: naming the method.
+    """
+    if not isinstance(finished, tuple) or [isinstance(part, Mapping) for part in finished] != [True, True]:
+        raise _mistake(strategy, "finish", finished, "two dictionaries, the uploads and the next client state")
+    uploads, state = finished
+    for what, vectors, names in (("uploads", uploads, strategy.sends), ("states", state, states.keys())):
+        if vectors.keys() != names:
+            raise _mistake(strategy, "finish", _listed(what, vectors), _listed(what, names))
+    lengths = {**states, **({MODEL: parameters} if MODEL in uploads else {})}
+    for name, length in lengths.items():
+        vector = uploads[name] if name == MODEL else state[name]
+        if not _is_vector(vector, length):
+            raise _mistake(strategy, "finish", vector, f"{name!r} of [..., {length}]")
+
+
+def check_weights(strategy: ServerStrategy, weights: object, clients: int) -> None:
+    """Reject weights that are not one number per client, ``[C]``.
+
+    Raises:
+        InputError: naming the method.
+    """
+    if not isinstance(weights, torch.Tensor) or weights.shape != (clients,):
+        raise _mistake(strategy, "weights", weights, f"the weight of every client, [{clients}]")
+
+
+def check_start(strategy: ServerStrategy, state: object, parameters: int) -> None:
+    """Reject a first server state of another type or length, and one that lacks what the server has to broadcast.
+
+    Raises:
+        InputError: naming the method.
+    """
+    _check_state(strategy, "init", state, parameters)
+    assert isinstance(state, ServerState)
+    broadcast: Vectors = strategy.broadcast(state)
+    names = strategy.broadcasts | {MODEL}
+    if not isinstance(broadcast, Mapping) or not broadcast.keys() >= names:
+        returned = _listed("vectors", broadcast) if isinstance(broadcast, Mapping) else broadcast
+        raise _mistake(strategy, "broadcast", returned, _listed("vectors", names))
+
+
+def check_aggregated(strategy: ServerStrategy, aggregated: object, parameters: int) -> None:
+    """Reject anything but a server state and metrics.
+
+    Raises:
+        InputError: naming the method.
+    """
+    if not (isinstance(aggregated, tuple) and len(aggregated) == 2 and isinstance(aggregated[1], Mapping)):
+        raise _mistake(strategy, "aggregate", aggregated, "a ServerState and a dictionary of metrics")
+    state, metrics = aggregated
+    _check_state(strategy, "aggregate", state, parameters)
+    for name, value in metrics.items():
+        if not isinstance(value, int | float):
+            raise _mistake(strategy, "aggregate", value, f"a number as metric {name!r}")
+
+
+def _check_state(strategy: ServerStrategy, method: str, state: object, parameters: int) -> None:
+    allowed = f"a ServerState whose model is float32 [{parameters}]"
+    if not isinstance(state, ServerState):
+        raise _mistake(strategy, method, state, allowed)
+    model: object = state.model
+    if not (isinstance(model, torch.Tensor) and model.shape == (parameters,) and model.dtype == torch.float32):
+        raise _mistake(strategy, method, model, allowed)
+
+
+def _is_vector(value: object, length: int) -> bool:
+    return isinstance(value, torch.Tensor) and value.shape[-1:] == (length,)
+
+
+def _listed(what: str, names: object) -> str:
+    return f"the {what} {', '.join(sorted(names)) or 'none'}"  # type: ignore[call-overload]  # names of vectors
+
+
+def _mistake(strategy: object, method: str, returned: object, allowed: str) -> InputError:
+    """The error for a method, with the type or shape of what it has returned."""
+    if isinstance(returned, torch.Tensor):
+        returned = f"{str(returned.dtype).removeprefix('torch.')} {list(returned.shape)}"
+    elif not isinstance(returned, str):
+        returned = type(returned).__name__
+    owner = type(strategy)
+    return InputError(f"{owner.__module__}.{owner.__qualname__}.{method}: returned {returned}; allowed: {allowed}")

@@ -1,0 +1,56 @@
+"""What the constructors of config classes reject, in one line."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+from typing import Annotated
+
+import pytest
+from annotated_types import Ge
+
+from fedrun.config.config_class import ArgumentError, config_class
+from fedrun.system.errors import InputError
+
+
+@config_class
+class Wheel:
+    radius: Annotated[float, Ge(0)]
+
+
+@config_class
+class Car:
+    wheels: Annotated[int, Ge(3)]
+    wheel: Wheel
+    spare: Annotated[int | None, Ge(1)]
+
+
+CAR = {"wheels": 4, "wheel": Wheel(radius=0.3), "spare": None}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"wheels": 2}, "Car.wheels=2; allowed: an integer, at least 3"),
+        ({"wheels": "four"}, "Car.wheels=four; allowed: an integer, at least 3"),
+        ({"spare": 0}, "Car.spare=0; allowed: an integer, at least 1; or null"),
+        ({"wheel": {"radius": 1}}, "Car.wheel: dict; allowed: an object of Wheel"),
+        ({"doors": 5}, "Car: unknown argument doors; allowed by keyword: wheels, wheel, spare"),
+    ],
+)
+def test_constructors_and_copies(changes: dict[str, object], message: str) -> None:
+    for made in (lambda: Car(**CAR | changes), lambda: replace(Car(**CAR), **changes)):
+        with pytest.raises(InputError) as refusal:
+            made()
+        assert str(refusal.value) == message
+
+
+def test_missing_and_positional_arguments() -> None:
+    with pytest.raises(ArgumentError, match=r"^Wheel\.radius: is missing; allowed: a finite number, at least 0$"):
+        Wheel()  # type: ignore[call-arg]
+    with pytest.raises(ArgumentError, match=r"^Wheel: .* by keyword: radius$"):
+        Wheel(1.0, radius=2.0)  # type: ignore[call-arg, misc]
+
+
+def test_objects_are_copied_to_other_processes() -> None:
+    assert pickle.loads(pickle.dumps(Car(**CAR))) == Car(**CAR)

@@ -1,0 +1,99 @@
+"""Mistakes in strategies of a user's own: one line that names the method, what it returned and what is allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from fedrun.config.build import option
+from fedrun.config.composed import compose
+from fedrun.config.config_class import config_class
+from fedrun.execution.choice import EXECUTORS
+from fedrun.experiment.experiment import Experiment, build_experiment
+from fedrun.simulation.simulation import Simulation
+from fedrun.strategies.client import LinearCorrection
+from fedrun.strategies.fedavg import FedAvg
+from fedrun.strategies.server import ServerState
+from fedrun.strategies.sgd import SGD
+from fedrun.strategies.vectors import MODEL
+from fedrun.system.errors import InputError
+
+P = 64 * 10 + 10
+"""The parameters of softmax regression on digits."""
+
+
+@pytest.fixture(scope="module")
+def experiment() -> Experiment:
+    overrides = ["model=logistic", "partition.clients=4", "local.epochs=1", "hardware.threads=1"]
+    return build_experiment(compose(overrides))
+
+
+def with_part(experiment: Experiment, side: str, method: str, hook: Callable[..., Any]) -> Simulation:
+    """The experiment with a strategy that replaces one method."""
+    base, settings = (FedAvg, {"weighting": "samples"}) if side == "server" else (SGD, {})
+    part = config_class(type("Mine", (base,), {method: hook, "__module__": "mine"}))(**settings)
+    return Simulation(replace(experiment, strategy=replace(experiment.strategy, **{side: part})))
+
+
+def mean_of(update: Any) -> torch.Tensor:
+    return update.mean[MODEL]
+
+
+SERVER = {
+    "short": ("aggregate", lambda s, state, update, r: (ServerState(mean_of(update)[:9]), {}), "float32 [9]"),
+    "alone": ("aggregate", lambda s, state, update, r: ServerState(mean_of(update)), "ServerState"),
+    "nothing": ("aggregate", lambda s, state, update, r: None, "NoneType"),
+    "doubles": ("aggregate", lambda s, state, update, r: (ServerState(mean_of(update).double()), {}), f"float64 [{P}]"),
+    "metric": ("aggregate", lambda s, state, update, r: (state, {"n": torch.ones(3)}), "float32 [3]"),
+    "weights": ("weights", lambda s, state, senders: torch.ones(1, dtype=torch.float64), "float64 [1]"),
+}
+INITIAL = {
+    "init": ("init", lambda s, model, layout, clients: model, f"float32 [{P}]"),
+    "broadcast": ("broadcast", lambda s, state: {"modle": state.model}, "the vectors modle"),
+}
+CLIENT = {
+    "mean": ("loss", lambda s, outputs, y, c: F.cross_entropy(outputs.logits, y), "float32 []"),
+    "no loss": ("loss", lambda s, outputs, y, c: None, "NoneType"),
+    "model": ("finish", lambda s, model, r, state, c, client: model, None),
+    "part": ("finish", lambda s, model, r, state, c, client: ({MODEL: model[..., :9]}, {}), None),
+    "other": ("finish", lambda s, model, r, state, c, client: ({"modle": model}, {}), "the uploads modle"),
+    "shift": ("linear_correction", lambda s, c: torch.ones(P), f"float32 [{P}]"),
+    "length": ("linear_correction", lambda s, c: LinearCorrection(torch.ones(5)), "float32 [5]"),
+    "direction": ("direction", lambda s, gradient, model, c: gradient(model, 0)[..., :5], None),
+    "no direction": ("direction", lambda s, gradient, model, c: None, "NoneType"),
+    "start": ("start", lambda s, received, state, c, client: received[MODEL][:5], "float32 [5]"),
+}
+
+
+@pytest.mark.parametrize("name", SERVER)
+def test_servers(experiment: Experiment, name: str) -> None:
+    method, hook, returned = SERVER[name]
+    simulation = with_part(experiment, "server", method, hook)
+    with pytest.raises(InputError) as refusal:
+        simulation.advance(simulation.initial())
+    assert str(refusal.value).startswith(f"mine.Mine.{method}: returned {returned}; allowed: ")
+
+
+@pytest.mark.parametrize("name", INITIAL)
+def test_first_states(experiment: Experiment, name: str) -> None:
+    method, hook, returned = INITIAL[name]
+    with pytest.raises(InputError) as refusal:
+        with_part(experiment, "server", method, hook).initial()
+    assert str(refusal.value).startswith(f"mine.Mine.{method}: returned {returned}; allowed: ")
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("name", CLIENT)
+def test_clients(experiment: Experiment, name: str, executor: str) -> None:
+    method, hook, returned = CLIENT[name]
+    hardware = option("hardware", "cpu", executor=executor, threads=1)
+    simulation = with_part(replace(experiment, hardware=hardware), "client", method, hook)
+    with pytest.raises(InputError) as refusal:
+        simulation.advance(simulation.initial())
+    message = str(refusal.value)
+    assert message.startswith(f"mine.Mine.{method}: returned {returned or 'float32 ['}") and "; allowed: " in message
