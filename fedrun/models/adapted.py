@@ -32,7 +32,8 @@ class AdaptedModel(ModelConfig):
     Attributes:
         head: the linear layer that computes the outputs; None: the last linear layer, if it computes them, otherwise
             the model has no head.
-        freeze: patterns of parameters' names, such as ``features.0.*``; matching parameters are not trained.
+        freeze: patterns of parameters' names, such as ``features.0.*``; matching parameters are not trained. A model
+            whose last layer is frozen has no head: strategies that change or compare class embeddings reject it.
         lora: the adapters to train instead of the network.
     """
 
@@ -63,17 +64,17 @@ class AdaptedModel(ModelConfig):
         """
         known = network.get_submodule(inner)
         _check_outputs(network, spec, self.key)
-        head = split_head(network, known, spec, self.key, self.head)
         for pattern in self.freeze:
             matching = [parameter for name, parameter in known.named_parameters() if fnmatchcase(name, pattern)]
             if not matching:
                 names = [name for name, _ in known.named_parameters()]
                 raise InputError(
-                    f"model.freeze: no parameter of {self.key}'s encoder matches {pattern!r}; allowed: patterns "
-                    f"such as {', '.join(names[:3])} or {names[0].partition('.')[0]}.*"
+                    f"model.freeze: no parameter of {self.key} matches {pattern!r}; allowed: patterns such as "
+                    f"{', '.join(names[:3])} or {names[0].partition('.')[0]}.*"
                 )
             for parameter in matching:
                 parameter.requires_grad_(False)
+        head = split_head(network, known, spec, self.key, self.head)
         if self.lora.rank is not None:
             trained = (
                 [
@@ -93,7 +94,7 @@ class AdaptedModel(ModelConfig):
 def split_head(
     network: torch.nn.Module, known: torch.nn.Module, spec: Spec, key: str, head: str | None
 ) -> torch.nn.Linear | torch.nn.Identity:
-    """Take the layer that computes the outputs out of a network, in place; an identity if there is none.
+    """Take the layer that computes the outputs out of a network, in place; an identity if none does, or it is frozen.
 
     Args:
         network: maps encoded samples to outputs.
@@ -104,7 +105,7 @@ def split_head(
             sample.
 
     Raises:
-        InputError: the named layer is not linear, or does not compute the outputs.
+        InputError: the named layer is not linear, is frozen, or does not compute the outputs.
     """
     if spec.task.per_symbol and head is None:
         return torch.nn.Identity()  # a sample's outputs are not one product with its embedding
@@ -129,11 +130,14 @@ def split_head(
             )
         except RuntimeError:  # the layers behind it do not take its inputs
             computes = False
-    if computes and not shared:
+    frozen = not all(parameter.requires_grad for parameter in layer.parameters())
+    if computes and not shared and not frozen:
         return layer
     known.set_submodule(name, layer)
     if head is None:
         return torch.nn.Identity()
+    if frozen:
+        raise InputError(f"model.head={name}: is frozen by model.freeze; a frozen layer is no head; allowed: null")
     raise InputError(f"{key}: its outputs are not those of model.head={name}; name the layer that computes them")
 
 

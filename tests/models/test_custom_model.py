@@ -5,6 +5,7 @@ import torch
 
 from fedrun.config.build import option
 from fedrun.data.datasets.base import Spec
+from fedrun.models.flat_network import layout_of
 from fedrun.system.errors import InputError
 
 SPEC = Spec((2, 3), 4)
@@ -83,6 +84,20 @@ def test_a_linear_layer_that_does_not_compute_the_outputs_is_no_head():
     assert torch.equal(network(batch), 2 * network.encoder.layer(batch.flatten(1)))
     with pytest.raises(InputError, match="its outputs are not those of model.head=layer; name the layer that computes"):
         custom("users_networks.doubled", head="layer").build(SPEC)
+
+
+@pytest.mark.usefixtures("module")
+@pytest.mark.parametrize("pattern", ["2.*", "2.weight", "2.bias"])
+def test_a_last_layer_that_is_frozen_is_no_head(pattern):
+    network, batch = custom("users_networks.build", freeze=[pattern]).build(SPEC), torch.rand(7, 2, 3)
+    assert isinstance(network.get_submodule("head"), torch.nn.Identity)
+    assert network(batch).shape == (7, 4)
+    frozen = {name for name, parameter in network.named_parameters() if not parameter.requires_grad}
+    assert frozen == {f"encoder.2.{name}" for name in ("weight", "bias") if pattern in ("2.*", f"2.{name}")}
+    layout = layout_of(network)
+    assert (layout.head_size, layout.trainable) == (0, {"2.*": 35, "2.weight": 39, "2.bias": 55}[pattern])
+    with pytest.raises(InputError, match=r"^model.head=2: is frozen by model.freeze; "):
+        custom("users_networks.build", freeze=[pattern], head=2).build(SPEC)
 
 
 @pytest.mark.usefixtures("module")

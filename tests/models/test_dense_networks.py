@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from pydantic import ValidationError
 from torch import nn
 
+from fedrun.config.config_class import ArgumentError
 from fedrun.data.datasets.base import Spec
 from fedrun.models.flat_network import layout_of
 from fedrun.models.logistic import Logistic
@@ -97,9 +97,9 @@ def test_texts_are_refused():
 
 def test_widths_must_be_positive_integers():
     for wrong in ((0,), (1.0,), ("5",), 5, (True,)):
-        with pytest.raises(ValidationError):
+        with pytest.raises(ArgumentError):
             MLP(hidden=wrong, dropout=0.0)
-    with pytest.raises(ValidationError):
+    with pytest.raises(ArgumentError):
         Mnist2NN(hidden=(200,))
-    with pytest.raises(ValidationError):
+    with pytest.raises(ArgumentError):
         MLP(hidden=(5,), dropout=1.0)

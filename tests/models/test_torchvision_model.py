@@ -56,7 +56,7 @@ def test_a_batch_norm_that_sees_one_value_is_refused():
         ({"name": "squeezenet1_0", "head": "classifier"}, r"^model.head=classifier: .* allowed: none, as it has no "),
         (
             {"freeze": ("layer9.*",)},
-            r"^model.freeze: no parameter of .*=resnet18's encoder matches 'layer9",
+            r"^model.freeze: no parameter of .*=resnet18 matches 'layer9",
         ),
         (
             {"name": "mobilenet_v3_small", "head": "classifier.0"},

@@ -105,9 +105,7 @@ def test_what_a_loaded_run_rejects(tmp_path: Path, plain: None) -> None:
 
 def test_arguments_of_another_type() -> None:
     composed = fedrun.compose()
-    with pytest.raises(
-        fedrun.InputError, match=r"^fedrun.run: Composed; allowed: what fedrun.build_experiment "
-    ):
+    with pytest.raises(fedrun.InputError, match=r"^fedrun.run: Composed; allowed: what fedrun.build_experiment "):
         fedrun.run(composed)  # type: ignore[arg-type]
     with pytest.raises(fedrun.InputError, match=r"^fedrun.build_experiment: list; allowed: what fedrun.compose "):
         fedrun.build_experiment(["rounds=1"])  # type: ignore[arg-type]

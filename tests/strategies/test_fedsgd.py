@@ -25,7 +25,7 @@ def test_the_option_sets_the_local_training():
 
 @pytest.mark.parametrize("override", ["local.epochs=2", "local.batch_size=10", "local={epochs: null, steps: 3}"])
 def test_other_local_training_is_refused(override):
-    with pytest.raises(InputError, match="FedSGD makes one step.*allowed: batch_size=null with epochs=1"):
+    with pytest.raises(InputError, match="client=fedsgd makes one step.*allowed: batch_size=null with epochs=1"):
         build_experiment(compose(["strategy=fedsgd", override]).config)
 
 

@@ -20,7 +20,9 @@ def test_a_stop_that_comes_before_a_jobs_process_can_heed_it(monkeypatch: pytest
     begin = job_processes.run_forked_job
 
     def begin_late(*args: Any) -> None:
-        time.sleep(0.5)
+        deadline = time.monotonic() + 60
+        while signal.SIGTERM not in signal.sigpending() and time.monotonic() < deadline:
+            time.sleep(0.01)
         begin(*args)
 
     def job(number: int, slot: int) -> None:

@@ -169,7 +169,7 @@ def test_a_failed_download_says_what_to_copy_where(tmp_path: Path, mirror: Path,
 
 
 def test_constants_out_of_range_are_refused() -> None:
-    with pytest.raises(ValueError, match="std"):
+    with pytest.raises(InputError, match="std"):
         mnist(Path(), std=0.0)
 
 

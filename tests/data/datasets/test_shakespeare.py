@@ -99,5 +99,5 @@ def test_samples_that_are_not_text_of_the_alphabet_are_refused(x: list[Any], y: 
 
 
 def test_other_ways_of_treating_unknown_characters_are_refused() -> None:
-    with pytest.raises(ValueError, match="unknown"):
+    with pytest.raises(InputError, match="unknown"):
         shakespeare(Path(), unknown="drop")

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
+from fedrun.config.config_class import ArgumentError
 from fedrun.data.partitions.dirichlet import Dirichlet
 from fedrun.system.errors import InputError
 
@@ -108,5 +108,5 @@ def test_a_hopeless_setting_ends_in_an_error_that_says_what_to_change(make_datas
 
 @pytest.mark.parametrize("wrong", [{"beta": 0.0}, {"clients": 0}, {"min_samples": 0}, {"clients": "5"}, {"alpha": 1.0}])
 def test_wrong_keys_are_refused_when_the_partition_is_made(wrong):
-    with pytest.raises(ValidationError):
+    with pytest.raises(ArgumentError):
         Dirichlet(**{"clients": 5, "beta": 0.5, "min_samples": 10, "seed": None} | wrong)

@@ -9,9 +9,9 @@ import time
 
 import PIL.Image
 import pytest
-from pydantic import ValidationError
 
 from fedrun.config.build import option
+from fedrun.config.config_class import ArgumentError
 from fedrun.runs.tracking.wandb import Patience, Tracking, WandbObserver, headline, known_key, one_line
 
 SUMMARY = {
@@ -258,5 +258,5 @@ def test_an_error_takes_one_line_of_at_most_200_characters():
 
 
 def test_an_unknown_mode_is_refused():
-    with pytest.raises(ValidationError):
+    with pytest.raises(ArgumentError):
         Tracking(mode="on", project="fedrun", entity=None)
