@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence, Set
-from functools import partial
+from functools import cached_property, partial
 from typing import TypeVar
 
 import torch
@@ -16,11 +16,14 @@ from fedrun.evaluation.client_groups import SEEN, ClientGroup, client_groups
 from fedrun.evaluation.client_results import ClientResults, Metrics
 from fedrun.evaluation.early_rejection import evaluate_until_rejected
 from fedrun.evaluation.own_models import own_results
+from fedrun.execution.client_measurements import measuring
+from fedrun.execution.context import CohortJob, ExecutionContext
+from fedrun.execution.in_process import InProcess
 from fedrun.execution.ranks import SINGLE_PROCESS, Ranks
 from fedrun.experiment.appeal.base import Convention, OwnResults, Thresholds
 from fedrun.experiment.experiment import Experiment
 from fedrun.experiment.state import State
-from fedrun.models.inference import ensemble, evaluate, labelled_embeddings, per_holder
+from fedrun.models.inference import ensemble, evaluate, per_holder
 from fedrun.strategies.client import is_personal, state_names, trains_global_model
 from fedrun.strategies.client_state import LAST
 from fedrun.strategies.phase import Phase
@@ -28,6 +31,7 @@ from fedrun.strategies.server import ServerState
 from fedrun.strategies.sgd import SGD, HeadSGD
 from fedrun.strategies.vectors import MODEL
 from fedrun.system.randomness import generator
+from fedrun.uploads.pipeline import UploadPipeline
 
 T = TypeVar("T")
 
@@ -283,16 +287,22 @@ class Evaluator:
             return models
         received = {**self._phase.server.broadcast(state.server), MODEL: models[0]}
         client_state = state.client_states.of(client, models[0].device)
-        return [strategy.own_model(received, client_state, layout, partial(self._embeddings, client))]
+        job = CohortJob(torch.tensor([client]), state.round, received, state.client_states)
+        info = measuring(self._executor.context, client, self._executor.infos(job).of(0))
+        return [strategy.own_model(received, client_state, info)]
+
+    @cached_property
+    def _executor(self) -> InProcess:
+        """Gives the information about clients that local training has."""
+        phase = self._phase
+        clients, pipeline = phase.federation.train, UploadPipeline((), phase.network.layout, phase.seed)
+        context = ExecutionContext(
+            phase.network, phase.samples, clients=clients, client=phase.client, local=phase.local, seed=phase.seed,
+            pipeline=pipeline,
+        )  # fmt: skip
+        return InProcess(context)
 
     # --- forward passes ---
-
-    def _embeddings(self, client: int, model: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The embeddings ``[n, d]`` and labels ``[n]`` of a client's training samples under a model."""
-        phase = self._phase
-        phase.network.load(model)
-        indices = phase.federation.train[client]
-        return labelled_embeddings(phase.network, phase.samples, indices, self._experiment.evaluation.batch_size)
 
     def _evaluate_on_all_ranks(self, models: Sequence[torch.Tensor], indices: torch.Tensor) -> SampleResults:
         """Evaluate in the same batches as a single process; each rank computes some of them."""

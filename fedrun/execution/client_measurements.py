@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
 import torch
 
 from fedrun.execution.context import ExecutionContext
 from fedrun.models.inference import labelled_embeddings
-from fedrun.strategies.client_info import LabelledEmbeddings
+from fedrun.strategies.client_info import ClientInfo, LabelledEmbeddings
 from fedrun.strategies.clustering.context import FORWARD_BATCH
 
 
@@ -38,15 +41,26 @@ class BatchGradient:
         return loss.item(), network.backward(loss).clone()
 
 
+def measuring(context: ExecutionContext, client: int, info: ClientInfo) -> ClientInfo:
+    """A client's information with its measurements on its training samples. They replace the loaded model."""
+    embed = partial(_embeddings, context, client)
+    return replace(info, batch_gradient=BatchGradient(context, client), training_embeddings=embed)
+
+
 def training_embeddings(context: ExecutionContext, client: int) -> LabelledEmbeddings:
     """Measures the embeddings of a client's training samples under any model; the loaded model stays loaded."""
 
     def embed(model: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        network, loaded = context.network, context.network.vector.clone()
-        network.load(model)
-        indices, precision = context.clients[client], context.local.precision
-        measured = labelled_embeddings(network, context.samples, indices, FORWARD_BATCH, precision)
-        network.load(loaded)
+        loaded = context.network.vector.clone()
+        measured = _embeddings(context, client, model)
+        context.network.load(loaded)
         return measured
 
     return embed
+
+
+def _embeddings(context: ExecutionContext, client: int, model: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The embeddings ``[n, d]`` and labels ``[n]`` of a client's training samples under a model, which is loaded."""
+    context.network.load(model)
+    indices, precision = context.clients[client], context.local.precision
+    return labelled_embeddings(context.network, context.samples, indices, FORWARD_BATCH, precision)

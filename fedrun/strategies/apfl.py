@@ -10,7 +10,7 @@ from annotated_types import Ge, Le
 from fedrun.config.config_class import config_class
 from fedrun.models.flat_network import Layout
 from fedrun.strategies.client import Averaging, ClientStrategy, EvaluatedModel, Gradient
-from fedrun.strategies.client_info import ClientInfo, LabelledEmbeddings
+from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.vectors import MODEL, Vectors
 
 OWN = "own"
@@ -47,12 +47,10 @@ class APFL(ClientStrategy):
     def client_state(self, layout: Layout) -> dict[str, int]:
         return {OWN: layout.trainable, SHARE: 1}
 
-    def own_model(
-        self, received: Vectors, client_state: Vectors, layout: Layout, embed: LabelledEmbeddings
-    ) -> torch.Tensor:
+    def own_model(self, received: Vectors, client_state: Vectors, client: ClientInfo) -> torch.Tensor:
         model, own, share = received[MODEL], client_state[OWN], client_state[SHARE]
-        trained = own if self.variant == "pfllib" else mixed(share, own, model[: layout.trainable])
-        return torch.cat([trained, model[layout.trainable :]])
+        trained = own if self.variant == "pfllib" else mixed(share, own, model[: client.trainable])
+        return torch.cat([trained, model[client.trainable :]])
 
     def constants(self, received: Vectors, client_state: Vectors, client: ClientInfo) -> Vectors:
         first = received[MODEL][..., : client.trainable]

@@ -16,7 +16,7 @@ import torch
 from fedrun.data.tasks.base import Task
 from fedrun.data.tasks.classification import CLASSIFICATION
 from fedrun.models.flat_network import Layout
-from fedrun.strategies.client_info import ClientInfo, LabelledEmbeddings
+from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.client_state import PRIVATE
 from fedrun.strategies.vectors import MODEL, Vectors
 
@@ -203,18 +203,16 @@ class ClientStrategy:
         """The model ``[..., P]`` at which local training starts: the broadcast one."""
         return received[MODEL]
 
-    def own_model(
-        self, received: Vectors, client_state: Vectors, layout: Layout, embed: LabelledEmbeddings
-    ) -> torch.Tensor:
+    def own_model(self, received: Vectors, client_state: Vectors, client: ClientInfo) -> torch.Tensor:
         """The model ``[P]`` by which a client is evaluated.
 
         Args:
             received: the newest broadcast, with the global model that is evaluated, ``[P]``.
             client_state: the client's state.
-            layout: the position of every tensor in a model's vector.
-            embed: measures the client's training samples.
+            client: as in the next round, with :attr:`ClientInfo.batch_gradient` and
+                :attr:`ClientInfo.training_embeddings`.
         """
-        private = self.private(layout)
+        private = self.private(client.layout)
         if private is None:
             return received[MODEL]
         own = received[MODEL].clone()

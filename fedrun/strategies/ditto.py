@@ -10,7 +10,7 @@ from annotated_types import Ge
 from fedrun.config.config_class import config_class
 from fedrun.models.flat_network import Layout
 from fedrun.strategies.client import Averaging, ClientStrategy, EvaluatedModel, Gradient
-from fedrun.strategies.client_info import ClientInfo, LabelledEmbeddings
+from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.vectors import MODEL, Vectors
 
 OWN = "own"
@@ -39,9 +39,7 @@ class Ditto(ClientStrategy):
     def client_state(self, layout: Layout) -> dict[str, int]:
         return {OWN: layout.size}
 
-    def own_model(
-        self, received: Vectors, client_state: Vectors, layout: Layout, embed: LabelledEmbeddings
-    ) -> torch.Tensor:
+    def own_model(self, received: Vectors, client_state: Vectors, client: ClientInfo) -> torch.Tensor:
         return client_state[OWN]
 
     def constants(self, received: Vectors, client_state: Vectors, client: ClientInfo) -> Vectors:

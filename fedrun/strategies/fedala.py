@@ -12,7 +12,7 @@ from annotated_types import Ge, Gt, Le
 from fedrun.config.config_class import config_class
 from fedrun.models.flat_network import Layout
 from fedrun.strategies.client import Averaging, ClientStrategy, EvaluatedModel, Measurement
-from fedrun.strategies.client_info import ClientInfo, LabelledEmbeddings
+from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.vectors import MODEL, Vectors
 
 LOCAL = "local"
@@ -44,7 +44,8 @@ class FedALA(ClientStrategy):
     The lower tensors start at the received model x, the top ones at v + (x − v) W. W is learned by gradients on some of
     the client's samples in evaluation mode: one pass over them per round. The client's first adaptation, in its second
     round, makes passes until the loss settles (at most 100). In its first round it starts at x. A client is evaluated
-    by the newest global model, adapted with its newest v and W.
+    by the model at which its local training would start in the next round, with W just learned; evaluation costs the
+    same passes. The federation's costs do not include them.
 
     Attributes:
         tensors: p ≥ 1, how many of the last parameter tensors are adapted; 2: weight and bias of the head.
@@ -68,10 +69,9 @@ class FedALA(ClientStrategy):
         top = self.top(layout)
         return {LOCAL: top.stop - top.start, WEIGHTS: top.stop - top.start, ADAPTED: 1}
 
-    def own_model(
-        self, received: Vectors, client_state: Vectors, layout: Layout, embed: LabelledEmbeddings
-    ) -> torch.Tensor:
-        return adapted(received[MODEL], self.top(layout), client_state[LOCAL], client_state[WEIGHTS])
+    def own_model(self, received: Vectors, client_state: Vectors, client: ClientInfo) -> torch.Tensor:
+        weights = self._learned(received[MODEL], client_state, client)
+        return adapted(received[MODEL], self.top(client.layout), client_state[LOCAL], weights)
 
     def constants(self, received: Vectors, client_state: Vectors, client: ClientInfo) -> Vectors:
         x = received[MODEL]

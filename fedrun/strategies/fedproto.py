@@ -11,7 +11,7 @@ from fedrun.config.config_class import config_class
 from fedrun.config.identity import Neutral
 from fedrun.models.flat_network import Layout
 from fedrun.strategies.client import Averaging, ClientStrategy, EvaluatedModel, Measurement, Outputs
-from fedrun.strategies.client_info import ClientInfo, LabelledEmbeddings
+from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.server import CohortUpdate, Round, Senders, ServerState, ServerStrategy, uniform
 from fedrun.strategies.vectors import Vectors
 from fedrun.system.errors import InputError
@@ -62,10 +62,8 @@ class FedProtoClient(ClientStrategy):
             )
         return torch.ones(layout.size, dtype=torch.bool)
 
-    def own_model(
-        self, received: Vectors, client_state: Vectors, layout: Layout, embed: LabelledEmbeddings
-    ) -> torch.Tensor:
-        own = super().own_model(received, client_state, layout, embed)
+    def own_model(self, received: Vectors, client_state: Vectors, client: ClientInfo) -> torch.Tensor:
+        own, layout = super().own_model(received, client_state, client), client.layout
         if self.evaluate == "prototypes":
             # argmin_j ‖z − c_j‖² = argmax_j (c_jᵀ z − ‖c_j‖² / 2)
             rows = received[PROTOTYPES].view(layout.classes, layout.embedding)

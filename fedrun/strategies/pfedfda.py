@@ -10,7 +10,7 @@ import torch
 from fedrun.config.config_class import config_class
 from fedrun.models.flat_network import Layout
 from fedrun.strategies.client import Averaging, EvaluatedModel, Measurement
-from fedrun.strategies.client_info import ClientInfo, LabelledEmbeddings
+from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.fedavg import FedAvg
 from fedrun.strategies.fedper import FedPer
 from fedrun.strategies.server import CohortUpdate, Round, ServerState
@@ -113,10 +113,10 @@ class PFedFDA(FedPer):
         means, covariance = own.means.flatten().to(model), own.covariance.flatten().to(model)
         return {MODEL: model, MEANS: means, COVARIANCE: covariance}, {}
 
-    def own_model(
-        self, received: Vectors, client_state: Vectors, layout: Layout, embed: LabelledEmbeddings
-    ) -> torch.Tensor:
-        embeddings, labels = embed(received[MODEL])
+    def own_model(self, received: Vectors, client_state: Vectors, client: ClientInfo) -> torch.Tensor:
+        assert client.training_embeddings is not None
+        layout = client.layout
+        embeddings, labels = client.training_embeddings(received[MODEL])
         prior = log_prior(torch.bincount(labels, minlength=layout.classes))
         adapted = self.adapted(global_statistics(received, layout), (embeddings, labels), prior)
         return with_head(received[MODEL], adapted, prior, layout)

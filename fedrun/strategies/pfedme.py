@@ -12,7 +12,7 @@ from annotated_types import Ge, Gt
 from fedrun.config.config_class import config_class
 from fedrun.models.flat_network import Layout
 from fedrun.strategies.client import Averaging, ClientStrategy, EvaluatedModel, Gradient
-from fedrun.strategies.client_info import ClientInfo, LabelledEmbeddings
+from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.vectors import MODEL, Vectors
 
 PERSONAL = "personal"
@@ -54,9 +54,7 @@ class PFedMe(ClientStrategy):
     def client_state(self, layout: Layout) -> dict[str, int]:
         return {PERSONAL: layout.size}
 
-    def own_model(
-        self, received: Vectors, client_state: Vectors, layout: Layout, embed: LabelledEmbeddings
-    ) -> torch.Tensor:
+    def own_model(self, received: Vectors, client_state: Vectors, client: ClientInfo) -> torch.Tensor:
         return client_state[PERSONAL]
 
     def constants(self, received: Vectors, client_state: Vectors, client: ClientInfo) -> Vectors:

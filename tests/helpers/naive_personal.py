@@ -172,7 +172,17 @@ class NaiveFedALA(NaiveOwnModels):
         return mixed
 
     def tested(self, client: int) -> torch.nn.Module:
-        return self.mixture(client) if client in self.models else self.network
+        """The start of the client's next round, as if it were selected; nothing of that is remembered."""
+        if client not in self.models:
+            return self.network
+        weights, passes, index = dict(self.weights), copy.deepcopy(self.passes), self.index
+        if client in weights:
+            self.weights[client] = dict(weights[client])
+        self.index += 1
+        self.adapt(client)
+        tested = self.mixture(client)
+        self.weights, self.passes, self.index = weights, passes, index
+        return tested
 
     def adapt(self, client: int) -> None:
         x, y = self.data[client]

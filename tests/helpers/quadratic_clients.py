@@ -88,11 +88,6 @@ def info_of(samples: tuple[int, ...], client: int, steps: int, lr: float, **loca
     )
 
 
-def no_samples(model: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The training samples of a client whose own model does not depend on them."""
-    raise AssertionError("the client's samples were measured")
-
-
 def senders_of(samples: tuple[int, ...]) -> Senders:
     return Senders(clients=torch.arange(len(samples)), samples=torch.tensor(samples))
 

@@ -15,7 +15,7 @@ from fedrun.strategies.vectors import MODEL
 
 from ..helpers.naive_averaging import NaiveClients
 from ..helpers.naive_personal import NaiveFedALA
-from ..helpers.quadratic_clients import FEDAVG, ONE, info_of, no_samples
+from ..helpers.quadratic_clients import FEDAVG, info_of
 from ..helpers.small_networks import COHORT, assert_equal_after, data_of, mlp, network_of
 
 
@@ -39,13 +39,19 @@ def adapted(weight_lr: float, samples: int, adapted: float, losses=lambda count:
     [(1.0, 1, 0.4, 1.6), (1.0, 3, 0.4, 1.6), (0.5, 1, 0.7, 1.3), (0.5, 2, 0.55, 1.45), (0.5, 3, 0.475, 1.525)],
 )
 def test_learned_weights(weight_lr, batches, weight, start):
-    half, constants, calls = adapted(weight_lr, batches, 1.0)
+    _, constants, calls = adapted(weight_lr, batches, 1.0)
     assert constants["weights"].item() == pytest.approx(weight)
     assert constants["start"].item() == pytest.approx(start)
     assert sorted(calls) == [[position] for position in range(batches)]
-    assert half.own_model(
-        {MODEL: torch.tensor([1.0])}, {"local": torch.tensor([2.0]), **constants}, ONE, no_samples
-    ).item() == (pytest.approx(start))
+
+
+def test_a_client_is_evaluated_where_its_next_round_would_start():
+    """v = 2, x = 1 and W = 0.7 from the last round: W becomes 0.7 - 0.5 (1.3 - 1.6) (1 - 2) = 0.55, θ = 1.45."""
+    half = option("strategy/client", "fedala", tensors=1, sample_share=1.0, weight_lr=0.5)
+    info = replace(info_of((1,), 0, 1, 0.1), batch_gradient=lambda model, positions: (0.0, model - 1.6))
+    state = {"local": torch.tensor([2.0]), "weights": torch.tensor([0.7]), "adapted": torch.ones(1)}
+    assert half.own_model({MODEL: torch.tensor([1.0])}, state, info).item() == pytest.approx(1.45)
+    assert state["weights"].item() == pytest.approx(0.7)
 
 
 def test_the_first_adaptation_repeats_its_passes():
@@ -77,16 +83,17 @@ def test_networks(make_experiment, default_experiment, tensors):
     clients = NaiveClients(epochs=3)
     naive = NaiveFedALA(network_of(simulation, mlp), data_of(simulation), clients, 0, top=top, share=0.7, rate=5.0)
     assert_equal_after(simulation, naive, 5)
-    state, layout = simulation.initial(), simulation.network.layout
+    state = simulation.initial()
     for _ in range(5):
         state, _ = simulation.advance(state)
-    moved = 0
-    for number, vectors in state.client_states.held.items():
-        own = layout.views(half.own_model({MODEL: state.server.model}, vectors, layout, no_samples))
-        for name, tensor in naive.tested(number).state_dict().items():
-            torch.testing.assert_close(own[name], tensor, rtol=1e-4, atol=1e-5)
+    losses, moved = [], 0
+    for vectors in state.client_states.held.values():
         moved += int((vectors["weights"] < 0.99).sum())
     assert moved > 10
+    for number, own in enumerate(simulation.federation.client_test):
+        logits = naive.tested(number)(simulation.dataset.inputs[own].float() / 255)
+        losses.append(torch.nn.functional.cross_entropy(logits, simulation.dataset.targets[own], reduction="none"))
+    assert simulation.test(state)["test/loss"] == pytest.approx(torch.cat(losses).mean().item(), rel=1e-4)
     trained = [client for index in range(5) for client in select(0, index, len(naive.data), COHORT).tolist()]
     samples = 3 * sum(len(naive.data[client][1]) for client in trained)
     assert state.totals.client_samples == samples + sum(map(sum, naive.passes.values()))

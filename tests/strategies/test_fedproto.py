@@ -94,7 +94,9 @@ def test_logits_are_distances():
     layout = replace(TWO, trainable=9, size=9, head=slice(0, 9))
     received = {"model": torch.zeros(9), "prototypes": torch.tensor([1.0, 0.0, 0.0, 2.0, 9.0, 9.0])}
     received["known"] = torch.tensor([1.0, 1.0, 0.0])
-    own = half(evaluate="prototypes").own_model(received, {"private": torch.ones(9)}, layout, known)
+    own = half(evaluate="prototypes").own_model(
+        received, {"private": torch.ones(9)}, replace(info_of((1,), 0, 1, 0.1), layout=layout)
+    )
     logits = own[:6].view(3, 2) @ torch.tensor([0.5, 0.9]) + own[6:]
     assert logits[:2].tolist() == pytest.approx([0.0, -0.2])
     assert logits[2] < -9e5

@@ -15,7 +15,7 @@ from fedrun.strategies.vectors import MODEL
 
 from ..helpers.naive_averaging import NaiveClients
 from ..helpers.naive_personal import NaiveAPFL, NaivePFedMe
-from ..helpers.quadratic_clients import FEDAVG, ONE, SGD, UNIFORM, Quadratics, info_of, no_samples, start
+from ..helpers.quadratic_clients import FEDAVG, SGD, UNIFORM, Quadratics, info_of, start
 from ..helpers.small_networks import COHORT, assert_equal_after, data_of, final_model, mlp, network_of
 
 
@@ -51,7 +51,7 @@ def test_pfedmes_own_models(evaluate, expected):
     federation = Quadratics(half, UNIFORM, ((1, 0), (1, 4)), (1, 1), lr=0.1, steps=2)
     federation.round(start(UNIFORM, 1.0))
     own = [
-        half.own_model({MODEL: torch.zeros(1)}, federation.states[number], ONE, no_samples).item()
+        half.own_model({MODEL: torch.zeros(1)}, federation.states[number], info_of((1, 1), number, 2, 0.1)).item()
         for number in range(2)
     ]
     assert own == pytest.approx(expected, abs=1e-6)
@@ -72,7 +72,9 @@ def apfl_step(**settings: object):
 def test_apfl():
     half, w, v, state = apfl_step(adaptive=False)
     assert (w, v) == pytest.approx((1.3, 2.06875))
-    assert half.own_model({MODEL: torch.tensor([1.3])}, state, ONE, no_samples).item() == pytest.approx(1.4921875)
+    assert half.own_model({MODEL: torch.tensor([1.3])}, state, info_of((1,), 0, 1, 0.1)).item() == pytest.approx(
+        1.4921875
+    )
     assert apfl_step(adaptive=True)[3]["share"].item() == pytest.approx(0.525)
 
 
@@ -83,7 +85,7 @@ def test_apfl_of_fedreps_code():
 def test_apfl_of_pfllib():
     half, w, v, state = apfl_step(adaptive=False, variant="pfllib")
     assert (w, v, state["own"].item()) == pytest.approx((1.3, 2.2, 1.525))
-    assert half.own_model({MODEL: torch.tensor([9.0])}, state, ONE, no_samples).item() == pytest.approx(1.525)
+    assert half.own_model({MODEL: torch.tensor([9.0])}, state, info_of((1,), 0, 1, 0.1)).item() == pytest.approx(1.525)
     # 0.25 - 0.1 ((2.2 - 1.3) (0.25 * -2 + 0.75 * -3) + 0.02 * 0.25)
     assert apfl_step(adaptive=True, variant="pfllib")[3]["share"].item() == pytest.approx(0.497)
 
@@ -133,7 +135,9 @@ def test_networks(make_experiment, default_experiment, case, executor):
         state, _ = simulation.advance(state)
     layout = simulation.network.layout
     for number, vectors in state.client_states.held.items():
-        own = layout.views(half.own_model({MODEL: state.server.model}, vectors, layout, no_samples))
+        own = layout.views(
+            half.own_model({MODEL: state.server.model}, vectors, replace(info_of((1,), 0, 1, 0.1), layout=layout))
+        )
         for name, tensor in naive.tested(number).state_dict().items():
             torch.testing.assert_close(own[name], tensor, rtol=1e-4, atol=1e-5)
     losses = []
