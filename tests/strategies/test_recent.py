@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import log
 
 import pytest
 import torch
@@ -14,12 +15,14 @@ from fedrun.experiment.strategy import Strategy
 from fedrun.models.flat_network import Layout, Slot
 from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.client import Outputs
-from fedrun.strategies.server import Senders
+from fedrun.strategies.feddisco import discrepancies
+from fedrun.strategies.server import Senders, ServerState
 from fedrun.strategies.vectors import MODEL
+from fedrun.system.errors import InputError
 
 from ..helpers import naive_recent as naive
 from ..helpers.naive_averaging import NaiveClients
-from ..helpers.quadratic_clients import FEDAVG, SGD, UNIFORM, Quadratics, info_of, round_of, start, update_of
+from ..helpers.quadratic_clients import FEDAVG, ONE, SGD, UNIFORM, Quadratics, info_of, round_of, start, update_of
 from ..helpers.small_networks import COHORT, assert_equal_after, batch_norm, data_of, final_model, mlp, network_of
 
 CURVES = ((1.0, 0.0), (1.0, 4.0))
@@ -164,6 +167,28 @@ def test_feddiscos_weights(metric, expected):
     senders = Senders(clients=torch.arange(3), samples=torch.tensor([1, 3, 4]), label_counts=counts)
     weights = half.weights(start(half, 0.0), senders)
     assert (weights / weights.sum()).tolist() == pytest.approx(expected, abs=1e-9)
+
+
+def test_feddisco_with_another_target():
+    """u = (3/4, 1/4) and q = (1, 0), (1/2, 1/2), (1/4, 3/4): all distances by hand."""
+    counts = torch.tensor([[1, 0], [3, 3], [1, 3]])
+    distances = discrepancies(counts, "l2", (6.0, 2.0))
+    assert distances.tolist() == pytest.approx([8**-0.5, 8**-0.5, 2**-0.5])
+    divergences = [log(4 / 3), log(2 / 3) / 2 + log(2) / 2, log(1 / 3) / 4 + log(3) * 3 / 4]
+    distances = discrepancies(counts, "kl", (6.0, 2.0))
+    assert distances.tolist() == pytest.approx([one / sum(divergences) for one in divergences])
+    half = server("feddisco", discrepancy_weight=0.5, offset=0.1, metric="l2", target=(6.0, 2.0))
+    senders = Senders(clients=torch.arange(3), samples=torch.tensor([1, 3, 4]), label_counts=counts)
+    raw = [1 / 8 - 8**-0.5 / 2 + 0.1, 3 / 8 - 8**-0.5 / 2 + 0.1, 1 / 2 - 2**-0.5 / 2 + 0.1]
+    assert half.weights(ServerState(torch.zeros(1)), senders).tolist() == pytest.approx(raw)
+
+
+def test_feddiscos_target_has_a_number_for_each_class():
+    half = server("feddisco", target=(1.0, 2.0))
+    with pytest.raises(InputError, match=r"^strategy.server.target: 2 numbers; allowed: one for each of 3 classes$"):
+        half.init(torch.zeros(9), replace(ONE, classes=3), 4)
+    with pytest.raises(InputError, match=r"^strategy.server.target=\[1.0,0.0\]: allowed: a list, each item .* above 0"):
+        server("feddisco", target=(1.0, 0.0))
 
 
 def test_feddisco_without_any_weight_is_fedavg():
