@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
 from torch.utils._pytree import tree_leaves, tree_map
 
 DEVICE = torch.device("cuda", 0)
@@ -127,6 +127,7 @@ def carried_out(operation: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     elsewhere = bool(there) if target is None else torch.device(target).type == DEVICE.type
     if name == "aten::copy_":
         elsewhere = isinstance(args[0], Elsewhere)
+    given = args, kwargs
     args, kwargs = tree_map(lambda one: one.inner if isinstance(one, Elsewhere) else one, (args, kwargs))
     known = {id(one.inner): one for one in there} | {id(one): one for one in here}
 
@@ -135,7 +136,10 @@ def carried_out(operation: Any, args: Any, kwargs: dict[str, Any]) -> Any:
             return one
         return known.get(id(one), Elsewhere(one) if elsewhere else one)
 
-    return tree_map(placed, operation(*args, **kwargs))
+    result = tree_map(placed, operation(*args, **kwargs))
+    if there and torch.Tag.inplace_view in operation.tags:  # the wrapper gets the new shape, too
+        return return_and_correct_aliasing(operation, *given, result)
+    return result
 
 
 @contextmanager
