@@ -49,9 +49,10 @@ def femnist_sized() -> Dataset:
     )
 
 
-def experiment(dataset: Dataset, **changes: object) -> Experiment:
+def experiment(dataset: Dataset, threads: int = 1, **changes: object) -> Experiment:
     """FedAvg, one epoch, batches of 20."""
-    base = build_experiment(compose([f"clients_per_round={CLIENTS}", "local.batch_size=20", "tracking=none"]))
+    settings = [f"clients_per_round={CLIENTS}", "local.batch_size=20", "tracking=none", f"hardware.threads={threads}"]
+    base = build_experiment(compose(settings))
     given = {
         "dataset": InMemory(dataset),
         "model": option("model", "leaf_femnist_cnn"),
@@ -68,12 +69,11 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--clock", choices=CLOCKS, default="cpu")
     arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
     dataset = femnist_sized()
-    plain = Simulation(experiment(dataset))
+    plain = Simulation(experiment(dataset, arguments.threads))
     before = plain.initial()
     for name in arguments.cases:
-        changed = Simulation(experiment(dataset, **CASES[name]))
+        changed = Simulation(experiment(dataset, arguments.threads, **CASES[name]))
         state = changed.initial()
         took = interleave(
             lambda: changed.advance(state),  # noqa: B023 - called here
