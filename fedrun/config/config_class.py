@@ -55,7 +55,7 @@ def config_class(cls: type[T]) -> type[T]:
     The constructor, and so ``dataclasses.replace``, raises :class:`ArgumentError`.
     """
     validated: type[T] = dataclass(frozen=True, kw_only=True, config=STRICT)(cls)  # type: ignore[assignment]  # of T
-    validated.__init__ = _with_one_line(validated.__init__)  # type: ignore[method-assign]
+    validated.__init__ = _with_one_line(validated.__init__)  # type: ignore[method-assign]  # replace calls it, too
     return validated
 
 

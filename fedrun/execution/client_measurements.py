@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 import torch
 
@@ -42,8 +41,8 @@ class BatchGradient:
 
 
 def measuring(context: ExecutionContext, client: int, info: ClientInfo) -> ClientInfo:
-    """A client's information with its measurements on its training samples. They replace the loaded model."""
-    embed = partial(_embeddings, context, client)
+    """A client's information with its measurements on its training samples."""
+    embed = training_embeddings(context, client)
     return replace(info, batch_gradient=BatchGradient(context, client), training_embeddings=embed)
 
 
@@ -51,16 +50,11 @@ def training_embeddings(context: ExecutionContext, client: int) -> LabelledEmbed
     """Measures the embeddings of a client's training samples under any model; the loaded model stays loaded."""
 
     def embed(model: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        loaded = context.network.vector.clone()
-        measured = _embeddings(context, client, model)
-        context.network.load(loaded)
+        network, loaded = context.network, context.network.vector.clone()
+        network.load(model)
+        indices, precision = context.clients[client], context.local.precision
+        measured = labelled_embeddings(network, context.samples, indices, FORWARD_BATCH, precision)
+        network.load(loaded)
         return measured
 
     return embed
-
-
-def _embeddings(context: ExecutionContext, client: int, model: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The embeddings ``[n, d]`` and labels ``[n]`` of a client's training samples under a model, which is loaded."""
-    context.network.load(model)
-    indices, precision = context.clients[client], context.local.precision
-    return labelled_embeddings(context.network, context.samples, indices, FORWARD_BATCH, precision)

@@ -223,20 +223,9 @@ def tidy(settings: Sequence[Setting], every: Sequence[Quantity]) -> str:
     keys = differing(settings)
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
+    names = list(by_short_key(keys, {}))
     writer.writerow(
-        [
-            "setting",
-            "dataset",
-            "strategy",
-            *by_short_key(keys, {}),
-            "kind",
-            "quantity",
-            "seeds",
-            "missing",
-            "cap",
-            "mean",
-            "std",
-        ]
+        ["setting", "dataset", "strategy", *names, "kind", "quantity", "seeds", "missing", "cap", "mean", "std"]
     )
     for setting in settings:
         for quantity in every if setting.complete else ():

@@ -209,8 +209,8 @@ class ClientStrategy:
         Args:
             received: the newest broadcast, with the global model that is evaluated, ``[P]``.
             client_state: the client's state.
-            client: as in the next round, with :attr:`ClientInfo.batch_gradient` and
-                :attr:`ClientInfo.training_embeddings`.
+            client: its information in the next round, with :attr:`ClientInfo.batch_gradient` and
+                :attr:`ClientInfo.training_embeddings`, but without the threshold and the initial model.
         """
         private = self.private(client.layout)
         if private is None:

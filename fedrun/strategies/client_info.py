@@ -43,10 +43,10 @@ class ClientInfo:
         initial_model: x_0, the global model before the first round, ``[P]``; for strategies that request it.
         batch_gradient: from a model ``[P]`` and positions among the client's training samples (int64 ``[b]``) to their
             mean loss and its gradient ``[T]``, in evaluation mode; for strategies that request it, one client at a
-            time.
+            time, and in :meth:`ClientStrategy.own_model`.
         training_embeddings: from a model ``[P]`` to the embeddings and labels of the client's training samples; for
-            strategies that want it, in :meth:`ClientStrategy.finish`, one client at a time. It costs a forward pass
-            over the samples, which counts once.
+            strategies that want it, in :meth:`ClientStrategy.finish`, one client at a time, and in
+            :meth:`ClientStrategy.own_model`. It costs a forward pass over the samples, which counts once in a round.
         mixture: the weight of each of several models for the client, float32 ``[..., M]``; None if there is only one.
         start: where local training started, ``[..., P]``; None before :meth:`ClientStrategy.finish`.
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import torch
 
@@ -128,8 +128,8 @@ def _is_vector(value: object, length: int) -> bool:
     return isinstance(value, torch.Tensor) and value.shape[-1:] == (length,)
 
 
-def _listed(what: str, names: object) -> str:
-    return f"the {what} {', '.join(sorted(names)) or 'none'}"  # type: ignore[call-overload]  # names of vectors
+def _listed(what: str, names: Iterable[str]) -> str:
+    return f"the {what} {', '.join(sorted(names)) or 'none'}"
 
 
 def _mistake(strategy: object, method: str, returned: object, allowed: str) -> InputError:

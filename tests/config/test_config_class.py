@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Any
 
 import pytest
 from annotated_types import Ge
 
+from fedrun.config.build import construct
 from fedrun.config.config_class import ArgumentError, config_class
 from fedrun.system.errors import InputError
 
@@ -46,10 +47,28 @@ def test_constructors_and_copies(changes: dict[str, object], message: str) -> No
 
 
 def test_missing_and_positional_arguments() -> None:
+    wheel: Any = Wheel
     with pytest.raises(ArgumentError, match=r"^Wheel\.radius: is missing; allowed: a finite number, at least 0$"):
-        Wheel()  # type: ignore[call-arg]
+        wheel()
     with pytest.raises(ArgumentError, match=r"^Wheel: .* by keyword: radius$"):
-        Wheel(1.0, radius=2.0)  # type: ignore[call-arg, misc]
+        wheel(1.0, radius=2.0)
+
+
+@config_class
+class Garage:
+    """It builds another config object, wrongly."""
+
+    places: int
+
+    def __post_init__(self) -> None:
+        Wheel(radius=-self.places)
+
+
+def test_an_error_of_another_class_is_not_taken_for_one_of_the_key() -> None:
+    with pytest.raises(InputError, match=r"^Wheel\.radius=-2; allowed: a finite number, at least 0$"):
+        construct(Garage, {"places": 2}, "garage")
+    with pytest.raises(InputError, match=r"^garage\.places=two: allowed: an integer$"):
+        construct(Garage, {"places": "two"}, "garage")
 
 
 def test_objects_are_copied_to_other_processes() -> None:

@@ -7,6 +7,7 @@ import io
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -95,20 +96,22 @@ def test_no_network_where_clients_keep_their_models(tmp_path: Path, plain: None,
 
 def test_what_a_loaded_run_rejects(tmp_path: Path, plain: None) -> None:
     run = fedrun.load(fedrun.run(experiment(tmp_path, "rounds=1"))["folder"])
+    wrong: Any = "a"
     with pytest.raises(fedrun.InputError, match=r"^number='a': allowed: the integer of a model, from 0; or None$"):
-        run.network("a")  # type: ignore[arg-type]
+        run.network(wrong)
     with pytest.raises(fedrun.InputError, match=r"^samples: a list, not numbers \("):
         run.predict(["a picture"])
     with pytest.raises(fedrun.InputError, match=r"^dataset: a str; allowed: a fedrun.InMemory, or another dataset "):
-        fedrun.load(run.folder, "digits")  # type: ignore[arg-type]
+        fedrun.load(run.folder, wrong)
 
 
 def test_arguments_of_another_type() -> None:
-    composed = fedrun.compose()
+    composed: Any = fedrun.compose()
+    overrides: Any = ["rounds=1"]
     with pytest.raises(fedrun.InputError, match=r"^fedrun.run: Composed; allowed: what fedrun.build_experiment "):
-        fedrun.run(composed)  # type: ignore[arg-type]
+        fedrun.run(composed)
     with pytest.raises(fedrun.InputError, match=r"^fedrun.build_experiment: list; allowed: what fedrun.compose "):
-        fedrun.build_experiment(["rounds=1"])  # type: ignore[arg-type]
+        fedrun.build_experiment(overrides)
     with pytest.raises(fedrun.InputError, match=r"^fedrun.compose: 'rounds=1'; allowed: a list of texts, such as "):
         fedrun.compose("rounds=1")
     with pytest.raises(fedrun.InputError, match=r"^Experiment.rounds=0; allowed: an integer, at least 1$"):
