@@ -26,5 +26,6 @@ def test_an_option_is_named_if_it_alone_has_its_class(group: str) -> None:
 def test_names() -> None:
     assert chosen("strategy/client", option("strategy/client", "fedprox", mu=0.1)) == "strategy/client=fedprox"
     assert chosen("strategy/client", Unlisted()) == "strategy/client=Unlisted"
+    assert option_of("dataset", "fedrun.data.datasets.synthetic.Synthetic") == "Synthetic"  # two options have it
     assert option_of("no/such/group", "module.Class") == "Class"
     assert option_of("privacy", f"{Experiment.__module__}.Experiment") == "Experiment"
