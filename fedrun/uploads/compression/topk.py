@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from annotated_types import Gt, Le
 
@@ -12,20 +13,47 @@ from fedrun.config.config_class import config_class
 from fedrun.uploads.compression.base import Compressor
 from fedrun.uploads.transform import FLOAT
 
+FloatArray = npt.NDArray[np.float32]
+IntArray = npt.NDArray[np.int64]
+
+SAMPLE = 2**16
+"""About the number of entries that estimate a bound of the largest."""
+
 
 def kept_entries(fraction: float, entries: int) -> int:
     """k = max(1, round(f d)), and 0 for d = 0."""
     return min(entries, max(1, round(fraction * entries)))
 
 
-def kth_largest(values: torch.Tensor, k: int) -> float:
-    """The k-th largest of float32 values ``[n]``, k from 1 to n.
+def largest_entries(magnitude: torch.Tensor, k: int) -> torch.Tensor:
+    """Positions of the k largest entries, the first among equal ones: int64 ``[k]`` in no particular order.
 
-    On a CPU by NumPy's selection, which takes a tenth of the time of torch's for millions of values.
+    Args:
+        magnitude: float32 ``[n]``, at least 0.
+        k: from 1 to n.
     """
-    if values.device.type == "cpu":
-        return float(np.partition(values.numpy(), len(values) - k)[len(values) - k])
-    return float(values.topk(k, sorted=False).values.min())
+    if magnitude.device.type == "cpu":  # NumPy compares and selects in a quarter of torch's time
+        return torch.from_numpy(_largest_entries(magnitude.numpy(), k))
+    least = magnitude.topk(k, sorted=False).values.min()
+    above, equal = (magnitude > least).nonzero().flatten(), (magnitude == least).nonzero().flatten()
+    return torch.cat([above, equal[: k - len(above)]])
+
+
+def _largest_entries(magnitude: FloatArray, k: int) -> IntArray:
+    """The same on a CPU. A bound that about 5/4 k entries reach, estimated from a sample, leaves few candidates."""
+    sample = magnitude[:: max(1, len(magnitude) // SAMPLE)]
+    reach = min(len(sample), 16 + 5 * k * len(sample) // (4 * len(magnitude)))
+    candidates = np.flatnonzero(magnitude >= _nth_largest(sample, reach))
+    if len(candidates) < k:  # the sample misled
+        candidates = np.arange(len(magnitude))
+    values = magnitude[candidates]
+    least = _nth_largest(values, k)
+    above, equal = candidates[values > least], candidates[values == least]
+    return np.concatenate([above, equal[: k - len(above)]])
+
+
+def _nth_largest(values: FloatArray, n: int) -> float:
+    return float(np.partition(values, len(values) - n)[len(values) - n])
 
 
 @config_class
@@ -45,12 +73,9 @@ class TopK(Compressor):
         magnitude, k = vector.abs(), kept_entries(self.fraction, len(vector))
         if k == len(vector):
             return vector.clone()
-        least = kth_largest(magnitude, k)
-        kept = magnitude.ge_(least)  # 0 or 1, in the magnitudes' memory
-        if (surplus := int(kept.count_nonzero()) - k) > 0:
-            ties = (vector.abs() == least).nonzero().flatten()
-            kept[ties[len(ties) - surplus :]] = 0.0
-        return kept.mul_(vector)
+        kept = largest_entries(magnitude, k)
+        compressed = magnitude.zero_()  # fresh memory would cost more than clearing this
+        return compressed.index_copy_(0, kept, vector.index_select(0, kept))
 
     def size(self, entries: int) -> int:
         k = kept_entries(self.fraction, entries)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -38,6 +39,23 @@ def sign(rule="scaled"):
 
 def draw(seed=0):
     return torch.Generator().manual_seed(seed)
+
+
+@pytest.mark.parametrize("case", ["normal", "ties", "misleading sample", "zeros"])
+def test_topk_of_many_entries_equals_a_stable_sort(case):
+    entries = 2**18
+    vector = torch.randn(entries, generator=torch.Generator().manual_seed(1))
+    if case == "ties":
+        vector = vector.round()
+    elif case == "misleading sample":  # every fourth entry is larger than all others
+        vector[::4] += 10.0
+    elif case == "zeros":
+        vector.zero_()
+    for k in (1, 700, entries // 3, entries - 1):
+        kept = np.argsort(-vector.abs().numpy(), kind="stable")[:k].copy()
+        expected = torch.zeros(entries)
+        expected[kept] = vector[kept]
+        assert torch.equal(topk(k / entries).compress(vector, draw()), expected), k
 
 
 def test_topk_by_hand():
