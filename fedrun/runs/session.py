@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from omegaconf import OmegaConf
-
 from fedrun.data.targets import Target, targets_of
 from fedrun.evaluation.client_results import Metrics
 from fedrun.execution.distributed_client_state import DistributedClientStates
@@ -48,6 +46,7 @@ from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.client_state import NO_STATE
 from fedrun.system.atomic_file import atomic_write
 from fedrun.system.source_commit import loaded_commit
+from fedrun.system.yaml_file import yaml_text
 
 log = logging.getLogger(__name__)
 
@@ -120,7 +119,7 @@ class Session:
             config.parent.mkdir(exist_ok=True)
             for path, content in ((config, self.record.config), (self.folder / OVERRIDES, list(self.record.overrides))):
                 with atomic_write(path) as file:
-                    file.write(OmegaConf.to_yaml(content).encode())
+                    file.write(yaml_text(content).encode())
         for line in str(summarise(self.simulation.federation)).splitlines():
             log.info(line)
         for name, words in self.decisions.items():

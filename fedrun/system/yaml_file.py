@@ -1,4 +1,4 @@
-"""YAML files, with the values that OmegaConf reads from them, in a tenth of its time: libyaml parses them."""
+"""YAML files as OmegaConf reads and writes them, in a tenth of its time: libyaml parses and formats them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,16 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
         return mapping
 
 
-_Loader.add_implicit_resolver(FLOAT, re.compile(r"[-+]?(\d[\d_]*|\d*\.\d+|\d+\.)[eE][-+]?\d+$"), list("-+.0123456789"))
+class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]  # which one is known at run time
+    """PyYAML's safe dumper, which also quotes texts like 1e-6, and repeats content that occurs twice."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
+EXPONENT = re.compile(r"[-+]?(\d[\d_]*|\d*\.\d+|\d+\.)[eE][-+]?\d+$")
+for _class in (_Loader, _Dumper):
+    _class.add_implicit_resolver(FLOAT, EXPONENT, list("-+.0123456789"))
 
 
 def read_yaml(path: Path) -> Any:
@@ -39,3 +48,9 @@ def read_yaml(path: Path) -> Any:
     """
     with path.open("rb") as file:
         return yaml.load(file, _Loader)
+
+
+def yaml_text(content: object) -> str:
+    """Plain mappings, lists, numbers and texts as YAML, in their order."""
+    text: str = yaml.dump(content, default_flow_style=False, allow_unicode=True, sort_keys=False, Dumper=_Dumper)
+    return text
