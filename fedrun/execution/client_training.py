@@ -9,6 +9,7 @@ from fedrun.strategies.client import ClientStrategy
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.vectors import Vectors
 from fedrun.system.randomness import address, generator
+from fedrun.training.noised_steps import train_noised
 from fedrun.training.objective import Trained
 from fedrun.training.train import train
 
@@ -42,8 +43,13 @@ def train_client(
     seed_forward(address(seed, "forward", round, client), network.vector.device)
     order = generator(seed, "batches", round, client)
     augment = None if samples.augmentation is None else samples.augmentation.drawn(seed, round, client)
-    rate = local.rate(round)
-    return train(network, strategy, local, samples, context.clients[client], rate, constants, order, optimizer, augment)
+    rate, indices = local.rate(round), context.clients[client]
+    if context.noised_steps is None:
+        return train(network, strategy, local, samples, indices, rate, constants, order, optimizer, augment)
+    noise, noised = generator(seed, "sample noise", round, client), context.noised_steps
+    return train_noised(
+        network, strategy, local, noised, samples, indices, rate, constants, order, noise, optimizer, augment
+    )
 
 
 def seed_forward(seed: int, device: torch.device) -> None:

@@ -16,6 +16,7 @@ from fedrun.strategies.vectors import Vectors
 from fedrun.training.objective import Trained
 from fedrun.uploads.attacks.base import Attack
 from fedrun.uploads.pipeline import UploadPipeline
+from fedrun.uploads.privacy.base import NoisedSteps
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class ExecutionContext(TrainingContext):
 
     Attributes:
         client: the client strategy.
+        noised_steps: how the steps of local training are noised; None: they are not.
         idle_training: training of clients that are not selected; None: they do not train.
         pipeline: the transforms of updates between client and server.
         attack: the behaviour of the attackers among the clients.
@@ -35,6 +37,7 @@ class ExecutionContext(TrainingContext):
 
     client: ClientStrategy
     pipeline: UploadPipeline
+    noised_steps: NoisedSteps | None = None
     idle_training: IdleTraining | None = None
     attack: Attack | None = None
     attackers: frozenset[int] = frozenset()

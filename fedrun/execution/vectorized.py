@@ -57,6 +57,8 @@ class Vectorized(Executor):
             return f"{chosen('strategy/client', strategy)}, which uses embeddings or reference models"
         if not strategy.wants.isdisjoint(("batch_gradient", "training_embeddings")):
             return f"{chosen('strategy/client', strategy)}, which measures one client at a time"
+        if context.noised_steps is not None:
+            return "privacy=sample_level, whose gradients are computed for the samples of one client at once"
         network = context.network
         stacked = context.local.precision == "float32" and StackedPerceptron.of(network.network) is not None
         if stacked and network.vector.device.type == "cpu":

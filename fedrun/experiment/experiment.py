@@ -162,6 +162,7 @@ class Experiment:
         check_adaptive(self.evaluation, self.targets, self.population, self.appeal, self.strategy)
         check_phases(self.strategy, self.rounds, self.population, self.appeal, self.evaluation)
         self._check_uploads()
+        self.privacy.check(self.local)
         check_transforms(self.strategy, self.privacy, self.compression, self.secure_sum, self.attack, self.population)
         if type(self.privacy) is not Privacy and self.participation.by_appeal:
             raise InputError(

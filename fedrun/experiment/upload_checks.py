@@ -6,7 +6,7 @@ from fedrun.config.option_name import chosen
 from fedrun.data.population import Population
 from fedrun.experiment.strategy import Strategy
 from fedrun.models.flat_network import Layout
-from fedrun.strategies.client import ClientStrategy
+from fedrun.strategies.client import ClientStrategy, overrides
 from fedrun.strategies.clustering.base import Clustering
 from fedrun.strategies.fedavg import FedAvg
 from fedrun.strategies.server import ServerStrategy
@@ -32,7 +32,6 @@ def check_transforms(
     Raises:
         InputError: naming both keys and what is allowed.
     """
-    privacy.check()
     parts: tuple[tuple[str, object, bool], ...] = (
         ("privacy", privacy, type(privacy) is not Privacy),
         ("secure_sum", secure_sum, secure_sum.changes_uploads),
@@ -64,6 +63,11 @@ def check_transforms(
             raise InputError(
                 f"{used[0]} with {_sides(strategy)}: the server would see {reason}, without noise; {ALLOWED}"
             )
+    if privacy.noises_training and (reason := _besides_gradients(strategy)) is not None:
+        raise InputError(
+            f"{used[0]} with {_sides(strategy)}: clients would {reason}, without noise; allowed: strategies that use "
+            "samples for one gradient per step only, such as fedavg, fedprox, fedadam or scaffold"
+        )
     if isinstance(secure_sum, FixedPoint):
         reason = single_uploads(strategy.client, strategy.server, rows=True) or _sorted_by(strategy.clusters())
         if reason is not None:
@@ -186,6 +190,24 @@ def _without_noise(privacy: Privacy, strategy: Strategy) -> str | None:
         return "which model each client belongs to, or what it sends for a second model"
     if privacy.sees_sums_only and strategy.server.idle_training is not None:
         return "the training of clients that are not selected"
+    return None
+
+
+def _besides_gradients(strategy: Strategy) -> str | None:
+    """What clients of a strategy do with their samples besides computing one gradient per step, in words; None:
+    nothing.
+    """
+    client, server = strategy.client, strategy.server
+    if measured := sorted(client.wants - {"initial_model"}):
+        return f"use {measured[0]}"
+    if client.reference_models:
+        return "compare with other models"
+    if overrides(client, "direction"):
+        return "process each batch several times"
+    if server.idle_training is not None:
+        return "train while they are idle"
+    if type(server).steps is not ServerStrategy.steps:
+        return "make as many steps as the server requests"
     return None
 
 

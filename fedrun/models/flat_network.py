@@ -205,6 +205,13 @@ class FlatNetwork:
         """The number of frozen entries."""
         return sum(tensor.numel() for tensor in self.frozen.values())
 
+    @property
+    def repeats_layers(self) -> bool:
+        """Whether a layer is in two places, so that ``torch.func.functional_call`` would not put its own weights back
+        afterwards.
+        """
+        return len(list(self.network.named_modules(remove_duplicate=False))) > len(list(self.network.modules()))
+
     @cached_property
     def frozen_fingerprint(self) -> str:
         """A hash of the names and values of the frozen parameters; empty if there are none."""

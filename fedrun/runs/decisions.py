@@ -12,6 +12,7 @@ from fedrun.experiment.state import State
 from fedrun.runs.display.wording import counted
 from fedrun.simulation.simulation import Simulation
 from fedrun.system.cores import cores
+from fedrun.uploads.privacy.sample_level import SampleLevel
 
 
 def decisions(experiment: Experiment, simulation: Simulation, state: State) -> Mapping[str, str]:
@@ -30,11 +31,16 @@ def decisions(experiment: Experiment, simulation: Simulation, state: State) -> M
     computing = counted(torch.get_num_threads(), "thread") if device.type == "cpu" else str(device)
     count = simulation.ranks.count
     processes = f"1 process with {computing}" if count == 1 else f"{count} processes with {computing} each"
+    batches, privacy = {}, experiment.privacy
+    if isinstance(privacy, SampleLevel):
+        drawn = f"each sample with probability {privacy.sample_share:g} per step"
+        batches["batches"] = f"{drawn}, {counted(privacy.steps(phase.local), 'step')}; local.batch_size is not used"
     return {
         "model": f"{_named(experiment, 'model')}, {layout.size:,} parameters",
         "partition": _named(experiment, "partition"),
         "hparams": experiment.record.hparams or "none published for this dataset",
         "cohort": f"{phase.cohort_size:,} of {clients:,} clients per round",
+        **batches,
         "machine": f"{processes}, {counted(cores(), 'core')}; executor {executor}",
         "tested": simulation.evaluator(state).tested,
     }

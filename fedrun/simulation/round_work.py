@@ -33,8 +33,8 @@ class RoundWork:
     def of(cls, phase: Phase) -> RoundWork:
         """The work of a phase's rounds."""
         sizes, samples = phase.federation.train.sizes, phase.samples
-        inputs, _ = samples.gather(torch.zeros(1, dtype=torch.int64))
-        sample = multiply_adds(phase.network.network, samples.encoding(inputs))
+        inputs, _ = samples.gather(torch.zeros(2, dtype=torch.int64))  # two: BatchNorm may need a variance
+        sample = multiply_adds(phase.network.network, samples.encoding(inputs)) / 2
         mean_size = float(sizes.double().mean())
         batch = min(phase.local.batch_size or mean_size, mean_size)
         steps = steps_of(sizes, phase.local).double().mean()

@@ -47,12 +47,12 @@ def select_poisson(seed: int, round: int, clients: int, probability: float) -> t
     return torch.from_numpy(drawn.nonzero()[0])
 
 
-def most_participations(seed: int, rounds: int, clients: int, count: int) -> int:
-    """The largest number of rounds of :func:`select` in which one client took part."""
+def participations(seed: int, rounds: int, clients: int, count: int) -> torch.Tensor:
+    """The number of rounds of :func:`select` in which each client took part, int64 ``[N]``."""
     counts = torch.zeros(clients, dtype=torch.int64)
     for round in range(rounds):
         counts[select(seed, round, clients, count)] += 1
-    return int(counts.max())
+    return counts
 
 
 def select_cohort(

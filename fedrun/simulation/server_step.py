@@ -19,6 +19,7 @@ from fedrun.strategies.server import CohortUpdate, Round, Senders, ServerState
 from fedrun.strategies.vectors import MODEL
 from fedrun.system.errors import InputError
 from fedrun.training.batches import steps_of
+from fedrun.training.noised_steps import without_sample_gradients
 from fedrun.training.optimizer_step import repair
 from fedrun.uploads.attacks.colluding import Colluding
 from fedrun.uploads.pipeline import UploadPipeline
@@ -43,13 +44,14 @@ def upload_pipeline(experiment: Experiment, phase: Phase, calibration: Calibrati
     layout, sizes, privacy = phase.network.layout, phase.federation.train.sizes, experiment.privacy
     secure_sum = experiment.secure_sum
     lengthening = secure_sum.lengthening(layout.trainable * len(phase.client.sends))
-    mechanism = privacy.mechanism(Cohorts(sizes, phase.cohort_size, phase.end, lengthening, calibration))
+    mechanism = privacy.mechanism(Cohorts(sizes, phase.cohort_size, phase.end, phase.local, lengthening, calibration))
     compressed = (experiment.compression, mechanism)
     transforms = (*(compressed[::-1] if mechanism.precedes_compression else compressed), secure_sum)
     pipeline = UploadPipeline(transforms, layout, phase.seed, phase.client.private(layout))
     if type(privacy) is not Privacy:
         _check_private(experiment, phase)
-        _check_lengths(chosen("privacy", privacy), "clipped", phase, pipeline)
+        if mechanism.changes_uploads:
+            _check_lengths(chosen("privacy", privacy), "clipped", phase, pipeline)
     if isinstance(secure_sum, FixedPoint):
         _check_lengths(chosen("secure_sum", secure_sum), "rounded", phase, pipeline)
         everyone = Senders(clients=torch.arange(len(sizes)), samples=sizes)
@@ -64,7 +66,7 @@ def upload_pipeline(experiment: Experiment, phase: Phase, calibration: Calibrati
 
 
 def _check_private(experiment: Experiment, phase: Phase) -> None:
-    """Reject float buffers, which would be sent without being clipped.
+    """Reject float buffers, which would be sent without being clipped, and models without gradients of single samples.
 
     Raises:
         InputError: naming the model.
@@ -77,6 +79,8 @@ def _check_private(experiment: Experiment, phase: Phase) -> None:
             f"{key} with {chosen('model', experiment.model)}: its float buffers (BatchNorm's running statistics) "
             "would be averaged without noise; choose a model without them, such as one with GroupNorm"
         )
+    if experiment.privacy.noises_training and (reason := without_sample_gradients(phase.network, phase.samples)):
+        raise InputError(f"{key} with {chosen('model', experiment.model)}, which has {reason}; choose another model")
     if experiment.stop_at_targets:
         log.warning(
             "stop_at_targets=true with %s: test samples decide when the run ends, which ε does not cover; "

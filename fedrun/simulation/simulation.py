@@ -34,7 +34,7 @@ from fedrun.simulation.phase_runner import PhaseRunner
 from fedrun.simulation.prepare import first_phase, prepare_federation
 from fedrun.simulation.round_runner import RoundResult, RoundRunner
 from fedrun.simulation.round_work import RoundWork
-from fedrun.simulation.selection import most_participations, select, select_cohort
+from fedrun.simulation.selection import participations, select, select_cohort
 from fedrun.simulation.server_step import aggregate, empty_round, upload_pipeline
 from fedrun.strategies.client_state import NO_STATE, ClientStates
 from fedrun.strategies.contract import check_start
@@ -157,9 +157,10 @@ class Simulation:
             clients=phase.federation.train,
             client=phase.client,
             idle_training=phase.server.idle_training,
-            local=phase.local,
+            local=mechanism.local(phase.local),
             seed=phase.seed,
             pipeline=pipeline,
+            noised_steps=mechanism.noised_steps,
             attack=experiment.attack if attackers else None,
             attackers=attackers,
             initial_model=phase.initial_model() if "initial_model" in phase.client.wants else None,
@@ -340,7 +341,7 @@ class Simulation:
         active = self._active(state)
         phase = active.phase
         clients, size = len(phase.federation.train), phase.cohort_size
-        return active.mechanism.report(state.round, lambda: most_participations(phase.seed, state.round, clients, size))
+        return active.mechanism.report(state.round, lambda: participations(phase.seed, state.round, clients, size))
 
 
 def require_finite(state: State, cohort: torch.Tensor, work: RoundResult) -> None:

@@ -87,7 +87,7 @@ OTHER_GROUPS = (
 
 NEEDS = {
     "participation=flexible": ("appeal=constant", "appeal.convention=train"),
-    **{f"privacy={name}": ("privacy.epsilon=8",) for name in ("user_level", "user_level_adaptive", "local")},
+    **{f"privacy={name}": ("privacy.epsilon=8",) for name in options("privacy") if name != "none"},
 }
 """Options that need others."""
 

@@ -39,6 +39,7 @@ CASES = {strategy: (f"strategy={strategy}",) for strategy in options("strategy")
     "maxfl with everything": FLEXIBLE,
     "momentum, clipping and decay": ("local.momentum=0.5", "local.max_gradient_norm=1.0", "local.weight_decay=0.01"),
     "turbosvm on fedadam": ("strategy=turbosvm", "strategy/server@strategy.server.base=fedadam"),
+    "noised steps": ("privacy=sample_level", "privacy.noise_multiplier=1.0"),
     "sign_flip": ("attack=sign_flip", "attack.share=0.34"),
 }
 

@@ -125,6 +125,7 @@ APPEAL = ("appeal=warmup", "appeal.steps=5", "population.test_share=0.3", "popul
                 "privacy.accountant=rdp",
             ),
         ),
+        (2, ("strategy=fedprox", "privacy=sample_level", "privacy.noise_multiplier=1.0", "privacy.accountant=rdp")),
         (2, ("attack=ipm", "attack.share=0.3")),
         (3, ("strategy=fedumf", "clients_per_round=3")),
         (2, ("strategy=solo", "population.test_share=0.3")),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import dataclass
 from typing import ClassVar
 
 import pytest
 import torch
+from torch import nn
 
 from fedrun.config.build import option
 from fedrun.config.composed import compose
@@ -17,6 +19,7 @@ from fedrun.strategies.client import ClientStrategy
 from fedrun.strategies.fedavg import FedAvg
 from fedrun.system.errors import InputError
 
+from ..helpers.quadratic_clients import SGD
 from ..helpers.small_networks import batch_norm, mlp
 from ..helpers.upload_rounds import compression, private
 
@@ -165,9 +168,59 @@ def test_parameters_that_stay_with_the_clients(overrides):
     Simulation(build_experiment(compose([*common, "attack=label_flip", "attack.share=0.5"]).config))
 
 
+def normalised(spec):
+    """BatchNorm without running statistics."""
+    encoder = nn.Sequential(nn.Flatten(), nn.Linear(16, 6), nn.BatchNorm1d(6, track_running_stats=False))
+    return nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(6, spec.classes)))
+
+
+NOISED = private("sample_level", noise_multiplier=1.0)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "reason"),
+    [
+        ("moon", "use embeddings"),
+        ("fedala", "use batch_gradient"),
+        ("fedntd", "compare with other models"),
+        ("fedsam", "process each batch several times"),
+        ("fedumf", "train while they are idle"),
+    ],
+)
+def test_strategies_that_use_samples_besides_noised_gradients(make_experiment, chosen, reason):
+    strategy = build_experiment(compose([f"strategy={chosen}"]).config).strategy
+    with pytest.raises(InputError, match=rf"^privacy=sample_level with .*: clients would {reason}, without noise; "):
+        make_experiment(strategy=strategy, privacy=NOISED)
+
+
+def test_a_server_that_chooses_the_steps(make_experiment):
+    @dataclass(frozen=True)
+    class Hurry(FedAvg):
+        def steps(self, state, cohort, usual):
+            return 2 * usual
+
+    with pytest.raises(InputError, match=r"clients would make as many steps as the server requests, without noise"):
+        make_experiment(strategy=Strategy(client=SGD, server=Hurry(weighting="samples")), privacy=NOISED)
+
+
+@pytest.mark.parametrize(
+    ("local", "message"),
+    [
+        ({"max_gradient_norm": 1.0}, r"^local.max_gradient_norm=1 with privacy=sample_level.*allowed: null$"),
+        ({"precision": "bfloat16"}, r"^local.precision=bfloat16 with privacy=sample_level: allowed: float32$"),
+    ],
+)
+def test_local_training_that_cannot_be_noised(make_experiment, local, message):
+    with pytest.raises(InputError, match=message):
+        make_experiment(local=local, privacy=NOISED)
+
+
 def test_what_the_data_refuse(make_experiment):
-    with pytest.raises(InputError, match=r"^privacy=user_level with model=.*BatchNorm.*GroupNorm$"):
-        Simulation(make_experiment(network=batch_norm, privacy=private()))
+    for privacy in (private(), NOISED):
+        with pytest.raises(InputError, match=r"^privacy=\w+_level with model=.*BatchNorm.*GroupNorm$"):
+            Simulation(make_experiment(network=batch_norm, privacy=privacy))
+    with pytest.raises(InputError, match=r"^privacy=sample_level with model=.*, which has BatchNorm1d layers, "):
+        Simulation(make_experiment(network=normalised, privacy=NOISED))
     pair = Strategy(client=Counting(), server=Counts(weighting="samples"))
     with pytest.raises(InputError, match=r"^privacy=user_level: strategy.client=Counting sends 'counts', whose length"):
         Simulation(make_experiment(network=mlp, strategy=pair, privacy=private()))

@@ -45,15 +45,18 @@ def installed() -> bool:
 class Release:
     """The release of one round: the sum of the cohort's clipped uploads with Gaussian noise.
 
+    Or of one step of DP-SGD, the sum of the batch's clipped gradients: then N = 1, and M is the probability of each
+    sample.
+
     Attributes:
         clients: N ≥ 1, the clients that can be drawn.
-        cohort: M in [1, N], the expected number of clients in a round.
+        cohort: M in (0, N], the expected number of clients in a round; a whole number unless sampling is Poisson's.
         noise_multiplier: z ≥ 0, the noise's standard deviation as a multiple of the clipping bound.
         sampling: how the cohort is drawn.
     """
 
     clients: int
-    cohort: int
+    cohort: float
     noise_multiplier: float
     sampling: Sampling
 
@@ -85,7 +88,7 @@ class Release:
             # Replacing one clipped upload by another moves the sum by up to 2 S: noise z S is z / 2 of that.
             relation = accounting.NeighboringRelation.REPLACE_ONE
             release: Any = accounting.SampledWithoutReplacementDpEvent(
-                self.clients, self.cohort, event(self.noise_multiplier / 2)
+                self.clients, int(self.cohort), event(self.noise_multiplier / 2)
             )
         elif self.sampling == "fixed":
             release = event(self.noise_multiplier / 2)

@@ -8,9 +8,28 @@ from dataclasses import dataclass, field
 import torch
 
 from fedrun.config.config_class import config_class
+from fedrun.strategies.local_training import LocalTraining
 from fedrun.uploads.privacy.accountant import Sampling
 from fedrun.uploads.privacy.calibration import Calibration
 from fedrun.uploads.transform import UploadTransform
+
+Participations = Callable[[], "torch.Tensor"]
+"""Computes the number of rounds so far in which each client took part, int64 ``[N]``."""
+
+
+@dataclass(frozen=True)
+class NoisedSteps:
+    """The steps of DP-SGD on a client.
+
+    Attributes:
+        clip: C, the largest norm of a sample's gradient.
+        noise_multiplier: z, the noise's standard deviation as a multiple of C.
+        share: q_s, the probability with which a step draws a sample.
+    """
+
+    clip: float
+    noise_multiplier: float
+    share: float
 
 
 @dataclass(frozen=True)
@@ -21,6 +40,7 @@ class Cohorts:
         samples: n_k of the N clients, int64 ``[N]``.
         size: M, the (expected) clients per round.
         rounds: T.
+        local: the settings of local training.
         lengthening: the largest growth of an upload's norm after clipping.
         calibration: finds the noise for a target ε.
     """
@@ -28,6 +48,7 @@ class Cohorts:
     samples: torch.Tensor
     size: int
     rounds: int
+    local: LocalTraining
     lengthening: float = 0.0
     calibration: Calibration = field(default_factory=Calibration)
 
@@ -52,12 +73,21 @@ class Mechanism(UploadTransform):
         """
         return False
 
-    def report(self, rounds: int, participations: Callable[[], int]) -> dict[str, float]:
+    @property
+    def noised_steps(self) -> NoisedSteps | None:
+        """How the steps of local training are noised; None: they are not."""
+        return None
+
+    def local(self, local: LocalTraining) -> LocalTraining:
+        """The settings of local training that the mechanism requires."""
+        return local
+
+    def report(self, rounds: int, participations: Participations) -> dict[str, float]:
         """Metrics ``privacy/*`` of the rounds so far.
 
         Args:
             rounds: made so far.
-            participations: the largest number of them in which one client took part.
+            participations: by client.
         """
         return {}
 
@@ -72,12 +102,17 @@ class Privacy:
         return None
 
     @property
+    def noises_training(self) -> bool:
+        """Whether the gradients of local training are noised, sample by sample."""
+        return False
+
+    @property
     def sees_sums_only(self) -> bool:
         """Whether the server may use only the noised sum of the uploads."""
         return False
 
-    def check(self) -> None:
-        """Reject settings that contradict each other.
+    def check(self, local: LocalTraining) -> None:
+        """Reject settings that contradict each other or those of local training.
 
         Raises:
             InputError: naming the keys and what is allowed.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -11,9 +10,10 @@ import torch
 from annotated_types import Ge, Gt, Lt
 
 from fedrun.config.config_class import config_class
+from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.vectors import Vectors
 from fedrun.uploads.privacy.accountant import Release, gaussian_multiplier, installed
-from fedrun.uploads.privacy.base import Cohorts, Mechanism, Privacy
+from fedrun.uploads.privacy.base import Cohorts, Mechanism, Participations, Privacy
 from fedrun.uploads.privacy.user_level import CLIPPED, Layers, check_target, chosen_delta, clip
 from fedrun.uploads.transform import Sender, Sent
 
@@ -38,11 +38,11 @@ class Local(Privacy):
     epsilon: Annotated[float, Gt(0)] | None
     delta: Annotated[float, Gt(0), Lt(1)] | None
 
-    def check(self) -> None:
+    def check(self, local: LocalTraining) -> None:
         check_target(self.noise_multiplier, self.epsilon)
 
     def mechanism(self, cohorts: Cohorts) -> Mechanism:
-        delta = chosen_delta(self.delta, cohorts.clients)
+        delta = chosen_delta(self.delta, cohorts.clients, "clients")
         if self.epsilon is not None:
             return LocalNoise(self, gaussian_multiplier(self.epsilon, delta), delta)
         return LocalNoise(self, self.noise_multiplier or 0.0, delta)
@@ -76,10 +76,10 @@ class LocalNoise(Mechanism):
         }
         return Sent(noised, measures={CLIPPED: share})
 
-    def report(self, rounds: int, participations: Callable[[], int]) -> dict[str, float]:
+    def report(self, rounds: int, participations: Participations) -> dict[str, float]:
         metrics = {"privacy/delta": self.delta, "privacy/noise_multiplier": self.noise_multiplier}
         if not installed():
             return metrics
-        uploads = participations()
+        uploads = int(participations().max())
         epsilon = Release(1, 1, self.noise_multiplier, "poisson").epsilon(uploads, self.delta, "pld")
         return metrics | {"privacy/epsilon": math.inf if epsilon is None else epsilon}

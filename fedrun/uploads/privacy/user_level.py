@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
@@ -12,12 +12,13 @@ import torch
 from annotated_types import Ge, Gt, Lt
 
 from fedrun.config.config_class import config_class
+from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.server import CohortUpdate, Round, Senders
 from fedrun.strategies.vectors import Vectors
 from fedrun.system.errors import InputError
 from fedrun.system.randomness import generator
 from fedrun.uploads.privacy.accountant import INSTALL, AccountantName, Release, Sampling, installed
-from fedrun.uploads.privacy.base import Cohorts, Mechanism, Privacy
+from fedrun.uploads.privacy.base import Cohorts, Mechanism, Participations, Privacy
 from fedrun.uploads.privacy.clipping import clip_factor, joint_norm, layer_bounds
 from fedrun.uploads.transform import Combined, Sender, Sent, Shape
 
@@ -69,7 +70,7 @@ class UserLevel(Privacy):
     def sees_sums_only(self) -> bool:
         return True
 
-    def check(self) -> None:
+    def check(self, local: LocalTraining) -> None:
         check_target(self.noise_multiplier, self.epsilon)
         if (self.noise_cohort is None) != (self.population is None):
             raise InputError(
@@ -89,7 +90,7 @@ class UserLevel(Privacy):
             raise InputError(
                 f"privacy.noise_cohort={self.noise_cohort}: allowed: at least the {cohorts.size} clients per round"
             )
-        delta = chosen_delta(self.delta, self.population or cohorts.clients)
+        delta = chosen_delta(self.delta, self.population or cohorts.clients, "clients")
         ours = Release(cohorts.clients, cohorts.size, self.noise_multiplier or 0.0, self.sampling)
         scaled = None
         if self.noise_cohort is not None and self.population is not None:
@@ -186,7 +187,7 @@ class CentralNoise(Mechanism):
         clients = self.release.cohort * denominator / expected
         return Combined(noised, {}, metrics, clients)
 
-    def report(self, rounds: int, participations: Callable[[], int]) -> dict[str, float]:
+    def report(self, rounds: int, participations: Participations) -> dict[str, float]:
         metrics = {"privacy/delta": self.delta, "privacy/noise_multiplier": self.release.noise_multiplier}
         if not installed():
             return metrics
@@ -248,16 +249,23 @@ def check_target(noise_multiplier: float | None, epsilon: float | None) -> None:
         raise InputError(f"privacy.noise_multiplier, privacy.epsilon: {given}; allowed: one of the two, the other null")
 
 
-def chosen_delta(delta: float | None, clients: int) -> float:
-    """δ: what was set, or N^−1.1. A warning says if it is not below 1/N."""
+def chosen_delta(delta: float | None, count: int, units: str) -> float:
+    """δ: what was set, or N^−1.1. A warning says if it is not below 1/N.
+
+    Args:
+        delta: as set; None: by default.
+        count: N, the number of protected units.
+        units: what they are, in words.
+    """
     if delta is None:
-        return min(math.pow(clients, -1.1), 0.5)
-    if delta >= 1 / clients:
+        return min(math.pow(count, -1.1), 0.5)
+    if delta >= 1 / count:
         log.warning(
-            "privacy.delta=%g: a mechanism that publishes one of the %d clients at random would satisfy it; choose a "
-            "value well below %g",
+            "privacy.delta=%g: a mechanism that publishes one of the %d %s at random would satisfy it; choose a value "
+            "well below %g",
             delta,
-            clients,
-            1 / clients,
+            count,
+            units,
+            1 / count,
         )
     return delta

@@ -15,6 +15,7 @@ from fedrun.experiment.strategy import Strategy
 from fedrun.simulation.simulation import Simulation
 from fedrun.system.randomness import generator
 from fedrun.uploads.attacks.gaussian import Gaussian
+from fedrun.uploads.privacy.base import Cohorts
 
 from ...helpers.quadratic_clients import FEDAVG, SGD, UNIFORM
 from ...helpers.small_networks import batch_norm, mlp
@@ -300,3 +301,54 @@ def test_steps_of_private_cohorts(make_experiment):
         expected = -moved / (sum(per_client) / 6 * experiment.local.lr)
         torch.testing.assert_close(state.server.slots["global_gradient"], expected, rtol=1e-4, atol=1e-4)
     assert 0 in sizes and max(sizes) > 0
+
+
+def test_noised_training_in_rounds(make_experiment):
+    """Without noise and clipping, and with every sample in every step, clients descend along whole gradients."""
+    whole = {"batch_size": None, "epochs": 3}
+    experiment = make_experiment(network=mlp, clients_per_round=4, local=whole)
+    _, (*_, expected), _ = rounds(experiment, 2)
+    noised = private("sample_level", clip=1e6, sample_share=1.0)
+    _, (*_, state), metrics = rounds(replace(experiment, privacy=noised), 2)
+    torch.testing.assert_close(state.server.model, expected.server.model, rtol=1e-4, atol=1e-6)
+    assert metrics["train/loss"] > 0
+
+
+def test_noised_training_is_vectorized_over_samples_only(make_experiment, caplog):
+    """Clients train one by one, also on request; the noise is that of the seed."""
+    noised = private("sample_level", noise_multiplier=1.0)
+    experiment = make_experiment(network=mlp, clients_per_round=3, privacy=noised)
+    _, (*_, alone), _ = rounds(experiment)
+    vectorized = replace(experiment, hardware=replace(experiment.hardware, executor="vectorized"))
+    _, (*_, state), _ = rounds(vectorized)
+    assert torch.equal(state.server.model, alone.server.model)
+    assert "hardware.executor=vectorized does not support privacy=sample_level" in caplog.text
+    _, (*_, other), _ = rounds(replace(experiment, seed=1))
+    assert not torch.equal(other.server.model, alone.server.model)
+
+
+def test_the_loss_of_single_samples(make_experiment):
+    """ε of the steps of all rounds in which a client took part: the worked number of 14040 steps, and half of it."""
+    pytest.importorskip("dp_accounting")
+    noised = private("sample_level", noise_multiplier=1.1, sample_share=256 / 60000, delta=1e-5)
+    experiment = make_experiment(
+        network=mlp, clients_per_round=3, local={"epochs": None, "steps": 7020}, privacy=noised
+    )
+    cohorts = Cohorts(torch.tensor([10, 20]), 1, 5, experiment.local)
+    report = noised.mechanism(cohorts).report(5, lambda: torch.tensor([2, 0]))
+    assert report["privacy/epsilon"] == pytest.approx(2.379644, rel=1e-3)
+    assert report["privacy/epsilon_mean"] == pytest.approx(2.379644 / 2, rel=1e-3)
+    assert report["privacy/delta"] == 1e-5
+    by_rdp = replace(noised, accountant="rdp").mechanism(cohorts).report(5, lambda: torch.tensor([2, 0]))
+    assert by_rdp["privacy/epsilon"] == pytest.approx(2.594363, rel=1e-3)
+
+
+def test_noise_for_a_target_loss_of_single_samples(make_experiment):
+    pytest.importorskip("dp_accounting")
+    noised = private("sample_level", noise_multiplier=None, epsilon=3.0, sample_share=0.1, accountant="rdp")
+    experiment = make_experiment(network=mlp, local={"epochs": 2})
+    mechanism = noised.mechanism(Cohorts(torch.tensor([10, 100]), 1, 5, experiment.local))
+    assert mechanism.local(experiment.local).steps == 20
+    spent = mechanism.report(5, lambda: torch.tensor([5, 5]))  # a client that took part in every round
+    assert spent["privacy/delta"] == pytest.approx(100**-1.1)
+    assert 2.99 < spent["privacy/epsilon"] <= 3.0

@@ -1,0 +1,152 @@
+"""Local training by DP-SGD (Abadi et al., 2016, arXiv 1607.00133).
+
+The gradient of every sample is clipped, and noise is added to the sum of a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from fedrun.data.samples import Samples
+from fedrun.data.tasks.base import Task
+from fedrun.models.flat_network import FlatNetwork
+from fedrun.strategies.client import ClientStrategy, Outputs
+from fedrun.strategies.contract import check_losses, linear_correction
+from fedrun.strategies.local_training import LocalTraining
+from fedrun.strategies.vectors import Vectors
+from fedrun.training.objective import Trained
+from fedrun.training.optimizer_step import fresh_state, optimizer_step, repair
+from fedrun.uploads.privacy.base import NoisedSteps
+from fedrun.uploads.privacy.clipping import clip_factor
+
+GRADIENTS = 2**26
+"""Numbers of single samples' gradients in memory at once: 256 MiB."""
+
+
+def train_noised(
+    network: FlatNetwork,
+    strategy: ClientStrategy,
+    local: LocalTraining,
+    noised: NoisedSteps,
+    samples: Samples,
+    indices: torch.Tensor,
+    rate: float,
+    constants: Vectors,
+    draw: torch.Generator,
+    noise: torch.Generator,
+    optimizer: torch.Tensor | None = None,
+    augment: Callable[[torch.Tensor], torch.Tensor] | None = None,
+) -> Trained:
+    """Train the loaded network on one client's samples, in place.
+
+    A step draws each sample with probability q_s, and may draw none.
+
+    Args:
+        network: holds the model to start from; afterwards the trained model.
+        strategy: the client's side, whose loss and correction are used.
+        local: hyper-parameters, with the number of steps.
+        noised: C, z and q_s.
+        samples: the dataset.
+        indices: the client's sample numbers, int64 ``[n_k]``.
+        rate: η_t.
+        constants: from :meth:`ClientStrategy.constants`.
+        draw: of the samples.
+        noise: of the noise.
+        optimizer: its state ``[S]`` to begin with, updated in place; None: a new state.
+        augment: changes the compact inputs ``[B, ...]`` of one step after another; None: no augmentation.
+    """
+    assert local.steps is not None
+    network.network.train()
+    weights = network.vector[: network.layout.trainable]
+    state = fresh_state(weights, local) if optimizer is None else optimizer
+    correction = linear_correction(strategy, constants, len(weights))
+    gradients = SampleGradients(network, strategy, constants, samples.task)
+    for step in range(local.steps):
+        drawn = indices[torch.rand(len(indices), generator=draw) < noised.share]
+        gradient = torch.zeros_like(weights)
+        if len(drawn):
+            inputs, targets = samples.gather(drawn)
+            if augment is not None:
+                inputs = augment(inputs)
+            gradients.add_clipped(gradient, samples.encoding(inputs), targets, noised.clip)
+        if noised.noise_multiplier:
+            normal = torch.randn(len(weights), generator=noise).to(weights.device)
+            gradient.add_(normal, alpha=noised.noise_multiplier * noised.clip)
+        # g = (Σ_i g_i min(1, C / ‖g_i‖) + z C ξ) / (q_s n_k)
+        gradient.div_(noised.share * len(indices))
+        decay = None
+        if correction is not None:
+            correction.add_to(gradient, weights)
+            decay = correction.decay
+        mask = strategy.frozen(network.layout, int(step * noised.share))
+        frozen = None if mask is None else mask.to(weights.device)
+        optimizer_step(weights, gradient, state, rate, local, decay, frozen)
+        if local.repair_nonfinite:
+            repair(weights)
+    return Trained(local.steps, gradients.processed, gradients.losses, gradients.scores)
+
+
+class SampleGradients:
+    """The gradients of single samples, and a record of the processed samples.
+
+    Args:
+        network: the loaded network.
+        strategy: the client's side, with its loss.
+        constants: from :meth:`ClientStrategy.constants`.
+        task: of the dataset.
+
+    Attributes:
+        processed: the number of samples so far.
+        losses: Σ of their losses, float32 scalar on the device.
+        scores: Σ of the task's scores, a scalar on the device.
+    """
+
+    def __init__(self, network: FlatNetwork, strategy: ClientStrategy, constants: Vectors, task: Task) -> None:
+        module, views = network.network, network.layout.views
+        self._weights = network.vector[: network.layout.trainable]
+        self._task = task
+        self.processed = 0
+        self.losses = self._weights.new_zeros(())
+        self.scores = self._weights.new_zeros(())
+
+        def loss(parameters: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            outputs, targets = torch.func.functional_call(module, views(parameters), (x[None],)).float(), y[None]
+            losses = strategy.loss(Outputs(outputs, task=task), targets, constants)
+            check_losses(strategy, losses, 1)
+            return task.mean_of(losses, targets), outputs[0]
+
+        self._of = torch.vmap(
+            torch.func.grad_and_value(loss, has_aux=True), in_dims=(None, 0, 0), randomness="different"
+        )
+
+    def add_clipped(self, total: torch.Tensor, x: torch.Tensor, y: torch.Tensor, clip: float) -> None:
+        """Add Σ_i g_i min(1, C / ‖g_i‖) over samples ``[B, ...]`` to a vector ``[T]``, in place."""
+        most = max(1, GRADIENTS // len(total))
+        for inputs, targets in zip(torch.split(x, most), torch.split(y, most), strict=True):
+            gradients, (losses, outputs) = self._of(self._weights, inputs, targets)
+            total.add_(clip_factor(torch.linalg.vector_norm(gradients, dim=1), clip) @ gradients)
+            self.processed += len(inputs)
+            self.losses = self.losses + losses.detach().sum()
+            predictions = self._task.predictions(outputs.detach())
+            self.scores = self.scores + self._task.scores(predictions, targets).sum()
+
+
+def without_sample_gradients(network: FlatNetwork, samples: Samples) -> str | None:
+    """The reason why a network has no gradients of single samples; None if those of two samples can be computed."""
+    module = network.network.train()
+    normalised = [each for each in module.modules() if isinstance(each, torch.nn.modules.batchnorm._BatchNorm)]
+    if normalised:
+        return f"{type(normalised[0]).__name__} layers, which mix the samples of a batch"
+    if network.repeats_layers:
+        return "a layer in two places"
+    inputs, targets = samples.gather(torch.zeros(2, dtype=torch.int64))
+    gradients = SampleGradients(network, ClientStrategy(), {}, samples.task)
+    try:
+        gradients.add_clipped(
+            torch.zeros_like(network.vector[: network.layout.trainable]), samples.encoding(inputs), targets, 1.0
+        )
+    except RuntimeError as error:
+        return f"layers that torch.vmap cannot compute sample by sample ({str(error).splitlines()[0]})"
+    return None
