@@ -327,6 +327,23 @@ def test_noised_training_is_vectorized_over_samples_only(make_experiment, caplog
     assert not torch.equal(other.server.model, alone.server.model)
 
 
+def test_noise_is_addressed_by_round_and_client(make_experiment):
+    """Steps without samples: −η z C Σ ξ / (q_s n_k), where the ξ are the client's own in the round."""
+    noised = private("sample_level", clip=1e-9, noise_multiplier=2.0, sample_share=1e-9)
+    steps = {"epochs": None, "steps": 2, "lr": 0.1, "momentum": 0.0}
+    experiment = make_experiment(network=mlp, clients_per_round=6, local=steps, privacy=noised)
+    simulation, states, _ = rounds(experiment, 2)
+    sizes = simulation.federation.train.sizes.double()
+    for index, (before, after) in enumerate(pairwise(states)):
+        draws = [generator(0, "sample noise", index, client) for client in range(6)]
+        noise = torch.stack(
+            [sum(torch.randn(len(before.server.model), generator=draw) for _ in range(2)) for draw in draws]
+        )
+        moved = -0.1 * 2.0 * noise.double() / sizes[:, None]
+        expected = (sizes[:, None] * moved).sum(0) / sizes.sum()
+        torch.testing.assert_close((after.server.model - before.server.model).double(), expected, rtol=1e-3, atol=1e-5)
+
+
 def test_the_loss_of_single_samples(make_experiment):
     """ε of the steps of all rounds in which a client took part: the worked number of 14040 steps, and half of it."""
     pytest.importorskip("dp_accounting")
