@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedrun.cli.entrypoint import OneLineParser, run_command
+from fedrun.cli.report import PICTURES
 from fedrun.system.errors import BAD_INPUT, InputError
 from fedrun.system.signals import describe_stop
 
@@ -49,7 +50,7 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("--url", help="base address to fetch from instead of the publisher's")
     parser.add_argument("--from", type=Path, dest="source", help="folder or archive to take the files from")
     parser.add_argument("--config-dir", type=Path, help="for show: folder of further options, as for fedrun")
-    parser.add_argument("--to", type=Path, help="for show: folder for the pictures (.)")
+    parser.add_argument("--to", type=Path, help="for show: folder for the pictures (OUTPUT_DIR/pictures)")
     options = parser.parse_intermixed_args(arguments)
     logging.basicConfig(handlers=[logging.StreamHandler(sys.stdout)], format="%(message)s", force=True)
     logging.getLogger("fedrun").setLevel(logging.INFO)
@@ -74,7 +75,7 @@ def run(arguments: Sequence[str]) -> int:
                 if options.data_dir is not None:
                     quoted = str(options.data_dir).replace('"', r"\"")
                     settings.append(f'data_dir="{quoted}"')
-                show(settings, options.to or Path(), options.config_dir)
+                show(settings, options.to, options.config_dir)
             case "list":
                 list_datasets(data_dir)
             case name:
@@ -144,12 +145,12 @@ def list_datasets(data_dir: Path) -> None:
             print(f"{'':<13}lacks {data_dir / first}{more}")
 
 
-def show(settings: Sequence[str], folder: Path, config_dir: Path | None = None) -> None:
+def show(settings: Sequence[str], folder: Path | None = None, config_dir: Path | None = None) -> None:
     """Print a composed federation's numbers and write its pictures.
 
     Args:
         settings: as for fedrun, such as ``dataset=mnist``.
-        folder: of ``samples.png`` and, if samples have classes, ``labels.png``.
+        folder: of ``samples.png`` and, if samples have classes, ``labels.png``; None: ``pictures`` in ``output_dir``.
         config_dir: folder of further options.
 
     Raises:
@@ -160,7 +161,9 @@ def show(settings: Sequence[str], folder: Path, config_dir: Path | None = None) 
     from fedrun.runs.display.federation import plot_labels, plot_sizes, summarise
     from fedrun.simulation.prepare import prepare_federation
 
-    federation = prepare_federation(build_experiment(compose(settings, config_dir)))
+    experiment = build_experiment(compose(settings, config_dir))
+    folder = Path(experiment.output_dir) / PICTURES if folder is None else folder
+    federation = prepare_federation(experiment)
     print(summarise(federation))
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -85,7 +85,7 @@ MODES = ("curve", "table", "figure", "results")
 """Options for something other than the tables that compare settings."""
 
 PICTURES = "pictures"
-"""The folder of pictures in the runs' folder, unless ``--to`` names a file."""
+"""The folder of pictures in the runs' folder, unless ``--to`` names another place."""
 
 
 def check(options: argparse.Namespace) -> None:

@@ -13,6 +13,13 @@ from PIL import Image
 from fedrun.cli.data import run
 
 
+def test_pictures_are_with_the_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["show", "dataset=digits", "output_dir=results"]) == 0
+    assert sorted(path.name for path in tmp_path.rglob("*.png")) == ["labels.png", "samples.png"]
+    assert (tmp_path / "results" / "pictures" / "labels.png").is_file()
+
+
 def test_show_prints_the_federation_and_draws_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["show", "dataset=synthetic_feddyn", "--to", str(tmp_path / "new")]) == 0
     assert "clients   20 with 200 training samples each, 4,000 in all" in capsys.readouterr().out
