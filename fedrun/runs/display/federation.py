@@ -11,6 +11,7 @@ import numpy as np
 from fedrun.data.evaluation_split import EvaluationSplit
 from fedrun.data.federation import Federation
 from fedrun.runs.display.picture_file import save_figure
+from fedrun.runs.display.wording import counted
 
 COLUMNS = 300
 """The largest number of clients that the heat map shows side by side."""
@@ -99,7 +100,7 @@ def summarise(federation: Federation) -> FederationSummary:
         clients=len(federation.train),
         samples=Spread.of(sizes),
         total=int(sizes.sum()),
-        outputs=f"{outputs:,}" if task.has_classes else f"{task.name} with {outputs:,} outputs",
+        outputs=f"{outputs:,}" if task.has_classes else f"{task.name} with {counted(outputs, 'output')}",
         client_classes=None,
         test_holders=len(federation.test),
         held_out=set(federation.train.names or ()).isdisjoint(federation.test.names or ()),
