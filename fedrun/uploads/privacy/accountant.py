@@ -8,6 +8,7 @@ imported when it is used.
 from __future__ import annotations
 
 import importlib.util
+import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -15,6 +16,8 @@ from functools import cached_property
 from typing import Any, Literal
 
 from fedrun.system.errors import InputError
+
+log = logging.getLogger(__name__)
 
 Sampling = Literal["poisson", "fixed", "assume_poisson"]
 """How a round's clients are drawn, and what the accountant assumes.
@@ -39,6 +42,12 @@ TOLERANCE = 5e-4
 def installed() -> bool:
     """Whether dp-accounting is installed."""
     return importlib.util.find_spec("dp_accounting") is not None
+
+
+def warn_if_missing() -> None:
+    """Warn that a run without dp-accounting reports no ε."""
+    if not installed():
+        log.warning("privacy/epsilon is not reported: dp-accounting is not installed; install it: %s", INSTALL)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from annotated_types import Ge, Gt, Lt
 from fedrun.config.config_class import config_class
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.vectors import Vectors
-from fedrun.uploads.privacy.accountant import Release, gaussian_multiplier, installed
+from fedrun.uploads.privacy.accountant import Release, gaussian_multiplier, installed, warn_if_missing
 from fedrun.uploads.privacy.base import Cohorts, Mechanism, Participations, Privacy
 from fedrun.uploads.privacy.user_level import CLIPPED, Layers, check_target, chosen_delta, clip
 from fedrun.uploads.transform import Sender, Sent
@@ -45,6 +45,7 @@ class Local(Privacy):
         delta = chosen_delta(self.delta, cohorts.clients, "clients")
         if self.epsilon is not None:
             return LocalNoise(self, gaussian_multiplier(self.epsilon, delta), delta)
+        warn_if_missing()
         return LocalNoise(self, self.noise_multiplier or 0.0, delta)
 
 

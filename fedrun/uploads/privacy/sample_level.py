@@ -13,7 +13,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from fedrun.config.config_class import config_class
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.system.errors import InputError
-from fedrun.uploads.privacy.accountant import INSTALL, AccountantName, Release, installed
+from fedrun.uploads.privacy.accountant import AccountantName, Release, installed, warn_if_missing
 from fedrun.uploads.privacy.base import Cohorts, Mechanism, NoisedSteps, Participations, Privacy
 from fedrun.uploads.privacy.user_level import check_target, chosen_delta
 
@@ -69,8 +69,8 @@ class SampleLevel(Privacy):
         if self.epsilon is not None:
             release = cohorts.calibration.release(release, cohorts.rounds * steps, self.epsilon, delta, self.accountant)
             log.info("privacy.epsilon=%g: noise multiplier %.6g", self.epsilon, release.noise_multiplier)
-        elif not installed():
-            log.warning("privacy/epsilon is not reported: dp-accounting is not installed; install it: %s", INSTALL)
+        else:
+            warn_if_missing()
         return SampleNoise(self, release, steps, delta)
 
 

@@ -17,7 +17,7 @@ from fedrun.strategies.server import CohortUpdate, Round, Senders
 from fedrun.strategies.vectors import Vectors
 from fedrun.system.errors import InputError
 from fedrun.system.randomness import generator
-from fedrun.uploads.privacy.accountant import INSTALL, AccountantName, Release, Sampling, installed
+from fedrun.uploads.privacy.accountant import AccountantName, Release, Sampling, installed, warn_if_missing
 from fedrun.uploads.privacy.base import Cohorts, Mechanism, Participations, Privacy
 from fedrun.uploads.privacy.clipping import clip_factor, joint_norm, layer_bounds
 from fedrun.uploads.transform import Combined, Sender, Sent, Shape
@@ -99,8 +99,8 @@ class UserLevel(Privacy):
         if self.epsilon is not None:
             wanted = cohorts.calibration.release(wanted, cohorts.rounds, self.epsilon, delta, self.accountant)
             log.info("privacy.epsilon=%g: noise multiplier %.6g", self.epsilon, wanted.noise_multiplier)
-        elif not installed():
-            log.warning("privacy/epsilon is not reported: dp-accounting is not installed; install it: %s", INSTALL)
+        else:
+            warn_if_missing()
         if self.denominator == "cohort" and self.sampling == "poisson":
             log.warning(
                 "privacy.denominator=cohort: the size of a Poisson cohort is private, and ε does not "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import re
 from dataclasses import replace
@@ -13,6 +14,7 @@ import torch
 from fedrun.config.build import option
 from fedrun.experiment.strategy import Strategy
 from fedrun.simulation.simulation import Simulation
+from fedrun.system.errors import InputError
 from fedrun.system.randomness import generator
 from fedrun.uploads.attacks.gaussian import Gaussian
 from fedrun.uploads.privacy.base import Cohorts
@@ -358,6 +360,28 @@ def test_the_loss_of_single_samples(make_experiment):
     assert report["privacy/delta"] == 1e-5
     by_rdp = replace(noised, accountant="rdp").mechanism(cohorts).report(5, lambda: torch.tensor([2, 0]))
     assert by_rdp["privacy/epsilon"] == pytest.approx(2.594363, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", ["local", "sample_level", "user_level", "user_level_adaptive"])
+def test_without_the_library(make_experiment, monkeypatch, caplog, name):
+    """A given noise needs no accountant: the run goes on without ε and says so; a target ε needs one."""
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda module, *rest: None if module == "dp_accounting" else found(module, *rest)
+    )
+    settings = {"count_noise": 1.0} if name == "user_level_adaptive" else {}
+    experiment = make_experiment(
+        network=mlp, clients_per_round=3, privacy=private(name, noise_multiplier=1.0, **settings)
+    )
+    simulation, (*_, state), _ = rounds(experiment)
+    metrics = simulation.test(state)
+    assert metrics["privacy/noise_multiplier"] == 1.0
+    assert not any("epsilon" in metric for metric in metrics)
+    assert "privacy/epsilon is not reported" in caplog.text
+    assert "install it: pip install 'fedrun[privacy]'" in caplog.text
+    target = private(name, noise_multiplier=None, epsilon=8.0, **settings)
+    with pytest.raises(InputError, match=r"install it: pip install 'fedrun\[privacy\]'$"):
+        Simulation(replace(experiment, privacy=target))
 
 
 def test_noise_for_a_target_loss_of_single_samples(make_experiment):
