@@ -19,7 +19,7 @@ from fedrun.strategies.vectors import Vectors
 from fedrun.training.objective import Trained
 from fedrun.training.optimizer_step import fresh_state, optimizer_step, repair
 from fedrun.uploads.privacy.base import NoisedSteps
-from fedrun.uploads.privacy.clipping import clip_factor
+from fedrun.uploads.privacy.clipping import clip_factor, joint_norm
 
 GRADIENTS = 2**26
 """Numbers of single samples' gradients in memory at once: 256 MiB."""
@@ -104,15 +104,18 @@ class SampleGradients:
     """
 
     def __init__(self, network: FlatNetwork, strategy: ClientStrategy, constants: Vectors, task: Task) -> None:
-        module, views = network.network, network.layout.views
-        self._weights = network.vector[: network.layout.trainable]
+        module, self._views = network.network, network.layout.views
+        # by tensor: the gradient of a view of the whole vector would be as long as the vector
+        self._weights = self._views(network.vector[: network.layout.trainable])
         self._task = task
         self.processed = 0
-        self.losses = self._weights.new_zeros(())
-        self.scores = self._weights.new_zeros(())
+        self.losses = network.vector.new_zeros(())
+        self.scores = network.vector.new_zeros(())
 
-        def loss(parameters: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            outputs, targets = torch.func.functional_call(module, views(parameters), (x[None],)).float(), y[None]
+        def loss(
+            parameters: dict[str, torch.Tensor], x: torch.Tensor, y: torch.Tensor
+        ) -> tuple[torch.Tensor, torch.Tensor]:
+            outputs, targets = torch.func.functional_call(module, parameters, (x[None],)).float(), y[None]
             losses = strategy.loss(Outputs(outputs, task=task), targets, constants)
             check_losses(strategy, losses, 1)
             return task.mean_of(losses, targets), outputs[0]
@@ -126,7 +129,9 @@ class SampleGradients:
         most = max(1, GRADIENTS // len(total))
         for inputs, targets in zip(torch.split(x, most), torch.split(y, most), strict=True):
             gradients, (losses, outputs) = self._of(self._weights, inputs, targets)
-            total.add_(clip_factor(torch.linalg.vector_norm(gradients, dim=1), clip) @ gradients)
+            factor = clip_factor(joint_norm([gradient.flatten(1) for gradient in gradients.values()]), clip)
+            for name, tensor in self._views(total).items():
+                tensor.add_(torch.tensordot(factor, gradients[name], dims=1))
             self.processed += len(inputs)
             self.losses = self.losses + losses.detach().sum()
             predictions = self._task.predictions(outputs.detach())

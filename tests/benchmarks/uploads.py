@@ -27,6 +27,7 @@ SHORT = 1e-3
 
 CASES: dict[str, dict[str, object]] = {
     "clip and noise": {"privacy": option("privacy", "user_level", clip=SHORT, noise_multiplier=1.0, sampling="fixed")},
+    "DP-SGD": {"privacy": option("privacy", "sample_level", noise_multiplier=1.0, sample_share=20 / 220)},
     "top-k 1 %": {"compression": option("compression", "topk", fraction=0.01)},
     "qsgd 4 bits": {"compression": option("compression", "quantize")},
     "scaled sign": {"compression": option("compression", "sign")},
