@@ -21,21 +21,21 @@ def unbatched(context: ExecutionContext) -> str | None:
         return "a model with a layer in two places"
     inputs, targets = samples.gather(context.clients.samples[[0, 0]].expand(2, 2))
 
-    def loss(parameters: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    def loss(parameters: dict[str, torch.Tensor], x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         with computing(context.local.precision, network.vector.device):
-            logits = torch.func.functional_call(module, views(parameters), (x,))
+            logits = torch.func.functional_call(module, parameters, (x,))
         return samples.task.mean_loss(logits.float(), y)
 
     models = network.vector[: network.layout.trainable].expand(2, -1)
     try:
-        torch.vmap(torch.func.grad(loss))(models, samples.encoding(inputs), targets)
+        torch.vmap(torch.func.grad(loss))(views(models), samples.encoding(inputs), targets)
     except RuntimeError as error:
         return f"a model that torch.vmap cannot compute for many clients at once ({str(error).splitlines()[0]})"
     return None
 
 
 def client_views(context: ExecutionContext) -> Callable[[torch.Tensor], dict[str, torch.Tensor]]:
-    """The function from one client's vector ``[P]`` or ``[T]`` to its named tensors, for use inside ``torch.vmap``.
+    """The function from clients' vectors ``[C, P]`` or ``[C, T]`` to their named tensors, for ``torch.vmap``.
 
     GroupNorm copies its inputs in their own memory format. In bfloat16 that is channels-last if the kernels are, and
     vmap can copy in C order only; then the kernels are brought to C order.

@@ -260,7 +260,7 @@ class Objectives:
         self.scores = torch.zeros(len(batches), dtype=torch.float64, device=device)
         self.processed = torch.zeros(len(batches), dtype=torch.int64, device=device)
         module, strategy, self._views = context.network.network.train(), context.client, context.network.layout.views
-        views = client_views(context)
+        self._tensors = client_views(context)
         dims = {name: 0 if vector.ndim > 1 else None for name, vector in constants.items()}
         precision = context.local.precision
         self._perceptron = StackedPerceptron.of(module) if precision == "float32" else None
@@ -275,10 +275,10 @@ class Objectives:
         self._losses = None if plain else torch.vmap(loss, in_dims=(0, 0, dims))
 
         def client_loss(
-            parameters: torch.Tensor, fixed: Vectors, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor
+            parameters: dict[str, torch.Tensor], fixed: Vectors, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor
         ) -> tuple[torch.Tensor, torch.Tensor]:
             with computing(precision, device):
-                logits = torch.func.functional_call(module, views(parameters), (x,))
+                logits = torch.func.functional_call(module, parameters, (x,))
             logits = logits.float()
             return (loss(logits, y, fixed) * weight).sum(), logits
 
@@ -308,8 +308,11 @@ class Objectives:
             self._perceptron.gradient(loss, passed, self._views(gradients))
             return gradients
         x, y, real, weight = self._batch(index, len(at))
-        gradient: torch.Tensor
-        gradient, (loss, logits) = self._gradients(at, of_last(self._constants, len(at)), x, y, weight)
+        # by tensor: the gradient of a view of the whole vector would be as long as the vector
+        found, (loss, logits) = self._gradients(self._tensors(at), of_last(self._constants, len(at)), x, y, weight)
+        gradient = torch.empty_like(at)
+        for name, part in self._views(gradient).items():
+            part.copy_(found[name])
         self._record(loss, logits, y, real)
         return gradient
 
