@@ -26,6 +26,12 @@ def test_defaults_and_what_the_command_names() -> None:
     assert shown["machine"].endswith("; executor in_process")
 
 
+def test_a_key_that_noised_training_does_not_use() -> None:
+    shown = decided("privacy=sample_level", "privacy.noise_multiplier=1", "privacy.sample_share=0.05", "local.epochs=2")
+    assert shown["batches"] == ("each sample with probability 0.05 per step, 40 steps; local.batch_size is not used")
+    assert "batches" not in decided()
+
+
 def test_an_executor_that_is_still_to_be_found() -> None:
     machine = decided("hardware.executor=auto")["machine"]
     assert machine.endswith("executor in_process at first; the faster one after a trial")
