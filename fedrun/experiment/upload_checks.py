@@ -6,9 +6,11 @@ from fedrun.config.option_name import chosen
 from fedrun.data.population import Population
 from fedrun.experiment.strategy import Strategy
 from fedrun.models.flat_network import Layout
-from fedrun.strategies.client import ClientStrategy, overrides
+from fedrun.strategies.client import ClientStrategy
 from fedrun.strategies.clustering.base import Clustering
 from fedrun.strategies.fedavg import FedAvg
+from fedrun.strategies.fedsgd import FedSGD
+from fedrun.strategies.head_refinement import HeadRefinement
 from fedrun.strategies.server import ServerStrategy
 from fedrun.strategies.vectors import MODEL
 from fedrun.system.errors import InputError
@@ -16,6 +18,7 @@ from fedrun.uploads.attacks.base import Attack
 from fedrun.uploads.compression.base import Compression, Compressor
 from fedrun.uploads.compression.sign import Sign
 from fedrun.uploads.privacy.base import Privacy
+from fedrun.uploads.privacy.sample_level import SampleLevel
 from fedrun.uploads.secure_sum import FixedPoint, SecureSum
 
 
@@ -63,11 +66,8 @@ def check_transforms(
             raise InputError(
                 f"{used[0]} with {_sides(strategy)}: the server would see {reason}, without noise; {ALLOWED}"
             )
-    if privacy.noises_training and (reason := _besides_gradients(strategy)) is not None:
-        raise InputError(
-            f"{used[0]} with {_sides(strategy)}: clients would {reason}, without noise; allowed: strategies that use "
-            "samples for one gradient per step only, such as fedavg, fedprox, fedadam or scaffold"
-        )
+    if isinstance(privacy, SampleLevel):
+        _check_noised_training(privacy, strategy)
     if isinstance(secure_sum, FixedPoint):
         reason = single_uploads(strategy.client, strategy.server, rows=True) or _sorted_by(strategy.clusters())
         if reason is not None:
@@ -150,6 +150,8 @@ def _check_vote(compression: Sign, strategy: Strategy, attack: Attack) -> None:
         )
 
 
+LABEL_COUNTS = "every single client's numbers of samples per class"
+
 ALLOWED = "allowed: strategies whose server needs only a sum of vectors, such as fedavg, fedadam or scaffold"
 
 
@@ -165,7 +167,7 @@ def single_uploads(client: ClientStrategy, server: ServerStrategy, rows: bool) -
         rows: whether single clients' models count.
     """
     if "label_counts" in server.wants:
-        return "every single client's numbers of samples per class"
+        return LABEL_COUNTS
     if rows and server.rows != "none":
         return "every single client's model"
     apart = sorted(client.sends - server.broadcasts - {MODEL})
@@ -177,13 +179,16 @@ def _sorted_by(clusters: Clustering) -> str | None:
     if clusters.infers or clusters.stores_last_upload:
         return "every single client's model"
     if clusters.reports(1):
-        return "every single client's numbers of samples per class"
+        return LABEL_COUNTS
     return "the part of every single client in each model" if clusters.mixes else None
 
 
 def _without_noise(privacy: Privacy, strategy: Strategy) -> str | None:
     """What the server would see without noise, in words; None: nothing."""
-    reason = single_uploads(strategy.client, strategy.server, rows=privacy.sees_sums_only)
+    if isinstance(privacy, SampleLevel):  # what clients compute from noised models is private
+        reason = LABEL_COUNTS if "label_counts" in strategy.server.wants else None
+    else:
+        reason = single_uploads(strategy.client, strategy.server, rows=privacy.sees_sums_only)
     if reason is not None:
         return reason
     if strategy.clusters().several or strategy.afterwards().last_rounds(2):
@@ -191,6 +196,20 @@ def _without_noise(privacy: Privacy, strategy: Strategy) -> str | None:
     if privacy.sees_sums_only and strategy.server.idle_training is not None:
         return "the training of clients that are not selected"
     return None
+
+
+def _check_noised_training(privacy: SampleLevel, strategy: Strategy) -> None:
+    """Reject strategies whose clients use samples otherwise than for one noised gradient per step."""
+    if isinstance(strategy.client, FedSGD) and privacy.sample_share < 1:
+        raise InputError(
+            f"privacy.sample_share={privacy.sample_share:g} with strategy/client=fedsgd, which makes one step on all "
+            "samples of a client; allowed: 1, or strategy=fedavg"
+        )
+    if (reason := _besides_gradients(strategy)) is not None:
+        raise InputError(
+            f"{chosen('privacy', privacy)} with {_sides(strategy)}: clients would {reason}, without noise; allowed: "
+            "strategies that use samples for one gradient per step only, such as fedavg, fedprox, fedadam or scaffold"
+        )
 
 
 def _besides_gradients(strategy: Strategy) -> str | None:
@@ -202,10 +221,12 @@ def _besides_gradients(strategy: Strategy) -> str | None:
         return f"use {measured[0]}"
     if client.reference_models:
         return "compare with other models"
-    if overrides(client, "direction"):
+    if client.passes != (1,):
         return "process each batch several times"
     if server.idle_training is not None:
         return "train while they are idle"
+    while isinstance(server, HeadRefinement):
+        server = server.base
     if type(server).steps is not ServerStrategy.steps:
         return "make as many steps as the server requests"
     return None

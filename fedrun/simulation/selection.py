@@ -47,12 +47,30 @@ def select_poisson(seed: int, round: int, clients: int, probability: float) -> t
     return torch.from_numpy(drawn.nonzero()[0])
 
 
-def participations(seed: int, rounds: int, clients: int, count: int) -> torch.Tensor:
-    """The number of rounds of :func:`select` in which each client took part, int64 ``[N]``."""
-    counts = torch.zeros(clients, dtype=torch.int64)
-    for round in range(rounds):
-        counts[select(seed, round, clients, count)] += 1
-    return counts
+class Participations:
+    """Counts the rounds of :func:`select` in which each client took part; later counts build on earlier ones.
+
+    Args:
+        seed: the run's seed.
+        clients: N.
+        count: C.
+    """
+
+    def __init__(self, seed: int, clients: int, count: int) -> None:
+        self._seed = seed
+        self._count = count
+        self._counts = torch.zeros(clients, dtype=torch.int64)
+        self._rounds = 0
+
+    def after(self, rounds: int) -> torch.Tensor:
+        """By client, after this many rounds: int64 ``[N]``."""
+        if rounds < self._rounds:
+            self._counts.zero_()
+            self._rounds = 0
+        for round in range(self._rounds, rounds):
+            self._counts[select(self._seed, round, len(self._counts), self._count)] += 1
+        self._rounds = rounds
+        return self._counts.clone()
 
 
 def select_cohort(

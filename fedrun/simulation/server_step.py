@@ -25,6 +25,7 @@ from fedrun.uploads.attacks.colluding import Colluding
 from fedrun.uploads.pipeline import UploadPipeline
 from fedrun.uploads.privacy.base import Cohorts, Mechanism, Privacy
 from fedrun.uploads.privacy.calibration import Calibration
+from fedrun.uploads.privacy.sample_level import SampleLevel
 from fedrun.uploads.secure_sum import FixedPoint
 
 log = logging.getLogger(__name__)
@@ -79,7 +80,9 @@ def _check_private(experiment: Experiment, phase: Phase) -> None:
             f"{key} with {chosen('model', experiment.model)}: its float buffers (BatchNorm's running statistics) "
             "would be averaged without noise; choose a model without them, such as one with GroupNorm"
         )
-    if experiment.privacy.noises_training and (reason := without_sample_gradients(phase.network, phase.samples)):
+    if isinstance(experiment.privacy, SampleLevel) and (
+        reason := without_sample_gradients(phase.network, phase.samples)
+    ):
         raise InputError(f"{key} with {chosen('model', experiment.model)}, which has {reason}; choose another model")
     if experiment.stop_at_targets:
         log.warning(

@@ -34,7 +34,7 @@ from fedrun.simulation.phase_runner import PhaseRunner
 from fedrun.simulation.prepare import first_phase, prepare_federation
 from fedrun.simulation.round_runner import RoundResult, RoundRunner
 from fedrun.simulation.round_work import RoundWork
-from fedrun.simulation.selection import participations, select, select_cohort
+from fedrun.simulation.selection import Participations, select, select_cohort
 from fedrun.simulation.server_step import aggregate, empty_round, upload_pipeline
 from fedrun.strategies.client_state import NO_STATE, ClientStates
 from fedrun.strategies.contract import check_start
@@ -60,6 +60,7 @@ class ActivePhase:
         runner: runs the local work of its rounds.
         evaluator: evaluates its models.
         mechanism: of its privacy.
+        participations: of its clients.
         models: the final models of the phase before it, ``[P]`` each.
     """
 
@@ -67,6 +68,7 @@ class ActivePhase:
     runner: PhaseRunner
     evaluator: Evaluator
     mechanism: Mechanism
+    participations: Participations
     models: tuple[torch.Tensor, ...] = ()
 
 
@@ -174,7 +176,8 @@ class Simulation:
             lambda: self.thresholds[SEEN].train,
         )
         evaluator = Evaluator(experiment, phase, lambda: self.thresholds, self.ranks)
-        return ActivePhase(phase, runner, evaluator, mechanism, models)
+        counts = Participations(phase.seed, len(phase.federation.train), phase.cohort_size)
+        return ActivePhase(phase, runner, evaluator, mechanism, counts, models)
 
     def _active(self, state: State) -> ActivePhase:
         """The phase of a state. A later phase is built when it is first needed, by all ranks together."""
@@ -339,9 +342,7 @@ class Simulation:
     def _privacy(self, state: State) -> Metrics:
         """``privacy/*``: the privacy loss of the rounds so far."""
         active = self._active(state)
-        phase = active.phase
-        clients, size = len(phase.federation.train), phase.cohort_size
-        return active.mechanism.report(state.round, lambda: participations(phase.seed, state.round, clients, size))
+        return active.mechanism.report(state.round, lambda: active.participations.after(state.round))
 
 
 def require_finite(state: State, cohort: torch.Tensor, work: RoundResult) -> None:

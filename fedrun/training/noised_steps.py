@@ -5,6 +5,7 @@ The gradient of every sample is clipped, and noise is added to the sum of a step
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 import torch
@@ -12,14 +13,17 @@ import torch
 from fedrun.data.samples import Samples
 from fedrun.data.tasks.base import Task
 from fedrun.models.flat_network import FlatNetwork
-from fedrun.strategies.client import ClientStrategy, Outputs
-from fedrun.strategies.contract import check_losses, linear_correction
+from fedrun.strategies.client import ClientStrategy, Outputs, overrides
+from fedrun.strategies.contract import check_losses, check_vector, linear_correction
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.vectors import Vectors
+from fedrun.system.errors import InputError
 from fedrun.training.objective import Trained
 from fedrun.training.optimizer_step import fresh_state, optimizer_step, repair
 from fedrun.uploads.privacy.base import NoisedSteps
 from fedrun.uploads.privacy.clipping import clip_factor, joint_norm
+
+log = logging.getLogger(__name__)
 
 GRADIENTS = 2**26
 """Numbers of single samples' gradients in memory at once: 256 MiB."""
@@ -62,9 +66,13 @@ def train_noised(
     weights = network.vector[: network.layout.trainable]
     state = fresh_state(weights, local) if optimizer is None else optimizer
     correction = linear_correction(strategy, constants, len(weights))
-    gradients = SampleGradients(network, strategy, constants, samples.task)
-    for step in range(local.steps):
-        drawn = indices[torch.rand(len(indices), generator=draw) < noised.share]
+    gradients, directs = SampleGradients(network, strategy, constants, samples.task), overrides(strategy, "direction")
+    computed = 0
+
+    def noised_gradient() -> torch.Tensor:
+        nonlocal computed
+        computed += 1
+        drawn = indices[torch.rand(len(indices), generator=draw, dtype=torch.float64) < noised.share]
         gradient = torch.zeros_like(weights)
         if len(drawn):
             inputs, targets = samples.gather(drawn)
@@ -75,16 +83,35 @@ def train_noised(
             normal = torch.randn(len(weights), generator=noise).to(weights.device)
             gradient.add_(normal, alpha=noised.noise_multiplier * noised.clip)
         # g = (Σ_i g_i min(1, C / ‖g_i‖) + z C ξ) / (q_s n_k)
-        gradient.div_(noised.share * len(indices))
+        return gradient.div_(noised.share * len(indices))
+
+    def gradient_at(parameters: torch.Tensor, which: int) -> torch.Tensor:
+        current = weights.clone()
+        weights.copy_(parameters)
+        gradient = noised_gradient()
+        weights.copy_(current)
+        return gradient
+
+    for step in range(local.steps):
+        if directs:
+            gradient = strategy.direction(gradient_at, weights, constants)
+            check_vector(strategy, "direction", gradient, len(weights))
+        else:
+            gradient = noised_gradient()
         decay = None
         if correction is not None:
             correction.add_to(gradient, weights)
             decay = correction.decay
-        mask = strategy.frozen(network.layout, int(step * noised.share))
+        mask = strategy.frozen(network.layout, int((step + 0.5) * noised.share))
         frozen = None if mask is None else mask.to(weights.device)
         optimizer_step(weights, gradient, state, rate, local, decay, frozen)
         if local.repair_nonfinite:
             repair(weights)
+    if computed != local.steps:
+        raise InputError(
+            f"{type(strategy).__name__}.direction: uses {computed} gradients in {local.steps} steps; allowed with "
+            "privacy=sample_level: one gradient per step"
+        )
     return Trained(local.steps, gradients.processed, gradients.losses, gradients.scores)
 
 
@@ -125,11 +152,18 @@ class SampleGradients:
         )
 
     def add_clipped(self, total: torch.Tensor, x: torch.Tensor, y: torch.Tensor, clip: float) -> None:
-        """Add Σ_i g_i min(1, C / ‖g_i‖) over samples ``[B, ...]`` to a vector ``[T]``, in place."""
+        """Add Σ_i g_i min(1, C / ‖g_i‖) over samples ``[B, ...]`` to a vector ``[T]``, in place.
+
+        A gradient that is not finite counts as zero.
+        """
         most = max(1, GRADIENTS // len(total))
         for inputs, targets in zip(torch.split(x, most), torch.split(y, most), strict=True):
             gradients, (losses, outputs) = self._of(self._weights, inputs, targets)
-            factor = clip_factor(joint_norm([gradient.flatten(1) for gradient in gradients.values()]), clip)
+            norms = joint_norm([gradient.flatten(1) for gradient in gradients.values()])
+            if not bool((finite := norms.isfinite()).all()):  # such a sample counts as zero
+                for gradient in gradients.values():
+                    gradient[~finite] = 0.0
+            factor = clip_factor(norms, clip).where(finite, 0.0)
             for name, tensor in self._views(total).items():
                 tensor.add_(torch.tensordot(factor, gradients[name], dims=1))
             self.processed += len(inputs)
@@ -141,9 +175,11 @@ class SampleGradients:
 def without_sample_gradients(network: FlatNetwork, samples: Samples) -> str | None:
     """The reason why a network has no gradients of single samples; None if those of two samples can be computed."""
     module = network.network.train()
-    normalised = [each for each in module.modules() if isinstance(each, torch.nn.modules.batchnorm._BatchNorm)]
-    if normalised:
-        return f"{type(normalised[0]).__name__} layers, which mix the samples of a batch"
+    for layer in module.modules():
+        if isinstance(layer, torch.nn.modules.batchnorm._BatchNorm):
+            return f"{type(layer).__name__} layers, which mix the samples of a batch"
+        if isinstance(layer, torch.nn.RNNBase):
+            return f"{type(layer).__name__} layers, whose gradients of single samples take minutes"
     if network.repeats_layers:
         return "a layer in two places"
     inputs, targets = samples.gather(torch.zeros(2, dtype=torch.int64))
@@ -153,5 +189,6 @@ def without_sample_gradients(network: FlatNetwork, samples: Samples) -> str | No
             torch.zeros_like(network.vector[: network.layout.trainable]), samples.encoding(inputs), targets, 1.0
         )
     except RuntimeError as error:
-        return f"layers that torch.vmap cannot compute sample by sample ({str(error).splitlines()[0]})"
+        log.debug("torch.vmap: %s", error)
+        return "layers whose gradients of single samples torch.vmap cannot compute"
     return None

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from fedrun.simulation.selection import select
+from fedrun.simulation.selection import Participations, select
 from fedrun.strategies.phase import cohort_size
 from fedrun.system.errors import InputError
 
@@ -57,3 +57,11 @@ def test_every_client_is_as_likely_at_every_place(count):
     for t in range(2000):
         times[select(0, t, 10, count), torch.arange(count)] += 1
     assert ((times - 200).abs() < 67).all()
+
+
+def test_participations_are_counted_once():
+    """Counts after any rounds, in any order, are those of a new count."""
+    counts = Participations(3, 7, 2)
+    for rounds in (0, 2, 5, 5, 1, 4):
+        expected = [sum(client in select(3, round, 7, 2).tolist() for round in range(rounds)) for client in range(7)]
+        assert counts.after(rounds).tolist() == expected

@@ -18,6 +18,7 @@ from fedrun.data.tasks.classification import CLASSIFICATION
 from fedrun.experiment.experiment import build_experiment
 from fedrun.models.flat_network import FlatNetwork
 from fedrun.strategies.client import ClientStrategy
+from fedrun.system.errors import InputError
 from fedrun.training.noised_steps import SampleGradients, train_noised, without_sample_gradients
 from fedrun.uploads.privacy.base import NoisedSteps
 
@@ -83,8 +84,8 @@ def naive_steps(network, samples, indices, noised, momentum, mu):
     start = torch.cat([parameter.detach().flatten() for parameter in parameters])
     velocity = torch.zeros_like(start)
     for _ in range(LOCAL.steps):
-        chosen = [index for index, u in zip(indices.tolist(), torch.rand(len(indices), generator=draw), strict=True)
-                  if u < noised.share]  # fmt: skip
+        uniform = torch.rand(len(indices), generator=draw, dtype=torch.float64)
+        chosen = [index for index, u in zip(indices.tolist(), uniform, strict=True) if u < noised.share]
         total = torch.zeros_like(start)
         for index in chosen:
             gradient = gradient_of(network, samples, index)
@@ -178,4 +179,60 @@ def test_networks_without_sample_gradients():
     )
     twice = nn.Linear(36, 36)
     assert reason(nn.Flatten(), twice, twice) == "a layer in two places"
-    assert reason(Odd()).startswith("layers that torch.vmap cannot compute sample by sample (")
+    assert reason(Odd()) == "layers whose gradients of single samples torch.vmap cannot compute"
+
+    class Last(nn.Module):
+        def forward(self, x):
+            return x[0][:, -1]
+
+    assert reason(nn.Flatten(2), nn.LSTM(36, 4, batch_first=True), Last()).startswith("LSTM layers, ")
+
+
+def test_a_sample_that_is_not_finite_counts_as_zero():
+    torch.manual_seed(0)
+    flat, samples = FlatNetwork(perceptron()), few_samples()
+    x, y = samples.encoding(samples.inputs), samples.targets
+    expected, total = torch.zeros(flat.layout.trainable), torch.zeros(flat.layout.trainable)
+    SampleGradients(flat, SGD, {}, samples.task).add_clipped(expected, x[2:], y[2:], 0.1)
+    x[0], x[1] = float("nan"), float("inf")
+    SampleGradients(flat, SGD, {}, samples.task).add_clipped(total, x, y, 0.1)
+    torch.testing.assert_close(total, expected)
+
+
+def test_epochs_of_steps():
+    """Each step belongs to one of the E epochs, also where 1 / q_s is no whole number."""
+
+    @dataclass(frozen=True)
+    class Watching(ClientStrategy):
+        seen: list[int]
+
+        def frozen(self, layout, epoch):
+            self.seen.append(epoch)
+
+    for share, epochs in ((0.9, [0, 1]), (1.0, [0, 1, 2]), (0.3, [0, 0, 0, 1, 1, 1, 1]), (0.5, [0, 0, 1, 1])):
+        watching = Watching([])
+        train_noised(
+            FlatNetwork(perceptron()), watching, replace(LOCAL, steps=len(epochs)), NoisedSteps(1.0, 1.0, share),
+            few_samples(), torch.arange(20), RATE, {}, *generators(),
+        )  # fmt: skip
+        assert watching.seen == epochs
+
+
+def test_a_direction_uses_one_noised_gradient():
+    """FedCM's step is a mixture of it and the last global direction; a second gradient would cost privacy."""
+    torch.manual_seed(0)
+    network, samples, noised = perceptron(), few_samples(), NoisedSteps(0.4, 0.7, 0.3)
+
+    @dataclass(frozen=True)
+    class Halved(ClientStrategy):
+        times: int
+
+        def direction(self, gradient_at, weights, constants):
+            return sum(gradient_at(weights, 0) for _ in range(self.times)) / 2
+
+    trained = [FlatNetwork(copy.deepcopy(network)) for _ in range(2)]
+    for flat, strategy, rate in zip(trained, (Halved(1), SGD), (2 * RATE, RATE), strict=True):
+        train_noised(flat, strategy, LOCAL, noised, samples, torch.arange(20), rate, {}, *generators())
+    torch.testing.assert_close(trained[0].vector, trained[1].vector)
+    with pytest.raises(InputError, match=r"^Halved.direction: uses 12 gradients in 6 steps; allowed .*: one gradient"):
+        train_noised(trained[0], Halved(2), LOCAL, noised, samples, torch.arange(20), RATE, {}, *generators())

@@ -193,6 +193,22 @@ def test_strategies_that_use_samples_besides_noised_gradients(make_experiment, c
         make_experiment(strategy=strategy, privacy=NOISED)
 
 
+@pytest.mark.parametrize("chosen", ["turbosvm", "fedaws", "fednova", "fedexp", "fedcm", "krum", "median"])
+def test_strategies_that_process_noised_models(make_experiment, chosen):
+    """What is computed from them is private."""
+    strategy = build_experiment(compose([f"strategy={chosen}"]).config).strategy
+    simulation = Simulation(make_experiment(strategy=strategy, network=mlp, clients_per_round=6, privacy=NOISED))
+    state, _ = simulation.advance(simulation.initial())
+    assert state.server.model.isfinite().all()
+
+
+def test_one_step_on_all_samples_is_not_on_a_part():
+    settings = ["strategy=fedsgd", "local.batch_size=null", "privacy=sample_level", "privacy.noise_multiplier=1"]
+    with pytest.raises(InputError, match=r"^privacy.sample_share=0.1 with strategy/client=fedsgd, .*; allowed: 1, or "):
+        build_experiment(compose(settings).config)
+    build_experiment(compose([*settings, "privacy.sample_share=1"]).config)
+
+
 def test_a_server_that_chooses_the_steps(make_experiment):
     @dataclass(frozen=True)
     class Hurry(FedAvg):

@@ -35,6 +35,9 @@ INSTALL = "pip install 'fedrun[privacy]'"
 SMALLEST, LARGEST = 0.05, 1000.0
 """The range of noise multipliers that :func:`calibrated` searches."""
 
+SMALLEST_BY_PLD = 0.3
+"""Below this noise multiplier ε of sampled cohorts is RDP's bound: PLD would take minutes, or all memory."""
+
 TOLERANCE = 5e-4
 """Relative tolerance of a calibrated noise multiplier, which is never too small."""
 
@@ -82,7 +85,8 @@ class Release:
             return 0.0
         if not self.noise_multiplier:
             return math.inf
-        if accountant == "rdp":
+        subsampled = self.cohort < self.clients
+        if accountant == "rdp" or (subsampled and self.noise_multiplier < SMALLEST_BY_PLD):
             return self._rdp(rounds, delta)
         if self.cohort == self.clients:  # Gaussian releases compose to one with z / √rounds
             return float(_dp_accounting().get_epsilon_gaussian(self.noise_multiplier / math.sqrt(rounds), delta))

@@ -102,11 +102,6 @@ class Privacy:
         return None
 
     @property
-    def noises_training(self) -> bool:
-        """Whether the gradients of local training are noised, sample by sample."""
-        return False
-
-    @property
     def sees_sums_only(self) -> bool:
         """Whether the server may use only the noised sum of the uploads."""
         return False

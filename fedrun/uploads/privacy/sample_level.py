@@ -34,7 +34,7 @@ class SampleLevel(Privacy):
         epsilon: ε > 0 of a client that takes part in every round. None if ``noise_multiplier`` is given.
         delta: δ in (0, 1); None: n^−1.1 for the n samples of the largest client.
         accountant: computes z and ``privacy/epsilon``.
-        sample_share: q_s in (0, 1], the probability with which a step draws a sample.
+        sample_share: q_s in [1e-6, 1], the probability with which a step draws a sample.
     """
 
     clip: Annotated[float, Gt(0)]
@@ -42,11 +42,7 @@ class SampleLevel(Privacy):
     epsilon: Annotated[float, Gt(0)] | None
     delta: Annotated[float, Gt(0), Lt(1)] | None
     accountant: AccountantName
-    sample_share: Annotated[float, Gt(0), Le(1)]
-
-    @property
-    def noises_training(self) -> bool:
-        return True
+    sample_share: Annotated[float, Ge(1e-6), Le(1)]
 
     def check(self, local: LocalTraining) -> None:
         check_target(self.noise_multiplier, self.epsilon)

@@ -30,6 +30,10 @@ CLIPPED = "privacy/clipped_share"
 """Among a client's measures: 1 if its upload was longer than the bound, otherwise 0."""
 
 
+MEANINGFUL = 0.01
+"""The largest δ by default without a warning."""
+
+
 @config_class
 class UserLevel(Privacy):
     """The server learns the sum of clipped uploads with Gaussian noise: a client with all its samples is protected.
@@ -258,7 +262,12 @@ def chosen_delta(delta: float | None, count: int, units: str) -> float:
         units: what they are, in words.
     """
     if delta is None:
-        return min(math.pow(count, -1.1), 0.5)
+        chosen = min(math.pow(count, -1.1), 0.5)
+        if chosen > MEANINGFUL:
+            log.warning(
+                "privacy.delta=%.2g by default, for %d %s: ε at so large a δ means little", chosen, count, units
+            )
+        return chosen
     if delta >= 1 / count:
         log.warning(
             "privacy.delta=%g: a mechanism that publishes one of the %d %s at random would satisfy it; choose a value "

@@ -94,3 +94,11 @@ def test_without_the_library(monkeypatch):
     monkeypatch.setattr(accountant, "installed", lambda: False)
     with pytest.raises(InputError, match=r"install it: pip install 'fedrun\[privacy\]'$"):
         Release(10, 2, 1.0, "poisson").epsilon(1, 1e-5, "rdp")
+
+
+def test_little_noise_is_accounted_for_by_rdp():
+    """PLD would take minutes there. Without sampling it is exact for any noise."""
+    little = Release(100, 10, 0.2, "poisson")
+    assert little.epsilon(10, 1e-5, "pld") == little.epsilon(10, 1e-5, "rdp") > 10
+    everyone = Release(10, 10, 0.2, "poisson")
+    assert everyone.epsilon(10, 1e-5, "pld") < everyone.epsilon(10, 1e-5, "rdp")

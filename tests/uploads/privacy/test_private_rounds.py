@@ -331,7 +331,7 @@ def test_noised_training_is_vectorized_over_samples_only(make_experiment, caplog
 
 def test_noise_is_addressed_by_round_and_client(make_experiment):
     """Steps without samples: −η z C Σ ξ / (q_s n_k), where the ξ are the client's own in the round."""
-    noised = private("sample_level", clip=1e-9, noise_multiplier=2.0, sample_share=1e-9)
+    noised = private("sample_level", clip=1e-9, noise_multiplier=2.0, sample_share=1e-6)
     steps = {"epochs": None, "steps": 2, "lr": 0.1, "momentum": 0.0}
     experiment = make_experiment(network=mlp, clients_per_round=6, local=steps, privacy=noised)
     simulation, states, _ = rounds(experiment, 2)
@@ -341,7 +341,7 @@ def test_noise_is_addressed_by_round_and_client(make_experiment):
         noise = torch.stack(
             [sum(torch.randn(len(before.server.model), generator=draw) for _ in range(2)) for draw in draws]
         )
-        moved = -0.1 * 2.0 * noise.double() / sizes[:, None]
+        moved = -0.1 * 2.0 * 1e-3 * noise.double() / sizes[:, None]
         expected = (sizes[:, None] * moved).sum(0) / sizes.sum()
         torch.testing.assert_close((after.server.model - before.server.model).double(), expected, rtol=1e-3, atol=1e-5)
 
