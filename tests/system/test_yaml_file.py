@@ -61,6 +61,7 @@ def test_what_is_written_is_read_alike(tmp_path: Path) -> None:
     assert read_yaml(file) == content
     assert OmegaConf.to_container(OmegaConf.load(file)) == content
     assert list(read_yaml(file)) == list(content)
+    assert yaml_text({"first": shared, "second": shared}).count("rate: ") == 2  # no anchors
     assert yaml.safe_load(file.read_text(encoding="utf-8"))["texts"] == texts
 
 

@@ -13,7 +13,7 @@ from fedrun.uploads.privacy.accountant import Sampling
 from fedrun.uploads.privacy.calibration import Calibration
 from fedrun.uploads.transform import UploadTransform
 
-Participations = Callable[[], "torch.Tensor"]
+CountParticipations = Callable[[], "torch.Tensor"]
 """Computes the number of rounds so far in which each client took part, int64 ``[N]``."""
 
 
@@ -82,7 +82,7 @@ class Mechanism(UploadTransform):
         """The settings of local training that the mechanism requires."""
         return local
 
-    def report(self, rounds: int, participations: Participations) -> dict[str, float]:
+    def report(self, rounds: int, participations: CountParticipations) -> dict[str, float]:
         """Metrics ``privacy/*`` of the rounds so far.
 
         Args:

@@ -13,7 +13,7 @@ from fedrun.config.config_class import config_class
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.vectors import Vectors
 from fedrun.uploads.privacy.accountant import Release, gaussian_multiplier, installed, warn_if_missing
-from fedrun.uploads.privacy.base import Cohorts, Mechanism, Participations, Privacy
+from fedrun.uploads.privacy.base import Cohorts, CountParticipations, Mechanism, Privacy
 from fedrun.uploads.privacy.user_level import CLIPPED, Layers, check_target, chosen_delta, clip
 from fedrun.uploads.transform import Sender, Sent
 
@@ -77,7 +77,7 @@ class LocalNoise(Mechanism):
         }
         return Sent(noised, measures={CLIPPED: share})
 
-    def report(self, rounds: int, participations: Participations) -> dict[str, float]:
+    def report(self, rounds: int, participations: CountParticipations) -> dict[str, float]:
         metrics = {"privacy/delta": self.delta, "privacy/noise_multiplier": self.noise_multiplier}
         if not installed():
             return metrics

@@ -14,7 +14,7 @@ from fedrun.config.config_class import config_class
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.system.errors import InputError
 from fedrun.uploads.privacy.accountant import AccountantName, Release, installed, warn_if_missing
-from fedrun.uploads.privacy.base import Cohorts, Mechanism, NoisedSteps, Participations, Privacy
+from fedrun.uploads.privacy.base import Cohorts, CountParticipations, Mechanism, NoisedSteps, Privacy
 from fedrun.uploads.privacy.user_level import check_target, chosen_delta
 
 log = logging.getLogger(__name__)
@@ -93,7 +93,7 @@ class SampleNoise(Mechanism):
     def local(self, local: LocalTraining) -> LocalTraining:
         return replace(local, epochs=None, steps=self.steps)
 
-    def report(self, rounds: int, participations: Participations) -> dict[str, float]:
+    def report(self, rounds: int, participations: CountParticipations) -> dict[str, float]:
         metrics = {"privacy/delta": self.delta, "privacy/noise_multiplier": self.release.noise_multiplier}
         if not installed():
             return metrics

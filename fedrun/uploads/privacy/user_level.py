@@ -18,7 +18,7 @@ from fedrun.strategies.vectors import Vectors
 from fedrun.system.errors import InputError
 from fedrun.system.randomness import generator
 from fedrun.uploads.privacy.accountant import AccountantName, Release, Sampling, installed, warn_if_missing
-from fedrun.uploads.privacy.base import Cohorts, Mechanism, Participations, Privacy
+from fedrun.uploads.privacy.base import Cohorts, CountParticipations, Mechanism, Privacy
 from fedrun.uploads.privacy.clipping import clip_factor, joint_norm, layer_bounds
 from fedrun.uploads.transform import Combined, Sender, Sent, Shape
 
@@ -191,7 +191,7 @@ class CentralNoise(Mechanism):
         clients = self.release.cohort * denominator / expected
         return Combined(noised, {}, metrics, clients)
 
-    def report(self, rounds: int, participations: Participations) -> dict[str, float]:
+    def report(self, rounds: int, participations: CountParticipations) -> dict[str, float]:
         metrics = {"privacy/delta": self.delta, "privacy/noise_multiplier": self.release.noise_multiplier}
         if not installed():
             return metrics
