@@ -131,19 +131,22 @@ class UploadPipeline:
             The decoded uploads, and the transforms' measurements and next states. Uploads that are not finite are not
             changed and have no next state.
         """
-        displacements = self._displacements(uploads, received)
-        if not self._senders or not all(map(_is_finite, displacements.values())):
+        if not self._senders:
             return uploads, Sent({})
-        shapes = {name: self._shape(name) for name in displacements}
-        sent = Sent(displacements)
+        arrived = {name: vector.clone() for name, vector in uploads.items() if self.is_transformed(len(vector))}
+        displacements = self._displacements(arrived, received)
+        if not all(map(_is_finite, displacements.values())):
+            return uploads, Sent({})
+        sender = Sender(client, round, self.seed, received, state, {name: self._shape(name) for name in displacements})
+        changed, after, measures = dict[str, torch.Tensor](), dict[str, torch.Tensor](), dict[str, float]()
         for transform in self._senders:
-            after = transform.send(sent.displacements, Sender(client, round, self.seed, received, state, shapes))
-            sent = Sent(after.displacements, {**sent.state, **after.state}, {**sent.measures, **after.measures})
-        # uploads that no transform replaced are passed on without a rounding error
-        changed = {name: vector for name, vector in sent.displacements.items() if vector is not displacements[name]}
-        arrived = {name: self._without_displacement(uploads[name]) for name in changed}
+            sent = transform.send({**displacements, **changed}, sender)
+            changed |= sent.displacements
+            after |= sent.state
+            measures |= sent.measures
+        # unchanged uploads are passed on without a rounding error
         self._move(arrived, received, changed)
-        return {**uploads, **arrived}, sent
+        return {**uploads, **{name: arrived[name] for name in changed}}, Sent(changed, after, measures)
 
     def combine(
         self, update: CohortUpdate, received: Vectors, slots: Vectors, round: Round
@@ -162,8 +165,9 @@ class UploadPipeline:
         metrics = {name: float(values.mean()) for name, values in update.measures.items() if len(values)}
         after: dict[str, torch.Tensor] = {}
         for transform in self._combiners:
-            combined = transform.combine(self._displacements(update.mean, received), update, slots, round)
-            self._move(update.mean, received, combined.displacements)
+            displacements = self._displacements(update.mean, received)
+            combined = transform.combine(displacements, update, slots, round)
+            self._move(update.mean, received, {**displacements, **combined.displacements})
             update = replace(update, represented=combined.clients)
             after |= combined.slots
             metrics |= combined.metrics
@@ -188,30 +192,27 @@ class UploadPipeline:
         return length in (self.layout.trainable, self.layout.size)
 
     def _displacements(self, vectors: Vectors, received: Vectors) -> dict[str, torch.Tensor]:
-        """The displacements that transforms process, by name: views of the vectors."""
+        """The displacements that transforms process, by name. They overwrite the vectors' parameters: new memory would
+        cost more than the subtraction. :meth:`_move` restores the vectors.
+        """
         displacements = {}
         for name, vector in vectors.items():
             if not self.is_transformed(len(vector)):
                 continue
             displacement = vector[: self.layout.trainable]
             if name == MODEL:
-                displacement = displacement - received[MODEL][: self.layout.trainable]
-                if self._shared is not None:
-                    displacement = displacement[self._shared.to(vector.device)]
+                anchor, shared = received[MODEL][: self.layout.trainable], self._shared
+                if shared is None:
+                    displacement.sub_(anchor)
+                else:
+                    shared = shared.to(vector.device)
+                    displacement = displacement[shared] - anchor[shared]
             if len(displacement):
                 displacements[name] = displacement
         return displacements
 
-    def _without_displacement(self, vector: torch.Tensor) -> torch.Tensor:
-        """A copy of a vector, without the entries that :meth:`_move` will overwrite if that saves time."""
-        if self._shared is not None:
-            return vector.clone()
-        copy = torch.empty_like(vector)
-        copy[self.layout.trainable :] = vector[self.layout.trainable :]
-        return copy
-
     def _move(self, vectors: Vectors, received: Vectors, displacements: Vectors) -> None:
-        """Replace the displacements of vectors, in place."""
+        """Replace the displacements of vectors, in place; they may lie in the vectors' own memory."""
         for name, displacement in displacements.items():
             parameters = vectors[name][: self.layout.trainable]
             if name != MODEL:

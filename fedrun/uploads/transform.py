@@ -63,7 +63,7 @@ class Sent:
     """A transformed upload.
 
     Attributes:
-        displacements: decoded float32 vectors by the names of the uploads.
+        displacements: the decoded float32 vectors that the transform has changed, by the names of the uploads.
         state: the client's next state.
         measures: numbers to be logged as means over the cohort; the server's side receives them, too.
     """
@@ -127,10 +127,10 @@ class UploadTransform:
         """The client's side.
 
         Args:
-            displacements: finite float32 vectors ``[d]`` by name; they are not changed.
+            displacements: finite float32 vectors ``[d]`` by name; they may be overwritten.
             sender: the client.
         """
-        return Sent(displacements)
+        return Sent({})
 
     def combine(self, displacements: Vectors, update: CohortUpdate, slots: Vectors, round: Round) -> Combined:
         """The server's side, between the mean over the cohort and the strategy's step.

@@ -116,7 +116,7 @@ class Compressor(Compression):
             if cut < len(wanted):
                 compressed = torch.cat([compressed, wanted[cut:]])
             squared += float(torch.linalg.vector_norm(wanted)) ** 2
-            left_out = torch.sub(wanted, compressed, out=wanted if self.memory == "client" else None)
+            left_out = wanted.sub_(compressed)
             squared_error += float(torch.linalg.vector_norm(left_out)) ** 2
             sent[name] = compressed
             if self.memory == "client":

@@ -68,14 +68,12 @@ class LocalNoise(Mechanism):
         return True
 
     def send(self, displacements: Vectors, sender: Sender) -> Sent:
-        clipped, share = clip(displacements, self.settings.clip, self.settings.layers, sender.shapes)
+        longer = clip(displacements, self.settings.clip, self.settings.layers, sender.shapes)
         draw, deviation = sender.draw("privacy"), 2 * self.settings.clip * self.noise_multiplier
-        noised = {
+        for _, vector in sorted(displacements.items()):
             # c_k + 2 S z ξ
-            name: vector.add(torch.randn(len(vector), generator=draw).to(vector.device), alpha=deviation)
-            for name, vector in clipped.items()
-        }
-        return Sent(noised, measures={CLIPPED: share})
+            vector.add_(torch.randn(len(vector), generator=draw).to(vector.device), alpha=deviation)
+        return Sent(displacements, measures={CLIPPED: float(longer)})
 
     def report(self, rounds: int, participations: CountParticipations) -> dict[str, float]:
         metrics = {"privacy/delta": self.delta, "privacy/noise_multiplier": self.noise_multiplier}

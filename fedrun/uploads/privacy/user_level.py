@@ -160,8 +160,8 @@ class CentralNoise(Mechanism):
         return self.release.noise_multiplier
 
     def send(self, displacements: Vectors, sender: Sender) -> Sent:
-        clipped, share = clip(displacements, self.bound(sender.received), self.settings.layers, sender.shapes)
-        return Sent(clipped, measures={CLIPPED: share})
+        longer = clip(displacements, self.bound(sender.received), self.settings.layers, sender.shapes)
+        return Sent(displacements if longer else {}, measures={CLIPPED: float(longer)})
 
     def combine(self, displacements: Vectors, update: CohortUpdate, slots: Vectors, round: Round) -> Combined:
         bound, total = self.bound(slots), update.total_weight
@@ -211,10 +211,8 @@ class CentralNoise(Mechanism):
         return metrics | {name: epsilon for name, epsilon in losses.items() if epsilon is not None}
 
 
-def clip(
-    displacements: Vectors, bound: float, layers: Layers, shapes: Mapping[str, Shape]
-) -> tuple[dict[str, torch.Tensor], float]:
-    """A client's displacements with a joint norm of at most S, and whether they were longer: 1 or 0.
+def clip(displacements: Vectors, bound: float, layers: Layers, shapes: Mapping[str, Shape]) -> bool:
+    """Scale a client's displacements in place to a joint norm of at most S; whether they were longer.
 
     Args:
         displacements: vectors ``[d]`` by name.
@@ -223,23 +221,19 @@ def clip(
         shapes: of the displacements.
     """
     names = sorted(displacements)
-    norm = joint_norm([displacements[name] for name in names])
     if layers == "flat":
-        if norm <= bound:
-            return dict(displacements), 0.0
-        factor = clip_factor(norm, bound)
-        return {name: displacements[name] * factor for name in names}, 1.0
-    sizes = [size for name in names for size in shapes[name].layers]
-    bounds = iter(layer_bounds(bound, sizes, layers == "by_size"))
-    clipped, longer = dict[str, torch.Tensor](), False
-    for name in names:
-        pieces = []
-        for piece in torch.split(displacements[name], list(shapes[name].layers)):
-            length, most = joint_norm([piece]), next(bounds)
-            pieces.append(piece * clip_factor(length, most))
-            longer = longer or bool(length > most)
-        clipped[name] = torch.cat(pieces)
-    return clipped, float(longer)
+        pieces, bounds = [[displacements[name] for name in names]], [bound]
+    else:
+        pieces = [[piece] for name in names for piece in torch.split(displacements[name], list(shapes[name].layers))]
+        bounds = layer_bounds(bound, [len(piece) for (piece,) in pieces], layers == "by_size")
+    longer = False
+    for vectors, most in zip(pieces, bounds, strict=True):
+        norm = joint_norm(vectors)
+        if norm > most:
+            longer = True
+            for vector in vectors:
+                vector.mul_(clip_factor(norm, most))
+    return longer
 
 
 def check_target(noise_multiplier: float | None, epsilon: float | None) -> None:
