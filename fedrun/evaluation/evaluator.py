@@ -27,7 +27,7 @@ from fedrun.models.inference import ensemble, evaluate, per_holder
 from fedrun.strategies.client import is_personal, state_names, trains_global_model
 from fedrun.strategies.client_state import LAST
 from fedrun.strategies.phase import Phase
-from fedrun.strategies.server import ServerState
+from fedrun.strategies.server import LAST_MEAN, ServerState
 from fedrun.strategies.sgd import SGD, HeadSGD
 from fedrun.strategies.vectors import MODEL
 from fedrun.system.randomness import generator
@@ -165,7 +165,7 @@ class Evaluator:
         return rejection.results.metrics(self._phase.federation.dataset.spec.classes) | evaluated
 
     def _score_of_means(self, state: State) -> Metrics:
-        """The score of two mean models: of the last participants (if the server strategy has it), of all clients."""
+        """The scores of two mean models: of the last round's participants, and of all clients."""
         phase = self._phase
         initial = phase.initial_model()
         total = torch.zeros_like(initial)
@@ -174,7 +174,7 @@ class Evaluator:
             total += initial if model is None else model.to(total)
         self._ranks.all_reduce(total)
         means = {
-            "participants": phase.server.mean_model(state.server, phase.network.layout),
+            "participants": state.server.slots[LAST_MEAN],
             "all": total / len(phase.federation.train),
         }
 
@@ -182,7 +182,7 @@ class Evaluator:
             return self._evaluate([model], phase.federation.test.samples).mean_score
 
         task = phase.samples.task
-        return {f"{task.score}_of_{name}": score(mean) for name, mean in means.items() if mean is not None}
+        return {f"{task.score}_of_{name}": score(mean) for name, mean in means.items()}
 
     # --- for each client ---
 
@@ -274,7 +274,8 @@ class Evaluator:
     def _models_of(self, state: State, client: int) -> list[torch.Tensor]:
         """The models ``[P]`` that a client uses; the logits of several are summed.
 
-        It uses its own model if it has one, otherwise the global one. Of several global models it uses the one with the
+        It uses its own model, or the global one if clients have no models of their own or this one has not taken part
+        yet. Of several global models it uses the one with the
         largest weight for it, or all of them if it has not been assigned yet.
         """
         strategy, layout = self._phase.client, self._phase.network.layout
@@ -282,13 +283,14 @@ class Evaluator:
         if not is_personal(strategy):
             weights = torch.zeros(len(models)) if state.membership is None else state.membership[client]
             return [models[int(weights.argmax())]] if weights.any() else models
-        newcomer = state_names(strategy, layout).isdisjoint(state.client_states.held.get(client, {}))
-        if newcomer and not strategy.evaluates_newcomers:
+        context = self._executor.context
+        stateful = bool(strategy.client_state(layout)) or context.private is not None
+        if stateful and state_names(strategy, layout).isdisjoint(state.client_states.held.get(client, {})):
             return models
         received = {**self._phase.server.broadcast(state.server), MODEL: models[0]}
         client_state = state.client_states.of(client, models[0].device)
         job = CohortJob(torch.tensor([client]), state.round, received, state.client_states)
-        info = measuring(self._executor.context, client, self._executor.infos(job).of(0))
+        info = measuring(context, client, self._executor.infos(job).of(0))
         return [strategy.own_model(received, client_state, info)]
 
     @cached_property

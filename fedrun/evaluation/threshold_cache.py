@@ -17,6 +17,7 @@ from fedrun.evaluation.client_groups import ClientGroup
 from fedrun.execution.ranks import SINGLE_PROCESS, Ranks
 from fedrun.experiment.appeal.base import Thresholds
 from fedrun.experiment.experiment import Experiment
+from fedrun.models.flat_network import Layout
 from fedrun.system.checksums import DamagedFileError, read_sealed, write_sealed
 
 log = logging.getLogger(__name__)
@@ -24,22 +25,25 @@ log = logging.getLogger(__name__)
 FIELDS = ("train", "test", "solo_accuracy")
 
 
-def key(experiment: Experiment, dataset: Dataset, populations: Sequence[ClientGroup]) -> str:
+def key(experiment: Experiment, dataset: Dataset, layout: Layout, populations: Sequence[ClientGroup]) -> str:
     """Sixteen hex digits that change with everything that thresholds depend on.
 
     These are the clients, their samples and the encoding, the initial model, the local training, and the code of these,
-    but not the strategy: all strategies of a sweep share the thresholds.
+    but not the strategy: all strategies of a sweep share the thresholds, unless the server strategy freezes parameters
+    or adds some.
 
     Args:
         experiment: of the run.
         dataset: of the run.
+        layout: of the network, which the server strategy may have changed.
         populations: the clients, with their training and test samples.
     """
     of = experiment
     settings = (of.partition, of.population, of.validation, of.attack, of.seed, of.model, of.local, of.appeal)
     data = (dataset.spec, dataset.fingerprint, dataset.encoding, dataset.augmentation)
+    parameters = tuple(slot.name for slot in layout.slots)
     code = [source(type(setting)) for setting in settings]
-    digest = hashlib.sha256(repr((settings, data, code)).encode())
+    digest = hashlib.sha256(repr((settings, data, parameters, code)).encode())
     for population in populations:
         digest.update(population.name.encode())
         for shares in (population.train, population.test):

@@ -44,5 +44,5 @@ def client_thresholds(experiment: Experiment, phase: Phase, cache: Path | None, 
         return {}
     if cache is None or not appeal.trained:
         return compute()
-    name = key(experiment, phase.federation.dataset, clients)
+    name = key(experiment, phase.federation.dataset, phase.network.layout, clients)
     return cached(cache / f"{name}.safetensors", compute, ranks)

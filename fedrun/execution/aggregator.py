@@ -53,6 +53,7 @@ class Aggregator:
         self._rows: torch.Tensor | None = None  # [C, r], by position
         self._reports: dict[int, dict[str, float]] = {}
         self._steps: dict[int, int] = {}
+        self._client_weights: dict[int, float] = {}
         self._client_samples = 0
         self._forward_samples = 0
         self._accepted_samples = 0
@@ -78,6 +79,7 @@ class Aggregator:
         reports = {name: float(vector) for name, vector in uploads.items() if vector.numel() == 1}
         weight = share * self._weight(position, reports)
         self._total += weight
+        self._client_weights[position] = weight
         for name, vector in uploads.items():
             if name in self._means:
                 # mean + (weight / total) (vector − mean): an entry that no client changed keeps its exact value;
@@ -137,7 +139,7 @@ class Aggregator:
             },
             steps=torch.tensor([self._steps[position] for position in order], dtype=torch.int64),
             mean=self._means,
-            total_weight=self._total,
+            weights=torch.tensor([self._client_weights[position] for position in order], dtype=torch.float64),
             rows=self._rows[accepted] if self._rows is not None and left_out else self._rows,
             excluded=tuple(int(self.cohort[position]) for position in left_out),
             loss=self._loss / self._accepted_samples if self._accepted_samples else float("nan"),

@@ -180,7 +180,7 @@ class DistributedCohort:
             },
             steps=concat([update.steps for update in updates]),
             mean=mean,
-            total_weight=total,
+            weights=concat([update.weights for update in updates]),
             rows=rows,
             excluded=tuple(
                 sorted((client for update in updates for client in update.excluded), key=places.__getitem__)
@@ -251,7 +251,7 @@ def empty_update() -> CohortUpdate:
         samples=empty,
         steps=empty,
         mean={},
-        total_weight=0.0,
+        weights=torch.zeros(0, dtype=torch.float64),
         rows=None,
         excluded=(),
         loss=nan,

@@ -146,20 +146,19 @@ class Vectorized(Executor):
         plain = not directs and not overrides(strategy, "frozen")
         fused = plain and optimizer is None and local.max_gradient_norm is None and objective.descends
         linear = linear_update(correction, local, rate) if fused else None
-        decay = None if correction is None else correction.decay
         for first in firsts:
 
-            def gradient(at: torch.Tensor, which: int, first: int = first) -> torch.Tensor:
-                return objective.gradient(at, first + which)
+            def gradient(
+                parameters: torch.Tensor, batch: int, *, moves_buffers: bool = True, first: int = first
+            ) -> torch.Tensor:
+                return objective.gradient(parameters, first + batch)
 
             if fused:
                 objective.descend(weights, first, rate, linear)
             else:
                 step = strategy.direction(gradient, weights, constants) if directs else gradient(weights, 0)
                 check_vector(strategy, "direction", step, weights.shape[-1])
-                if correction is not None:
-                    correction.add_to(step, weights)
-                optimizer_step(weights, step, optimizer, rate, local, decay, self._frozen(sizes, first))
+                optimizer_step(weights, step, optimizer, rate, local, correction, self._frozen(sizes, first))
             if local.repair_nonfinite:
                 repair(weights)
 

@@ -41,7 +41,7 @@ def check_head(strategy: Strategy, evaluation: Evaluation, layout: Layout) -> No
         chosen(group, part)
         for group, part, needs in (
             ("strategy/client", client, measured or (private is not None and not private.any())),
-            ("strategy/server", server, server.changes_head or server.rows == "head"),
+            ("strategy/server", server, "head" in server.wants or server.rows == "head"),
             ("strategy/clustering", clusters, clusters.infers or clusters.reports(1)),
             ("strategy/post_training", strategy.afterwards(), strategy.afterwards().last_rounds(2)),
         )

@@ -49,8 +49,7 @@ class Evaluation:
         client_means: also test the mean of the models that the last round's participants have sent, weighted as the
             server strategy weights them, and the plain mean of the models that all clients sent last (the initial model
             for those that have not taken part). Server strategies such as FedDyn move the global model beyond them.
-            Only FedAvg, FedDyn, FedDC and FedUmf provide the former. One model is stored per client that has taken
-            part.
+            One model is stored per client that has taken part.
     """
 
     every: Annotated[int, Ge(1)]

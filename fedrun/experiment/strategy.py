@@ -55,10 +55,10 @@ class Strategy:
         offers = self.clusters().offers
 
         def fit(one: ClientStrategy, other: ServerStrategy) -> bool:
-            provided = other.broadcasts | other.maintains | offers
+            provided = other.sends | other.maintains | offers
             return one.needs <= provided and other.needs <= one.sends
 
-        if missing := self.client.needs - self.server.broadcasts - self.server.maintains - offers:
+        if missing := self.client.needs - self.server.sends - self.server.maintains - offers:
             allowed = _options("strategy/server", lambda other: fit(self.client, other)) or _options(
                 "strategy", lambda strategy: missing <= strategy.clusters().offers
             )
@@ -86,7 +86,7 @@ class Strategy:
     def check_private(self, layout: Layout) -> None:
         """Reject a server strategy that changes the head if clients keep their own heads."""
         private = self.client.private(layout)
-        if self.server.changes_head and private is not None and private[layout.head].any():
+        if "head" in self.server.wants and private is not None and private[layout.head].any():
             raise InputError(
                 f"{self.named_client} keeps the head on the clients, and {self.named_server} changes the "
                 "global one, which no client would use; choose another server strategy, such as fedavg"
@@ -124,7 +124,7 @@ class ClusteredStrategy(Strategy):
     def check(self) -> None:
         """Reject strategies that are incompatible with each other or with several models."""
         super().check()
-        if self.client.needs & self.server.maintains - self.server.broadcasts:
+        if self.client.needs & self.server.maintains - self.server.sends:
             raise InputError(
                 f"{self.named_client} needs a server that maintains the states of all clients, and is "
                 "incompatible with clusters; choose another client strategy, such as sgd"

@@ -170,7 +170,7 @@ def single_uploads(client: ClientStrategy, server: ServerStrategy, rows: bool) -
         return LABEL_COUNTS
     if rows and server.rows != "none":
         return "every single client's model"
-    apart = sorted(client.sends - server.broadcasts - {MODEL})
+    apart = sorted(client.sends - server.sends)
     return f"every single client's {apart[0]!r}" if apart else None
 
 

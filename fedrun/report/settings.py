@@ -72,6 +72,22 @@ def identity(leaves: Leaves) -> str:
     return repr(sorted((key, repr(value)) for key, value in leaves.items()))
 
 
+def _same_setting(runs: Sequence[Run]) -> list[str]:
+    """For each run a text that is equal for runs of one setting only.
+
+    These are runs of equal configurations, and runs whose folders have the same hash: one version of fedrun may have
+    recorded keys that another did not have, with neutral values.
+    """
+    names: dict[str, str] = {}  # of configurations and of hashes
+    for run in runs:
+        configuration, folder = identity(leaves(run.config)), run.folder.parent.name
+        aliases = [configuration, folder] if re.fullmatch("[0-9a-f]{8}", folder) else [configuration]
+        known = {names[alias] for alias in aliases if alias in names}
+        names = {alias: configuration if name in known else name for alias, name in names.items()}
+        names |= dict.fromkeys(aliases, configuration)
+    return [names[identity(leaves(run.config))] for run in runs]
+
+
 def settings(runs: Sequence[Run]) -> tuple[list[Setting], list[str]]:
     """The runs by setting, and a line for every run left out. Datasets and strategies are in the order in which they
     first appear; settings with the same two are sorted by name, numbers by size.
@@ -82,10 +98,10 @@ def settings(runs: Sequence[Run]) -> tuple[list[Setting], list[str]]:
     groups: dict[str, dict[int, Run]] = {}
     contents: dict[str, Leaves] = {}
     problems = []
-    for run in sorted(runs, key=lambda run: not run.complete):  # stable: complete ones first
-        content = leaves(run.config)
-        seeds = groups.setdefault(key := identity(content), {})
-        contents[key] = content
+    keys = _same_setting(runs)
+    for run, key in sorted(zip(runs, keys, strict=True), key=lambda pair: not pair[0].complete):  # complete ones first
+        seeds = groups.setdefault(key, {})
+        contents.setdefault(key, leaves(run.config))
         first = next(iter(seeds.values()), run)
         if first.data is not None and run.data is not None and run.data != first.data:
             problems.append(f"{run.folder}: the same setting as {first.folder}, but on other data; left out")
@@ -93,7 +109,7 @@ def settings(runs: Sequence[Run]) -> tuple[list[Setting], list[str]]:
             problems.append(f"{run.folder}: the same setting and seed as {seeds[run.seed].folder}; left out")
         else:
             seeds[run.seed] = run
-    order = list(dict.fromkeys(identity(leaves(run.config)) for run in runs))
+    order = list(dict.fromkeys(keys))
     members = {key: tuple(groups[key][seed] for seed in sorted(groups[key])) for key in order}
     names = _names([(members[key][0], contents[key]) for key in order])
     found = [Setting(name, contents[key], members[key]) for name, key in zip(names, order, strict=True)]

@@ -60,7 +60,7 @@ def first_phase(experiment: Experiment, federation: Federation, device: torch.de
     """
     strategy, dataset, clients = experiment.strategy, federation.dataset, len(federation.train)
     cohort = cohort_size(1 if experiment.population.pooled else experiment.clients_per_round, clients)
-    strategy.server.check_cohort(cohort)
+    strategy.server.check(experiment.first_rounds, cohort)
     strategy.afterwards().check_clients(clients)
     experiment.model.check(dataset.spec)
     network = build_network(experiment.model, dataset.spec, experiment.seed, device, strategy.server)

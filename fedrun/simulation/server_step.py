@@ -15,7 +15,7 @@ from fedrun.experiment.state import State
 from fedrun.simulation.round_runner import RoundResult
 from fedrun.strategies.contract import check_aggregated
 from fedrun.strategies.phase import Phase
-from fedrun.strategies.server import CohortUpdate, Round, Senders, ServerState
+from fedrun.strategies.server import LAST_MEAN, CohortUpdate, Round, Senders, ServerState
 from fedrun.strategies.vectors import MODEL
 from fedrun.system.errors import InputError
 from fedrun.training.batches import steps_of
@@ -140,16 +140,17 @@ def aggregate(
         round = Round(state.round, phase.end, members, layout, phase.seed, phase.local.rate(state.round))
         server = work.models[number]
         counts = context.label_counts[update.clients] if "label_counts" in phase.server.wants else None
-        shares = None if work.membership is None else work.membership[update.clients, number]
-        arrived = attacked(phase, server, replace(update, label_counts=counts), context, shares)
+        arrived = attacked(phase, server, replace(update, label_counts=counts), context)
         if mechanism.answers_empty_cohorts:  # who took part is private; the steps of all clients are taken as known
             arrived = replace(arrived, steps=steps_of(context.clients.sizes, context.local, len(context.client.passes)))
         combined, slots, measured = pipeline.combine(arrived, phase.server.broadcast(server), server.slots, round)
+        kept = {name: server.slots[name] for name in pipeline.slots()} | dict(slots)
+        if LAST_MEAN in server.slots:
+            kept[LAST_MEAN] = combined.mean[MODEL].clone()
         aggregated = phase.server.aggregate(server, combined, round)
         check_aggregated(phase.server, aggregated, layout.size)
         after, step = aggregated
-        kept = {name: server.slots[name] for name in pipeline.slots()}
-        models[number] = replace(after, slots={**after.slots, **kept, **slots}) if kept else after
+        models[number] = replace(after, slots={**after.slots, **kept}) if kept else after
         steps.append({**{f"server/{name}": value for name, value in step.items()}, **measured})
     if phase.local.repair_nonfinite:
         for server in models:
@@ -158,21 +159,9 @@ def aggregate(
     return tuple(models), {name: sum(step[name] for step in steps) / len(steps) for name in names}
 
 
-def attacked(
-    phase: Phase, server: ServerState, update: CohortUpdate, context: ExecutionContext, shares: torch.Tensor | None
-) -> CohortUpdate:
-    """An update with the uploads of attackers that know all honest uploads.
-
-    ``shares``, float64 ``[C]``, are the factors of the clients' weights in the mean of this model; None: all are 1.
-    """
+def attacked(phase: Phase, server: ServerState, update: CohortUpdate, context: ExecutionContext) -> CohortUpdate:
+    """An update with the uploads of attackers that know all honest uploads."""
     if not isinstance(context.attack, Colluding) or not len(update.clients):
         return update
-    weights = context.pipeline.weights(update)
-    if weights is None:
-        weights = phase.server.weights(server, update)
-    if shares is not None:
-        weights = weights * shares
     layout, model = phase.network.layout, phase.server.broadcast(server)[MODEL]
-    return context.attack.replaced(
-        update, context.attackers, model, weights, layout.trainable, phase.server.rows, layout.head
-    )
+    return context.attack.replaced(update, context.attackers, model, layout.trainable, phase.server.rows, layout.head)

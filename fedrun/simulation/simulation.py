@@ -39,7 +39,7 @@ from fedrun.simulation.server_step import aggregate, empty_round, upload_pipelin
 from fedrun.strategies.client_state import NO_STATE, ClientStates
 from fedrun.strategies.contract import check_start
 from fedrun.strategies.phase import Phase
-from fedrun.strategies.server import ServerState
+from fedrun.strategies.server import LAST_MEAN, ServerState
 from fedrun.system.errors import RunError
 from fedrun.uploads.privacy.base import Mechanism
 from fedrun.uploads.privacy.calibration import Calibration
@@ -245,11 +245,12 @@ class Simulation:
         )
 
     def _initial_server(self, active: ActivePhase, number: int) -> ServerState:
-        """A model before the phase's first round, with the strategy's tensors and the transforms' of uploads."""
+        """A model before the phase's first round, with the tensors of strategy, transforms and evaluation."""
         phase = active.phase
         state = phase.server.init(phase.initial_model(number), phase.network.layout, len(phase.federation.train))
         check_start(phase.server, state, len(phase.network.vector))
-        return replace(state, slots={**state.slots, **active.runner.context.pipeline.slots()})
+        means = {LAST_MEAN: state.model} if self.experiment.evaluation.client_means else {}
+        return replace(state, slots={**state.slots, **active.runner.context.pipeline.slots(), **means})
 
     def cohort(self, state: State) -> tuple[torch.Tensor, Metrics]:
         """The clients that take part in the next round; see :func:`fedrun.simulation.selection.select_cohort`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from annotated_types import Ge, Gt
@@ -29,9 +29,7 @@ class CenteredClipping(ServerStrategy):
     radius: Annotated[float, Gt(0)]
     iterations: Annotated[int, Ge(1)]
 
-    @property
-    def rows(self) -> Rows:
-        return "all"
+    rows: ClassVar[Rows] = "all"
 
     def init(self, model: torch.Tensor, layout: Layout, clients: int) -> ServerState:
         return ServerState(model, {CENTER: model.new_zeros(layout.trainable)})

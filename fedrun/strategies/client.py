@@ -7,9 +7,9 @@ in :mod:`fedrun.models.flat_network`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 import torch
 
@@ -23,8 +23,19 @@ from fedrun.strategies.vectors import MODEL, Vectors
 if TYPE_CHECKING:
     from fedrun.strategies.local_training import LocalTraining
 
-Gradient = Callable[["torch.Tensor", int], "torch.Tensor"]
-"""The gradient ``[..., T]`` of a step's i-th batch at any parameters ``[..., T]``; a new tensor."""
+
+class Gradient(Protocol):
+    """The gradient of a step's batches."""
+
+    def __call__(self, parameters: torch.Tensor, batch: int, *, moves_buffers: bool = True) -> torch.Tensor:
+        """The gradient ``[..., T]`` of the step's batch 0, 1, .. at any parameters ``[..., T]``; a new tensor.
+
+        Args:
+            parameters: where the gradient is computed.
+            batch: its number in the step.
+            moves_buffers: whether the pass changes float buffers, such as BatchNorm's running statistics.
+        """
+
 
 Measurement = Literal[
     "label_counts",
@@ -113,21 +124,19 @@ class ClientStrategy:
         needs_classes: whether it requires a classification task; by default if it :attr:`wants` labels.
         passes: how often each batch of a step is processed, forward and backward. Other than one batch, once, it must
             agree with :meth:`direction`.
-        first_pass_moves_buffers: whether float buffers, such as BatchNorm's running statistics, move in the first pass
-            of each step only; otherwise in all passes.
         assumes_sgd: whether the algorithm reads gradients off a client's displacement, or makes its own SGD steps
             besides the optimizer's; then ``local.optimizer`` must be ``sgd``.
-        reported: the accuracy that the strategy's paper reports: of which models, and how averaged.
-        evaluates_newcomers: whether :meth:`own_model` also gives the model of a client that has not taken part in
-            training; otherwise such a client is evaluated by the global one.
+        reported: the accuracy that the strategy's paper reports: of which models, and how averaged. By default of
+            clients' own models, if they have some, over all test samples.
         steps_before_loss: SGD steps by which the client adapts the broadcast model before it measures its
             ``initial_loss``. Local training begins at the broadcast model all the same.
     """
 
     reference_models: ClassVar[tuple[str, ...]] = ()
-    reported: ClassVar[tuple[EvaluatedModel, Averaging]] = ("global", "samples")
-    evaluates_newcomers: ClassVar[bool] = False
-    first_pass_moves_buffers: ClassVar[bool] = False
+
+    @property
+    def reported(self) -> tuple[EvaluatedModel, Averaging]:
+        return ("own" if is_personal(self) else "global"), "samples"
 
     @property
     def needs(self) -> frozenset[str]:
@@ -205,6 +214,9 @@ class ClientStrategy:
 
     def own_model(self, received: Vectors, client_state: Vectors, client: ClientInfo) -> torch.Tensor:
         """The model ``[P]`` by which a client is evaluated.
+
+        If clients keep state or private entries, it is called for those that have taken part; the others are evaluated
+        by the global model.
 
         Args:
             received: the newest broadcast, with the global model that is evaluated, ``[P]``.

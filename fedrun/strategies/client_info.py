@@ -123,4 +123,5 @@ class ClientInfo:
             initial_gradient=some(self.initial_gradient),
             threshold=some(self.threshold),
             mixture=some(self.mixture),
+            start=some(self.start),
         )

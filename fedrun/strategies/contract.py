@@ -94,10 +94,9 @@ def check_start(strategy: ServerStrategy, state: object, parameters: int) -> Non
     _check_state(strategy, "init", state, parameters)
     assert isinstance(state, ServerState)
     broadcast: Vectors = strategy.broadcast(state)
-    names = strategy.broadcasts | {MODEL}
-    if not isinstance(broadcast, Mapping) or not broadcast.keys() >= names:
+    if not isinstance(broadcast, Mapping) or not broadcast.keys() >= strategy.sends:
         returned = _listed("vectors", broadcast) if isinstance(broadcast, Mapping) else broadcast
-        raise _mistake(strategy, "broadcast", returned, _listed("vectors", names))
+        raise _mistake(strategy, "broadcast", returned, _listed("vectors", strategy.sends))
 
 
 def check_aggregated(strategy: ServerStrategy, aggregated: object, parameters: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from annotated_types import Ge, Lt
@@ -19,9 +19,7 @@ class CoordinateMedian(ServerStrategy):
     For an even number of clients it is the mean of the two in the middle.
     """
 
-    @property
-    def rows(self) -> Rows:
-        return "all"
+    rows: ClassVar[Rows] = "all"
 
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         assert update.rows is not None
@@ -41,9 +39,7 @@ class TrimmedMean(ServerStrategy):
 
     trim: Annotated[float, Ge(0), Lt(0.5)]
 
-    @property
-    def rows(self) -> Rows:
-        return "all"
+    rows: ClassVar[Rows] = "all"
 
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         assert update.rows is not None

@@ -9,7 +9,7 @@ from annotated_types import Ge
 
 from fedrun.config.config_class import config_class
 from fedrun.models.flat_network import Layout
-from fedrun.strategies.client import Averaging, ClientStrategy, EvaluatedModel, Gradient
+from fedrun.strategies.client import ClientStrategy, Gradient
 from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.vectors import MODEL, Vectors
 
@@ -34,7 +34,6 @@ class Ditto(ClientStrategy):
 
     passes: ClassVar[tuple[int, ...]] = (2,)
     assumes_sgd: ClassVar[bool] = True
-    reported: ClassVar[tuple[EvaluatedModel, Averaging]] = ("own", "samples")
 
     def client_state(self, layout: Layout) -> dict[str, int]:
         return {OWN: layout.size}

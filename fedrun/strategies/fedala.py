@@ -11,7 +11,7 @@ from annotated_types import Ge, Gt, Le
 
 from fedrun.config.config_class import config_class
 from fedrun.models.flat_network import Layout
-from fedrun.strategies.client import Averaging, ClientStrategy, EvaluatedModel, Measurement
+from fedrun.strategies.client import ClientStrategy, Measurement
 from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.vectors import MODEL, Vectors
 
@@ -58,7 +58,6 @@ class FedALA(ClientStrategy):
     weight_lr: Annotated[float, Gt(0)]
 
     wants: ClassVar[frozenset[Measurement]] = frozenset({"batch_gradient"})
-    reported: ClassVar[tuple[EvaluatedModel, Averaging]] = ("own", "samples")
 
     def top(self, layout: Layout) -> slice:
         """The entries of the tensors that are adapted."""

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import torch
-
 from fedrun.config.config_class import config_class
-from fedrun.models.flat_network import Layout
 from fedrun.strategies.server import CohortUpdate, Round, ServerState, WeightedServer
 from fedrun.strategies.vectors import MODEL
 
@@ -17,9 +14,6 @@ class FedAvg(WeightedServer):
     Attributes:
         weighting: ``samples``: p_k = n_k / Σ_S n_j, over the round's participants S; ``uniform``: p_k = 1 / |S|.
     """
-
-    def mean_model(self, state: ServerState, layout: Layout) -> torch.Tensor | None:
-        return state.model
 
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         # x ← Σ_{k∈S} p_k y_k

@@ -52,9 +52,7 @@ class FedCMServer(ServerStrategy):
 
     lr: Annotated[float, Gt(0)]
 
-    @property
-    def broadcasts(self) -> frozenset[str]:
-        return frozenset({GLOBAL_GRADIENT})
+    sends: ClassVar[frozenset[str]] = frozenset({MODEL, GLOBAL_GRADIENT})
 
     def init(self, model: torch.Tensor, layout: Layout, clients: int) -> ServerState:
         return ServerState(model, {GLOBAL_GRADIENT: model.new_zeros(layout.trainable)})

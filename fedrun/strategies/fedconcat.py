@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from annotated_types import Ge, Gt, Le, Lt
@@ -58,9 +58,7 @@ class Classifier(PostTraining):
     lr: Annotated[float, Gt(0)] | None
     weight_decay: Annotated[float, Ge(0)] | None
 
-    @property
-    def needs_classes(self) -> bool:
-        return True
+    needs_classes: ClassVar[bool] = True
 
     def last_rounds(self, rounds: int) -> int:
         if isinstance(self.rounds, int):

@@ -79,17 +79,9 @@ class FedDCClient(ClientStrategy):
 class FedDCServer(FedDynServer):
     """The plain mean of the participants' models, moved by the mean drift of all clients; G follows the clients."""
 
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({MODEL, GRADIENT})
-
-    @property
-    def broadcasts(self) -> frozenset[str]:
-        return frozenset({GRADIENT})
-
-    @property
-    def maintains(self) -> frozenset[str]:
-        return frozenset({CORRECTIONS})
+    needs: ClassVar[frozenset[str]] = frozenset({MODEL, GRADIENT})
+    sends: ClassVar[frozenset[str]] = frozenset({MODEL, GRADIENT})
+    maintains: ClassVar[frozenset[str]] = frozenset({CORRECTIONS})
 
     def init(self, model: torch.Tensor, layout: Layout, clients: int) -> ServerState:
         return ServerState(model, {name: model.new_zeros(layout.trainable) for name in (DRIFT, GRADIENT)})

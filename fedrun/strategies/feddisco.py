@@ -11,7 +11,7 @@ from annotated_types import Ge, Gt
 from fedrun.config.config_class import config_class
 from fedrun.config.identity import Neutral
 from fedrun.models.flat_network import Layout
-from fedrun.strategies.server import CohortUpdate, Round, Senders, ServerState, ServerStrategy
+from fedrun.strategies.server import CohortUpdate, Requirement, Round, Senders, ServerState, ServerStrategy
 from fedrun.strategies.vectors import MODEL
 from fedrun.system.errors import InputError
 
@@ -40,7 +40,7 @@ class FedDisco(ServerStrategy):
     metric: Metric
     target: Annotated[tuple[Annotated[float, Gt(0)], ...] | None, Neutral(None)]
 
-    wants: ClassVar[frozenset[Literal["label_counts"]]] = frozenset({"label_counts"})
+    wants: ClassVar[frozenset[Requirement]] = frozenset({"label_counts"})
 
     def init(self, model: torch.Tensor, layout: Layout, clients: int) -> ServerState:
         if self.target is not None and len(self.target) != layout.classes:
@@ -60,7 +60,7 @@ class FedDisco(ServerStrategy):
 
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         # x ← Σ_S w_k y_k / Σ_S w_j
-        left_out = float((self.weights(state, update) == 0).sum())
+        left_out = float((update.weights == 0).sum())
         return ServerState(update.mean[MODEL], state.slots), {"weightless": left_out}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from annotated_types import Ge
@@ -65,20 +65,13 @@ class FedDynServer(ServerStrategy):
     The server needs no client's h_k: their mean moves by the participants' displacements alone.
     """
 
-    @property
-    def maintains(self) -> frozenset[str]:
-        return frozenset({DRIFT})
+    maintains: ClassVar[frozenset[str]] = frozenset({DRIFT})
 
     def init(self, model: torch.Tensor, layout: Layout, clients: int) -> ServerState:
         return ServerState(model, {DRIFT: model.new_zeros(layout.trainable)})
 
     def weights(self, state: ServerState, senders: Senders) -> torch.Tensor:
         return uniform(senders)
-
-    def mean_model(self, state: ServerState, layout: Layout) -> torch.Tensor | None:
-        model = state.model.clone()  # as it was before the mean drift was added
-        model[: layout.trainable] -= state.slots[DRIFT]
-        return model
 
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         # h_k gains y_k − w if k took part;  w ← mean_S y_k + mean_N h_k; buffers are averaged

@@ -41,8 +41,7 @@ class FedExLoRA(ResidualServer):
 
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         assert update.rows is not None
-        weights = self.weights(state, update)
-        shares = (weights / weights.sum()).to(update.rows)
+        shares = update.shares.to(update.rows)
         model = update.mean[MODEL]
         for adapter in required_adapters(round.layout, "strategy/server=fedexlora"):
             # R ← R + Σ_k p_k B_k A_k − B A

@@ -47,9 +47,7 @@ class FedExP(ServerStrategy):
 
     eps: Annotated[float, Gt(0)]
 
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({MODEL, SQUARED_NORM})
+    needs: ClassVar[frozenset[str]] = frozenset({MODEL, SQUARED_NORM})
 
     def init(self, model: torch.Tensor, layout: Layout, clients: int) -> ServerState:
         return ServerState(model, {ITERATE: model})

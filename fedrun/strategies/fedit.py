@@ -38,7 +38,6 @@ class FedIT(FedAvg):
         if self.variant == "sum":
             return super().aggregate(state, update, round)
         assert update.rows is not None
-        weights = self.weights(state, update)
         model = update.mean[MODEL]
-        model[: round.layout.trainable] = float(weights[0] / weights.sum()) * update.rows[0]
+        model[: round.layout.trainable] = float(update.shares[0]) * update.rows[0]
         return ServerState(model, state.slots), {}

@@ -108,8 +108,8 @@ class SendsMove(ServerStrategy):
     """Also sends clients the last move u of the global model, for :class:`Perturbed` as released."""
 
     @property
-    def broadcasts(self) -> frozenset[str]:
-        return super().broadcasts | {MOVE}
+    def sends(self) -> frozenset[str]:
+        return super().sends | {MOVE}
 
     def init(self, model: torch.Tensor, layout: Layout, clients: int) -> ServerState:
         state = super().init(model, layout, clients)

@@ -74,9 +74,7 @@ class FedNovaClient(ClientStrategy):
 class FedNovaServer(ServerStrategy):
     """One step of τ_eff effective steps along the mean normalised direction; weights p_k = n_k / Σ_S n_j."""
 
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({DIRECTION, NORMALIZER})
+    needs: ClassVar[frozenset[str]] = frozenset({DIRECTION, NORMALIZER})
 
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         # x ← x − τ_eff Σ p_k d_k with τ_eff = Σ p_k a_k; buffers are averaged

@@ -84,7 +84,7 @@ class FedAdagrad(FedOpt):
     beta1: Annotated[float, Ge(0), Lt(1)]
     variant: Variant
 
-    def check(self, rounds: int) -> None:
+    def check(self, rounds: int, cohort: int | None = None) -> None:
         if self.variant == "torch" and self.beta1:
             raise InputError(
                 f"strategy.server.beta1={self.beta1}: torch's Adagrad has no first moment; allowed with "

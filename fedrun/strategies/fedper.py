@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import torch
 
 from fedrun.config.config_class import config_class
 from fedrun.models.flat_network import Layout
-from fedrun.strategies.client import Averaging, ClientStrategy, EvaluatedModel
+from fedrun.strategies.client import ClientStrategy
 
 
 @config_class
@@ -17,8 +15,6 @@ class FedPer(ClientStrategy):
 
     A client's head starts as the common initial one. Clients are evaluated by the global encoder with their own heads.
     """
-
-    reported: ClassVar[tuple[EvaluatedModel, Averaging]] = ("own", "samples")
 
     def private(self, layout: Layout) -> torch.Tensor:
         mask = torch.zeros(layout.size, dtype=torch.bool)

@@ -13,7 +13,7 @@ from fedrun.models.flat_network import Layout
 from fedrun.strategies.client import Averaging, ClientStrategy, EvaluatedModel, Measurement, Outputs
 from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.server import CohortUpdate, Round, Senders, ServerState, ServerStrategy, uniform
-from fedrun.strategies.vectors import Vectors
+from fedrun.strategies.vectors import MODEL, Vectors
 from fedrun.system.errors import InputError
 
 PROTOTYPES = "prototypes"
@@ -103,7 +103,7 @@ class FedProtoServer(ServerStrategy):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({PROTOTYPES, CLASS_WEIGHTS})
-    broadcasts: ClassVar[frozenset[str]] = frozenset({PROTOTYPES, KNOWN})
+    sends: ClassVar[frozenset[str]] = frozenset({MODEL, PROTOTYPES, KNOWN})
 
     def init(self, model: torch.Tensor, layout: Layout, clients: int) -> ServerState:
         prototypes = model.new_zeros(layout.classes * layout.embedding)

@@ -31,12 +31,11 @@ class FedSAM(ClientStrategy):
     rho: Annotated[float, Ge(0)]
 
     passes: ClassVar[tuple[int, ...]] = (2,)
-    first_pass_moves_buffers: ClassVar[bool] = True
 
     def direction(self, gradient: Gradient, model: torch.Tensor, constants: Vectors) -> torch.Tensor:
         uphill = gradient(model, 0)
         # e = ρ g(y) / (‖g(y)‖ + 1e-7);  the step follows g(y + e)
-        return gradient(model + self.rho * uphill / (norm(uphill) + GUARD), 0)
+        return gradient(model + self.rho * uphill / (norm(uphill) + GUARD), 0, moves_buffers=False)
 
 
 @config_class
@@ -64,7 +63,7 @@ class FedASAM(FedSAM):
         scale = torch.where(constants["scaled"], model.abs() + self.eta, 1.0)
         # u = T g(y);  e = ρ T u / ‖u‖
         uphill = scale * gradient(model, 0)
-        return gradient(model + self.rho * scale * uphill / (norm(uphill) + GUARD), 0)
+        return gradient(model + self.rho * scale * uphill / (norm(uphill) + GUARD), 0, moves_buffers=False)
 
 
 def norm(vectors: torch.Tensor) -> torch.Tensor:

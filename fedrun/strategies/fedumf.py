@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from annotated_types import Ge, Le
@@ -65,9 +65,7 @@ class FedUmf(FedDCServer):
 
     alpha: Annotated[float, Ge(0), Le(1)]
 
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({MODEL})
+    needs: ClassVar[frozenset[str]] = frozenset({MODEL})
 
     @property
     def idle_training(self) -> IdleTraining | None:

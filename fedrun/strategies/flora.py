@@ -26,8 +26,7 @@ class FLoRA(ResidualServer):
 
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         assert update.rows is not None
-        weights = self.weights(state, update)
-        shares = (weights / weights.sum()).to(update.rows)[:, None, None]
+        shares = update.shares.to(update.rows)[:, None, None]
         model, draw = update.mean[MODEL], generator(round.seed, "lora", round.index)
         for adapter in required_adapters(round.layout, "strategy/server=flora"):
             assert adapter.residual is not None

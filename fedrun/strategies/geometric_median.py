@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from annotated_types import Ge, Gt
@@ -26,14 +26,12 @@ class GeometricMedian(WeightedServer):
     iterations: Annotated[int, Ge(1)]
     smoothing: Annotated[float, Gt(0)]
 
-    @property
-    def rows(self) -> Rows:
-        return "all"
+    rows: ClassVar[Rows] = "all"
 
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         assert update.rows is not None
         parameters = update.rows[:, : round.layout.trainable]
-        alpha = self.weights(state, update).to(parameters)
+        alpha = update.weights.to(parameters)
         shares = alpha / alpha.sum()
         for _ in range(self.iterations):
             # β_k = α_k / max(ν, ‖v − y_k‖),  v ← Σ β_k y_k / Σ β_k

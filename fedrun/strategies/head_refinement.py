@@ -13,7 +13,16 @@ from fedrun.config.config_class import config_class
 from fedrun.models.flat_network import Layout
 from fedrun.strategies.adam import Adam
 from fedrun.strategies.fedexp import FedExP
-from fedrun.strategies.server import CohortUpdate, IdleTraining, Round, Rows, Senders, ServerState, ServerStrategy
+from fedrun.strategies.server import (
+    CohortUpdate,
+    IdleTraining,
+    Requirement,
+    Round,
+    Rows,
+    Senders,
+    ServerState,
+    ServerStrategy,
+)
 from fedrun.strategies.vectors import Vectors
 from fedrun.system.errors import InputError
 
@@ -48,9 +57,6 @@ class HeadRefinement(ServerStrategy):
     moments: ClassVar[str]
     """The name of Adam's state, besides the base's."""
 
-    needs_classes: ClassVar[bool] = True
-    changes_head: ClassVar[bool] = True
-
     base: ServerStrategy
     lr: Annotated[float, Gt(0)]
     adam_eps: Annotated[float, Gt(0)]
@@ -65,8 +71,8 @@ class HeadRefinement(ServerStrategy):
         return self.base.needs
 
     @property
-    def broadcasts(self) -> frozenset[str]:
-        return self.base.broadcasts
+    def sends(self) -> frozenset[str]:
+        return self.base.sends
 
     @property
     def maintains(self) -> frozenset[str]:
@@ -81,8 +87,8 @@ class HeadRefinement(ServerStrategy):
         return self.base.idle_training
 
     @property
-    def wants(self) -> frozenset[Literal["label_counts"]]:
-        return self.base.wants
+    def wants(self) -> frozenset[Requirement]:
+        return self.base.wants | {"head"}
 
     @property
     def with_bias(self) -> bool:
@@ -93,8 +99,8 @@ class HeadRefinement(ServerStrategy):
     def _adam(self) -> Adam:
         return Adam(self.lr, (0.9, 0.999), self.adam_eps)
 
-    def check(self, rounds: int) -> None:
-        self.base.check(rounds)
+    def check(self, rounds: int, cohort: int | None = None) -> None:
+        self.base.check(rounds, cohort)
         inner = self.base
         while isinstance(inner, HeadRefinement):
             if inner.moments == self.moments:
@@ -103,7 +109,7 @@ class HeadRefinement(ServerStrategy):
                     f"strategy.server.base: {name} cannot be its own base; choose one such as fedavg or fedadam"
                 )
             inner = inner.base
-        if isinstance(inner, FedExP):  # it broadcasts an iterate of its own, not the refined model
+        if isinstance(inner, FedExP):  # it sends an iterate of its own, not the refined model
             raise InputError(
                 "strategy.server.base: FedExP evaluates another model than clients receive, and only that one would be "
                 "refined; choose one such as fedavg or fedadam"
@@ -111,9 +117,6 @@ class HeadRefinement(ServerStrategy):
 
     def prepare(self, network: torch.nn.Module) -> None:
         self.base.prepare(network)
-
-    def check_cohort(self, clients: int) -> None:
-        self.base.check_cohort(clients)
 
     def init(self, model: torch.Tensor, layout: Layout, clients: int) -> ServerState:
         state = self.base.init(model, layout, clients)

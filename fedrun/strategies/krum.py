@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from annotated_types import Ge
@@ -27,19 +27,17 @@ class Krum(ServerStrategy):
     byzantine: Annotated[int, Ge(0)]
     keep: Annotated[int, Ge(1)]
 
-    @property
-    def rows(self) -> Rows:
-        return "all"
+    rows: ClassVar[Rows] = "all"
 
     @property
     def _least(self) -> int:
         return max(2 * self.byzantine + 3, self.keep)
 
-    def check_cohort(self, clients: int) -> None:
-        if clients < self._least:
+    def check(self, rounds: int, cohort: int | None = None) -> None:
+        if cohort is not None and cohort < self._least:
             raise InputError(
                 f"clients_per_round: Krum with byzantine={self.byzantine} and keep={self.keep} needs at least "
-                f"{self._least} uploads, but a round has {clients} clients; raise it, or lower the two"
+                f"{self._least} uploads, but a round has {cohort} clients; raise it, or lower the two"
             )
 
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:

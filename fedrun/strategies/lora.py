@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 
 from fedrun.config.config_class import config_class
@@ -16,12 +18,10 @@ from fedrun.system.errors import InputError
 class ResidualServer(FedAvg):
     """Changes W0 by residuals in the model's vector, W0 + s (R + B A), given each client's adapters."""
 
+    rows: ClassVar[Rows] = "parameters"
+
     def prepare(self, network: torch.nn.Module) -> None:
         add_residuals(network)
-
-    @property
-    def rows(self) -> Rows:
-        return "parameters"
 
 
 def required_adapters(layout: Layout, key: str) -> tuple[Adapter, ...]:

@@ -62,9 +62,7 @@ class MaxFLServer(ServerStrategy):
     lr: Annotated[float, Gt(0)]
     eps: Annotated[float, Gt(0)]
 
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({MODEL, NEARNESS})
+    needs: ClassVar[frozenset[str]] = frozenset({MODEL, NEARNESS})
 
     def weights(self, state: ServerState, senders: Senders) -> torch.Tensor:
         return senders.reports[NEARNESS]

@@ -58,9 +58,7 @@ class MWFedServer(ServerStrategy):
     gamma: Annotated[float, Gt(0)]
     growth: Literal["threshold", "exponential"]
 
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({MODEL, EXCESS})
+    needs: ClassVar[frozenset[str]] = frozenset({MODEL, EXCESS})
 
     def init(self, model: torch.Tensor, layout: Layout, clients: int) -> ServerState:
         return ServerState(model, {WEIGHTS: torch.ones(clients, dtype=torch.float64)})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from annotated_types import Gt
@@ -23,9 +23,7 @@ class NormClipping(WeightedServer):
 
     max_norm: Annotated[float, Gt(0)]
 
-    @property
-    def rows(self) -> Rows:
-        return "all"
+    rows: ClassVar[Rows] = "all"
 
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         assert update.rows is not None
@@ -33,8 +31,7 @@ class NormClipping(WeightedServer):
         # x ← x + Σ p_k Δ_k min(1, S / ‖Δ_k‖)
         x, uploads = state.model[:trainable], update.rows[:, :trainable]
         norms = torch.stack([(y - x).norm() for y in uploads])
-        weights = self.weights(state, update)
-        scaled = (weights / weights.sum()).to(norms) * (self.max_norm / norms.clamp_min(1e-30)).clamp_max(1)
+        scaled = update.shares.to(norms) * (self.max_norm / norms.clamp_min(1e-30)).clamp_max(1)
         model = update.mean[MODEL]
         blocks = (torch.split(vectors, COLUMNS, dim=-1) for vectors in (model[:trainable], x, uploads))
         for moved, here, there in zip(*blocks, strict=True):

@@ -9,7 +9,7 @@ import torch
 
 from fedrun.config.config_class import config_class
 from fedrun.models.flat_network import Layout
-from fedrun.strategies.client import Averaging, EvaluatedModel, Measurement
+from fedrun.strategies.client import Measurement
 from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.fedavg import FedAvg
 from fedrun.strategies.fedper import FedPer
@@ -92,8 +92,6 @@ class PFedFDA(FedPer):
     needs: ClassVar[frozenset[str]] = frozenset({MEANS, COVARIANCE})
     sends: ClassVar[frozenset[str]] = frozenset({MODEL, MEANS, COVARIANCE})
     wants: ClassVar[frozenset[Measurement]] = frozenset({"label_counts", "training_embeddings"})
-    reported: ClassVar[tuple[EvaluatedModel, Averaging]] = ("own", "samples")
-    evaluates_newcomers: ClassVar[bool] = True
 
     def frozen(self, layout: Layout, epoch: int) -> torch.Tensor:
         return self.private(layout)[: layout.trainable]
@@ -194,7 +192,7 @@ class PFedFDAServer(FedAvg):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({MODEL, MEANS, COVARIANCE})
-    broadcasts: ClassVar[frozenset[str]] = frozenset({MEANS, COVARIANCE})
+    sends: ClassVar[frozenset[str]] = frozenset({MODEL, MEANS, COVARIANCE})
 
     def init(self, model: torch.Tensor, layout: Layout, clients: int) -> ServerState:
         if layout.head_size == layout.classes * layout.embedding:

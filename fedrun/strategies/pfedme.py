@@ -11,7 +11,7 @@ from annotated_types import Ge, Gt
 
 from fedrun.config.config_class import config_class
 from fedrun.models.flat_network import Layout
-from fedrun.strategies.client import Averaging, ClientStrategy, EvaluatedModel, Gradient
+from fedrun.strategies.client import ClientStrategy, Gradient
 from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.vectors import MODEL, Vectors
 
@@ -45,7 +45,6 @@ class PFedMe(ClientStrategy):
     evaluate: Literal["personal", "local"]
 
     assumes_sgd: ClassVar[bool] = True
-    reported: ClassVar[tuple[EvaluatedModel, Averaging]] = ("own", "samples")
 
     @property
     def passes(self) -> tuple[int, ...]:

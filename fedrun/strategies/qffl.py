@@ -63,9 +63,7 @@ class QFFLServer(ServerStrategy):
     Float buffers are averaged with the same weights F_k^q.
     """
 
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({STEP, CURVATURE, POWER})
+    needs: ClassVar[frozenset[str]] = frozenset({STEP, CURVATURE, POWER})
 
     def weights(self, state: ServerState, senders: Senders) -> torch.Tensor:
         return senders.reports[POWER]

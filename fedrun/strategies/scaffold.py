@@ -104,17 +104,12 @@ class ScaffoldServer(ServerStrategy):
 
     lr: Annotated[float, Gt(0)]
 
+    needs: ClassVar[frozenset[str]] = frozenset({MODEL, CONTROL})
+    maintains: ClassVar[frozenset[str]] = frozenset({CONTROL})
+
     @property
-    def needs(self) -> frozenset[str]:
+    def sends(self) -> frozenset[str]:
         return frozenset({MODEL, CONTROL})
-
-    @property
-    def broadcasts(self) -> frozenset[str]:
-        return frozenset({CONTROL})
-
-    @property
-    def maintains(self) -> frozenset[str]:
-        return frozenset({CONTROL})
 
     def init(self, model: torch.Tensor, layout: Layout, clients: int) -> ServerState:
         return ServerState(model, {CONTROL: model.new_zeros(layout.trainable)})

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 
@@ -16,8 +17,14 @@ from fedrun.strategies.vectors import MODEL, Vectors
 Rows = Literal["none", "head", "parameters", "all"]
 """The entries of each client's model that a server strategy needs besides the weighted mean."""
 
+Requirement = Literal["label_counts", "head"]
+"""What a server strategy can request in :attr:`ServerStrategy.wants`."""
+
 Weighting = Literal["samples", "uniform"]
 """How a mean weights clients: p_k = n_k / Σ_S n_j over the round's participants S, or p_k = 1 / |S|."""
+
+LAST_MEAN = "mean of the last models"
+"""In the server's state with ``evaluation.client_means``: the weighted mean ``[P]`` of the last round's models."""
 
 COLUMNS = 2**14
 """Entries of the clients' models that a server strategy processes at a time, to avoid a copy of all of them."""
@@ -71,7 +78,7 @@ class CohortUpdate(Senders):
         steps: int64 ``[C]``, SGD steps made; of all N clients with user-level privacy, which hides who has taken part.
         mean: weighted mean over the clients of each uploaded vector, with :meth:`ServerStrategy.weights`. The server
             strategy may overwrite them, and build the next state in their memory.
-        total_weight: the sum of those weights.
+        weights: those weights, not negative, float64 ``[C]``.
         rows: ``[C, r]``, the entries of every client's model that :attr:`ServerStrategy.rows` asks for, or None.
         excluded: clients whose upload held NaN or infinity.
         loss: mean training loss over the samples processed during local training.
@@ -87,7 +94,7 @@ class CohortUpdate(Senders):
 
     steps: torch.Tensor
     mean: Vectors
-    total_weight: float
+    weights: torch.Tensor
     rows: torch.Tensor | None
     excluded: tuple[int, ...]
     loss: float
@@ -97,6 +104,19 @@ class CohortUpdate(Senders):
     accepted_samples: int = 0
     measures: Vectors = field(default_factory=dict)
     represented: float | None = None
+
+    @property
+    def total_weight(self) -> float:
+        """The sum of the weights, in whatever order clients arrived."""
+        return math.fsum(self.weights.tolist())
+
+    @property
+    def shares(self) -> torch.Tensor:
+        """p_k, the clients' shares in the means: float64 ``[C]``, with sum 1. If all weights are 0, the first client
+        represents all.
+        """
+        total = self.total_weight
+        return self.weights / total if total else torch.eye(1, len(self.weights), dtype=torch.float64)[0]
 
     @property
     def count(self) -> float:
@@ -156,24 +176,22 @@ class ServerStrategy(ABC):
 
     Attributes:
         needs: names that the clients must upload.
-        broadcasts: names that the server sends besides the model.
+        sends: names that the server broadcasts, the model included.
         maintains: names of client states whose mean over all clients this strategy follows and uses.
         rows: which entries of every single client's model it needs (it always has the mean).
-        needs_classes: whether it requires a classification task; by default if it requests label counts.
-        changes_head: whether it changes the head beyond what the clients send.
-        wants: ``label_counts``: clients send their numbers of training samples per class, once, before training.
+        needs_classes: whether it requires a classification task; by default if it :attr:`wants` anything.
+        wants: ``label_counts``: clients send their numbers of training samples per class, once, before training;
+            ``head``: the model has a head, which the server strategy changes beyond what the clients send.
         idle_training: training of clients that are not selected; None: they do not train.
     """
-
-    changes_head: ClassVar[bool] = False
 
     @property
     def needs(self) -> frozenset[str]:
         return frozenset({MODEL})
 
     @property
-    def broadcasts(self) -> frozenset[str]:
-        return frozenset()
+    def sends(self) -> frozenset[str]:
+        return frozenset({MODEL})
 
     @property
     def maintains(self) -> frozenset[str]:
@@ -185,18 +203,20 @@ class ServerStrategy(ABC):
 
     @property
     def needs_classes(self) -> bool:
-        return "label_counts" in self.wants
+        return bool(self.wants)
 
     @property
     def idle_training(self) -> IdleTraining | None:
         return None
 
     @property
-    def wants(self) -> frozenset[Literal["label_counts"]]:
+    def wants(self) -> frozenset[Requirement]:
         return frozenset()
 
-    def check(self, rounds: int) -> None:
-        """Reject settings that cannot work in a run of this many rounds.
+    def check(self, rounds: int, cohort: int | None = None) -> None:
+        """Reject settings that cannot work in a run of this many rounds, of this many clients each.
+
+        Called before data are loaded, when the cohort's size may be unknown (None), and again when it is known.
 
         Raises:
             InputError: naming the key and what is allowed.
@@ -207,13 +227,6 @@ class ServerStrategy(ABC):
 
         Raises:
             InputError: the strategy cannot work with the network.
-        """
-
-    def check_cohort(self, clients: int) -> None:
-        """Reject rounds of this many clients.
-
-        Raises:
-            InputError: naming the key and what is allowed.
         """
 
     def init(self, model: torch.Tensor, layout: Layout, clients: int) -> ServerState:
@@ -239,12 +252,6 @@ class ServerStrategy(ABC):
     def broadcast(self, state: ServerState) -> Vectors:
         """The vectors that are sent to every client of the cohort, the model included."""
         return {MODEL: state.model}
-
-    def mean_model(self, state: ServerState, layout: Layout) -> torch.Tensor | None:
-        """The mean ``[P]`` of the models that the last round's participants have sent, with :meth:`weights`; None if
-        the state does not determine it.
-        """
-        return None
 
     @abstractmethod
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:

@@ -37,9 +37,7 @@ class SoloClient(LastingMomentumSGD):
 class SoloServer(ServerStrategy):
     """The initial model stays the initial model."""
 
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset()
+    needs: ClassVar[frozenset[str]] = frozenset()
 
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         return state, {}

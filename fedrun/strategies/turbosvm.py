@@ -44,8 +44,6 @@ class TurboSVM(HeadRefinement):
             number (at least 2, drawn again in every round).
     """
 
-    moments: ClassVar[str] = "turbosvm"
-
     selective: bool
     spread_out: bool
     multiclass: Multiclass
@@ -59,20 +57,19 @@ class TurboSVM(HeadRefinement):
     max_iterations: Literal[-1] | Annotated[int, Ge(1)]
     classes_per_round: Annotated[int, Ge(2)] | Annotated[float, Gt(0), Le(1)]
 
+    rows: ClassVar[Rows] = "head"
+    moments: ClassVar[str] = "turbosvm"
+
     @property
     def needs(self) -> frozenset[str]:
         return self.base.needs | {MODEL}
 
-    @property
-    def rows(self) -> Rows:
-        return "head"
-
-    def check(self, rounds: int) -> None:
+    def check(self, rounds: int, cohort: int | None = None) -> None:
         if self.base.rows != "none":
             raise InputError(
                 "strategy.server.base: TurboSVM's base must be an averaging strategy such as fedavg or fedadam"
             )
-        super().check(rounds)
+        super().check(rounds, cohort)
         if self.schedule != "constant" and self.schedule_rounds is not None and rounds > self.schedule_rounds:
             raise InputError(
                 f"rounds={rounds}: the SVM's schedule ends after strategy.server.schedule_rounds="

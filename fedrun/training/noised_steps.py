@@ -85,7 +85,7 @@ def train_noised(
         # g = (Σ_i g_i min(1, C / ‖g_i‖) + z C ξ) / (q_s n_k)
         return gradient.div_(noised.share * len(indices))
 
-    def gradient_at(parameters: torch.Tensor, which: int) -> torch.Tensor:
+    def gradient_at(parameters: torch.Tensor, batch: int, *, moves_buffers: bool = True) -> torch.Tensor:
         current = weights.clone()
         weights.copy_(parameters)
         gradient = noised_gradient()
@@ -98,13 +98,9 @@ def train_noised(
             check_vector(strategy, "direction", gradient, len(weights))
         else:
             gradient = noised_gradient()
-        decay = None
-        if correction is not None:
-            correction.add_to(gradient, weights)
-            decay = correction.decay
         mask = strategy.frozen(network.layout, int((step + 0.5) * noised.share))
         frozen = None if mask is None else mask.to(weights.device)
-        optimizer_step(weights, gradient, state, rate, local, decay, frozen)
+        optimizer_step(weights, gradient, state, rate, local, correction, frozen)
         if local.repair_nonfinite:
             repair(weights)
     if computed != local.steps:

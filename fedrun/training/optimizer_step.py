@@ -25,16 +25,18 @@ def optimizer_step(
     state: torch.Tensor | None,
     rate: float,
     local: LocalTraining,
-    decay: torch.Tensor | None = None,
+    correction: LinearCorrection | None = None,
     frozen: torch.Tensor | None = None,
 ) -> None:
     """One step in place, on one client's parameters ``[T]`` or on a cohort's ``[C, T]``.
 
     The update rules are those of ``torch.optim``. ``gradient`` is overwritten; ``state`` (of :func:`fresh_state` at
-    first) is updated. ``decay`` (``[1]`` or ``[C, 1]``): weight decay besides ``local``'s. It belongs to the objective,
-    so it is part of the gradient with every optimizer. ``frozen`` (bool, ``[T]`` or ``[C, T]``) are the parameters that
-    do not move; their momenta become zero.
+    first) is updated. ``correction`` is the client strategy's. Its part that decays acts like weight decay besides
+    ``local``'s; it belongs to the objective, so it is part of the gradient with every optimizer. ``frozen`` (bool,
+    ``[T]`` or ``[C, T]``) are the parameters that do not move; their momenta become zero.
     """
+    if correction is not None:
+        correction.add_to(gradient, weights)
     if frozen is not None:
         gradient.masked_fill_(frozen, 0.0)
     if local.max_gradient_norm is not None:
@@ -43,8 +45,8 @@ def optimizer_step(
     decoupled = local.optimizer == "adamw"
     if local.weight_decay and not decoupled:
         gradient.add_(weights, alpha=local.weight_decay)
-    if decay is not None:
-        gradient.addcmul_(weights, decay)
+    if correction is not None and correction.decay is not None:
+        gradient.addcmul_(weights, correction.decay)
     if frozen is not None:
         gradient.masked_fill_(frozen, 0.0)  # the decay's part
         if state is not None:

@@ -60,22 +60,17 @@ def train(
     objective = Objective(network, strategy, constants, samples.task, local.precision)
     batch = len(indices) if local.batch_size is None else local.batch_size
     group: list[tuple[torch.Tensor, torch.Tensor]] = []  # the batches of a step along `direction`
-    moved = False  # whether a pass of the step has moved the buffers
 
-    def gradient_at(parameters: torch.Tensor, which: int) -> torch.Tensor:
-        nonlocal moved
-        current = weights.clone()
-        kept = buffers.clone() if moved and strategy.first_pass_moves_buffers else None
+    def gradient_at(parameters: torch.Tensor, batch: int, *, moves_buffers: bool = True) -> torch.Tensor:
+        current, kept = weights.clone(), None if moves_buffers else buffers.clone()
         weights.copy_(parameters)
-        gradient = objective.gradient(*group[which]).clone()
+        gradient = objective.gradient(*group[batch]).clone()
         weights.copy_(current)
         if kept is not None:
             buffers.copy_(kept)
-        moved = True
         return gradient
 
     def step(x: torch.Tensor, y: torch.Tensor, index: int, frozen: torch.Tensor | None) -> bool:
-        nonlocal moved
         if fused_step is not None:
             fused_step.step(objective.loss(x, y, index), rate, None if linear is None else partial(linear, weights))
             return True
@@ -85,15 +80,10 @@ def train(
             group.append((x, y))
             if len(group) < len(strategy.passes):
                 return False
-            moved = False
             gradient = strategy.direction(gradient_at, weights, constants)
             check_vector(strategy, "direction", gradient, len(weights))
             group.clear()
-        decay = None
-        if correction is not None:
-            correction.add_to(gradient, weights)
-            decay = correction.decay
-        optimizer_step(weights, gradient, state, rate, local, decay, frozen)
+        optimizer_step(weights, gradient, state, rate, local, correction, frozen)
         return True
 
     with FusedSGDStep(network.network) if fused else nullcontext() as fused_step:

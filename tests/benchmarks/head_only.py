@@ -40,7 +40,7 @@ def head_only(classes: int, dimensions: int, clients: int) -> Case:
         samples=samples,
         steps=torch.ones(clients, dtype=torch.int64),
         mean={MODEL: (samples.float() / samples.sum()) @ uploads},
-        total_weight=float(samples.sum()),
+        weights=samples.double(),
         rows=uploads,
         excluded=(),
         loss=0.0,

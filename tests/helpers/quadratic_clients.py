@@ -99,7 +99,7 @@ def update_of(mean: dict[str, torch.Tensor], samples: tuple[int, ...]) -> Cohort
         samples=torch.tensor(samples),
         steps=torch.ones(count, dtype=torch.int64),
         mean=mean,
-        total_weight=float(sum(samples)),
+        weights=torch.tensor(samples, dtype=torch.float64),
         rows=None,
         excluded=(),
         loss=0.0,

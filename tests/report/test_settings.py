@@ -18,6 +18,17 @@ def test_runs_that_differ_in_what_changes_no_number_are_one_setting(folders):
     assert differing([setting]) == []
 
 
+def test_a_folder_of_which_a_later_version_recorded_a_key_more_is_one_setting(folders):
+    """The hash leaves neutral values out, so runs of both versions lie below it."""
+    older = folders.write(0, rows(0.1))
+    newer = folders.write(1, rows(0.1), changes={"strategy.client.variant": "paper"})
+    folders.write(2, rows(0.1), changes={"strategy.client.variant": "paper", "data_dir": "elsewhere"})
+    folders.write(3, rows(0.1), changes={"strategy.client.variant": "other"})
+    newer.rename(older.parent / newer.name)
+    first, second = grouped(folders)[0]
+    assert [[run.seed for run in setting.runs] for setting in (first, second)] == [[0, 1, 2], [3]]
+
+
 def test_word_vectors_may_lie_elsewhere(folders):
     """Their path follows from data_dir."""
     for seed, path in enumerate(("data/glove/200d.txt", "/datasets/glove/200d.txt")):

@@ -50,7 +50,7 @@ def test_one_round():
     weights = server.weights(state, senders)
     assert torch.equal(weights, q)
     mean = sum(w * each["model"] for w, each in zip(weights, sent, strict=True)) / weights.sum()
-    update = replace(update_of({"model": mean.float()}, (1, 7, 50)), total_weight=weights.sum().item())
+    update = replace(update_of({"model": mean.float()}, (1, 7, 50)), weights=weights.double())
     state, metrics = server.aggregate(state, update, round_of(0, 3))
     assert state.model.item() == pytest.approx(-0.4943642, abs=1e-6)
     assert 1 / (q.sum().item() + 1e-3) == pytest.approx(2.1492682, abs=1e-6)

@@ -73,7 +73,7 @@ def test_fedcm_in_three_rounds():
 TWO = Layout(slots=(Slot("head.weight", (1, 2), 0, 2),), trainable=2, size=2, head=slice(0, 2), classes=1, embedding=2)
 
 
-def bowl(at: torch.Tensor, index: int) -> torch.Tensor:
+def bowl(at: torch.Tensor, index: int, *, moves_buffers: bool = True) -> torch.Tensor:
     """The gradient of (y₁² + 4 y₂²) / 2."""
     return at * torch.tensor([1.0, 4.0])
 

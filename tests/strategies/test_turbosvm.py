@@ -60,7 +60,7 @@ def update_of(models: torch.Tensor, samples: list[int], layout: Layout) -> Cohor
     """What an executor hands over: ``models`` ``[M, P]``."""
     count = len(samples)
     return CohortUpdate(
-        total_weight=1.0,
+        weights=torch.tensor(samples, dtype=torch.float64),
         clients=torch.arange(count),
         samples=torch.tensor(samples),
         steps=torch.ones(count, dtype=torch.int64),

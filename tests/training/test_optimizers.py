@@ -18,7 +18,7 @@ from fedrun.config.identity import identity
 from fedrun.data.samples import Samples
 from fedrun.experiment.experiment import build_experiment
 from fedrun.models.flat_network import FlatNetwork
-from fedrun.strategies.client import ClientStrategy
+from fedrun.strategies.client import ClientStrategy, LinearCorrection
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.system.errors import InputError
 from fedrun.training.optimizer_step import fresh_state, optimizer_step
@@ -84,7 +84,14 @@ def test_a_strategys_decay_belongs_to_the_objective_and_weight_decay_of_adamw_do
     """Gradient 1, a decay of 2 · 0.5: Adam's first step is by η = 0.1 for any gradient, after y (1 − 0.1 · 0.3)."""
     weights, local = torch.tensor([0.5]), replace(LOCAL, optimizer="adamw", weight_decay=0.3)
     state = fresh_state(weights, local)
-    optimizer_step(weights, torch.tensor([1.0]), state, 0.1, local, decay=torch.tensor([2.0]))
+    optimizer_step(
+        weights,
+        torch.tensor([1.0]),
+        state,
+        0.1,
+        local,
+        LinearCorrection(torch.zeros(1), torch.tensor([2.0]), decays=True),
+    )
     assert weights.item() == pytest.approx(0.5 * 0.97 - 0.1, abs=1e-6)
     assert state.tolist() == pytest.approx([0.1 * 2, 0.001 * 4, 1], abs=1e-6)  # moments of 1 + 2 · 0.5, one step
 

@@ -6,8 +6,16 @@ import pytest
 import torch
 
 from fedrun.config.build import option
-from fedrun.strategies.server import CohortUpdate
+from fedrun.experiment.strategy import Strategy
+from fedrun.simulation.simulation import Simulation
+from fedrun.strategies.server import CohortUpdate, Senders
+from fedrun.strategies.sgd import SGD
+from fedrun.strategies.vectors import MODEL
 from fedrun.uploads.attacks.alie import largest_deviation
+from fedrun.uploads.attacks.colluding import Colluding
+
+from ..helpers.poisoned_samples import poisoned_experiment
+from ..helpers.small_networks import mlp
 
 HONEST = torch.tensor([[1.0, 0.0], [3.0, 0.0], [2.0, 3.0]])  # μ = (2, 1), σ = (√(2/3), √2)
 
@@ -41,14 +49,14 @@ def test_min_max_is_as_far_as_two_honest_clients(direction):
     assert moved[0] < 0
 
 
-def update(clients, models):
+def update(clients, models, weights):
     rows = torch.tensor(models)
     return CohortUpdate(
         clients=torch.tensor(clients),
         samples=torch.tensor([1] * len(clients)),
         steps=torch.tensor([1] * len(clients)),
         mean={"model": rows.mean(0)},
-        total_weight=float(len(clients)),
+        weights=weights,
         rows=rows,
         excluded=(),
         loss=0.0,
@@ -62,9 +70,9 @@ def replaced(clients, weights, rows="none"):
     models = [[2.0, 7.0], [4.0, 7.0], [9.0, 7.0]][: len(clients)]
     received, weights = torch.tensor([1.0, 7.0]), torch.tensor(weights, dtype=torch.float64)
     mean = (weights[:, None] * torch.tensor(models)).sum(0) / weights.sum()
-    before = update(clients, models)
+    before = update(clients, models, weights)
     before.mean["model"].copy_(mean)
-    return attack.replaced(before, frozenset({5, 6}), received, weights, 1, rows, slice(0, 1))
+    return attack.replaced(before, frozenset({5, 6}), received, 1, rows, slice(0, 1))
 
 
 def test_the_mean_and_the_rows_with_forged_uploads():
@@ -80,3 +88,28 @@ def test_the_mean_and_the_rows_with_forged_uploads():
 def test_rounds_of_one_kind_stay(clients):
     after = replaced(clients, [1.0] * len(clients), "all")
     assert after.rows.tolist() == [[2.0, 7.0], [4.0, 7.0], [9.0, 7.0]][: len(clients)]
+
+
+def test_forged_uploads_weigh_as_much_as_those_they_replace(make_experiment, monkeypatch):
+    """FedDisco's weights depend on the whole cohort, and one client's upload is not finite."""
+    server = option("strategy/server", "feddisco", discrepancy_weight=0.5, offset=0.1)
+    parts = {"attack": option("attack", "ipm", share=0.3), "strategy": Strategy(client=SGD(), server=server)}
+    simulation = Simulation(poisoned_experiment(make_experiment, 1, network=mlp, **parts))
+    combined = []
+
+    def watched(self, update, *arguments):
+        after = forge(self, update, *arguments)
+        combined.append((update, after.mean[MODEL]))
+        return after
+
+    forge = Colluding.replaced
+    monkeypatch.setattr(Colluding, "replaced", watched)
+    simulation.advance(simulation.initial())
+    ((update, mean),) = combined
+    everyone = torch.arange(4)
+    labels, clients = simulation.federation.dataset.targets, simulation.federation.train
+    counts = torch.stack([torch.bincount(labels[clients[k]], minlength=3) for k in everyone.tolist()])
+    whole = server.weights(None, Senders(clients=everyone, samples=torch.tensor([4, 8, 12, 16]), label_counts=counts))
+    weights = whole[update.clients] / whole[update.clients].sum()
+    assert sorted(update.clients.tolist()) == [0, 2, 3]
+    torch.testing.assert_close(mean, weights.float() @ update.rows)

@@ -37,7 +37,7 @@ class Counting(ClientStrategy):
 class Counts(FedAvg):
     """Sends them back."""
 
-    broadcasts: ClassVar[frozenset[str]] = frozenset({"counts"})
+    sends: ClassVar[frozenset[str]] = frozenset({"model", "counts"})
 
     def broadcast(self, state):
         return {"model": state.model, "counts": torch.zeros(2)}

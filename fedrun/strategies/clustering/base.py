@@ -156,11 +156,8 @@ class SeveralModels(Clustering):
 
     clusters: Annotated[int, Ge(1)]
 
+    several: ClassVar[bool] = True
     reassigns: ClassVar[bool] = True
-
-    @property
-    def several(self) -> bool:
-        return True
 
     @property
     def initial_models(self) -> int:

@@ -28,17 +28,14 @@ class FedSoft(SeveralModels):
             are compared, as in FedConcat's script, whose loader reshuffles between models.
     """
 
-    offers: ClassVar[frozenset[str]] = frozenset({CENTRES})
-    downloads_all: ClassVar[bool] = True
-    mixes: ClassVar[bool] = True
-
     period: Annotated[int, Ge(1)]
     floor: Annotated[float, Gt(0), Lt(1)]
     vote: Literal["same_samples", "reshuffled"]
 
-    @property
-    def same_initialisation(self) -> bool:
-        return False
+    same_initialisation: ClassVar[bool] = False
+    offers: ClassVar[frozenset[str]] = frozenset({CENTRES})
+    downloads_all: ClassVar[bool] = True
+    mixes: ClassVar[bool] = True
 
     def assign(self, context: TrainingContext, round: ClusteringRound) -> Assignment:
         membership, cohort = round.membership.clone(), round.cohort

@@ -22,9 +22,9 @@ class IFCA(SeveralModels):
             the models have different initial parameters.
     """
 
-    downloads_all: ClassVar[bool] = True
-
     same_init: bool
+
+    downloads_all: ClassVar[bool] = True
 
     @property
     def same_initialisation(self) -> bool:

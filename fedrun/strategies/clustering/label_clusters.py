@@ -33,11 +33,8 @@ class LabelClusters(Clustering):
     balanced: bool
     by: Literal["shares", "labels"]
 
+    several: ClassVar[bool] = True
     needs_classes: ClassVar[bool] = True
-
-    @property
-    def several(self) -> bool:
-        return True
 
     def membership(self, vectors: torch.Tensor, seed: int) -> torch.Tensor:
         """The membership, float64 ``[N, M]``, of clients with these v_k, float64 ``[N, C]``."""

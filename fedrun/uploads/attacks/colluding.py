@@ -38,7 +38,6 @@ class Colluding(Attack):
         update: CohortUpdate,
         attackers: frozenset[int],
         model: torch.Tensor,
-        weights: torch.Tensor,
         trainable: int,
         rows: Rows,
         head: slice,
@@ -49,7 +48,6 @@ class Colluding(Attack):
             update: with all rows, ``[C, P]``, which may be overwritten.
             attackers: numbers of clients.
             model: the broadcast one, ``[P]``.
-            weights: of the clients in the mean, float64 ``[C]``.
             trainable: T.
             rows: what the server's strategy needs.
             head: the head's entries.
@@ -61,8 +59,7 @@ class Colluding(Attack):
             device = models.device
             x = model[:trainable]
             forged = x + self.forged(models[~attacks.to(device), :trainable] - x, int(attacks.sum()))
-            shares = (weights / weights.sum()).to(device)
-            mean = update.mean[MODEL].clone()
+            shares, mean = update.shares, update.mean[MODEL].clone()
             for number in attacks.nonzero().flatten().tolist():
                 # the mean with the attacker's model replaced
                 mean[:trainable] += float(shares[number]) * (forged - models[number, :trainable])
