@@ -21,6 +21,10 @@ SILENT = frozenset({"data_dir", "dataset.vectors", "train_clients", "miss_probab
 places of files are among them: the data's fingerprint shows whether their content is the same."""
 
 
+CHOSEN = frozenset({"dataset._target_", "strategy._target_"})
+"""Keys that reports do not list, because each setting has the names of its dataset and its strategy."""
+
+
 @dataclass(frozen=True)
 class Setting:
     """One configuration, and its runs.
@@ -129,8 +133,8 @@ def differing(settings: Sequence[Setting]) -> list[str]:
 
 
 def varying(contents: Sequence[Leaves]) -> list[str]:
-    """The keys whose values are not the same in all configurations, in their order."""
-    keys = dict.fromkeys(key for content in contents for key in content)
+    """The keys whose values are not the same in all configurations, in their order, without those of :data:`CHOSEN`."""
+    keys = dict.fromkeys(key for content in contents for key in content if key not in CHOSEN)
     return [key for key in keys if len({written(content, key) for content in contents}) > 1]
 
 
