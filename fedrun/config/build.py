@@ -13,7 +13,7 @@ from fedrun.config.allowed_values import describe, in_message, shown
 from fedrun.config.config_class import ArgumentError
 from fedrun.config.defaults_entry import added
 from fedrun.config.options import content, option_files, options
-from fedrun.config.suggestions import did_you_mean
+from fedrun.config.suggestions import allowed_names, did_you_mean
 from fedrun.system.dotted_path import imported
 from fedrun.system.errors import InputError
 
@@ -36,10 +36,11 @@ def option(group: str, name: str, /, **changes: Any) -> Any:
         InputError: there is no such option, or the changes do not fit it.
     """
     files = option_files(group)
+    if not files:
+        raise InputError(f"{group}: no such group; fedrun --help shows all")
     if name not in files:
         raise InputError(
-            f"{group}={name}: no such option; allowed: {', '.join(sorted(files)) or 'no such group'}"
-            f"{did_you_mean(name, files)}"
+            f"{group}={name}: no such option; {allowed_names(name, sorted(files), f'fedrun --explain {group}')}"
         )
     return build({**_composed(group, name), **changes}, group.replace("/", "."))
 

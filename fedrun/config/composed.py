@@ -13,7 +13,7 @@ from fedrun.config.grids import scale_settings, sweeper_settings
 from fedrun.config.hydra_config import completed, hydra_config
 from fedrun.config.options import conf_dir, files_in, further_folder
 from fedrun.config.plain_composition import plain_composition
-from fedrun.config.suggestions import did_you_mean
+from fedrun.config.suggestions import allowed_names
 from fedrun.system.errors import InputError
 
 if TYPE_CHECKING:
@@ -111,10 +111,8 @@ class Composed:
             return
         files = files_in(group, folders)
         if (name := self.choices[group]) not in files and name is not None:
-            allowed = ", ".join(sorted(files))
-            raise InputError(
-                f"{group}={name}: no such option; allowed: {allowed}; or ~{group} for none{did_you_mean(name, files)}"
-            )
+            allowed = allowed_names(name, sorted(files), f"fedrun --explain {group}")
+            raise InputError(f"{group}={name}: no such option; {allowed}; or ~{group} for none")
 
 
 def compose(overrides: Sequence[str] = (), config_dir: str | Path | None = None) -> Composed:

@@ -13,7 +13,7 @@ from fedrun.config.allowed_values import in_message
 from fedrun.config.hydra_config import hydra_config
 from fedrun.config.key_reference import choices_with
 from fedrun.config.options import conf_dir, config_dir_option, groups, options, parts
-from fedrun.config.suggestions import did_you_mean
+from fedrun.config.suggestions import READABLE, allowed_names, did_you_mean
 from fedrun.system.errors import InputError
 
 
@@ -92,8 +92,8 @@ def _malformed(text: str, arguments: Sequence[str]) -> str | None:
 
 def no_such_option(group: str, option: str, names: Iterable[str]) -> str:
     """The message that a group has no such option, with the options that it has."""
-    listed = ", ".join(names)
-    return f"{group}={in_message(option)}: no such option; allowed: {listed}{did_you_mean(option, names)}"
+    allowed = allowed_names(option, names, f"fedrun --explain {group}")
+    return f"{group}={in_message(option)}: no such option; {allowed}"
 
 
 def _names_no_option(argument: str, folder: Path | None) -> bool:
@@ -125,6 +125,8 @@ def _why_unknown(key: str, arguments: Sequence[str], folder: Path | None) -> str
         return f"unknown key; fedrun --cfg job shows all keys{suggestion}"
     where = f" below {'.'.join(parents)}" if parents else ""
     allowed = ", ".join(name for name in node if name != "_target_") or "nothing"
+    if suggestion and len(allowed) > READABLE:
+        return f"unknown key{suggestion} fedrun --cfg job shows all keys"
     return f"unknown key; allowed{where}: {allowed}{suggestion}"
 
 

@@ -6,14 +6,24 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedrun.config.options import conf_dir
+from fedrun.config.allowed_values import in_message
+from fedrun.config.options import conf_dir, options
+from fedrun.system.errors import InputError
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 
 def completed(arguments: Sequence[str]) -> list[str]:
-    """The arguments of a command line; ``~hparams`` also leaves out the strategy's own values."""
+    """The arguments of a command line; ``~hparams`` also leaves out the strategy's own values.
+
+    Raises:
+        InputError: a group is set to a list of options.
+    """
+    for argument in arguments:
+        group, _, choice = argument.partition("=")
+        if choice.startswith("[") and (names := options(group)):
+            raise InputError(f"{in_message(argument)}: a list; allowed: {group}=OPTION, one of {', '.join(names)}")
     return [part for argument in arguments for part in _PARTS.get(argument, (argument,))]
 
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import dropwhile, takewhile
 from pathlib import Path
 from typing import Any, get_type_hints
 
 from fedrun.config.allowed_values import describe, in_message
 from fedrun.config.build import locate
 from fedrun.config.defaults_entry import added, below
-from fedrun.config.options import conf_dir, content, files_in, groups, listed, listed_file
+from fedrun.config.options import conf_dir, content, files_in, first_sentence, groups, listed, listed_file
 from fedrun.config.suggestions import did_you_mean
 from fedrun.system.errors import InputError
 
@@ -118,8 +119,10 @@ def _written(key: str, entries: Sequence[KeyEntry], experiment: type) -> str:
 
 
 def _allowed(entry: KeyEntry, experiment: type) -> str:
-    """The type and range of a key, in words; empty where a file changes the value of another option's key."""
-    if not entry.owner and "." in entry.key:
+    """The type and range of a key, in words; empty where a file changes the value of another option's key, and for
+    sweepers and launchers, which are no config classes.
+    """
+    if (not entry.owner and "." in entry.key) or entry.owner.startswith("hydra_plugins."):
         return ""
     owner = locate(entry.owner, entry.key) if entry.owner else experiment
     annotation = get_type_hints(owner, include_extras=True).get(entry.key.rpartition(".")[2])
@@ -127,9 +130,10 @@ def _allowed(entry: KeyEntry, experiment: type) -> str:
 
 
 def _head(path: Path) -> str:
-    """The first comment of a file."""
+    """The first sentence of a file's comment."""
     lines = path.read_text(encoding="utf-8").splitlines()
-    return next((line[1:].strip() for line in lines if line.startswith("#") and "@package" not in line), "")
+    described = dropwhile(lambda line: not line.startswith("#") or "@package" in line, lines)
+    return first_sentence(line[1:].strip() for line in takewhile(lambda line: line.startswith("#"), described))
 
 
 def _users(key: str, folders: Sequence[Path]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from functools import cache
@@ -33,16 +34,21 @@ def listed_file(group: str) -> Path:
 
 
 def listed(group: str) -> dict[str, str]:
-    """The options of a group that :func:`listed_file` lists, each with the first line of the comment above it."""
+    """The options of a group that :func:`listed_file` lists, each with the first sentence of the comment above it."""
     file = listed_file(group)
     if not (group and file.with_suffix("").is_dir() and file.is_file()):
         return {}
     return dict(_comments(file, file.stat().st_mtime_ns))
 
 
+def first_sentence(comment: Iterable[str]) -> str:
+    """The first sentence of a comment's lines."""
+    return re.split(r"(?<=\.) (?=[A-Z])", " ".join(comment))[0]
+
+
 @cache
 def _comments(file: Path, modified: int) -> Mapping[str, str]:
-    """The first line of the comment above each option in a file; ``modified``: the time of the file's last change."""
+    """The first sentence of the comment above each option in a file that was last changed at ``modified``."""
     comments: dict[str, str] = {}
     above: list[str] = []
     for line in file.read_text(encoding="utf-8").splitlines():
@@ -50,7 +56,7 @@ def _comments(file: Path, modified: int) -> Mapping[str, str]:
             above.append(line[1:].strip())
             continue
         if line and not line[0].isspace():
-            comments[line.partition(":")[0]] = above[0] if above else ""
+            comments[line.partition(":")[0]] = first_sentence(above)
         above = []
     return comments
 

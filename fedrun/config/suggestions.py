@@ -5,6 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+READABLE = 200
+"""Length above which a list of names is left out of a message that suggests one of them."""
+
+
+def allowed_names(name: str, known: Iterable[str], command: str) -> str:
+    """The end of a message that rejects ``name``: the allowed names and the likely one, or that one and where all are.
+
+    Args:
+        name: what the user wrote.
+        known: the allowed names.
+        command: prints them all.
+    """
+    names = list(known)
+    suggestion, listing = did_you_mean(name, names), ", ".join(names)
+    if suggestion and len(listing) > READABLE:
+        return f"{suggestion.removeprefix('; ')} {command} shows all"
+    return f"allowed: {listing or 'nothing'}{suggestion}"
+
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """``; did you mean mnist?`` for a message that rejects ``name``; empty if no name is similar.

@@ -70,7 +70,7 @@ class Evaluator:
             if federation.client_test is not None:
                 return f"{model} on the client's own {federation.evaluation_split} samples"
             return f"{model} on {samples}; means over clients"
-        return f"{'all models together' if phase.clustering.several else 'the global model'} on {samples}"
+        return f"{'the summed logits of all models' if phase.clustering.several else 'the global model'} on {samples}"
 
     def metrics(self, state: State, target: float | None = None) -> Metrics:
         """``test/*`` (or ``validation/*``) on the pooled samples; ``clients/*`` and ``unseen/*`` if clients are

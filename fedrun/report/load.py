@@ -37,6 +37,9 @@ class LoadedRun:
     run: Run
     own_dataset: DatasetConfig | None = None
 
+    def __repr__(self) -> str:
+        return f"LoadedRun({str(self.folder)!r})"
+
     @property
     def folder(self) -> Path:
         return self.run.folder
@@ -137,7 +140,7 @@ class LoadedRun:
 
         shape = self.dataset.spec.input_shape
         try:
-            samples = samples if isinstance(samples, torch.Tensor) else torch.as_tensor(numpy.asarray(samples))
+            samples = samples if isinstance(samples, torch.Tensor) else torch.as_tensor(numpy.array(samples))
         except (TypeError, ValueError) as error:
             raise InputError(f"samples: a {type(samples).__name__}, not numbers ({error})") from None
         if samples.ndim != len(shape) + 1 or tuple(samples.shape[1:]) != shape:

@@ -54,7 +54,7 @@ class Observers:
                 call(observer)
             except Exception as error:  # an observer can raise anything
                 self._observers.remove(observer)
-                log.warning("%s failed and is ignored from now on: %s", type(observer).__name__, error)
+                _warn(observer, error)
                 with suppress(Exception):
                     observer.close()
 
@@ -65,4 +65,9 @@ class Observers:
             try:
                 observer.close()
             except Exception as error:
-                log.warning("%s failed and is ignored from now on: %s", type(observer).__name__, error)
+                _warn(observer, error)
+
+
+def _warn(observer: Observer, error: Exception) -> None:
+    name = type(observer).__name__.removesuffix("Observer")
+    log.warning("%s failed and is not used any more in this run: %s", name, error)

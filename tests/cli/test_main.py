@@ -68,6 +68,10 @@ REFUSED = [
         "+local.pace=1",
         "local.pace: unknown key; allowed below local: lr, lr_decay, lr_decay_rounds, lr_warmup_rounds,",
     ),
+    (
+        "tracking=[wandb,tensorboard]",
+        "tracking=[wandb,tensorboard]: a list; allowed: tracking=OPTION, one of mlflow, none, several, tensorboard,",
+    ),
     ("strategy=none", "strategy=none: no such option; allowed: " + ", ".join(names("strategy"))),
     (
         "hparams=none",
@@ -139,7 +143,12 @@ def test_a_misspelt_name_is_answered_with_the_likely_one(
 ) -> None:
     ended = checking(*arguments.split(), folder=tmp_path)
     assert (ended.status, ended.err.count("\n")) == (2, 1)
-    assert re.search(r"; did you mean (.*)\?( \(job 1 of the sweep: .*\))?\n$", ended.err)[1] == meant
+    assert (
+        re.search(
+            r"; did you mean (.*?)\?( fedrun --.* shows all( keys)?)?( \(job 1 of the sweep: .*\))?\n$", ended.err
+        )[1]
+        == meant
+    )
 
 
 # What can only be known once the data are there, or the machine is asked.

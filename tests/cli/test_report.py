@@ -120,7 +120,7 @@ REFUSED = [
     (("{runs}", "--test", "wilcoxon"), "--test: allowed: with --baseline"),
     (("{runs}", "--table", "mine/table1"), "table mine/table1: no such table; allowed: fedavg/table1, "),
     (("{runs}", "--table", "turbosvm/table2"), "table turbosvm/table2: no finished runs; start them "),
-    (("{runs}", "--results"), "no finished run of any paper's table; start one with: "),
+    (("{runs}", "--results"), "no finished run of any paper's table at scale full or small; start one with: "),
     (("{runs}", "--results", "--table", "turbosvm/table2"), "--table and --results: allowed: one of them"),
     (("{runs}", "--scale", "smoke"), "--scale: allowed: with --table"),
     (("{runs}", "--against", "params"), "--against: allowed: with --curve"),

@@ -705,7 +705,7 @@ def test_one_option_by_itself() -> None:
         option("strategy/client", "none")
     with pytest.raises(InputError, match=r"^strategy.client.nu: unknown key; allowed below strategy.client: mu$"):
         option("strategy/client", "fedprox", nu=1)
-    with pytest.raises(InputError, match=r"^none=none: no such option; allowed: no such group$"):
+    with pytest.raises(InputError, match="^none: no such group; "):
         option("none", "none")
     assert option("strategy/server", "turbosvm").base == FedAvg(weighting="samples")  # /strategy/server@base: fedavg
     assert option("strategy", "fedrep") == build("strategy=fedrep").strategy

@@ -192,3 +192,7 @@ def test_on_the_command_line(checking: Fedrun, tmp_path: Path, arguments: str, s
     assert printed.startswith(text)
     assert other == ""
     assert not status or printed.count("\n") == 1
+
+
+def test_keys_of_launchers_and_sweepers() -> None:
+    assert explain_key("hydra.launcher.minutes", Experiment).endswith("default  240 with hydra/launcher=cluster")

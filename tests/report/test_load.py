@@ -34,6 +34,7 @@ def test_a_run(tmp_path: Path, plain: None) -> None:
     assert run.summary == summary and run.config["rounds"] == 3
     assert run.metrics["round"].tolist() == [0, 1, 2, 3]
     assert run.metrics["test/accuracy"].iloc[-1] == summary["final"]["test/accuracy"]
+    assert repr(run) == f"LoadedRun({summary['folder']!r})" and len(repr(run.dataset)) < 500
     assert run.clients["client"].tolist() == ["0", "1", "2", "3", "4", "test"]
     # Softmax regression by hand on 64 grey values from 0 to 16.
     tensors = run.network().state_dict()
@@ -186,6 +187,16 @@ def test_all_runs_as_a_table(folders: Folders) -> None:
     assert isinstance(table, pandas.DataFrame)
     assert table.groupby("local.lr")["test/accuracy"].mean().to_dict() == pytest.approx({0.1: 0.55, 0.2: 0.1})
     assert list(table.columns) == list(lines[0])
+
+
+def test_strategy_and_dataset_are_the_names_of_their_options(folders: Folders) -> None:
+    for strategy, owner in (("fedavg", "Strategy"), ("ifca", "ClusteredStrategy")):
+        folders.write(
+            0, rows(0.1), strategy=strategy, changes={"strategy._target_": f"fedrun.experiment.strategy.{owner}"}
+        )
+    header, *lines = csv.reader(io.StringIO(per_run_csv(find([str(folders.top)]).runs)))
+    assert [line[header.index("strategy")] for line in lines] == ["fedavg", "ifca"]
+    assert len(set(header)) == len(header)
 
 
 def test_options_are_columns_under_their_groups(folders: Folders) -> None:

@@ -43,7 +43,7 @@ def test_an_executor_that_is_still_to_be_found() -> None:
         ((), "the global model on 355 pooled test samples"),
         (("strategy=ditto", "population.test_share=0.3"), "each client's own model on the client's own test samples"),
         (("strategy=solo",), "each client's own model on 355 pooled test samples; means over clients"),
-        (("strategy=ifca",), "all models together on 355 pooled test samples"),
+        (("strategy=ifca",), "the summed logits of all models on 355 pooled test samples"),
         (
             ("strategy=ifca", "population.test_share=0.3"),
             "the model of each client's cluster on the client's own test samples",

@@ -715,7 +715,7 @@ def test_an_observer_that_fails_is_dropped(ran: Folder, caplog: pytest.LogCaptur
     failing, watching = Failing(event), Counting()
     folder = ran("rounds=2", watched_by=(failing, watching))
     assert summary(folder)["rounds"] == 2
-    assert "Failing failed and is ignored from now on: the cat is on the cable" in caplog.text
+    assert "Failing failed and is not used any more in this run: the cat is on the cable" in caplog.text
     assert [told for told, _ in failing.told].count("close") == 1
     last = "close" if event == "close" else event
     assert [told for told, _ in failing.told if told != "close"][-1:] in ([last], ["on_end"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -166,10 +166,10 @@ class Dataset:
 
     spec: Spec
     encoding: Encoding
-    inputs: torch.Tensor
-    targets: torch.Tensor
+    inputs: torch.Tensor = field(repr=False)
+    targets: torch.Tensor = field(repr=False)
     train_size: int
-    users: Users | None
+    users: Users | None = field(repr=False)
     class_names: tuple[str, ...]
     fingerprint: str
     augmentation: Augmentation | None = None

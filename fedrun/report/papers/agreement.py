@@ -90,7 +90,7 @@ def remarks(table: str, text: str) -> str:
     lines = text.splitlines()
     shorter = [line.partition(": ")[2] for line in lines if line.startswith("Fewer rounds than at scale full: ")]
     known = [f"Rounds: {rounds}" for rounds in shorter]
-    if any(" stands in for " in line for line in lines):
+    if any("so no differences" in line for line in lines):
         known.append("Other data or another model than the paper's.")
     if note := load(table).notes.get(DIFFERS):
         known.append(re.split(r"(?<=\.) (?=[A-Z])", note)[0])

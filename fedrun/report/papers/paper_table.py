@@ -92,7 +92,7 @@ def at_scale(name: str, scale: Scale, runs: Sequence[Run]) -> list[Table]:
         first,
         *shortened(name, configs, matched) * (scale != "full"),
         *(
-            f"{' '.join(overrides)} stands in for {key} {value}; so no differences are given."
+            f"In place of {key} {value}, ours ran with {' '.join(overrides)}, so no differences are given."
             for key, value, overrides in stand_ins
         ),
         *deviations,

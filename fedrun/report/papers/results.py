@@ -63,7 +63,9 @@ def sections(runs: Sequence[Run], progress: Progress = lambda done, total: None)
         if own_tables := experiment_tables(name, complete_runs(name, runs)):
             section_list.append(Section(name, tuple(own_tables)))
     if not section_list:
-        raise InputError(f"no finished run of any paper's table; start one with: fedrun experiment={names[0]}")
+        raise InputError(
+            f"no finished run of any paper's table at scale full or small; start one with: fedrun experiment={names[0]}"
+        )
     return section_list
 
 

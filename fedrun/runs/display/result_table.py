@@ -60,7 +60,7 @@ def result_table(summary: Mapping[str, Any]) -> Group:
     reported = summary.get("reported")  # not in summaries of earlier versions
     if reported is not None and reported.startswith("clients/"):  # a pooled one is the table's first row
         where.add_row("reported", Text(f"{wording.name(reported)} {wording.value(reported, final[reported])}"))
-    where.add_row("time", wording.duration(summary["seconds"]))
+    where.add_row("time", f"{wording.duration(summary['seconds'])} in rounds and tests")
     where.add_row("folder", Text(str(folder)))
     missing = missing_files(folder)
     if CURVES not in missing:

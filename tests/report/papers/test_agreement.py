@@ -79,7 +79,10 @@ def test_a_row_for_each_papers_table_and_none_for_other_experiments() -> None:
 
 def test_what_is_known_of_a_difference() -> None:
     """Stand-ins and shortened runs from the section, and the first sentence of the table's note."""
-    text = "Fewer rounds than at scale full: 4 of 50.\n\ndataset=digits stands in for dataset mnist; so no differences."
+    text = (
+        "Fewer rounds than at scale full: 4 of 50.\n\n"
+        "In place of dataset mnist, ours ran with dataset=digits, so no differences are given."
+    )
     assert remarks("fedumf/table2", text) == (
         "Rounds: 4 of 50. Other data or another model than the paper's. "
         "The paper's clients are milder than two shards of 300 images: its row fits FedDC's Dirichlet(0.6)."

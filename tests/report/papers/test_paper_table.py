@@ -69,7 +69,7 @@ def test_stand_ins_have_no_difference(folders):
     assert by_strategy(table)["fedavg"] == ("144.4 ± 4.6", "1.0", "-")
     assert table.above[1:] == (
         "Fewer rounds than at scale full: 20 of 200.",
-        "dataset=digits stands in for dataset femnist; so no differences are given.",
+        "In place of dataset femnist, ours ran with dataset=digits, so no differences are given.",
     )
 
 

@@ -84,7 +84,10 @@ def test_the_price_stands_beside_the_accuracy(folders):
 
 def test_nothing_to_compare_is_refused(folders):
     folders.write(0, rows(0.1, 0.9))
-    with pytest.raises(InputError, match="no finished run of any paper's table; start one with: fedrun experiment="):
+    with pytest.raises(
+        InputError,
+        match="table at scale full or small; start one with: fedrun experiment=",
+    ):
         tables(folders)
 
 

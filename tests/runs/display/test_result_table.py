@@ -32,7 +32,7 @@ def test_the_result_of_a_run():
         "rounds to 70 %                    12",
         "rounds to 92.5 %                >200",
         "",
-        "time    2:03 min",
+        "time    2:03 min in rounds and tests",
         "folder  outputs/runs/femnist/turbosvm/0f3a/seed=0",
         "curves  outputs/runs/femnist/turbosvm/0f3a/seed=0/curves.png",
     ]
