@@ -77,12 +77,12 @@ class ColumnKeys:
         """
         names, roles = table.column_names, self._roles()
         free = [name for name in names if not any(name in wanted for wanted in roles.values())]
-        targets = list(self.targets) or named_like(TARGET_NAMES, free)
+        targets = [name for name in self.targets if name in names] or named_like(TARGET_NAMES, free)
         clients, splits = (
             named_like(like, free) if column == AUTO else [column] if column else []
             for column, like in ((self.client, CLIENT_NAMES), (self.split, SPLIT_NAMES))
         )
-        if (numbers := numbers_as_names(table)) and not set(targets) & set(names):
+        if not targets and (numbers := numbers_as_names(table)):
             raise InputError(
                 f"{path}: the first row has numbers instead of column names: {', '.join(numbers)}; allowed: a row of "
                 f"names above it, or dataset.{self.key} with one of these"
@@ -121,18 +121,19 @@ class ColumnKeys:
 
         Args:
             inputs: the columns without another role.
-            targets: those that could be predicted by their names.
+            targets: those that a key names, or that could be predicted by their names.
             clients: those that could name the clients.
             splits: those that could have the splits.
         """
         others = [name for name in inputs.column_names if not numeric(inputs, name)]
-        if not self.targets and len(targets) != 1:
+        if len(targets) != 1 and not set(targets) & set(self.targets):
             likely = targets or [name for name in others if self.texts and textual(inputs, name)]
             perhaps = f", perhaps {' or '.join(likely)}" if likely else ""
-            yield (
-                f"dataset.{self.key}: which column is predicted{perhaps}? No single one is named "
-                f"{' or '.join(TARGET_NAMES)}"
-            )
+            if not self.targets:
+                yield (
+                    f"dataset.{self.key}: which column is predicted{perhaps}? No single one is named "
+                    f"{' or '.join(TARGET_NAMES)}"
+                )
             if len(likely) == 1:
                 others.remove(likely[0])  # a target may have texts
         for key, columns in {"client": clients, "split": splits}.items():
@@ -146,7 +147,7 @@ class ColumnKeys:
 
     def _unusable_targets(self, table: pyarrow.Table, targets: Sequence[str]) -> Iterator[str]:
         """What is wrong with the types of the targets."""
-        names = [] if self.texts else [name for name in targets if name in table.column_names]
+        names = [] if self.texts else [name for name in targets if name in table.column_names]  # others are repeated
         if wrong := [name for name in names if not numeric(table, name)]:
             yield f"dataset.{self.key}: column {', '.join(wrong)} has texts; it must have numbers"
 

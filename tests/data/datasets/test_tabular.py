@@ -253,6 +253,16 @@ def test_the_only_column_of_texts_may_be_predicted(tmp_path: Path) -> None:
     assert dataset.note == "predicts outcome (no=0, yes=1) from 1 column (age); clients: none; split: none"
 
 
+@pytest.mark.parametrize("name", ["outcome", "label"])
+def test_a_misspelt_target_is_no_reason_to_drop_the_right_one(tmp_path: Path, name: str) -> None:
+    path = write(tmp_path, f"age,{name}\n1,yes\n2,no\n")
+    refused(
+        inferred(path, label="lable"),
+        tmp_path,
+        f"table.csv: dataset.label: there is no column 'lable'. Its columns: age, {name}",
+    )
+
+
 def test_a_column_of_texts_may_name_the_clients(tmp_path: Path) -> None:
     path = write(tmp_path, "a,hospital,label\n1,x,0\n2,y,1\n")
     complaint = (
