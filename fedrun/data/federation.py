@@ -96,6 +96,7 @@ class Federation:
             training to choose settings; then there are no test samples.
         is_pooled: whether all data are in one place, so that nothing is sent.
         triggered: copies of test samples on which an attack's success is measured, int64 ``[n]``; None: there are none.
+        note: what the partition inferred from the data, for the display; empty: nothing.
     """
 
     dataset: Dataset
@@ -108,6 +109,12 @@ class Federation:
     evaluation_split: EvaluationSplit = "test"
     is_pooled: bool = False
     triggered: torch.Tensor | None = None
+    note: str = ""
+
+    @property
+    def has_pooled_test(self) -> bool:
+        """Whether ``test`` is one set of samples, named by its split, instead of users' samples."""
+        return len(self.test) == 1 and self.test.names in (None, (self.evaluation_split,))
 
     @cached_property
     def used_samples(self) -> torch.Tensor:

@@ -37,7 +37,7 @@ def decisions(experiment: Experiment, simulation: Simulation, state: State) -> M
         batches["batches"] = f"{drawn}, {counted(privacy.steps(phase.local), 'step')}; local.batch_size is not used"
     return {
         "model": f"{_named(experiment, 'model')}, {layout.size:,} parameters",
-        "partition": _named(experiment, "partition"),
+        "partition": "; ".join(filter(None, (_named(experiment, "partition"), simulation.federation.note))),
         "hparams": experiment.record.hparams or "none published for this dataset",
         "cohort": f"{phase.cohort_size:,} of {clients:,} clients per round",
         **batches,
@@ -47,8 +47,13 @@ def decisions(experiment: Experiment, simulation: Simulation, state: State) -> M
 
 
 def _named(experiment: Experiment, group: str) -> str:
-    """The chosen option of a group, and whether the user named it."""
-    record, origin = experiment.record, experiment.origin
-    option = record.choices.get(group) or type(getattr(experiment, group)).__name__
-    named = any(override.startswith((f"{group}=", "experiment=")) for override in record.overrides)
-    return option if named or group not in origin.choices else f"{option} (the default of dataset={record.dataset})"
+    """The chosen option of a group and, if nobody named it, the dataset whose default it is.
+
+    An object that replaced the option's has the name of its class.
+    """
+    origin, changed = experiment.origin, type(getattr(experiment, group)).__name__
+    option = origin.choices.get(group)
+    if option is None or f"{group}={changed}" in experiment.record.overrides[len(origin.overrides) :]:
+        return changed
+    named = any(override.startswith((f"{group}=", "experiment=")) for override in origin.overrides)
+    return option if named else f"{option} (the default of dataset={origin.choices['dataset']})"

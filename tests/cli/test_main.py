@@ -169,6 +169,7 @@ REFUSED_LATER = [
         "dataset=shakespeare data_dir=here",
         "here/shakespeare/train is not a folder that can be read: run `fedrun-data shakespeare --data-dir here`",
     ),
+    ("dataset=tabular", "dataset.file=data/table.csv cannot be read: no such file"),
     ("dataset=mnist dataset.download=false", "data/MNIST/raw lacks train-images-idx3-ubyte[.gz], "),
     ("hardware.device=abacus", "hardware.device=abacus: no such device; allowed: cpu, cuda, cuda:N"),
     ("hardware.device=cuda:999", "hardware.device=cuda:999: PyTorch sees "),

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
 import pytest
 
 from fedrun.config.composed import compose
+from fedrun.data.datasets.in_memory import InMemory
+from fedrun.data.partitions.iid import IID
 from fedrun.experiment.experiment import build_experiment
 from fedrun.runs.decisions import decisions
 from fedrun.simulation.simulation import Simulation
@@ -24,6 +30,26 @@ def test_defaults_and_what_the_command_names() -> None:
     assert shown["cohort"] == "3 of 8 clients per round"
     assert shown["machine"].startswith("1 process with 1 thread, ")
     assert shown["machine"].endswith("; executor in_process")
+
+
+def test_objects_that_replaced_an_option() -> None:
+    """The partition is still the default of the composed dataset; there is no option for data in memory."""
+    experiment = build_experiment(compose(["partition.clients=2", "hardware.threads=1", "tracking=none"]))
+    samples = (np.zeros((40, 3), np.float32), np.arange(40) % 2)
+    own = replace(experiment, dataset=InMemory.of(samples, samples, classes=2))
+    simulation = Simulation(own)
+    assert decisions(own, simulation, simulation.initial())["partition"] == "dirichlet (the default of dataset=digits)"
+    own = replace(own, partition=IID(clients=2, seed=None))
+    simulation = Simulation(own)
+    assert decisions(own, simulation, simulation.initial())["partition"] == "IID"
+
+
+def test_what_the_partition_found_in_the_data(tmp_path: Path) -> None:
+    table = tmp_path / "table.csv"
+    table.write_text("\n".join(["a,y", *(f"{row},{row % 2}" for row in range(50))]))
+    shown = decided("dataset=tabular", f"dataset.file={table}")
+    assert shown["partition"] == "users_or_iid (the default of dataset=tabular); as iid: samples have no users"
+    assert shown["cohort"] == "4 of 8 clients per round"
 
 
 def test_a_key_that_noised_training_does_not_use() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 import torch
@@ -20,12 +20,18 @@ from fedrun.data.datasets.regular_file import stat_regular
 from fedrun.data.datasets.table_columns import ColumnKeys, Columns, numeric
 from fedrun.data.datasets.user_order import by_user, numbered
 from fedrun.data.tasks.base import Task
-from fedrun.system.errors import InputError
+from fedrun.system.errors import InputError, one_line
 
 if TYPE_CHECKING:
     import pyarrow
 
 SPLITS = ("train", "test")
+
+SEPARATED = (".csv", ".tsv")
+"""Suffixes of text files."""
+DELIMITERS = (b",", b";", b"\t")
+LONGEST_ROW = 2**20
+"""Bytes of the row of names that are read to find the delimiter."""
 
 AUTO_TEST_SHARE = 0.2
 """The share of the test rows of a table with neither splits nor clients, with ``test_share=auto``."""
@@ -47,6 +53,33 @@ class TableHead:
     class_names: tuple[str, ...]
     labels: tuple[str | int, ...] = ()
 
+    def note(self, drawn: int) -> str:
+        """What was taken as what, in one line.
+
+        Args:
+            drawn: how many rows were drawn for the test.
+        """
+        columns = self.columns
+        classes = [f"{label}={number}" for number, label in enumerate(self.labels)]
+        named = f" ({_listed(classes, 10)})" if self.labels != tuple(range(len(classes))) else ""
+        count = len(columns.features)
+        inputs = f"{count} {'column' if count == 1 else 'columns'} ({_listed(columns.features, 5)})"
+        words = [
+            f"predicts {', '.join(columns.targets)}{named} from {inputs}",
+            f"clients: {columns.client or 'none'}",
+            f"split: {columns.split or 'none'}",
+        ]
+        if columns.row_numbers:
+            words.append(f"row numbers, left out: {', '.join(name or repr(name) for name in columns.row_numbers)}")
+        if drawn:
+            words.append(f"{drawn:,} random rows for the test")
+        return one_line("; ".join(words))
+
+
+def _listed(names: Sequence[str], most: int) -> str:
+    """The first of these names, up to ``most``."""
+    return ", ".join([*names[:most], *(["..."] if len(names) > most else [])])
+
 
 @config_class
 class SampleTable(DatasetConfig):
@@ -56,7 +89,8 @@ class SampleTable(DatasetConfig):
     both splits is a training and a test user, as in LEAF's split by sample. Within a client rows keep their order.
 
     Attributes:
-        file: the table, ``.csv`` with a header in UTF-8 or ``.parquet``.
+        file: the table: ``.csv`` or ``.tsv`` in UTF-8 with a row of names, separated by comma, semicolon or tab, or
+            ``.parquet``.
         client: the column of clients; ``auto``: the one with such a name, if there is one; None: rows have no clients.
         split: the column with ``train`` or ``test``; ``auto``: as for ``client``; None: there is none.
         test_share: share of the rows, drawn with seed 0, that are test samples if no column has splits; ``auto``:
@@ -121,7 +155,7 @@ class SampleTable(DatasetConfig):
         path = self.path
         table = read_table(path)
         client = self.keys.columns(path, table).client if table.num_rows else None
-        if path.suffix == ".csv" and client is not None and numeric(table, client):
+        if path.suffix in SEPARATED and client is not None and numeric(table, client):
             table = read_table(path, (client,))  # as texts: 007 is another client than 7
         return table
 
@@ -179,9 +213,7 @@ class SampleTable(DatasetConfig):
             fingerprint=fingerprint(
                 [users.training, *users.names, users.offsets.numpy(), encoded.numpy(), targets.numpy()]
             ),
-            note=str(columns)
-            if columns.split or not test.any()
-            else f"{columns}; {test.sum():,} random rows for the test",
+            note=head.note(0 if columns.split else int(test.sum())),
         )
 
     def _test(self, path: Path, table: pyarrow.Table, columns: Columns) -> np.ndarray:
@@ -239,37 +271,47 @@ def _clients(path: Path, table: pyarrow.Table, column: str | None) -> tuple[np.n
 
 
 def read_table(path: Path, texts: Sequence[str] = ()) -> pyarrow.Table:
-    """A ``.csv`` or ``.parquet`` file in memory.
+    """A ``.csv``, ``.tsv`` or ``.parquet`` file in memory.
 
     Args:
         path: of the file.
-        texts: columns of a CSV file that are read as texts even if they could be numbers.
+        texts: columns of a text file that are read as texts even if they could be numbers.
 
     Raises:
         InputError: the file is missing, damaged or of another kind.
     """
     import pyarrow
-    import pyarrow.csv
     import pyarrow.parquet
 
-    as_written = pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(texts, pyarrow.string()))
-    readers: dict[str, Any] = {
-        ".csv": partial(pyarrow.csv.read_csv, convert_options=as_written),
-        ".parquet": pyarrow.parquet.read_table,
-    }
-    if path.suffix not in readers:
-        raise InputError(f"dataset.file={path}: allowed: a file whose name ends in {' or '.join(readers)}")
+    if path.suffix not in (*SEPARATED, ".parquet"):
+        raise InputError(f"dataset.file={path}: allowed: a file whose name ends in {', '.join(SEPARATED)} or .parquet")
     try:
         if path.exists():
             stat_regular(path)
-        table = readers[path.suffix](path)
+        table = _separated(path, texts) if path.suffix in SEPARATED else pyarrow.parquet.read_table(path)
         _ = table.column_names  # names are decoded here
     except (OSError, pyarrow.ArrowException, UnicodeDecodeError) as error:
         reason = "no such file" if isinstance(error, FileNotFoundError) else " ".join(str(error).split())
-        raise InputError(f"{path} cannot be read: {reason}") from error
-    if path.suffix == ".csv" and (binary := [field.name for field in table.schema if field.type == pyarrow.binary()]):
+        raise InputError(f"dataset.file={path} cannot be read: {reason}") from error
+    if path.suffix in SEPARATED and (
+        binary := [field.name for field in table.schema if field.type == pyarrow.binary()]
+    ):
         raise InputError(f"{path} cannot be read: column {binary[0]} is not UTF-8")
     return table
+
+
+def _separated(path: Path, texts: Sequence[str]) -> pyarrow.Table:
+    """A text file in memory, separated by what its row of names has most of (:data:`DELIMITERS`)."""
+    import pyarrow
+    import pyarrow.csv
+
+    with path.open("rb") as file:
+        names = file.readline(LONGEST_ROW)
+    return pyarrow.csv.read_csv(
+        path,
+        parse_options=pyarrow.csv.ParseOptions(delimiter=max(DELIMITERS, key=names.count).decode()),
+        convert_options=pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(texts, pyarrow.string())),
+    )
 
 
 def numbers(path: Path, table: pyarrow.Table, column: str) -> np.ndarray:

@@ -6,10 +6,13 @@ everything that could not be inferred.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from fedrun.system.errors import InputError
 
@@ -23,6 +26,8 @@ CLIENT_NAMES = ("client", "client_id", "user", "user_id")
 SPLIT_NAMES = ("split",)
 INDEX_NAMES = ("", "Unnamed: 0", "__index_level_0__")
 """Names of a data frame's row numbers in the files that pandas writes."""
+NUMBER_NAMES = ("id", "index")
+"""Names of row numbers where the column has consecutive integers."""
 
 
 @dataclass(frozen=True)
@@ -31,22 +36,17 @@ class Columns:
 
     Attributes:
         targets: what is predicted.
-        features: the inputs, in the table's order; never row numbers (:data:`INDEX_NAMES`).
+        features: the inputs, in the table's order.
         client: its values name the clients; None: rows have no clients.
         split: with ``train`` and ``test``; None: all rows are training samples.
+        row_numbers: columns that only number the rows, which are left out.
     """
 
     targets: tuple[str, ...]
     features: tuple[str, ...]
     client: str | None
     split: str | None
-
-    def __str__(self) -> str:
-        shown = ", ".join(self.features[:5]) + (", ..." if len(self.features) > 5 else "")
-        return (
-            f"predicts {', '.join(self.targets)} from {len(self.features)} columns ({shown}); "
-            f"clients: {self.client or 'none'}; split: {self.split or 'none'}"
-        )
+    row_numbers: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -75,72 +75,143 @@ class ColumnKeys:
         Raises:
             InputError: listing everything that is missing or cannot be decided.
         """
-        names, problems = table.column_names, list[str]()
-        if repeated := sorted({name for name in names if names.count(name) > 1}):
-            problems.append(f"several columns are named {', '.join(repeated)}; allowed: one each")
-        one_each = {
+        names, roles = table.column_names, self._roles()
+        free = [name for name in names if not any(name in wanted for wanted in roles.values())]
+        targets = [name for name in self.targets if name in names] or named_like(TARGET_NAMES, free)
+        clients, splits = (
+            named_like(like, free) if column == AUTO else [column] if column else []
+            for column, like in ((self.client, CLIENT_NAMES), (self.split, SPLIT_NAMES))
+        )
+        if not targets and (numbers := numbers_as_names(table)):
+            raise InputError(
+                f"{path}: the first row has numbers instead of column names: {', '.join(numbers)}; allowed: a row of "
+                f"names above it, or dataset.{self.key} with one of these"
+            )
+        counts = Counter(names)
+        distinct = table.select([name for name in names if counts[name] == 1])
+        row_numbers = tuple(name for name in distinct.column_names if name in free and numbers_rows(distinct, name))
+        special = {*targets, *clients, *splits, *self.drop, *row_numbers}
+        features = tuple(name for name in distinct.column_names if name not in special)
+        problems = [
+            *_wrong_names(names, roles),
+            *self._undecided(distinct.select(features), targets, clients, splits),
+            *self._unusable_targets(distinct, targets),
+        ]
+        if not features:
+            problems.append("no column is left as an input")
+        if problems:
+            raise InputError(f"{path}: {'; '.join(problems)}. Its columns: {', '.join(names)}")
+        return Columns(
+            tuple(targets), features, clients[0] if clients else None, splits[0] if splits else None, row_numbers
+        )
+
+    def _roles(self) -> Mapping[str, Sequence[str]]:
+        """The columns that each key names."""
+        return {
             f"dataset.{self.key}": self.targets,
             "dataset.client": () if self.client in (AUTO, None) else (self.client,),
             "dataset.split": () if self.split in (AUTO, None) else (self.split,),
             "dataset.drop": self.drop,
         }
-        for key, wanted in one_each.items():
-            problems += _wrong_names(key, wanted, names)
-        roles = [name for wanted in one_each.values() for name in dict.fromkeys(wanted)]
-        if several := sorted({name for name in roles if roles.count(name) > 1}):
-            keys = [key for key, wanted in one_each.items() if several[0] in wanted]
-            problems.append(f"{' and '.join(keys)} name the same column {several[0]}; allowed: different ones")
-        targets, client, split = self.targets, self.client, self.split
-        free = [name for name in names if name not in roles]
-        if not targets:
-            target = named_like(TARGET_NAMES, free)
-            targets = () if target is None else (target,)
-            if target is None:
-                problems.append(
-                    f"dataset.{self.key}: which column is predicted? No single one is named {' or '.join(TARGET_NAMES)}"
+
+    def _undecided(
+        self, inputs: pyarrow.Table, targets: Sequence[str], clients: Sequence[str], splits: Sequence[str]
+    ) -> Iterator[str]:
+        """The roles that no column has or that several could have, and columns that cannot be inputs.
+
+        Args:
+            inputs: the columns without another role.
+            targets: those that a key names, or that could be predicted by their names.
+            clients: those that could name the clients.
+            splits: those that could have the splits.
+        """
+        others = [name for name in inputs.column_names if not numeric(inputs, name)]
+        if len(targets) != 1 and not set(targets) & set(self.targets):
+            likely = targets or [name for name in others if self.texts and textual(inputs, name)]
+            perhaps = f", perhaps {' or '.join(likely)}" if likely else ""
+            if not self.targets:
+                yield (
+                    f"dataset.{self.key}: which column is predicted{perhaps}? No single one is named "
+                    f"{' or '.join(TARGET_NAMES)}"
                 )
-        if client == AUTO:
-            client = named_like(CLIENT_NAMES, free)
-            if client is None and problems:
-                problems.append(
-                    f"dataset.client: no single column is named {' or '.join(CLIENT_NAMES)}; name one, or choose "
-                    "partition=iid or partition=dirichlet"
-                )
-        if split == AUTO:
-            split = named_like(SPLIT_NAMES, free)
-        special = {*targets, client, split, *self.drop, *INDEX_NAMES}
-        features = tuple(name for name in names if name not in special)
-        if texts := [name for name in features if name not in repeated and not numeric(table, name)]:
-            problems.append(
-                f"columns without numbers among the inputs: {', '.join(texts)}; leave them out with "
-                f"dataset.drop=[{','.join([*self.drop, *texts])}], or write them as numbers"
-            )
-        if texts := [name for name in targets if name in names and not (self.texts or numeric(table, name))]:
-            problems.append(f"dataset.{self.key}: column {', '.join(texts)} has texts; it must have numbers")
-        if not features:
-            problems.append("no column is left as an input")
-        if problems:
-            raise InputError(f"{path}: {'; '.join(problems)}. Its columns: {', '.join(names)}")
-        return Columns(targets, features, client, split)
+            if len(likely) == 1:
+                others.remove(likely[0])  # a target may have texts
+        for key, columns in {"client": clients, "split": splits}.items():
+            if len(columns) > 1:
+                yield f"dataset.{key}: which of {' and '.join(columns)}? allowed: one of them, or null"
+        if others:
+            allowed = [f"dataset.drop=[{','.join([*self.drop, *others])}] leaves out what has no role", "or numbers"]
+            if texts := [name for name in others if self.client == AUTO and not clients and textual(inputs, name)]:
+                allowed.insert(0, f"dataset.client={' or '.join(texts)} makes its values the clients")
+            yield f"columns without numbers among the inputs: {', '.join(others)}; allowed: {', '.join(allowed)}"
+
+    def _unusable_targets(self, table: pyarrow.Table, targets: Sequence[str]) -> Iterator[str]:
+        """What is wrong with the types of the targets."""
+        names = [] if self.texts else [name for name in targets if name in table.column_names]  # others are repeated
+        if wrong := [name for name in names if not numeric(table, name)]:
+            yield f"dataset.{self.key}: column {', '.join(wrong)} has texts; it must have numbers"
 
 
-def _wrong_names(key: str, wanted: Sequence[str], names: Sequence[str]) -> Iterator[str]:
-    """What is wrong with the columns that a key names."""
-    if missing := [name for name in wanted if name not in names]:
-        yield f"{key}: there is no column {', '.join(map(repr, missing))}"
-    if twice := sorted({name for name in wanted if wanted.count(name) > 1}):
-        yield f"{key}: names {', '.join(twice)} twice"
+def _wrong_names(names: Sequence[str], roles: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """What is wrong with a table's column names, and with the columns that the keys name."""
+    if repeated := sorted(name for name, count in Counter(names).items() if count > 1):
+        yield f"several columns are named {', '.join(repeated)}; allowed: one each"
+    for key, wanted in roles.items():
+        if missing := [name for name in wanted if name not in names]:
+            yield f"{key}: there is no column {', '.join(map(repr, missing))}"
+        if twice := sorted({name for name in wanted if wanted.count(name) > 1}):
+            yield f"{key}: names {', '.join(twice)} twice"
+    for name in sorted({name for wanted in roles.values() for name in wanted}):
+        if len(keys := [key for key, wanted in roles.items() if name in wanted]) > 1:
+            yield f"{' and '.join(keys)} name the same column {name}; allowed: different ones"
 
 
-def named_like(wanted: Sequence[str], names: Sequence[str]) -> str | None:
-    """The only column with one of these names, in upper or lower case; None if there is none, or several."""
-    matching = [name for name in names if name.lower() in wanted]
-    return matching[0] if len(matching) == 1 else None
+def named_like(wanted: Sequence[str], names: Sequence[str]) -> list[str]:
+    """The columns with one of these names, in upper or lower case."""
+    return [name for name in names if name.lower() in wanted]
+
+
+def numbers_as_names(table: pyarrow.Table) -> list[str]:
+    """The columns' names if all columns of numbers have numbers for names, as in a file without names; or no name."""
+    names = [field.name for field in table.schema if _has_numbers(field.type)]
+    return table.column_names if names and all(map(_is_number, names)) else []
+
+
+def _is_number(name: str) -> bool:
+    try:
+        float(name)
+    except ValueError:
+        return False
+    return True
+
+
+def numbers_rows(table: pyarrow.Table, column: str) -> bool:
+    """Whether a column is an index of pandas, or has consecutive integers in any order and such a name."""
+    import pyarrow
+
+    values = table.column(column)
+    if column in INDEX_NAMES:
+        return True
+    if column.lower() not in NUMBER_NAMES or not pyarrow.types.is_integer(values.type) or values.null_count:
+        return False
+    return bool((np.diff(np.sort(values.to_numpy())) == 1).all())
 
 
 def numeric(table: pyarrow.Table, column: str) -> bool:
     """Whether a column has integers, floating-point numbers or booleans."""
+    return _has_numbers(table.column(column).type)
+
+
+def _has_numbers(kind: pyarrow.DataType) -> bool:
+    import pyarrow
+
+    kinds = pyarrow.types
+    return bool(kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_boolean(kind))
+
+
+def textual(table: pyarrow.Table, column: str) -> bool:
+    """Whether a column has texts."""
     import pyarrow
 
     kind, kinds = table.column(column).type, pyarrow.types
-    return bool(kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_boolean(kind))
+    return bool(kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_dictionary(kind))

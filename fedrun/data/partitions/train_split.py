@@ -56,7 +56,9 @@ class TrainSplitPartition(Partition):
         """
         size, needed = dataset.train_size, self.clients * per_client
         if size >= len(dataset.targets):
-            cure = "data with test samples, such as a table with a column of splits (dataset.split)"
+            cure = (
+                "data with test samples: of a table, dataset.test_share=0.2 draws some, dataset.split=COLUMN has them"
+            )
             if dataset.users is not None:
                 cure = f"partition=natural, which holds out users; or {cure}"
             raise InputError(

@@ -48,7 +48,7 @@ class FederationSummary:
         total: training samples of all clients.
         outputs: the task, and what it predicts, in words.
         client_classes: different classes per client; None: the task has none.
-        test_holders: how many users hold the test samples; 1 for a pooled test set.
+        test_holders: how many users hold the test samples; 0 for a pooled test set.
         held_out: whether none of these users is a client.
         test_samples: samples that the global model is tested on.
         evaluation_split: whether these are test or validation samples.
@@ -70,10 +70,10 @@ class FederationSummary:
 
     def lines(self) -> list[str]:
         """Three lines, one more about inferred facts, and a warning if a class is missing."""
-        users = (
-            f"{self.test_holders:,} held-out users" if self.held_out else f"{self.test_holders:,} users, who also train"
-        )
-        test = "in one pooled set" if self.test_holders == 1 else f"of {users}"
+        one = self.test_holders == 1
+        users = f"{'held-out ' if self.held_out else ''}{'user' if one else 'users'}"
+        training = "" if self.held_out else f", who also {'trains' if one else 'train'}"
+        test = f"of {self.test_holders:,} {users}{training}" if self.test_holders else "in one pooled set"
         lines = [
             f"clients   {self.clients:,} with {self.samples} training samples each, {self.total:,} in all",
             f"task      {self.outputs}"
@@ -102,7 +102,7 @@ def summarise(federation: Federation) -> FederationSummary:
         total=int(sizes.sum()),
         outputs=f"{outputs:,}" if task.has_classes else f"{task.name} with {counted(outputs, 'output')}",
         client_classes=None,
-        test_holders=len(federation.test),
+        test_holders=0 if federation.has_pooled_test else len(federation.test),
         held_out=set(federation.train.names or ()).isdisjoint(federation.test.names or ()),
         test_samples=len(federation.test.samples),
         evaluation_split=federation.evaluation_split,

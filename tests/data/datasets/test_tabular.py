@@ -111,7 +111,7 @@ def test_rows_may_belong_to_nobody(tmp_path: Path) -> None:
         (TABLE.replace("x,5,1", "x,inf,1"), "row 3 has no finite number in column a"),
         (
             TABLE.replace("x,5,1", "x,five,1"),
-            "columns without numbers among the inputs: a; leave them out with dataset.drop=[a]",
+            "columns without numbers among the inputs: a; allowed: dataset.drop=[a] leaves out what has no role",
         ),
         (TABLE.replace("y,7", ",7").replace("x", "1").replace("y", "2"), "row 4 has client ''"),
         (TABLE.replace("10,test", "10,valid"), "row 2 has part 'valid'; allowed: train, test"),
@@ -131,8 +131,10 @@ def test_numbers_beyond_float32_are_refused(tmp_path: Path) -> None:
 
 
 def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
-    refused(tabular(tmp_path / "table.csv"), tmp_path, "table.csv cannot be read: no such file")
-    refused(tabular(tmp_path / "table.xls"), tmp_path, "allowed: a file whose name ends in .csv or .parquet")
+    refused(
+        tabular(tmp_path / "table.csv"), tmp_path, f"dataset.file={tmp_path / 'table.csv'} cannot be read: no such file"
+    )
+    refused(tabular(tmp_path / "table.xls"), tmp_path, "allowed: a file whose name ends in .csv, .tsv or .parquet")
     (tmp_path / "cut.parquet").write_bytes(b"PAR1....")
     refused(tabular(tmp_path / "cut.parquet"), tmp_path, "cut.parquet cannot be read")
     (tmp_path / "latin.csv").write_bytes("client,a,b,label,part\né,1,2,0,train\n".encode("latin-1"))
@@ -202,7 +204,7 @@ def test_columns_are_found_by_their_names(tmp_path: Path) -> None:
     assert (dataset.class_names, dataset.targets.tolist()) == (("ant", "cat", "dog"), [2, 0, 1])
     assert (dataset.train_size, dataset.inputs.tolist()) == (2, [[1, 10], [5, 10], [3, 10]])
     assert dataset.spec == inferred(path).spec
-    assert dataset.note == "predicts Class from 2 columns (a, b); clients: User_ID; split: split"
+    assert dataset.note == "predicts Class (ant=0, cat=1, dog=2) from 2 columns (a, b); clients: User_ID; split: split"
 
 
 def test_classes_are_the_integers_in_the_table(tmp_path: Path) -> None:
@@ -225,11 +227,10 @@ def test_one_message_lists_all_that_cannot_be_decided(tmp_path: Path) -> None:
         _ = inferred(path, split="part").spec
     assert str(refusal.value) == (
         f"{path}: dataset.split: there is no column 'part'; "
-        "dataset.label: which column is predicted? No single one is named label or target or class or y; "
-        "dataset.client: no single column is named client or client_id or user or user_id; name one, or choose "
-        "partition=iid or partition=dirichlet; "
-        "columns without numbers among the inputs: city, ward; leave them out with dataset.drop=[city,ward], or write "
-        "them as numbers. Its columns: age, city, outcome, ward"
+        "dataset.label: which column is predicted, perhaps city or ward? No single one is named label or target or "
+        "class or y; columns without numbers among the inputs: city, ward; allowed: dataset.client=city or ward makes "
+        "its values the clients, dataset.drop=[city,ward] leaves out what has no role, or numbers. "
+        "Its columns: age, city, outcome, ward"
     )
     spec = inferred(path, label="outcome", client="ward", drop=("city",)).spec
     assert (spec.input_shape, spec.classes) == ((1,), 2)
@@ -237,6 +238,74 @@ def test_one_message_lists_all_that_cannot_be_decided(tmp_path: Path) -> None:
         _ = inferred(write(tmp_path, "age,a\n0.5,1\n2,2\n"), label="age").spec
     with pytest.raises(InputError, match=r"column y has the value 1 alone; allowed: at least 2"):
         _ = inferred(write(tmp_path, "y,b\n1,1\n1,2\n")).spec
+
+
+def test_the_only_column_of_texts_may_be_predicted(tmp_path: Path) -> None:
+    path = write(tmp_path, "age,since,outcome\n1,2020-01-01,yes\n2,2020-01-02,no\n")
+    with pytest.raises(InputError) as refusal:
+        _ = inferred(path).spec
+    assert str(refusal.value) == (
+        f"{path}: dataset.label: which column is predicted, perhaps outcome? No single one is named label or target or "
+        "class or y; columns without numbers among the inputs: since; allowed: dataset.drop=[since] leaves out what "
+        "has no role, or numbers. Its columns: age, since, outcome"
+    )
+    dataset = inferred(path, label="outcome", drop=("since",), test_share=None).load()
+    assert dataset.note == "predicts outcome (no=0, yes=1) from 1 column (age); clients: none; split: none"
+
+
+@pytest.mark.parametrize("name", ["outcome", "label"])
+def test_a_misspelt_target_is_no_reason_to_drop_the_right_one(tmp_path: Path, name: str) -> None:
+    path = write(tmp_path, f"age,{name}\n1,yes\n2,no\n")
+    refused(
+        inferred(path, label="lable"),
+        tmp_path,
+        f"table.csv: dataset.label: there is no column 'lable'. Its columns: age, {name}",
+    )
+
+
+def test_a_column_of_texts_may_name_the_clients(tmp_path: Path) -> None:
+    path = write(tmp_path, "a,hospital,label\n1,x,0\n2,y,1\n")
+    complaint = (
+        "table.csv: columns without numbers among the inputs: hospital; allowed: dataset.client=hospital makes its "
+        "values the clients, dataset.drop=[hospital] leaves out what has no role, or numbers. Its columns: a, "
+    )
+    refused(inferred(path), tmp_path, complaint)
+    assert inferred(path, client="hospital").load().users is not None
+    refused(inferred(path, client=None), tmp_path, "inputs: hospital; allowed: dataset.drop=[hospital] leaves out")
+
+
+def test_several_columns_for_one_role_are_refused(tmp_path: Path) -> None:
+    path = write(tmp_path, "client,user,y,label,a\n1,1,0,0,1\n2,2,1,1,2\n")
+    refused(
+        inferred(path),
+        tmp_path,
+        "table.csv: dataset.label: which column is predicted, perhaps y or label? No single one is named label or "
+        "target or class or y; dataset.client: which of client and user? allowed: one of them, or null. Its columns: ",
+    )
+
+
+@pytest.mark.parametrize("rows", ["0.5,1.5,0\n2.5,3,1\n", "5.1,1.4,setosa\n4.9,1.3,setosa\n"])
+def test_a_table_without_a_row_of_names_is_refused(tmp_path: Path, rows: str) -> None:
+    first = ", ".join(rows.splitlines()[0].split(","))
+    path = write(tmp_path, rows)
+    complaint = (
+        f"the first row has numbers instead of column names: {first}; allowed: a row of names above it, or "
+        "dataset.label with one of these"
+    )
+    refused(inferred(path), tmp_path, complaint)
+    refused(inferred(path, label="species"), tmp_path, complaint)
+
+
+def test_columns_may_be_named_by_numbers(tmp_path: Path) -> None:
+    path = write(tmp_path, "0,1,2\n0.5,1.5,0\n2.5,3,1\n")
+    assert inferred(path, label="2", test_share=None).load().inputs.tolist() == [[0.5, 1.5], [2.5, 3]]
+
+
+@pytest.mark.parametrize(("delimiter", "suffix"), [(";", ".csv"), ("\t", ".csv"), ("\t", ".tsv")])
+def test_columns_may_be_separated_by_other_characters(tmp_path: Path, delimiter: str, suffix: str) -> None:
+    path = (tmp_path / "table").with_suffix(suffix)
+    path.write_text(TABLE.replace(",", delimiter))
+    assert tabular(path).load().fingerprint == tabular(write(tmp_path)).load().fingerprint
 
 
 def test_rows_without_splits_and_clients_are_divided_at_random(tmp_path: Path) -> None:
@@ -268,6 +337,22 @@ def test_rows_of_clients_are_divided_only_by_an_explicit_share(tmp_path: Path) -
 def test_row_numbers_of_pandas_are_no_feature(tmp_path: Path, index: str) -> None:
     path = write(tmp_path, f"{index},y,a\n0,0,5\n1,1,6\n")
     assert inferred(path, test_share=None).load().inputs.tolist() == [[5], [6]]
+
+
+@pytest.mark.parametrize("name", ["id", "Index"])
+def test_consecutive_integers_are_row_numbers(tmp_path: Path, name: str) -> None:
+    path = write(tmp_path, f"{name},y,a\n3,0,5\n1,1,6\n2,1,7\n")
+    dataset = inferred(path, test_share=None).load()
+    assert dataset.inputs.tolist() == [[5], [6], [7]]
+    assert dataset.note.endswith(f"from 1 column (a); clients: none; split: none; row numbers, left out: {name}")
+    for values in ("143", "133", "1 3", "abc"):  # a gap, a repetition, a missing number: inputs; texts: refused
+        first, second, third = values
+        path.write_text(f"{name},y,a\n{first},0,5\n{second},1,6\n{third},1,7\n".replace(" ", ""))
+        if values.isalpha():
+            refused(inferred(path), tmp_path, f"columns without numbers among the inputs: {name}")
+        else:
+            assert inferred(path).spec.input_shape == (2,)
+    assert inferred(write(tmp_path, f"{name},a\n0,5\n1,6\n"), label=name, test_share=None).spec.classes == 2
 
 
 def test_a_column_has_one_role(tmp_path: Path) -> None:

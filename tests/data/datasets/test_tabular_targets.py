@@ -67,6 +67,17 @@ def test_wrong_columns(tmp_path: Path, option: str, labels: str, message: str) -
         load(tmp_path, option, f"dataset.labels={labels}")
 
 
+def test_texts_cannot_be_predicted_as_numbers(tmp_path: Path) -> None:
+    message = (
+        r"dataset.labels: which column is predicted\? .*; columns without numbers among the inputs: price; allowed: "
+        r"dataset.drop=\[price\]"
+    )
+    with pytest.raises(InputError, match=message):
+        load(tmp_path, "tabular_regression", table="part,a,price\ntrain,1,low\ntest,2,high\n")
+    with pytest.raises(InputError, match=r"dataset.labels: column y has texts; it must have numbers"):
+        load(tmp_path, "tabular_regression", table="part,a,y\ntrain,1,low\ntest,2,high\n")
+
+
 def test_numbers_beyond_float32(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"table.csv: row 3 has price 1e\+300; allowed: up to 3.4e38 \(float32\)$"):
         load(tmp_path, "tabular_regression", "dataset.labels=[price]", table=TABLE.replace("6,0", "1e300,0"))

@@ -21,6 +21,7 @@ from fedrun.data.partitions.natural import Natural
 from fedrun.data.partitions.quantity_dirichlet import QuantityDirichlet
 from fedrun.data.partitions.quantity_lognormal import QuantityLognormal
 from fedrun.data.partitions.shards import Shards
+from fedrun.data.partitions.users_or_iid import UsersOrIID
 from fedrun.system.errors import InputError
 
 small = st.integers(1, 12)
@@ -51,6 +52,14 @@ SCHEMES = {
     "quantity_lognormal": st.builds(QuantityLognormal, clients=small, sigma=sigma, seed=st.none()),
     "clusters": st.builds(
         Clusters, clients=small, clusters=st.integers(1, 3), labels_per_cluster=st.integers(1, 2), seed=st.none()
+    ),
+    "users_or_iid": st.builds(
+        UsersOrIID,
+        sample_fraction=st.just(1.0),
+        train_fraction=st.just(0.7),
+        min_samples=st.just(1),
+        clients=small,
+        seed=st.none(),
     ),
 }
 
@@ -119,6 +128,7 @@ def test_another_seed_is_another_partition_and_the_partitions_own_outranks_it(ma
         "quantity_dirichlet": {"beta": 1.0, "min_samples": 1},
         "quantity_lognormal": {"sigma": 0.3},
         "clusters": {"clusters": 3, "labels_per_cluster": 2},
+        "users_or_iid": {"sample_fraction": 1.0, "train_fraction": 0.9, "min_samples": 1},
     }.get(scheme, {})
     recipe = {
         "iid": IID,
@@ -132,6 +142,7 @@ def test_another_seed_is_another_partition_and_the_partitions_own_outranks_it(ma
         "quantity_dirichlet": QuantityDirichlet,
         "quantity_lognormal": QuantityLognormal,
         "clusters": Clusters,
+        "users_or_iid": UsersOrIID,
     }[scheme]
 
     def held(own, run):

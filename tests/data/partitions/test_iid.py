@@ -33,6 +33,11 @@ def test_the_partitions_own_seed_outranks_the_runs(make_dataset):
 def test_a_dataset_without_a_test_split_is_refused(make_dataset):
     with pytest.raises(InputError, match=r"^partition=iid needs a dataset with a test split.*here: data with"):
         IID(clients=2, seed=0).split(make_dataset([0, 1, 2], 3), 0)
+    users = make_dataset([0, 1, 2], 3, user_sizes=[2, 1])
+    with pytest.raises(
+        InputError, match=r"allowed here: partition=natural, .*; or .* dataset.test_share=0.2 draws some"
+    ):
+        IID(clients=2, seed=0).split(users, 0)
 
 
 def test_more_clients_than_samples_are_refused(make_dataset):

@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from dataclasses import replace
 
 import matplotlib.image
 import numpy as np
@@ -44,7 +45,7 @@ def test_summary():
     assert summary.samples == Spread(1, 2.0, 3)
     assert summary.total == 6
     assert summary.client_classes == Spread(1, 2.0, 2)
-    assert (summary.test_holders, summary.test_samples) == (1, 2)
+    assert (summary.test_holders, summary.test_samples) == (0, 2)
     assert summary.missing == ("c",)
     assert str(summary).splitlines() == [
         "clients   3 with 1 to 3 (median 2) training samples each, 6 in all",
@@ -61,6 +62,22 @@ def test_summary_without_a_missing_class_has_no_warning():
         "classes   2 per client, 2 in the dataset",
         "test      2 samples of 2 held-out users",
     ]
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "words"),
+    [
+        (("a", "b"), ("test",), "in one pooled set"),
+        (("a", "b"), ("c",), "of 1 held-out user"),
+        (("a", "b"), ("b",), "of 1 user, who also trains"),
+        (("a", "b"), ("a", "b"), "of 2 users, who also train"),
+    ],
+)
+def test_whose_samples_are_the_test(train, test, words):
+    parts = [[index] for index in range(len(test))]
+    federation = federation_of([0, 1, 0, 1], [[2], [3]], parts, 2)
+    named = replace(federation, train=replace(federation.train, names=train), test=replace(federation.test, names=test))
+    assert summarise(named).lines()[2] == f"test      {len(test)} samples {words}"
 
 
 def test_a_long_list_of_missing_classes_is_cut():
