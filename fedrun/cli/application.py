@@ -180,7 +180,7 @@ def _composition_failed(line: str) -> int:
     ranks = SINGLE_PROCESS
     try:
         ranks = _ranks()
-        with ranks.together():
+        with ranks.raise_on_all():
             raise InputError(line)
     except (InputError, RunError) as error:
         return _ended(ranks, error)
@@ -193,7 +193,7 @@ def _ranks() -> Ranks:
 
 def _ended(ranks: Ranks, error: InputError | RunError) -> int:
     """Report once for all processes why the run ends; return the exit status."""
-    if ranks.leads:
+    if ranks.is_leader:
         print(f"fedrun: {error}", file=sys.stderr, flush=True)
     if ranks.leave(str(error), isinstance(error, RankLostError)):
         print(f"fedrun: {error}", file=sys.stderr, flush=True)
@@ -228,7 +228,7 @@ def _single_job(composed: Composed) -> None:
     ranks = SINGLE_PROCESS
     try:
         ranks = _ranks()
-        with ranks.together():
+        with ranks.raise_on_all():
             experiment = build_experiment(composed)
             if experiment.study is not None and launched():
                 raise InputError("a study is computed by one process; start it without torchrun")
@@ -247,7 +247,7 @@ def _single_job(composed: Composed) -> None:
 
 def in_processes(count: int, work: Callable[[Ranks], int]) -> int:
     """Compute a run in several processes forked from this one; return the exit status of this one."""
-    from fedrun.execution.own_ranks import started
+    from fedrun.execution.forked_ranks import started
 
     try:
         with started(count, work) as leader:
@@ -265,7 +265,7 @@ def _run_part(experiment: Experiment, federation: Federation | None, ranks: Rank
     from fedrun.runs.run import run
 
     try:
-        if not ranks.leads:
+        if not ranks.is_leader:
             _log_to_screen(logging.CRITICAL)
             run(experiment, ranks=ranks, federation=federation)
             ranks.leave()

@@ -69,11 +69,11 @@ def cached(
     """
     from safetensors.torch import save
 
-    known = ranks.broadcast(_read(path) if ranks.leads else None)
+    known = ranks.broadcast(_read(path) if ranks.is_leader else None)
     if known is not None:
         return known
     thresholds = compute()
-    if not ranks.leads:
+    if not ranks.is_leader:
         return thresholds
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

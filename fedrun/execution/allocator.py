@@ -22,10 +22,10 @@ def keep_freed_memory() -> bool:
     Returns:
         Whether it was possible: only glibc (Linux) has this.
     """
-    return tell(mapped_from=GIB, given_back_from=LARGEST)
+    return set_thresholds(mapped_from=GIB, given_back_from=LARGEST)
 
 
-def tell(mapped_from: int, given_back_from: int) -> bool:
+def set_thresholds(mapped_from: int, given_back_from: int) -> bool:
     """Set both thresholds of the allocator, in bytes; whether it accepted them."""
     try:
         mallopt = ctypes.CDLL(None).mallopt

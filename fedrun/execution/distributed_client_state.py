@@ -37,7 +37,7 @@ class DistributedClientStates:
     def scatter(self, states: ClientStates) -> ClientStates:
         """Return this rank's part of the leader's client states. The other ranks pass empty ones."""
         parts: list[dict[int, Vectors]] | None = None
-        if self._ranks.leads:
+        if self._ranks.is_leader:
             parts = [{} for _ in range(self._ranks.count)]
             for client, vectors in states.held.items():
                 parts[int(self._client_to_rank[client])][client] = vectors
@@ -52,7 +52,7 @@ class DistributedClientStates:
     def gather(self, states: ClientStates) -> ClientStates:
         """All client states on the leader, this rank's part on the other ranks."""
         changed: dict[int, Vectors] = {}
-        if not self._ranks.leads:
+        if not self._ranks.is_leader:
             changed = {
                 client: vectors for client, vectors in states.held.items() if vectors is not self._sent.get(client)
             }

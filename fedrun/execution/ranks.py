@@ -27,19 +27,19 @@ T = TypeVar("T")
 
 START = "torchrun --nproc-per-node 2 -m fedrun ... hardware=distributed"
 
-JOINING = timedelta(minutes=5)
+START_TIMEOUT = timedelta(minutes=5)
 """The longest time that ranks wait for each other at the start."""
 
-SILENCE = timedelta(hours=1)
+COLLECTIVE_TIMEOUT = timedelta(hours=1)
 """The longest time that a rank may delay the others. A rank that dies is noticed at once by its broken connections."""
 
-LAST_WORD = 10.0
+SECONDS_FOR_REASON = 10.0
 """Seconds for which a rank waits for the leader to print why the run ends: torchrun stops all ranks if one exits."""
 
-HEARING = 2.0
+SECONDS_FOR_READERS = 2.0
 """Seconds for which the leader then waits for the others, because the store that they read may be in its process."""
 
-PATIENCE = 20.0
+SECONDS_TO_END_ROUND = 20.0
 """Seconds that a round may still take after a signal to stop: torchrun kills the remaining ranks after 30."""
 
 LOST = "another rank was lost (its process, its machine or the connection to it)"
@@ -87,7 +87,7 @@ class Ranks:
         self._devices: ProcessGroup | None = None
 
     @property
-    def leads(self) -> bool:
+    def is_leader(self) -> bool:
         return self.number == 0
 
     def part(self, count: int) -> slice:
@@ -111,7 +111,7 @@ class Ranks:
             return value
         from torch import distributed
 
-        values: list[Any] = [value if self.leads else None]
+        values: list[Any] = [value if self.is_leader else None]
         with self._connection_errors():
             distributed.broadcast_object_list(values, 0)
         received: T = values[0]
@@ -130,7 +130,7 @@ class Ranks:
         """Every rank's value for the leader; nothing for the others."""
         from torch import distributed
 
-        values: list[Any] | None = [None] * self.count if self.leads else None
+        values: list[Any] | None = [None] * self.count if self.is_leader else None
         with self._connection_errors():
             distributed.gather_object(value, values, 0)
         return values or []
@@ -143,7 +143,7 @@ class Ranks:
 
         with self._connection_errors():
             if vector.is_cuda and self._devices is None:
-                self._devices = distributed.new_group(backend="nccl", timeout=SILENCE)
+                self._devices = distributed.new_group(backend="nccl", timeout=COLLECTIVE_TIMEOUT)
             distributed.all_reduce(vector, group=self._devices if vector.is_cuda else None)
 
     def after_round(self, due: bool) -> tuple[bool, int]:
@@ -172,14 +172,14 @@ class Ranks:
         def request_stop(number: int, _: object) -> None:
             if not self.stop_signal:
                 self.stop_signal = number
-                signal.setitimer(signal.ITIMER_REAL, PATIENCE)
+                signal.setitimer(signal.ITIMER_REAL, SECONDS_TO_END_ROUND)
 
         signal.signal(signal.SIGALRM, _overdue)
         for number in not_ignored(signal.SIGINT, *TERMINATING):
             signal.signal(number, request_stop)
 
     @contextmanager
-    def together(self) -> Iterator[None]:
+    def raise_on_all(self) -> Iterator[None]:
         """Raise an :class:`InputError` of one rank in the block on all ranks."""
         message = None
         try:
@@ -239,7 +239,7 @@ class Ranks:
 
         signal.setitimer(signal.ITIMER_REAL, 0)  # no timer during the exit
         with suppress(RuntimeError):
-            if self.leads:
+            if self.is_leader:
                 self._store.set("over", "")
             elif reason is not None and not lost:
                 self._store.set(f"ended/{self.number}", reason)
@@ -247,13 +247,13 @@ class Ranks:
             distributed.destroy_process_group()
         if reason is None:
             return False
-        if self.leads:
-            self._wait_for([f"heard/{rank}" for rank in range(1, self.count)], HEARING)
+        if self.is_leader:
+            self._wait_for([f"read/{rank}" for rank in range(1, self.count)], SECONDS_FOR_READERS)
             return False
-        if not self._wait_for(["over"], LAST_WORD):
+        if not self._wait_for(["over"], SECONDS_FOR_REASON):
             return True
         with suppress(RuntimeError):
-            self._store.set(f"heard/{self.number}", "")
+            self._store.set(f"read/{self.number}", "")
         return False
 
     def _wait_for(self, keys: list[str], seconds: float) -> bool:
@@ -292,7 +292,7 @@ def join() -> Ranks:
     where = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
     number = int(os.environ["RANK"])
     with _meeting(number, where):
-        store, number, count = next(rendezvous("env://", timeout=JOINING))
+        store, number, count = next(rendezvous("env://", timeout=START_TIMEOUT))
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     local, local_count = int(os.environ.get("LOCAL_RANK", "0")), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     return connected(Ranks(number, count, local, local_count), store, f"fedrun/{attempt}", where)
@@ -314,7 +314,7 @@ def connected(place: Ranks, store: Store, prefix: str, where: str) -> Ranks:
 
     store = PrefixStore(prefix, store)
     with _meeting(place.number, where):
-        init_process_group("gloo", store=store, rank=place.number, world_size=place.count, timeout=SILENCE)
+        init_process_group("gloo", store=store, rank=place.number, world_size=place.count, timeout=COLLECTIVE_TIMEOUT)
     ranks = Ranks(place.number, place.count, place.local, place.local_count, store)
     ranks.handle_signals()
     return ranks
@@ -327,7 +327,9 @@ def _meeting(number: int, where: str) -> Iterator[None]:
         yield
     except (RuntimeError, ValueError) as error:
         line = str(error).splitlines()[0]
-        raise RunError(f"rank {number} on {socket.gethostname()} cannot meet the others at {where}: {line}") from error
+        raise RunError(
+            f"rank {number} on {socket.gethostname()} cannot connect to the other ranks at {where}: {line}"
+        ) from error
 
 
 def _overdue(*_: object) -> NoReturn:

@@ -37,7 +37,7 @@ def save_clients(simulation: Simulation, state: State, path: Path) -> None:
     import pyarrow.parquet
 
     rows, task = _client_rows(simulation, state), simulation.phase(state).samples.task
-    if not simulation.ranks.leads:
+    if not simulation.ranks.is_leader:
         return
     schema = pyarrow.schema(
         [

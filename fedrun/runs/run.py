@@ -72,8 +72,8 @@ def run(
     folder = record.folder
     ranks.require_same("the configuration", f"{record.hash}, seed {experiment.seed}")
     summary = None
-    with ranks.together():
-        if ranks.leads:
+    with ranks.raise_on_all():
+        if ranks.is_leader:
             summary = None if experiment.overwrite else earlier_summary(experiment)
             if summary is None:
                 require_writable(folder)
@@ -81,14 +81,14 @@ def run(
         return summary
     simulation = build_simulation(experiment, parallel_jobs, ranks, federation)
     with ExitStack() as contexts:
-        with ranks.together():
-            if ranks.leads:
+        with ranks.raise_on_all():
+            if ranks.is_leader:
                 for context in (locked(folder), writing(folder), log_to(folder / LOG, record.overrides)):
                     contexts.enter_context(context)
                 if experiment.overwrite:
                     clear(folder)
         if observers is None:
-            observers = chosen_observers(experiment, parallel_jobs) if ranks.leads else ()
+            observers = chosen_observers(experiment, parallel_jobs) if ranks.is_leader else ()
         return Session(experiment, simulation, observers).run()
 
 
@@ -120,10 +120,10 @@ def build_simulation(
     The first rank of each machine builds it before the others, because it may fetch or convert the data for them.
     """
     cache = Path(experiment.output_dir)
-    client_states = experiment.folder / CLIENT_STATES if ranks.leads else None
+    client_states = experiment.folder / CLIENT_STATES if ranks.is_leader else None
     simulation = None
     for first_of_machine in (True, False):
-        with ranks.together():
+        with ranks.raise_on_all():
             if first_of_machine is (ranks.local == 0):
                 simulation = Simulation(experiment, parallel_jobs, cache, client_states, federation, ranks)
     assert simulation is not None

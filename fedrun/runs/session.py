@@ -75,8 +75,8 @@ class Session:
         try:
             # On all ranks: together they compute the phase in which a run is resumed.
             self.decisions = decisions(self.experiment, self.simulation, last.state)
-            with self.ranks.together():
-                if self.ranks.leads:
+            with self.ranks.raise_on_all():
+                if self.ranks.is_leader:
                     self.describe()
             info = self.info(last, rows)
             self.observers.notify(lambda observer: observer.on_start(info))
@@ -94,8 +94,8 @@ class Session:
         last = Checkpoint(self.simulation.initial(), Written(), uuid.uuid4().hex[:12], 0.0)
         metrics, rows = None, list[Row]()
         path = self.folder / CHECKPOINT
-        with self.ranks.together():
-            if self.ranks.leads:
+        with self.ranks.raise_on_all():
+            if self.ranks.is_leader:
                 if path.exists():
                     last = checkpoints.load(path, self.identity, last.state, self.simulation.store)
                 metrics = MetricsFile(self.folder / METRICS, last.metrics)
@@ -183,7 +183,7 @@ class Session:
         if self._distributed is not None:
             client_states = self._distributed.gather(checkpoint.state.client_states)
             checkpoint = replace(checkpoint, state=replace(checkpoint.state, client_states=client_states))
-        if not self.ranks.leads:
+        if not self.ranks.is_leader:
             return
         with writing(self.folder / CHECKPOINT):
             checkpoints.save(self.folder / CHECKPOINT, checkpoint, self.identity, self.simulation.store)
@@ -232,7 +232,7 @@ class Session:
         clients, federation, model, curves = (self.folder / name for name in (CLIENTS, FEDERATION, MODEL, CURVES))
         with writing(clients):
             save_clients(self.simulation, state, clients)
-        if not self.ranks.leads:
+        if not self.ranks.is_leader:
             return self.ranks.broadcast({})
         with writing(federation):  # at the end, because drawing takes longer than starting
             plot_labels(self.simulation.federation, federation)

@@ -91,8 +91,8 @@ class PhaseRunner:
         if not is_trial(self._supported, state.timings) or not work.client_samples:
             return state.timings
         # the leader's seconds, because all ranks must make the same choice
-        slowness = self._ranks.broadcast(seconds) / work.client_samples
-        timings = (*state.timings, (self.executor_name(state.timings), slowness))
+        seconds_per_sample = self._ranks.broadcast(seconds) / work.client_samples
+        timings = (*state.timings, (self.executor_name(state.timings), seconds_per_sample))
         if not is_trial(self._supported, timings):
             took = ", ".join(f"{name} {1e6 * least:.3g} µs" for name, least in least_seconds(timings).items())
             fastest = self.executor_name(timings)

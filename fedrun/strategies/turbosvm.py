@@ -105,7 +105,7 @@ class TurboSVM(HeadRefinement):
         except ValueError as error:
             raise RunError(
                 f"round {round.index + 1}: no SVM can be fitted to the clients' class embeddings "
-                f"({str(error).splitlines()[0]}): local training diverged; a smaller local.lr is the usual cure"
+                f"({str(error).splitlines()[0]}): local training diverged; a smaller local.lr usually helps"
             ) from None
         how = {"svm_penalty": penalty, "svm_stopped_early": float(svm.early_stops)}
         metrics = support_metrics(svm, chosen) | how

@@ -38,7 +38,7 @@ class Trained:
     measured: int = 0
 
 
-HELD = 2**24
+MOST_OUTPUTS = 2**24
 """Outputs that are collected before their scores are computed, so that one call serves several steps."""
 
 
@@ -79,7 +79,7 @@ class Objective:
         self._sizes: list[int] = []
         self._logits: list[torch.Tensor] = []
         self._targets: list[torch.Tensor] = []
-        self._held = 0
+        self._collected = 0
         self._scores: list[torch.Tensor] = []
         network.network.train()
 
@@ -114,18 +114,18 @@ class Objective:
         self._sizes.append(len(y))
         self._logits.append(logits.detach())
         self._targets.append(y)
-        self._held += logits.numel()
-        if self._task.per_symbol or self._held > HELD:  # texts of several lengths cannot be joined
-            self._judge()
+        self._collected += logits.numel()
+        if self._task.per_symbol or self._collected > MOST_OUTPUTS:  # texts of several lengths cannot be joined
+            self._compute_scores()
         return loss
 
-    def _judge(self) -> None:
+    def _compute_scores(self) -> None:
         """Add the scores of the collected outputs."""
         predictions = self._task.predictions(torch.cat(self._logits))
         self._scores.append(self._task.scores(predictions, torch.cat(self._targets)).sum())
         self._logits.clear()
         self._targets.clear()
-        self._held = 0
+        self._collected = 0
 
     def _outputs(self, x: torch.Tensor, embeddings: torch.Tensor | None, logits: torch.Tensor, index: int) -> Outputs:
         """A batch's outputs, with the measurements that the strategy requests."""
@@ -159,7 +159,7 @@ class Objective:
     def trained(self, steps: int) -> Trained:
         """The record, after this many steps."""
         losses = torch.stack(self._losses)
-        if self._held:
-            self._judge()
+        if self._collected:
+            self._compute_scores()
         score_sum = self._scores[0] if len(self._scores) == 1 else torch.stack(self._scores).sum()
         return Trained(steps, sum(self._sizes), losses @ losses.new_tensor(self._sizes), score_sum, self._compared)

@@ -98,7 +98,7 @@ def work(number: int, ranks: int, clients: int, batch: int, pairs: int, port: in
         torch.set_num_threads(1)
         return averaged
 
-    if everyone.leads:
+    if everyone.is_leader:
         difference = (together() - alone()).abs().max().item()
         assert difference < 1e-5, f"the two differ by {difference}"
         comparison, floor = interleave(together, alone, pairs), interleave(together, bare, pairs)
@@ -111,7 +111,7 @@ def work(number: int, ranks: int, clients: int, batch: int, pairs: int, port: in
     began = time.process_time()
     together()
     busiest = max(everyone.all_gather(time.process_time() - began))
-    if everyone.leads:
+    if everyone.is_leader:
         began = time.process_time()
         alone()
         report(everyone, batch, comparison, floor, bound, busiest / (time.process_time() - began), file)

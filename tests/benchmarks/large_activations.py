@@ -19,7 +19,7 @@ from random_images import plain_sgd, random_images
 from fedrun.config.build import option
 from fedrun.data.datasets.base import Spec
 from fedrun.data.samples import Samples
-from fedrun.execution.allocator import keep_freed_memory, tell
+from fedrun.execution.allocator import keep_freed_memory, set_thresholds
 from fedrun.models.flat_network import FlatNetwork
 from fedrun.models.inference import evaluate
 from fedrun.training.train import train
@@ -52,7 +52,7 @@ def main() -> None:
         a_round()
 
     def given_back() -> None:
-        tell(mapped_from=32 * MIB, given_back_from=64 * MIB)
+        set_thresholds(mapped_from=32 * MIB, given_back_from=64 * MIB)
         a_round()
 
     found = {}

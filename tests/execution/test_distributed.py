@@ -283,7 +283,7 @@ def test_a_signal_in_the_last_round_changes_nothing(fedrun: Fedrun, alone: Any, 
 
 
 def test_patience_with_a_round_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedrun.execution.ranks.PATIENCE", 0.1)
+    monkeypatch.setattr("fedrun.execution.ranks.SECONDS_TO_END_ROUND", 0.1)
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGALRM)
     before = [signal.getsignal(number) for number in numbers]
     try:

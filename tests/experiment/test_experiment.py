@@ -17,7 +17,7 @@ REFUSED = {
     "appeal=warmup appeal.convention=mixed": "appeal.convention=mixed needs test samples of every client; set",
     "evaluation.tuning_steps=2": "evaluation.tuning_steps=2 needs test samples of every client; set population",
     "participation=flexible": "participation=flexible needs every client's threshold; choose appeal=warmup",
-    "participation=flexible appeal=warmup strategy=fedumf": "participation=flexible does not go with idle clients",
+    "participation=flexible appeal=warmup strategy=fedumf": "participation=flexible cannot be combined with idle",
     "strategy=maxfl appeal=none": "strategy/client=maxfl needs every client's threshold; choose appeal=warmup",
     "strategy=mwfed appeal=none": "strategy/client=mwfed needs every client's threshold; choose appeal=warmup",
     "strategy=centralized appeal=warmup": "population.pooled=true: no client is left that could have a threshold",

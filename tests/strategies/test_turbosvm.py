@@ -257,7 +257,7 @@ def test_embeddings_that_have_diverged_end_the_run():
     cohorts = Cohorts(3, 2, 4, seed=8)
     strategy = turbosvm(kernel="poly", degree=9)
     update = update_of(1e35 * cohorts.models(), cohorts.samples, cohorts.layout)
-    with pytest.raises(RunError, match=r"round 1: no SVM can be fitted .* a smaller local\.lr is the usual cure"):
+    with pytest.raises(RunError, match=r"round 1: no SVM can be fitted .* a smaller local\.lr usually helps"):
         strategy.aggregate(strategy.init(cohorts.initial(), cohorts.layout, 4), update, cohorts.round(0))
 
 

@@ -76,8 +76,6 @@ class Clustering:
         downloads_all: whether a participant receives all models and chooses one of them.
         stores_last_upload: whether the client state contains the model that the client sent last.
         needs_classes: whether it works for a classification only.
-        infers: whether clients are clustered by the models that all of them send after a first round with one model.
-        reassigns: whether a client may be assigned to another model in a later round.
         mixes: whether a client's upload counts for several models, with fractions of its weight.
         assumes_sgd: whether clients are distinguished by their displacement under SGD; then ``local.optimizer`` must be
             ``sgd``.
@@ -87,13 +85,21 @@ class Clustering:
     offers: ClassVar[frozenset[str]] = frozenset()
     downloads_all: ClassVar[bool] = False
     stores_last_upload: ClassVar[bool] = False
-    infers: ClassVar[bool] = False
-    reassigns: ClassVar[bool] = False
     mixes: ClassVar[bool] = False
 
     @property
     def assumes_sgd(self) -> bool:
         return False
+
+    @property
+    def infers(self) -> bool:
+        """Whether clients are clustered by the models that all of them send after a first round with one model."""
+        return type(self).estimate is not Clustering.estimate
+
+    @property
+    def reassigns(self) -> bool:
+        """Whether a client may be assigned to another model in a later round."""
+        return type(self).assign is not Clustering.assign
 
     @property
     def several(self) -> bool:
@@ -157,7 +163,6 @@ class SeveralModels(Clustering):
     clusters: Annotated[int, Ge(1)]
 
     several: ClassVar[bool] = True
-    reassigns: ClassVar[bool] = True
 
     @property
     def initial_models(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import torch
 from annotated_types import Ge
@@ -35,8 +35,6 @@ class Inferred(LabelClusters):
     more frequent than the common model predicts (about 1/C). For a client with equal shares of all labels, some
     logits increase by chance.
     """
-
-    infers: ClassVar[bool] = True
 
     @abstractmethod
     def distribution(self, context: TrainingContext, initial: torch.Tensor, sent: FirstUpdate) -> torch.Tensor:

@@ -69,7 +69,7 @@ def test_a_stop_of_the_command_stops_all_after_the_round(
 
 
 def test_a_process_that_dies_at_its_start_ends_the_command(fedrun: Fedrun, tmp_path: Path) -> None:
-    ended = fedrun(*SMALL, TWO, folder=tmp_path, kill_at=("fedrun.execution.own_ranks", "_rank", 1, 0))
+    ended = fedrun(*SMALL, TWO, folder=tmp_path, kill_at=("fedrun.execution.forked_ranks", "_rank", 1, 0))
     assert ended.status == 1
     assert ended.err.startswith("fedrun: another rank was lost") and len(ended.err.splitlines()) == 1
 

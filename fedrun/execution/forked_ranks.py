@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from fedrun.execution.ranks import HEARING, LAST_WORD, LOST, Ranks, connected
+from fedrun.execution.ranks import LOST, SECONDS_FOR_READERS, SECONDS_FOR_REASON, Ranks, connected
 from fedrun.system.errors import RunError
 
 if TYPE_CHECKING:
@@ -55,12 +55,12 @@ def started(count: int, work: Callable[[Ranks], int]) -> Iterator[Ranks]:
         try:
             _wait_for_all(processes, _store(store, count))
             yield _connected(0, count, store)
-            patience = LAST_WORD
+            seconds = SECONDS_FOR_REASON
         except BaseException:
-            patience = HEARING
+            seconds = SECONDS_FOR_READERS
             raise
         finally:
-            _end(processes, patience)
+            _end(processes, seconds)
 
 
 def _store(path: Path, count: int) -> Store:
@@ -91,11 +91,11 @@ def _rank(number: int, count: int, path: Path, work: Callable[[Ranks], int]) -> 
     sys.exit(work(ranks))
 
 
-def _end(processes: list[ForkProcess], patience: float) -> None:
+def _end(processes: list[ForkProcess], seconds: float) -> None:
     """Wait for processes to end; terminate and then kill those that do not."""
     for stop in (None, ForkProcess.terminate, ForkProcess.kill):
         for process in processes:
             if stop is not None and process.is_alive():
                 stop(process)
         for process in processes:
-            process.join(patience)
+            process.join(seconds)
