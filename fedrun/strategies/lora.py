@@ -32,10 +32,15 @@ def required_adapters(layout: Layout, key: str) -> tuple[Adapter, ...]:
         key: the strategy, for the message.
 
     Raises:
-        InputError: it has none.
+        InputError: it has none, or their A is frozen.
     """
     if adapters := adapters_of(layout):
         return adapters
+    if any(".lora_B." in slot.name for slot in layout.slots):
+        raise InputError(
+            f"{key}: A is frozen and common to all clients (strategy/server=ffalora); allowed: a server strategy that "
+            "trains it, such as fedavg or flora"
+        )
     raise without_adapters(key)
 
 

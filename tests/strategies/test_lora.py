@@ -11,6 +11,7 @@ from fedrun.config.build import option
 from fedrun.config.composed import compose
 from fedrun.execution.vector_store import VectorStore
 from fedrun.experiment.experiment import build_experiment
+from fedrun.experiment.strategy import Strategy
 from fedrun.models.adapters import adapters_of
 from fedrun.models.base import encoder_and_head
 from fedrun.models.flat_network import FlatNetwork
@@ -327,6 +328,12 @@ def test_numbers_of_different_ranks(simulation):
 def test_ranks_that_are_refused(simulation, server, ranks, message):
     with pytest.raises(InputError, match=message):
         mixed(simulation, server, ranks)
+
+
+def test_clients_that_need_both_matrices_of_a_server_that_freezes_one(simulation):
+    pair = Strategy(client=option("strategy/client", "fedsalora"), server=option("strategy/server", "ffalora"))
+    with pytest.raises(InputError, match=r"^strategy/client=fedsalora: A is frozen and common .*=ffalora\); allowed: "):
+        simulation("ffalora", strategy=pair)
 
 
 @pytest.mark.parametrize("ranks", [(), (0, 1)])
