@@ -257,6 +257,14 @@ class ServerStrategy(ABC):
         """The vectors that are sent to every client of the cohort, the model included."""
         return {MODEL: state.model}
 
+    def unsent(self, state: ServerState, clients: torch.Tensor) -> torch.Tensor:
+        """How many numbers of the broadcast these clients (int64 ``[n]``) need not receive, int64 ``[n]``.
+
+        0 by default. They are float buffers, which no compression changes: the clients hold them, or receive them as
+        fewer numbers. Called for one global model.
+        """
+        return torch.zeros(len(clients), dtype=torch.int64)
+
     @abstractmethod
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         """The next state, and metrics of the step to be logged under ``server/``."""

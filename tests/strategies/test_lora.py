@@ -26,6 +26,7 @@ from fedrun.strategies.vectors import MODEL
 from fedrun.system.errors import InputError
 
 from ..conftest import SIZES
+from ..helpers.strategies import fedaws
 
 pytest.importorskip("peft")
 
@@ -166,9 +167,9 @@ def logits(simulation, state):
     [
         ("fedit", A + B + HEAD, A + B + HEAD),
         ("ffalora", B + HEAD, B + HEAD),
-        ("flora", A + B + HEAD, A + B + HEAD + R),
+        ("flora", A + B + HEAD, A + B + HEAD),  # R = 0 before the first round
         ("fedsalora", A, A),
-        ("fedexlora", A + B + HEAD, A + B + HEAD + R),
+        ("fedexlora", A + B + HEAD, A + B + HEAD),
     ],
 )
 def test_what_is_sent(simulation, name, up, down):
@@ -176,6 +177,43 @@ def test_what_is_sent(simulation, name, up, down):
     before, after = run.initial().totals, advanced(run).totals
     assert (after.params_up, after.params_down - before.params_down) == (2 * up, 2 * down)
     assert after.bytes_up == 4 * 2 * up
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "change"),
+    [
+        # layers of 6 x 16 and 6 x 6: (M - 1) r (in + out) with M = 2, r = 2
+        ("fedexlora", {}, 1 * 2 * 22 + 1 * 2 * 12),
+        # of the whole cohort: M = 6, r = 2: the matrices are smaller than 5 * 2 * 22 and 5 * 2 * 12
+        ("fedexlora", {"clients_per_round": 1.0}, R),
+        # Σ_k r_k (in + out) = 4 * 22 and 4 * 12, of which the second is more than 6 * 6
+        ("flora", {}, 4 * 22 + 36),
+        ("flora", {"compression": option("compression", "topk", memory="none", down="half")}, 4 * 22 + 36),
+        ("flora", {"clients_per_round": 1}, 2 * 22 + 2 * 12),
+    ],
+)
+def test_what_clients_of_the_last_round_receive(simulation, name, changes, change):
+    """The change of R in the fewest numbers; the others receive R."""
+    run = simulation(name, **changes)
+    states, whole = [run.initial()], A + B + HEAD + R
+    halved = 2 * (A + B + HEAD) if "compression" in changes else 0  # bytes less than 4 per number
+    updated = []
+    for _ in range(4):
+        states.append(run.advance(states[-1])[0])
+    cohorts = [set(run.cohort(state)[0].tolist()) for state in states[:-1]]
+    for before, after, last, cohort in zip(states[1:], states[2:], cohorts, cohorts[1:], strict=False):
+        updated.append(len(cohort & last))
+        numbers = len(cohort) * whole - updated[-1] * (R - change)
+        assert after.totals.params_down - before.totals.params_down == numbers
+        assert after.totals.bytes_down - before.totals.bytes_down == 4 * numbers - len(cohort) * halved
+    assert run.experiment.clients_per_round == 1.0 or sum(updated) < sum(map(len, cohorts[1:]))
+
+
+def test_a_refined_head_leaves_the_costs_of_adapters(simulation):
+    base = option("strategy/server", "fedexlora")
+    refined = Strategy(client=option("strategy/client", "sgd"), server=fedaws(base))
+    totals = [advanced(simulation("fedexlora", **changes), 2).totals for changes in ({}, {"strategy": refined})]
+    assert totals[0].params_down == totals[1].params_down
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -306,6 +344,21 @@ def test_a_client_of_lower_rank_is_one_of_a_smaller_model(simulation):
     for run in (mixed(simulation, "fedit", (1,)), simulation("fedit", network=small)):
         states.append(logits(run, advanced(run, 2)))
     torch.testing.assert_close(*states)
+
+
+def test_stacks_of_different_ranks(simulation):
+    """Client k has rank 1 + k modulo 2: stacks have Σ r_k rows, and rank 1 sends and receives (A + B) / 2 less."""
+    run = mixed(simulation, "flora")
+    states = [run.initial()]
+    for _ in range(4):
+        states.append(run.advance(states[-1])[0])
+    cohorts = [run.cohort(state)[0].tolist() for state in states[:-1]]
+    for before, after, last, cohort in zip(states[1:], states[2:], cohorts, cohorts[1:], strict=False):
+        rows = sum(1 + client % 2 for client in last)
+        change = min(22 * rows, 6 * 16) + min(12 * rows, 6 * 6)
+        numbers = sum((A + B) // (2 - client % 2) + HEAD + (change if client in last else R) for client in cohort)
+        assert after.totals.params_down - before.totals.params_down == numbers
+    assert {sum(1 + client % 2 for client in cohort) for cohort in cohorts[:-1]} - {4}
 
 
 def test_numbers_of_different_ranks(simulation):
