@@ -78,7 +78,7 @@ def required_adapters(layout: Layout, key: str) -> tuple[Adapter, ...]:
     if any(".lora_B." in slot.name for slot in layout.slots):
         raise InputError(
             f"{key}: A is frozen and common to all clients (strategy/server=ffalora); allowed: a server strategy that "
-            "trains it, such as fedavg or flora"
+            "trains it, such as fedavg or fedit"
         )
     raise without_adapters(key)
 
