@@ -16,8 +16,8 @@ from fedrun.strategies.vectors import MODEL, Vectors
 class Aggregator:
     """Combines the clients' uploads, one at a time, into a :class:`CohortUpdate`.
 
-    Only running means and the rows that the server strategy needs are kept, never a model per client. A client whose
-    upload or next state is not finite is excluded with both.
+    Only running means, and the rows and norms that the server strategy needs, are kept, never a model per client. A
+    client whose upload or next state is not finite is excluded with both.
 
     Attributes:
         client_states: the next states of the accepted clients.
@@ -50,6 +50,10 @@ class Aggregator:
         self._means: dict[str, torch.Tensor] = {}
         self._rows_kept: Rows = "all" if context.attack is not None and context.attack.needs_rows else server.rows
         self._measures: dict[int, Mapping[str, float]] = {}
+        self._origin: torch.Tensor | None = None  # [T], the broadcast parameters, if norms are measured
+        if "squared_norms" in server.wants:
+            self._origin = server.broadcast(state)[MODEL][: context.network.layout.trainable]
+        self._squared_norms: dict[int, float] = {}
         self._rows: torch.Tensor | None = None  # [C, r], by position
         self._reports: dict[int, dict[str, float]] = {}
         self._steps: dict[int, int] = {}
@@ -95,6 +99,9 @@ class Aggregator:
             if self._rows is None:
                 self._rows = row.new_empty(len(self.cohort), len(row))
             self._rows[position] = row
+        if self._origin is not None:
+            moved = uploads[MODEL][: len(self._origin)] - self._origin
+            self._squared_norms[position] = float(torch.linalg.vector_norm(moved, dtype=torch.float64)) ** 2
         self._reports[position] = reports
         self._steps[position] = trained.steps
         self._measures[position] = result.measures
@@ -151,4 +158,7 @@ class Aggregator:
                 name: torch.tensor([self._measures[position][name] for position in order], dtype=torch.float64)
                 for name in measured
             },
+            squared_norms=None
+            if self._origin is None
+            else torch.tensor([self._squared_norms[position] for position in order], dtype=torch.float64),
         )

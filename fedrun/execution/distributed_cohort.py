@@ -167,6 +167,7 @@ class DistributedCohort:
         accepted = sum(update.accepted_samples for update in updates)
         names = next((update.reports for update in updates if len(update.clients)), {})
         measured = next((update.measures for update in updates if len(update.clients)), {})
+        norms = [update.squared_norms for update in updates if update.squared_norms is not None]
         mean, rows = self._sum(local, parts, received, total, order)
 
         def concat(field: list[torch.Tensor]) -> torch.Tensor:
@@ -193,6 +194,7 @@ class DistributedCohort:
             measures={
                 name: concat([update.measures[name] for update in updates if len(update.clients)]) for name in measured
             },
+            squared_norms=concat(norms) if norms else None,
         )
 
     def _sum(

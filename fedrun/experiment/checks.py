@@ -11,7 +11,9 @@ from fedrun.experiment.evaluation import Evaluation
 from fedrun.experiment.participation.base import Participation
 from fedrun.experiment.strategy import Strategy
 from fedrun.models.flat_network import Layout
-from fedrun.strategies.client import is_personal
+from fedrun.strategies.client import ClientStrategy, is_personal, overrides
+from fedrun.strategies.local_training import LocalTraining
+from fedrun.strategies.vectors import MODEL
 from fedrun.system.errors import InputError
 
 
@@ -54,6 +56,35 @@ def check_head(strategy: Strategy, evaluation: Evaluation, layout: Layout) -> No
             f"{needing[0]} needs a head, and this model has none (no linear layer that computes the outputs); choose "
             "another, such as strategy=fedavg, or another model"
         )
+
+
+def check_shared(strategy: Strategy, local: LocalTraining, layout: Layout) -> None:
+    """Reject client strategies that send nothing of a model that they are to send, or train nothing of it.
+
+    Raises:
+        InputError: naming the client strategy.
+    """
+    client = strategy.client
+    private = client.private(layout)
+    epochs = range(local.epochs or local.steps or 1)
+    reject(
+        (
+            MODEL in client.sends and private is not None and private[: layout.uploaded].all(),
+            f"{strategy.named_client} keeps all trained parameters of this model on the clients, and nothing is left "
+            "to send; choose strategy=solo, or another model, such as one with fewer parameters in model.freeze",
+        ),
+        (
+            overrides(client, "frozen") and all(_all_frozen(client, layout, epoch) for epoch in epochs),
+            f"{strategy.named_client} trains no parameter of this model in any epoch; choose another strategy, or "
+            "another model, such as one with fewer parameters in model.freeze",
+        ),
+    )
+
+
+def _all_frozen(client: ClientStrategy, layout: Layout, epoch: int) -> bool:
+    """Whether no parameter moves in an epoch."""
+    frozen = client.frozen(layout, epoch)
+    return frozen is not None and bool(frozen.all())
 
 
 def check_appeal(

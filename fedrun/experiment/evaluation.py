@@ -12,7 +12,7 @@ from fedrun.config.config_class import config_class
 from fedrun.config.identity import Neutral
 from fedrun.data.evaluation_split import pooled_names
 from fedrun.models.precision import Precision
-from fedrun.strategies.client import Averaging, ClientStrategy, EvaluatedModel, is_personal
+from fedrun.strategies.client import Averaging, ClientStrategy, EvaluatedModel, is_personal, trains_global_model
 from fedrun.strategies.local_training import LocalTraining
 
 
@@ -77,12 +77,36 @@ class Evaluation:
             client: the client strategy.
             recorded: the names of the metrics.
         """
-        model = client.reported[0] if self.model == "auto" else self.model
+        model = self._reported_model(client)
         average = client.reported[1] if self.average == "auto" else self.average
         measure = "accuracy_weighted" if average == "samples" else "accuracy_mean"
         begin = {"global": "global_" if is_personal(client) else "", "own": "", "tuned": "tuned_"}[model]
         names = (f"clients/{begin}{measure}", f"clients/{measure}", *pooled_names("accuracy"))
         return next((name for name in names if name in recorded), None)
+
+    def unrecorded(self, client: ClientStrategy, tests: bool) -> str:
+        """Whose accuracies :meth:`reported` cannot answer with because keys are not set that would record them, in
+        words that name the keys; empty: no key is missing.
+
+        Args:
+            client: the client strategy.
+            tests: whether clients have test samples of their own.
+        """
+        model = self._reported_model(client)
+        if model == "own" or (model == "global" and not is_personal(client)) or not trains_global_model(client):
+            return ""
+        keys = [] if tests else ["population.test_share=0.3"]
+        if model == "tuned" and not self.tuned_by:
+            keys.append("evaluation.tuning_epochs=5")
+        if not keys:
+            return ""
+        models = "the global model" if model == "global" else "the models that clients have tuned"
+        wish = "the strategy's paper reports" if self.model == "auto" else f"evaluation.model={self.model} asks for"
+        return f"not that of {models}, which {wish}; recorded with {' '.join(keys)}"
+
+    def _reported_model(self, client: ClientStrategy) -> EvaluatedModel:
+        """Of which models the accuracy is to be reported."""
+        return client.reported[0] if self.model == "auto" else self.model
 
     @property
     def tuned_by(self) -> str:

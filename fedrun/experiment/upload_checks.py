@@ -164,12 +164,14 @@ def single_uploads(client: ClientStrategy, server: ServerStrategy, rows: bool) -
     Args:
         client: the client strategy.
         server: the server strategy.
-        rows: whether single clients' models count.
+        rows: whether single clients' models, and what the server computes from them, count.
     """
     if "label_counts" in server.wants:
         return LABEL_COUNTS
     if rows and server.rows != "none":
         return "every single client's model"
+    if rows and "squared_norms" in server.wants:
+        return "how far every single client has moved the model"
     apart = sorted(client.sends - server.sends)
     return f"every single client's {apart[0]!r}" if apart else None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Annotated
 
 from annotated_types import Ge, Gt, Lt
@@ -70,8 +71,13 @@ class LoRA:
             lora_dropout=self.dropout,
         )
         try:
-            inject_adapter_in_model(settings, network)
+            with warnings.catch_warnings():
+                # of GPT-2's Conv1D, for which peft sets it right
+                warnings.filterwarnings("ignore", "fan_in_fan_out is set to False", UserWarning)
+                inject_adapter_in_model(settings, network)
         except ValueError as error:
+            if not self.targets:
+                raise rejected("peft has no choice for this architecture") from None
             raise rejected(one_line(str(error), 200)) from None
 
 

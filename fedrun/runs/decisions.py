@@ -35,6 +35,10 @@ def decisions(experiment: Experiment, simulation: Simulation, state: State) -> M
     if isinstance(privacy, SampleLevel):
         drawn = f"each sample with probability {privacy.sample_share:g} per step"
         batches["batches"] = f"{drawn}, {counted(privacy.steps(phase.local), 'step')}; local.batch_size is not used"
+    accuracy, has_tests = {}, bool(experiment.population.test_share)
+    unrecorded = experiment.evaluation.unrecorded(phase.client, has_tests)
+    if unrecorded and phase.samples.task.score == "accuracy" and not phase.clustering.several:
+        accuracy["accuracy"] = unrecorded
     return {
         "model": f"{_named(experiment, 'model')}, {layout.size:,} parameters",
         "partition": "; ".join(filter(None, (_named(experiment, "partition"), simulation.federation.note))),
@@ -43,6 +47,7 @@ def decisions(experiment: Experiment, simulation: Simulation, state: State) -> M
         **batches,
         "machine": f"{processes}, {counted(cores(), 'core')}; executor {executor}",
         "tested": simulation.evaluator(state).tested,
+        **accuracy,
     }
 
 

@@ -37,6 +37,9 @@ def round_costs(phase: Phase, cohort: torch.Tensor, work: RoundResult, executor:
         down = sum(len(receivers) * numbers for receivers, numbers in downloads)
         slots = work.models[0].slots if len(work.models) == 1 else {}
         received_bytes = sum(pipeline.bytes_down(numbers, receivers, slots) for receivers, numbers in downloads)
+        if len(work.models) == 1:
+            unsent = int(phase.server.unsent(work.models[0], cohort).sum())
+            down, received_bytes = down - unsent, received_bytes - FLOAT * unsent
     sent = work.accepted[0].mean if work.accepted else {}
     layout = phase.network.layout
     kept = private + layout.size - layout.uploaded

@@ -11,7 +11,7 @@ from fedrun.data.datasets.base import Dataset, Symbols
 from fedrun.data.federation import ClientIndices, Federation
 from fedrun.data.population import flip
 from fedrun.data.samples import Samples
-from fedrun.experiment.checks import check_head
+from fedrun.experiment.checks import check_head, check_shared
 from fedrun.experiment.experiment import Experiment
 from fedrun.experiment.upload_checks import check_parameters
 from fedrun.strategies.phase import Phase, build_network, cohort_size
@@ -71,6 +71,7 @@ def first_phase(experiment: Experiment, federation: Federation, device: torch.de
         )
     strategy.check_private(network.layout)
     check_head(strategy, experiment.evaluation, network.layout)
+    check_shared(strategy, experiment.local, network.layout)
     check_parameters(strategy.client, network.layout, experiment.compression, experiment.attack)
     phase = Phase(
         end=experiment.first_rounds,

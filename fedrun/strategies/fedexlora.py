@@ -19,8 +19,8 @@ from fedrun.system.errors import InputError
 class FedExLoRA(ResidualServer):
     """The weighted means A and B, and W0 ← W0 + s (Σ_k p_k B_k A_k − B A), which makes W0 + s B A exact.
 
-    The sum of these parts over all rounds is the residual R of W0 + s (R + B A). Clients receive it as a matrix with
-    the model. The paper's code weights all clients alike (``weighting=uniform``).
+    The sum of these parts over all rounds is the residual R of W0 + s (R + B A). The paper's code weights all clients
+    alike (``weighting=uniform``).
 
     Attributes:
         residual: ``exact``: the paper's. ``transposed``: the published code adds the transpose to the square weights of
@@ -42,12 +42,14 @@ class FedExLoRA(ResidualServer):
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         assert update.rows is not None
         shares = update.shares.to(update.rows)
-        model = update.mean[MODEL]
+        model, ranks = update.mean[MODEL], {}
         for adapter in required_adapters(round.layout, "strategy/server=fedexlora"):
             # R ← R + Σ_k p_k B_k A_k − B A
             missing = torch.tensordot(shares, adapter.product(update.rows), 1) - adapter.product(model)
             _residual(adapter, model).add_(missing.T if self.residual == "transposed" else missing)
-        return ServerState(model, state.slots), {}
+            # Σ_{k<M} p_k (B_k − B) (A_k − A_M), of rank (M − 1) r at most
+            ranks[adapter] = (len(update.clients) - 1) * adapter.a.shape[0]
+        return self.changed(model, update, ranks), {}
 
 
 def _residual(adapter: Adapter, model: torch.Tensor) -> torch.Tensor:

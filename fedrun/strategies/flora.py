@@ -16,8 +16,8 @@ from fedrun.system.randomness import generator
 class FLoRA(ResidualServer):
     """W0 + s Σ_k p_k B_k A_k in each round, which continues from new adapters: a new random A, and B = 0.
 
-    The sum over all rounds is the residual R of W0 + s (R + B A). Clients receive it as a matrix with the model: one
-    that has skipped rounds needs the sum, not the last round's stacks.
+    The sum over all rounds is the residual R of W0 + s (R + B A): a client that has skipped rounds needs it, not the
+    last round's stacks.
     """
 
     def init(self, model: torch.Tensor, layout: Layout, clients: int) -> ServerState:
@@ -28,6 +28,7 @@ class FLoRA(ResidualServer):
         assert update.rows is not None
         shares = update.shares.to(update.rows)[:, None, None]
         model, draw = update.mean[MODEL], generator(round.seed, "lora", round.index)
+        ranks = {}
         for adapter in required_adapters(round.layout, "strategy/server=flora"):
             assert adapter.residual is not None
             a, b = adapter.a.view(model), adapter.b.view(model)
@@ -35,7 +36,9 @@ class FLoRA(ResidualServer):
             stacked_a = (shares * adapter.a.view(update.rows)).flatten(0, 1)
             stacked_b = adapter.b.view(update.rows).movedim(0, 1).flatten(1)
             adapter.residual.view(model).addmm_(stacked_b, stacked_a)
+            # rows of zeros are those of clients with a smaller rank
+            ranks[adapter] = int(stacked_a.any(1).sum())
             bound = a.shape[1] ** -0.5
             a.copy_(torch.empty(a.shape).uniform_(-bound, bound, generator=draw))
             b.zero_()
-        return ServerState(model, state.slots), {}
+        return self.changed(model, update, ranks), {}

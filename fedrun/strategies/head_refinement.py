@@ -131,6 +131,9 @@ class HeadRefinement(ServerStrategy):
     def broadcast(self, state: ServerState) -> Vectors:
         return self.base.broadcast(state)
 
+    def unsent(self, state: ServerState, clients: torch.Tensor) -> torch.Tensor:
+        return self.base.unsent(state, clients)
+
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         moments = {name: slot for name, slot in state.slots.items() if name.startswith(f"{self.moments}/")}
         base, metrics = self.base.aggregate(state, update, round)

@@ -86,6 +86,11 @@ class LocalTraining:
                 f"local.optimizer={self.optimizer} with local.momentum={self.momentum}: allowed: 0; its momentum is "
                 "local.beta1"
             )
+        if self.lr_warmup_rounds > rounds:
+            raise InputError(
+                f"local.lr_warmup_rounds={self.lr_warmup_rounds} with rounds={rounds}: the rate would never reach "
+                "local.lr; allowed: at most as many as rounds"
+            )
         if self.lr_cosine_rounds is not None and self.lr_cosine_rounds < rounds:
             raise InputError(
                 f"local.lr_cosine_rounds={self.lr_cosine_rounds} with rounds={rounds}: the rate would be 0 before the "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 import torch
@@ -10,18 +11,56 @@ from fedrun.config.config_class import config_class
 from fedrun.models.adapters import Adapter, adapters_of, add_residuals
 from fedrun.models.flat_network import Layout
 from fedrun.strategies.fedavg import FedAvg
-from fedrun.strategies.server import Rows
+from fedrun.strategies.server import CohortUpdate, Rows, ServerState
+from fedrun.strategies.vectors import Vectors
 from fedrun.system.errors import InputError
+
+HOLDERS = "lora/holders"
+"""In the server's state: the numbers of the clients that hold the residuals before their last change, int64."""
+
+SAVED = "lora/saved"
+"""In the server's state: how many numbers less they receive with that change than with the residuals, int64 ``[1]``."""
 
 
 @config_class
 class ResidualServer(FedAvg):
-    """Changes W0 by residuals in the model's vector, W0 + s (R + B A), given each client's adapters."""
+    """Changes W0 by residuals in the model's vector, W0 + s (R + B A), given each client's adapters.
+
+    The change of a round has a low rank q. A client that took part in the round before held R, and downloads the
+    change as two factors, q (in + out) numbers, or as a matrix if that is less. Other clients download R. Before the
+    first change R = 0 is known to all.
+    """
 
     rows: ClassVar[Rows] = "parameters"
 
     def prepare(self, network: torch.nn.Module) -> None:
         add_residuals(network)
+
+    def init(self, model: torch.Tensor, layout: Layout, clients: int) -> ServerState:
+        return ServerState(model, _slots(torch.arange(clients), layout.size - layout.uploaded))
+
+    def changed(self, model: torch.Tensor, update: CohortUpdate, ranks: Mapping[Adapter, int]) -> ServerState:
+        """The next state.
+
+        Args:
+            model: with the changed residuals.
+            update: of the cohort.
+            ranks: q for each adapter.
+        """
+        saved = 0
+        for adapter, rank in ranks.items():
+            outputs, inputs = adapter.b.shape[0], adapter.a.shape[1]
+            saved += max(0, outputs * inputs - rank * (outputs + inputs))
+        cohort = torch.tensor([*update.clients.tolist(), *update.excluded], dtype=torch.int64)
+        return ServerState(model, _slots(cohort, saved))
+
+    def unsent(self, state: ServerState, clients: torch.Tensor) -> torch.Tensor:
+        return torch.isin(clients, state.slots[HOLDERS].cpu()) * state.slots[SAVED].cpu()
+
+
+def _slots(holders: torch.Tensor, saved: int) -> Vectors:
+    """The server's record of the next download's costs."""
+    return {HOLDERS: holders, SAVED: torch.tensor([saved])}
 
 
 def required_adapters(layout: Layout, key: str) -> tuple[Adapter, ...]:
@@ -32,10 +71,15 @@ def required_adapters(layout: Layout, key: str) -> tuple[Adapter, ...]:
         key: the strategy, for the message.
 
     Raises:
-        InputError: it has none.
+        InputError: it has none, or their A is frozen.
     """
     if adapters := adapters_of(layout):
         return adapters
+    if any(".lora_B." in slot.name for slot in layout.slots):
+        raise InputError(
+            f"{key}: A is frozen and common to all clients (strategy/server=ffalora); allowed: a server strategy that "
+            "trains it, such as fedavg or fedit"
+        )
     raise without_adapters(key)
 
 

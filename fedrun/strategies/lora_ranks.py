@@ -32,13 +32,6 @@ class LoRARanks(ClientStrategy):
     ranks: Annotated[tuple[Annotated[int, Ge(1)], ...], MinLen(1)]
 
     def absent(self, layout: Layout, clients: torch.Tensor) -> torch.Tensor:
-        if any(".lora_B." in slot.name for slot in layout.slots) and not any(
-            ".lora_A." in slot.name for slot in layout.slots
-        ):
-            raise InputError(
-                "strategy/client=lora_ranks: A is frozen and common to all clients (strategy/server=ffalora); allowed: "
-                "a server strategy that trains it, such as flora or fedit"
-            )
         ranks, numbers = self._ranks_of(clients), torch.zeros(len(clients), dtype=torch.int64)
         for adapter in required_adapters(layout, "strategy/client=lora_ranks"):
             rank, inputs = adapter.a.shape

@@ -17,7 +17,7 @@ from fedrun.strategies.vectors import MODEL, Vectors
 Rows = Literal["none", "head", "parameters", "all"]
 """The entries of each client's model that a server strategy needs besides the weighted mean."""
 
-Requirement = Literal["label_counts", "head"]
+Requirement = Literal["label_counts", "head", "squared_norms"]
 """What a server strategy can request in :attr:`ServerStrategy.wants`."""
 
 Weighting = Literal["samples", "uniform"]
@@ -88,6 +88,8 @@ class CohortUpdate(Senders):
         forward_samples: samples processed by forward passes only, summed over clients.
         accepted_samples: samples over which ``loss`` and ``score`` are means.
         measures: measurements by the transforms of uploads, float64 ``[C]`` each.
+        squared_norms: ‖y_k − x‖² over the parameters of each client's model as it has arrived, where x is the
+            broadcast one: float64 ``[C]``; None if not requested.
         represented: the number of clients that the means represent, if it is not C: the expected cohort of a private
             round, because C itself is private.
     """
@@ -103,6 +105,7 @@ class CohortUpdate(Senders):
     forward_samples: int = 0
     accepted_samples: int = 0
     measures: Vectors = field(default_factory=dict)
+    squared_norms: torch.Tensor | None = None
     represented: float | None = None
 
     @property
@@ -179,9 +182,10 @@ class ServerStrategy(ABC):
         sends: names that the server broadcasts, the model included.
         maintains: names of client states whose mean over all clients this strategy follows and uses.
         rows: which entries of every single client's model it needs (it always has the mean).
-        needs_classes: whether it requires a classification task; by default if it :attr:`wants` anything.
+        needs_classes: whether it requires a classification task; by default if it :attr:`wants` labels or a head.
         wants: ``label_counts``: clients send their numbers of training samples per class, once, before training;
-            ``head``: the model has a head, which the server strategy changes beyond what the clients send.
+            ``head``: the model has a head, which the server strategy changes beyond what the clients send;
+            ``squared_norms``: the server measures how far each model that it receives lies from its broadcast.
         idle_training: training of clients that are not selected; None: they do not train.
     """
 
@@ -203,7 +207,7 @@ class ServerStrategy(ABC):
 
     @property
     def needs_classes(self) -> bool:
-        return bool(self.wants)
+        return not self.wants.isdisjoint(("label_counts", "head"))
 
     @property
     def idle_training(self) -> IdleTraining | None:
@@ -252,6 +256,14 @@ class ServerStrategy(ABC):
     def broadcast(self, state: ServerState) -> Vectors:
         """The vectors that are sent to every client of the cohort, the model included."""
         return {MODEL: state.model}
+
+    def unsent(self, state: ServerState, clients: torch.Tensor) -> torch.Tensor:
+        """How many numbers of the broadcast these clients (int64 ``[n]``) need not receive, int64 ``[n]``.
+
+        0 by default. They are float buffers, which no compression changes: the clients hold them, or receive them as
+        fewer numbers. Called for one global model.
+        """
+        return torch.zeros(len(clients), dtype=torch.int64)
 
     @abstractmethod
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:

@@ -113,6 +113,7 @@ APPEAL = ("appeal=warmup", "appeal.steps=5", "population.test_share=0.3", "popul
         (2, ("strategy=median",)),  # sees every client's whole model
         (2, ("strategy=feddisco",)),  # weighs by the whole cohort
         (2, ("strategy=norm_clipping",)),  # likewise, and its next model is built in the mean's place
+        (3, ("strategy=fedexp", "strategy/client=fedprox", "clients_per_round=2")),  # measures every client's model
         (2, ("strategy=qffl", "attack=gaussian", "attack.share=0.3")),
         (2, ("strategy=maxfl", "participation=flexible", "evaluation.tuning_steps=2", *APPEAL)),
         (2, ("strategy=scaffold", "compression=topk", "compression.fraction=0.1", "compression.down=half")),

@@ -35,3 +35,29 @@ TUNED = (*PERSONAL, "clients/tuned_accuracy_mean", "clients/tuned_accuracy_weigh
 def test_the_papers_accuracy_or_what_is_asked_for(default_experiment, client, settings, recorded, expected):
     evaluation = replace(default_experiment.evaluation, **settings)
     assert evaluation.reported(option("strategy/client", client), recorded) == expected
+
+
+TUNED_MODELS = "not that of the models that clients have tuned, which"
+TUNING, SHARE = "evaluation.tuning_epochs=5", "population.test_share=0.3"
+
+
+@pytest.mark.parametrize(
+    ("client", "settings", "tests", "expected"),
+    [
+        ("fedbabu", {}, True, f"{TUNED_MODELS} the strategy's paper reports; recorded with {TUNING}"),
+        ("fedbabu", {}, False, f"{TUNED_MODELS} the strategy's paper reports; recorded with {SHARE} {TUNING}"),
+        ("fedbabu", {"tuning_epochs": 5}, True, ""),
+        ("fedbabu", {"tuning_steps": 1}, True, ""),
+        ("fedbabu", {"model": "own"}, True, ""),
+        ("sgd", {"model": "tuned"}, True, f"{TUNED_MODELS} evaluation.model=tuned asks for; recorded with {TUNING}"),
+        ("fedper", {"model": "global"}, False,
+         f"not that of the global model, which evaluation.model=global asks for; recorded with {SHARE}"),
+        ("fedper", {"model": "global"}, True, ""),
+        ("sgd", {"model": "global"}, False, ""),
+        ("fedper", {}, False, ""),  # clients' own models on the pooled samples
+        ("solo", {"model": "tuned"}, True, ""),  # there is no global model to tune
+    ],
+)  # fmt: skip
+def test_the_keys_without_which_it_is_not_recorded(default_experiment, client, settings, tests, expected):
+    evaluation = replace(default_experiment.evaluation, **settings)
+    assert evaluation.unrecorded(option("strategy/client", client), tests) == expected

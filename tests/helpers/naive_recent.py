@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -289,7 +289,11 @@ class NaiveFedACG(NaiveLocal):
 @dataclass
 class NaiveFedExP(NaiveLocal):
     eps: float = 1e-3
+    mu: float = 0.0
     iterate: Tensors = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.clients = replace(self.clients, mu=self.mu)
 
     def round(self, index: int, cohort: list[int]) -> None:
         x = self.iterate or parameters(self.network)

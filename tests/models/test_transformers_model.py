@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from dataclasses import replace
 
 import pytest
@@ -14,6 +15,7 @@ from fedrun.data.datasets.base import Dataset, Spec, Symbols
 from fedrun.data.tasks.symbols import LanguageModelling
 from fedrun.execution.vectorized import Vectorized
 from fedrun.experiment.experiment import build_experiment
+from fedrun.models.adapters import adapted_layers
 from fedrun.models.flat_network import FlatNetwork, layout_of
 from fedrun.models.lora import LoRA
 from fedrun.runs.saved_model import load_network, save_model
@@ -249,6 +251,14 @@ LANGUAGE = {
     "lora": LoRA(rank=2, alpha=4.0, targets=("c_attn",), dropout=0.0),
     "targets": (),
 }
+
+
+def test_adapters_of_transposed_weights_are_inserted_without_pefts_warning():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        network = text_model(config=GPT2, lora=LANGUAGE["lora"]).build(LANGUAGE["spec"])
+    (layer,) = adapted_layers(network).values()
+    assert layer.fan_in_fan_out  # weights [in, out]
 
 
 @pytest.mark.parametrize(

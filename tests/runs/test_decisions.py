@@ -82,3 +82,10 @@ def test_what_is_tested(overrides: tuple[str, ...], tested: str) -> None:
 
 def test_validation_samples_are_named() -> None:
     assert decided("validation.share=0.1")["tested"].endswith(" pooled validation samples")
+
+
+def test_a_papers_accuracy_that_is_not_recorded() -> None:
+    babu = ("strategy=fedbabu", "population.test_share=0.3")
+    assert decided(*babu)["accuracy"].endswith("; recorded with evaluation.tuning_epochs=5")
+    assert "accuracy" not in decided(*babu, "evaluation.tuning_epochs=5")
+    assert "accuracy" not in decided("strategy=ifca", "evaluation.model=tuned")  # clusters cannot be tuned

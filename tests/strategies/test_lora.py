@@ -11,6 +11,7 @@ from fedrun.config.build import option
 from fedrun.config.composed import compose
 from fedrun.execution.vector_store import VectorStore
 from fedrun.experiment.experiment import build_experiment
+from fedrun.experiment.strategy import Strategy
 from fedrun.models.adapters import adapters_of
 from fedrun.models.base import encoder_and_head
 from fedrun.models.flat_network import FlatNetwork
@@ -25,6 +26,7 @@ from fedrun.strategies.vectors import MODEL
 from fedrun.system.errors import InputError
 
 from ..conftest import SIZES
+from ..helpers.strategies import fedaws
 
 pytest.importorskip("peft")
 
@@ -165,9 +167,9 @@ def logits(simulation, state):
     [
         ("fedit", A + B + HEAD, A + B + HEAD),
         ("ffalora", B + HEAD, B + HEAD),
-        ("flora", A + B + HEAD, A + B + HEAD + R),
+        ("flora", A + B + HEAD, A + B + HEAD),  # R = 0 before the first round
         ("fedsalora", A, A),
-        ("fedexlora", A + B + HEAD, A + B + HEAD + R),
+        ("fedexlora", A + B + HEAD, A + B + HEAD),
     ],
 )
 def test_what_is_sent(simulation, name, up, down):
@@ -175,6 +177,43 @@ def test_what_is_sent(simulation, name, up, down):
     before, after = run.initial().totals, advanced(run).totals
     assert (after.params_up, after.params_down - before.params_down) == (2 * up, 2 * down)
     assert after.bytes_up == 4 * 2 * up
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "change"),
+    [
+        # layers of 6 x 16 and 6 x 6: (M - 1) r (in + out) with M = 2, r = 2
+        ("fedexlora", {}, 1 * 2 * 22 + 1 * 2 * 12),
+        # of the whole cohort: M = 6, r = 2: the matrices are smaller than 5 * 2 * 22 and 5 * 2 * 12
+        ("fedexlora", {"clients_per_round": 1.0}, R),
+        # Σ_k r_k (in + out) = 4 * 22 and 4 * 12, of which the second is more than 6 * 6
+        ("flora", {}, 4 * 22 + 36),
+        ("flora", {"compression": option("compression", "topk", memory="none", down="half")}, 4 * 22 + 36),
+        ("flora", {"clients_per_round": 1}, 2 * 22 + 2 * 12),
+    ],
+)
+def test_what_clients_of_the_last_round_receive(simulation, name, changes, change):
+    """The change of R in the fewest numbers; the others receive R."""
+    run = simulation(name, **changes)
+    states, whole = [run.initial()], A + B + HEAD + R
+    halved = 2 * (A + B + HEAD) if "compression" in changes else 0  # bytes less than 4 per number
+    updated = []
+    for _ in range(4):
+        states.append(run.advance(states[-1])[0])
+    cohorts = [set(run.cohort(state)[0].tolist()) for state in states[:-1]]
+    for before, after, last, cohort in zip(states[1:], states[2:], cohorts, cohorts[1:], strict=False):
+        updated.append(len(cohort & last))
+        numbers = len(cohort) * whole - updated[-1] * (R - change)
+        assert after.totals.params_down - before.totals.params_down == numbers
+        assert after.totals.bytes_down - before.totals.bytes_down == 4 * numbers - len(cohort) * halved
+    assert run.experiment.clients_per_round == 1.0 or sum(updated) < sum(map(len, cohorts[1:]))
+
+
+def test_a_refined_head_leaves_the_costs_of_adapters(simulation):
+    base = option("strategy/server", "fedexlora")
+    refined = Strategy(client=option("strategy/client", "sgd"), server=fedaws(base))
+    totals = [advanced(simulation("fedexlora", **changes), 2).totals for changes in ({}, {"strategy": refined})]
+    assert totals[0].params_down == totals[1].params_down
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -307,6 +346,21 @@ def test_a_client_of_lower_rank_is_one_of_a_smaller_model(simulation):
     torch.testing.assert_close(*states)
 
 
+def test_stacks_of_different_ranks(simulation):
+    """Client k has rank 1 + k modulo 2: stacks have Σ r_k rows, and rank 1 sends and receives (A + B) / 2 less."""
+    run = mixed(simulation, "flora")
+    states = [run.initial()]
+    for _ in range(4):
+        states.append(run.advance(states[-1])[0])
+    cohorts = [run.cohort(state)[0].tolist() for state in states[:-1]]
+    for before, after, last, cohort in zip(states[1:], states[2:], cohorts, cohorts[1:], strict=False):
+        rows = sum(1 + client % 2 for client in last)
+        change = min(22 * rows, 6 * 16) + min(12 * rows, 6 * 6)
+        numbers = sum((A + B) // (2 - client % 2) + HEAD + (change if client in last else R) for client in cohort)
+        assert after.totals.params_down - before.totals.params_down == numbers
+    assert {sum(1 + client % 2 for client in cohort) for cohort in cohorts[:-1]} - {4}
+
+
 def test_numbers_of_different_ranks(simulation):
     """Of all N clients every other one, from client 0 on, has rank 1 of 2: it sends (A + B) / 2 less."""
     run = mixed(simulation, "fedit", clients_per_round=1.0)
@@ -327,6 +381,12 @@ def test_numbers_of_different_ranks(simulation):
 def test_ranks_that_are_refused(simulation, server, ranks, message):
     with pytest.raises(InputError, match=message):
         mixed(simulation, server, ranks)
+
+
+def test_clients_that_need_both_matrices_of_a_server_that_freezes_one(simulation):
+    pair = Strategy(client=option("strategy/client", "fedsalora"), server=option("strategy/server", "ffalora"))
+    with pytest.raises(InputError, match=r"^strategy/client=fedsalora: A is frozen and common .*=ffalora\); allowed: "):
+        simulation("ffalora", strategy=pair)
 
 
 @pytest.mark.parametrize("ranks", [(), (0, 1)])

@@ -234,7 +234,7 @@ def test_fedacg_in_two_rounds():
 def test_fedexps_step():
     half = server("fedexp", eps=1e-3)
     update = update_of({MODEL: torch.tensor([0.75])}, (1, 1))  # D = (-1, 0.5) from 1
-    update = replace(update, reports={"squared_norm": torch.tensor([1.0, 0.25], dtype=torch.float64)})
+    update = replace(update, squared_norms=torch.tensor([1.0, 0.25], dtype=torch.float64))
     state, metrics = half.aggregate(start(half, 1.0), update, round_of(0, 2))
     assert metrics["lr"] == pytest.approx(4.9212598425, abs=1e-6)
     assert half.broadcast(state)[MODEL].item() == pytest.approx(-0.2303149606, abs=1e-6)
@@ -264,7 +264,7 @@ def test_buffers_are_averaged_and_have_no_momentum(name):
     state = half.init(torch.tensor([1.0, 5.0]), BUFFERED, 2)
     for index, mean in enumerate((9.0, 7.0)):
         update = update_of({MODEL: torch.tensor([0.5, mean])}, (1, 1))
-        update = replace(update, reports={"squared_norm": torch.tensor([1.0, 0.25], dtype=torch.float64)})
+        update = replace(update, squared_norms=torch.tensor([1.0, 0.25], dtype=torch.float64))
         state, _ = half.aggregate(state, update, replace(round_of(index, 2), layout=BUFFERED))
         assert state.model[1] == half.broadcast(state)[MODEL][1] == mean
 
@@ -322,7 +322,8 @@ CASES = {
     "fedlesam": (client("fedlesam", rho=0.5), FEDAVG, naive.NaiveFedLESAM, {"rho": 0.5}),
     "fedntd": (client("fedntd", beta=0.7, tau=2.0), FEDAVG, naive.NaiveFedNTD, {"beta": 0.7, "tau": 2.0}),
     "fedacg": (client("fedprox", mu=0.2), server("fedacg"), naive.NaiveFedACG, {"beta": 0.2}),
-    "fedexp": (client("fedexp"), server("fedexp"), naive.NaiveFedExP, {}),
+    "fedexp": (SGD, server("fedexp"), naive.NaiveFedExP, {}),
+    "fedexp on fedprox": (client("fedprox", mu=0.5), server("fedexp"), naive.NaiveFedExP, {"mu": 0.5}),
 }
 
 

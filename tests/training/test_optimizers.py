@@ -183,11 +183,20 @@ def test_rates_are_those_of_torchs_schedulers(name):
         ({"optimizer": "nesterov"}, r"local\.optimizer=nesterov with local\.momentum=0\.0: .* above 0"),
         ({"optimizer": "adam", "momentum": 0.9}, r"local\.optimizer=adam with local\.momentum=0\.9: allowed: 0"),
         ({"lr_cosine_rounds": 9}, r"local\.lr_cosine_rounds=9 with rounds=10: .* allowed: at least"),
+        (
+            {"lr_warmup_rounds": 11},
+            r"^local\.lr_warmup_rounds=11 with rounds=10: .* never reach local\.lr; allowed: at most as many as rou",
+        ),
     ],
 )
 def test_settings_that_contradict_each_other(changes, message):
     with pytest.raises(InputError, match=message):
         replace(LOCAL, **changes).check(10)
+
+
+def test_a_warm_up_may_end_in_the_last_round():
+    assert rates(10, lr_warmup_rounds=10)[-1] == 0.1
+    replace(LOCAL, lr_warmup_rounds=10).check(10)
 
 
 @pytest.mark.parametrize(

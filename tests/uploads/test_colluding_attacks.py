@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -65,13 +67,14 @@ def update(clients, models, weights):
     )
 
 
-def replaced(clients, weights, rows="none"):
+def replaced(clients, weights, rows="none", norms=None):
     attack = option("attack", "ipm", scale=1.0)
     models = [[2.0, 7.0], [4.0, 7.0], [9.0, 7.0]][: len(clients)]
     received, weights = torch.tensor([1.0, 7.0]), torch.tensor(weights, dtype=torch.float64)
     mean = (weights[:, None] * torch.tensor(models)).sum(0) / weights.sum()
     before = update(clients, models, weights)
     before.mean["model"].copy_(mean)
+    before = replace(before, squared_norms=norms)
     return attack.replaced(before, frozenset({5, 6}), received, 1, rows, slice(0, 1))
 
 
@@ -82,6 +85,14 @@ def test_the_mean_and_the_rows_with_forged_uploads():
     assert after.mean["model"].tolist() == pytest.approx([(1 * -2 + 2 * 4 + 1 * -2) / 4, 7.0])
     assert replaced([5, 3, 6], [1.0, 2.0, 1.0], "head").rows.tolist() == [[-2.0], [4.0], [-2.0]]
     assert replaced([5, 3, 6], [1.0, 2.0, 1.0]).rows is None
+
+
+def test_the_lengths_of_forged_displacements():
+    """The honest client moved by 3, and the attackers, which would have moved by 1 and 8, send -3."""
+    norms = torch.tensor([1.0, 9.0, 64.0], dtype=torch.float64)
+    assert replaced([5, 3, 6], [1.0, 2.0, 1.0], norms=norms).squared_norms.tolist() == [9.0, 9.0, 9.0]
+    assert replaced([1, 2, 3], [1.0, 2.0, 1.0], norms=norms).squared_norms.tolist() == [1.0, 9.0, 64.0]
+    assert replaced([5, 3, 6], [1.0, 2.0, 1.0]).squared_norms is None
 
 
 @pytest.mark.parametrize("clients", [[1, 2, 3], [5, 6]])

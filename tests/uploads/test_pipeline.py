@@ -37,6 +37,27 @@ def test_topk_with_error_feedback(make_experiment, executor):
     assert first.totals.bytes_up == 6 * how.size(len(x)) < first.totals.bytes_down == 6 * 4 * len(x)
 
 
+@pytest.mark.parametrize("down", ["none", "half"])
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_fedexp_measures_what_has_arrived(make_experiment, executor, down):
+    """η_g = mean_k ‖D_k‖² / (2 (‖mean_k D_k‖² + ε)) of decoded displacements, the longer ones without compression."""
+    how = compression("topk", fraction=0.1, memory="none", down=down)
+    fedexp = Strategy(client=option("strategy/client", "fedprox"), server=option("strategy/server", "fedexp"))
+    plain = Strategy(client=fedexp.client, server=UNIFORM)
+    moved, x = displacements(make_experiment, strategy=plain, compression=how)
+    assert [int((each != 0).sum()) for each in moved] == [round(0.1 * len(x))] * 6
+    experiment = make_experiment(
+        network=mlp, clients_per_round=6, strategy=fedexp, compression=how, hardware={"executor": executor}
+    )
+    _, (_, first), metrics = rounds(experiment)
+    delta = moved.mean(0)
+    lr = float(moved.square().sum(1).mean() / (2 * (delta.square().sum() + 1e-3)))
+    assert lr > 1
+    assert metrics["server/lr"] == pytest.approx(lr, rel=1e-4)
+    torch.testing.assert_close(first.server.model, x + lr * delta / 2, rtol=1e-4, atol=1e-6)
+    assert first.totals.params_up == 6 * len(x)  # and no number besides
+
+
 @pytest.mark.parametrize(("decay", "round", "sent"), [(1.0, 4, 7.0), (0.5, 2, 7.0), (0.5, 3, 5.0), (0.5, 4, 4.0)])
 def test_what_was_left_out_is_added_to_the_next_upload(decay, round, sent):
     # D = (1, 3) with e = (0, 4) of round 1: v = (1, 7) in round 2; with a decay of 1/2 (1, 5) in round 3, after an

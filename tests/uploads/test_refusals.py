@@ -74,6 +74,18 @@ class Counts(FedAvg):
             {"compression": compression("topk"), "strategy": ("solo", "solo")},
             r"^compression=topk: .*client=solo sends nothing",
         ),
+        (
+            {"privacy": private(), "strategy": ("fedexp",)},
+            r"^privacy=user_level with .*server=fedexp: the server would see how far every single client has moved",
+        ),
+        (
+            {"secure_sum": option("secure_sum", "fixed_point"), "strategy": ("fedexp",)},
+            r"^secure_sum=fixed_point with .*server=fedexp: the server would see how far every single client",
+        ),
+        (
+            {"compression": VOTE, "strategy": ("fedexp",)},
+            r"^compression.rule=vote with .* uses how far every single client has moved the model; allowed: ",
+        ),
         ({"attack": option("attack", "alie"), "privacy": private()}, r"^attack=alie forges uploads"),
         (
             {"compression": VOTE, "strategy": ("krum",)},

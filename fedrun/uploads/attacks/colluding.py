@@ -59,11 +59,13 @@ class Colluding(Attack):
             device = models.device
             x = model[:trainable]
             forged = x + self.forged(models[~attacks.to(device), :trainable] - x, int(attacks.sum()))
-            shares, mean = update.shares, update.mean[MODEL].clone()
+            shares, mean, norms = update.shares, update.mean[MODEL].clone(), update.squared_norms
+            if norms is not None:
+                norms = norms.masked_fill(attacks, float((forged - x).double().square().sum()))
             for number in attacks.nonzero().flatten().tolist():
                 # the mean with the attacker's model replaced
                 mean[:trainable] += float(shares[number]) * (forged - models[number, :trainable])
                 models[number, :trainable] = forged
-            update = replace(update, mean={**update.mean, MODEL: mean})
+            update = replace(update, mean={**update.mean, MODEL: mean}, squared_norms=norms)
         kept = {"none": None, "head": models[:, head], "parameters": models[:, :trainable], "all": models}
         return replace(update, rows=kept[rows])
