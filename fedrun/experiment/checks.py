@@ -105,8 +105,8 @@ def check_appeal(
         ),
         (
             participation.by_appeal and strategy.server.idle_training is not None,
-            "participation=flexible cannot be combined with idle clients (strategy=fedumf), which must know in one round "
-            "who is selected in the next; choose participation=everyone",
+            "participation=flexible cannot be combined with idle clients (strategy=fedumf), which must know in one "
+            "round who is selected in the next; choose participation=everyone",
         ),
         (
             appeal.known and appeal.losses in ("test", "mixed") and not has_tests,
