@@ -122,8 +122,8 @@ class ClientStrategy:
         wants: measurements that the executor makes for the client.
         reference_models: names of constants that are models ``[P]``; :meth:`loss` receives their outputs, too.
         needs_classes: whether it requires a classification task; by default if it :attr:`wants` labels.
-        passes: how often each batch of a step is processed, forward and backward. Other than one batch, once, it must
-            agree with :meth:`direction`.
+        passes: one number per batch of a step: how many forward and backward passes it gets. ``(1,)``: one batch, one
+            gradient. Anything else needs a :meth:`direction` that calls ``gradient`` that often.
         assumes_sgd: whether the algorithm reads gradients off a client's displacement, or makes its own SGD steps
             besides the optimizer's; then ``local.optimizer`` must be ``sgd``.
         reported: the accuracy that the strategy's paper reports: of which models, and how averaged. By default of
@@ -253,7 +253,7 @@ class ClientStrategy:
     def linear_correction(self, constants: Vectors) -> LinearCorrection | None:
         """The correction of every gradient of the local training, if it is linear in the model; None: no correction.
 
-        Called once, before the first step.
+        Called before the first step; the vectorised executor calls it again for the clients that still train.
         """
         return None
 

@@ -50,8 +50,8 @@ def check_vector(strategy: ClientStrategy, method: str, vector: object, length: 
 
 
 def check_finished(strategy: ClientStrategy, finished: object, states: Mapping[str, int], parameters: int) -> None:
-    """Reject uploads and states that a client strategy does not declare, or of another length. What is missing in a
-    state would be zero.
+    """Reject uploads and states that a client strategy does not declare, or of another length. A missing vector of a
+    state would silently be read as zeros.
 
     Args:
         strategy: the client strategy.

@@ -55,7 +55,7 @@ class HeadRefinement(ServerStrategy):
     """
 
     moments: ClassVar[str]
-    """The name of Adam's state, besides the base's."""
+    """The prefix of the names of Adam's state."""
 
     base: ServerStrategy
     lr: Annotated[float, Gt(0)]

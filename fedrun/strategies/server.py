@@ -180,7 +180,8 @@ class ServerStrategy(ABC):
     Attributes:
         needs: names that the clients must upload.
         sends: names that the server broadcasts, the model included.
-        maintains: names of client states whose mean over all clients this strategy follows and uses.
+        maintains: names of client states whose mean over all N clients this strategy keeps up to date. A client
+            strategy may need them. They are impossible if clusters change.
         rows: which entries of every single client's model it needs (it always has the mean).
         needs_classes: whether it requires a classification task; by default if it :attr:`wants` labels or a head.
         wants: ``label_counts``: clients send their numbers of training samples per class, once, before training;
@@ -247,9 +248,9 @@ class ServerStrategy(ABC):
     def weights(self, state: ServerState, senders: Senders) -> torch.Tensor:
         """Unnormalised weight of each client in the mean, float64 ``[C]``: n_k by default.
 
-        Uploads are added to the mean as they arrive. So a weight that depends on a report must not depend on the other
-        clients: if clients send reports, the hook is called for one client at a time, unless the strategy requests
-        label counts. Otherwise it is called for the whole cohort.
+        Called once for the whole cohort. If clients upload single numbers, it is called for each client alone, because
+        uploads are averaged as they arrive; then a weight must not depend on other clients. A strategy that wants label
+        counts always gets the whole cohort.
         """
         return senders.samples.double()
 
