@@ -52,6 +52,8 @@ def check_transforms(
             f"compression.down={compression.down} with {chosen('strategy/clustering', strategy.clusters())}, whose "
             "clients compare or mix several models, of which only one is rounded; allowed: none"
         )
+    if isinstance(compression, Compressor):
+        _check_memory(compression)
     if isinstance(compression, Sign) and compression.votes:
         _check_vote(compression, strategy, attack)
     if isinstance(secure_sum, FixedPoint) and compression.changes_uploads:
@@ -121,6 +123,16 @@ def check_parameters(client: ClientStrategy, layout: Layout, compression: Compre
         raise InputError(
             f"{changing[0]}: {chosen('strategy/client', client)} keeps all parameters on the clients, and only those "
             "would be changed; choose none"
+        )
+
+
+def _check_memory(compression: Compressor) -> None:
+    """Reject error feedback with a compressor whose errors it would add up."""
+    if compression.memory == "client" and compression.is_unbiased:
+        raise InputError(
+            f"compression.memory=client with {chosen('compression', compression)}, which is unbiased: its errors can be "
+            "longer than the uploads, and would grow from round to round; allowed: none, or a biased compressor, such "
+            "as topk, or randk with compression.scaled=false"
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import pytest
@@ -71,6 +71,14 @@ class Counts(FedAvg):
         ),
         ({"compression": compression("sign", rule="vote")}, r"^compression.rule=vote with compression.memory=client"),
         (
+            {"compression": compression("quantize", memory="client")},
+            r"^compression.memory=client with compression=quantize, which is unbiased: .*; allowed: none, or a biased ",
+        ),
+        (
+            {"compression": compression("randk", memory="client")},
+            r"^compression.memory=client with compression=randk, .*; allowed: none, .* compression.scaled=false$",
+        ),
+        (
             {"compression": compression("topk"), "strategy": ("solo", "solo")},
             r"^compression=topk: .*client=solo sends nothing",
         ),
@@ -101,6 +109,11 @@ def test_what_is_refused(make_experiment, changes, message):
         }
     with pytest.raises(InputError, match=message):
         make_experiment(**changes).check()
+
+
+def test_biased_compressors_have_a_memory(make_experiment):
+    for how in (compression("topk"), compression("randk", scaled=False), compression("quantize", rounding="nearest")):
+        make_experiment(compression=replace(how, memory="client")).check()
 
 
 def test_several_models_are_broadcast_in_full(make_experiment):
