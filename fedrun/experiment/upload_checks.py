@@ -47,15 +47,7 @@ def check_transforms(
         raise InputError(f"{used[0]}: {strategy.named_client} sends nothing; choose none")
     if used and population.pooled:
         raise InputError(f"{used[0]} with population.pooled=true: no client sends anything; choose none")
-    if compression.changes_downloads and strategy.clusters().several:
-        raise InputError(
-            f"compression.down={compression.down} with {chosen('strategy/clustering', strategy.clusters())}, whose "
-            "clients compare or mix several models, of which only one is rounded; allowed: none"
-        )
-    if isinstance(compression, Compressor):
-        _check_memory(compression)
-    if isinstance(compression, Sign) and compression.votes:
-        _check_vote(compression, strategy, attack)
+    _check_compression(compression, strategy, attack)
     if isinstance(secure_sum, FixedPoint) and compression.changes_uploads:
         raise InputError(
             f"{chosen('secure_sum', secure_sum)} with {chosen('compression', compression)}: sums of integers "
@@ -126,14 +118,21 @@ def check_parameters(client: ClientStrategy, layout: Layout, compression: Compre
         )
 
 
-def _check_memory(compression: Compressor) -> None:
-    """Reject error feedback with a compressor whose errors it would add up."""
-    if compression.memory == "client" and compression.is_unbiased:
+def _check_compression(compression: Compression, strategy: Strategy, attack: Attack) -> None:
+    """Reject compression that contradicts its memory, the strategy or the attack."""
+    if compression.changes_downloads and strategy.clusters().several:
         raise InputError(
-            f"compression.memory=client with {chosen('compression', compression)}, which is unbiased: its errors can be "
-            "longer than the uploads, and would grow from round to round; allowed: none, or a biased compressor, such "
-            "as topk, or randk with compression.scaled=false"
+            f"compression.down={compression.down} with {chosen('strategy/clustering', strategy.clusters())}, whose "
+            "clients compare or mix several models, of which only one is rounded; allowed: none"
         )
+    if isinstance(compression, Compressor) and compression.memory == "client" and compression.is_unbiased:
+        raise InputError(
+            f"compression.memory=client with {chosen('compression', compression)}, which is unbiased: its errors can "
+            "be longer than the uploads, and would grow from round to round; allowed: none, or a biased compressor, "
+            "such as topk, or randk with compression.scaled=false"
+        )
+    if isinstance(compression, Sign) and compression.votes:
+        _check_vote(compression, strategy, attack)
 
 
 def _check_vote(compression: Sign, strategy: Strategy, attack: Attack) -> None:

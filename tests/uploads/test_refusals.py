@@ -181,6 +181,26 @@ def test_parameters_that_stay_with_the_clients(overrides):
     Simulation(build_experiment(compose([*common, "attack=label_flip", "attack.share=0.5"]).config))
 
 
+@pytest.mark.parametrize("name", ["alie", "ipm", "min_max"])
+def test_attackers_without_honest_clients(make_experiment, name):
+    """Of six clients a share of 0.92 is all, and one client per round is honest or not."""
+    with pytest.raises(InputError, match=rf"^attack.share=0.92 with attack={name}, .*all 6 .*: at most 0.833333$"):
+        Simulation(make_experiment(network=mlp, attack=option("attack", name, share=0.92)))
+    attack = option("attack", name, share=0.833333)
+    with pytest.raises(InputError, match=rf"^clients_per_round=0.1 with attack={name}, .*; allowed: at least 2 "):
+        Simulation(make_experiment(network=mlp, attack=attack, clients_per_round=0.1))
+    Simulation(make_experiment(network=mlp, attack=attack, clients_per_round=2))
+    Simulation(make_experiment(network=mlp, attack=option("attack", name, share=0.0), clients_per_round=1))
+
+
+def test_a_first_round_of_all_clients_has_both_kinds(make_experiment):
+    """Clusters are inferred from everyone's first model, also with one client per round."""
+    clusters = build_experiment(compose(["strategy=fedconcat_id"]).config).strategy
+    Simulation(
+        make_experiment(strategy=clusters, rounds=9, attack=option("attack", "ipm", share=0.5), clients_per_round=1)
+    )
+
+
 def normalised(spec):
     """BatchNorm without running statistics."""
     encoder = nn.Sequential(nn.Flatten(), nn.Linear(16, 6), nn.BatchNorm1d(6, track_running_stats=False))

@@ -69,8 +69,8 @@ class Compressor(Compression):
 
     @property
     def is_unbiased(self) -> bool:
-        """Whether the expectation of C(v) is v. The error of such a compressor can be longer than v, so that error feedback
-        would add up ever longer errors.
+        """Whether the expectation of C(v) is v. The error of such a compressor can be longer than v, and error feedback
+        would make it grow.
         """
         return False
 
