@@ -37,7 +37,7 @@ def round_costs(phase: Phase, cohort: torch.Tensor, work: RoundResult, executor:
         down = sum(len(receivers) * numbers for receivers, numbers in downloads)
         slots = work.models[0].slots if len(work.models) == 1 else {}
         received_bytes = sum(pipeline.bytes_down(numbers, receivers, slots) for receivers, numbers in downloads)
-    sent = work.accepted[0].mean if work.accepted else {}
+    sent = next((update.mean for update in work.updates if update is not None and update.mean), {})
     layout = phase.network.layout
     kept = private + layout.size - layout.uploaded
     up = len(cohort) * (_numbers(sent) - (kept if MODEL in sent else 0))

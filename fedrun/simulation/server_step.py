@@ -115,15 +115,21 @@ def _check_lengths(key: str, change: str, phase: Phase, pipeline: UploadPipeline
 
 
 def empty_round(phase: Phase, state: State) -> RoundResult:
-    """The work of an empty cohort: means of zero displacement."""
-    received = phase.server.broadcast(state.server)
+    """The work of an empty cohort."""
+    nothing = RoundResult(state.models, (), (empty_update(),), state.client_states, state.membership, 0, 0)
+    return without_displacement(phase, nothing)
+
+
+def without_displacement(phase: Phase, work: RoundResult) -> RoundResult:
+    """The work of a cohort whose uploads, if there are any, all count as the zero vector."""
+    (server,), (update,) = work.models, work.updates
+    assert update is not None
+    received = phase.server.broadcast(server)
     mean = {
         name: received[name].clone() if name == MODEL else torch.zeros_like(received[name])
         for name in phase.client.sends
     }
-    return RoundResult(
-        state.models, (), (replace(empty_update(), mean=mean),), state.client_states, state.membership, 0, 0
-    )
+    return replace(work, updates=(replace(update, mean=mean),))
 
 
 def aggregate(
