@@ -252,6 +252,14 @@ def test_a_server_that_chooses_the_steps(make_experiment):
         make_experiment(strategy=Strategy(client=SGD, server=Hurry(weighting="samples")), privacy=NOISED)
 
 
+def test_a_bound_that_jumps():
+    """Its logarithm moves by at most 10 per unclipped share; more would overflow in a few rounds."""
+    settings = ["privacy=user_level_adaptive", "privacy.noise_multiplier=1", "privacy.count_noise=1"]
+    with pytest.raises(InputError, match=r"^privacy.lr=300: allowed: .* at most 10$"):
+        build_experiment(compose([*settings, "privacy.lr=300"]).config)
+    build_experiment(compose([*settings, "privacy.lr=10"]).config)
+
+
 @pytest.mark.parametrize(
     ("local", "message"),
     [
