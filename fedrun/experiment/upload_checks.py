@@ -19,6 +19,7 @@ from fedrun.uploads.compression.base import Compression, Compressor
 from fedrun.uploads.compression.sign import Sign
 from fedrun.uploads.privacy.base import Privacy
 from fedrun.uploads.privacy.sample_level import SampleLevel
+from fedrun.uploads.privacy.user_level import UserLevel
 from fedrun.uploads.secure_sum import FixedPoint, SecureSum
 
 
@@ -48,11 +49,8 @@ def check_transforms(
     if used and population.pooled:
         raise InputError(f"{used[0]} with population.pooled=true: no client sends anything; choose none")
     _check_compression(compression, strategy, attack)
-    if isinstance(secure_sum, FixedPoint) and compression.changes_uploads:
-        raise InputError(
-            f"{chosen('secure_sum', secure_sum)} with {chosen('compression', compression)}: sums of integers "
-            "need uploads of all entries; allowed: compression=none"
-        )
+    if isinstance(secure_sum, FixedPoint):
+        _check_integers(secure_sum, compression, privacy)
     if type(privacy) is not Privacy:
         _check_privacy(privacy, compression, used[0])
         reason = _without_noise(privacy, strategy)
@@ -115,6 +113,21 @@ def check_parameters(client: ClientStrategy, layout: Layout, compression: Compre
         raise InputError(
             f"{changing[0]}: {chosen('strategy/client', client)} keeps all parameters on the clients, and only those "
             "would be changed; choose none"
+        )
+
+
+def _check_integers(secure_sum: FixedPoint, compression: Compression, privacy: Privacy) -> None:
+    """Reject uploads and weights that are no integers."""
+    key = chosen("secure_sum", secure_sum)
+    if compression.changes_uploads:
+        raise InputError(
+            f"{key} with {chosen('compression', compression)}: sums of integers need uploads of all entries; allowed: "
+            "compression=none"
+        )
+    if isinstance(privacy, UserLevel) and privacy.max_weight is not None and privacy.max_weight % 1:
+        raise InputError(
+            f"privacy.max_weight={privacy.max_weight:g} with {key}: clients' weights would not be integers; allowed: "
+            "whole numbers, or null"
         )
 
 

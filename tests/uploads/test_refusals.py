@@ -69,6 +69,10 @@ class Counts(FedAvg):
             {"secure_sum": option("secure_sum", "fixed_point"), "compression": compression("sign")},
             r"^secure_sum=fixed_point with compression=sign",
         ),
+        (
+            {"secure_sum": option("secure_sum", "fixed_point"), "privacy": private(max_weight=2.5)},
+            r"^privacy.max_weight=2.5 with secure_sum=fixed_point: .*; allowed: whole numbers, or null$",
+        ),
         ({"compression": compression("sign", rule="vote")}, r"^compression.rule=vote with compression.memory=client"),
         (
             {"compression": compression("quantize", memory="client")},
@@ -278,6 +282,12 @@ def test_what_the_data_refuse(make_experiment):
             Simulation(make_experiment(network=batch_norm, privacy=privacy))
     with pytest.raises(InputError, match=r"^privacy=sample_level with model=.*, which has BatchNorm1d layers, "):
         Simulation(make_experiment(network=normalised, privacy=NOISED))
+    sums = option("secure_sum", "fixed_point")
+    with pytest.raises(InputError, match=r"^secure_sum=fixed_point with model=.*BatchNorm.* float32, .*GroupNorm$"):
+        Simulation(make_experiment(network=batch_norm, secure_sum=sums))
+    fedbn = build_experiment(compose(["strategy=fedbn"]).config).strategy
+    Simulation(make_experiment(network=batch_norm, strategy=fedbn, secure_sum=sums))
+    make_experiment(secure_sum=sums, privacy=private(max_weight=3.0)).check()
     pair = Strategy(client=Counting(), server=Counts(weighting="samples"))
     with pytest.raises(InputError, match=r"^privacy=user_level: strategy.client=Counting sends 'counts', whose length"):
         Simulation(make_experiment(network=mlp, strategy=pair, privacy=private()))
