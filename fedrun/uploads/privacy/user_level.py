@@ -102,7 +102,6 @@ class UserLevel(Privacy):
         wanted = scaled or ours
         if self.epsilon is not None:
             wanted = cohorts.calibration.release(wanted, cohorts.rounds, self.epsilon, delta, self.accountant)
-            log.info("privacy.epsilon=%g: noise multiplier %.6g", self.epsilon, wanted.noise_multiplier)
         else:
             warn_if_missing()
         if self.denominator == "cohort" and self.sampling == "poisson":
