@@ -19,6 +19,7 @@ from fedrun.uploads.compression.base import Compression, Compressor
 from fedrun.uploads.compression.sign import Sign
 from fedrun.uploads.privacy.base import Privacy
 from fedrun.uploads.privacy.sample_level import SampleLevel
+from fedrun.uploads.privacy.user_level import UserLevel
 from fedrun.uploads.secure_sum import FixedPoint, SecureSum
 
 
@@ -47,18 +48,9 @@ def check_transforms(
         raise InputError(f"{used[0]}: {strategy.named_client} sends nothing; choose none")
     if used and population.pooled:
         raise InputError(f"{used[0]} with population.pooled=true: no client sends anything; choose none")
-    if compression.changes_downloads and strategy.clusters().several:
-        raise InputError(
-            f"compression.down={compression.down} with {chosen('strategy/clustering', strategy.clusters())}, whose "
-            "clients compare or mix several models, of which only one is rounded; allowed: none"
-        )
-    if isinstance(compression, Sign) and compression.votes:
-        _check_vote(compression, strategy, attack)
-    if isinstance(secure_sum, FixedPoint) and compression.changes_uploads:
-        raise InputError(
-            f"{chosen('secure_sum', secure_sum)} with {chosen('compression', compression)}: sums of integers "
-            "need uploads of all entries; allowed: compression=none"
-        )
+    _check_compression(compression, strategy, attack)
+    if isinstance(secure_sum, FixedPoint):
+        _check_integers(secure_sum, compression, privacy)
     if type(privacy) is not Privacy:
         _check_privacy(privacy, compression, used[0])
         reason = _without_noise(privacy, strategy)
@@ -122,6 +114,38 @@ def check_parameters(client: ClientStrategy, layout: Layout, compression: Compre
             f"{changing[0]}: {chosen('strategy/client', client)} keeps all parameters on the clients, and only those "
             "would be changed; choose none"
         )
+
+
+def _check_integers(secure_sum: FixedPoint, compression: Compression, privacy: Privacy) -> None:
+    """Reject uploads and weights that are no integers."""
+    key = chosen("secure_sum", secure_sum)
+    if compression.changes_uploads:
+        raise InputError(
+            f"{key} with {chosen('compression', compression)}: sums of integers need uploads of all entries; allowed: "
+            "compression=none"
+        )
+    if isinstance(privacy, UserLevel) and privacy.max_weight is not None and privacy.max_weight % 1:
+        raise InputError(
+            f"privacy.max_weight={privacy.max_weight:g} with {key}: clients' weights would not be integers; allowed: "
+            "whole numbers, or null"
+        )
+
+
+def _check_compression(compression: Compression, strategy: Strategy, attack: Attack) -> None:
+    """Reject compression that contradicts its memory, the strategy or the attack."""
+    if compression.changes_downloads and strategy.clusters().several:
+        raise InputError(
+            f"compression.down={compression.down} with {chosen('strategy/clustering', strategy.clusters())}, whose "
+            "clients compare or mix several models, of which only one is rounded; allowed: none"
+        )
+    if isinstance(compression, Compressor) and compression.memory == "client" and compression.is_unbiased:
+        raise InputError(
+            f"compression.memory=client with {chosen('compression', compression)}, which is unbiased: its errors can "
+            "be longer than the uploads, and would grow from round to round; allowed: none, or a biased compressor, "
+            "such as topk, or randk with compression.scaled=false"
+        )
+    if isinstance(compression, Sign) and compression.votes:
+        _check_vote(compression, strategy, attack)
 
 
 def _check_vote(compression: Sign, strategy: Strategy, attack: Attack) -> None:

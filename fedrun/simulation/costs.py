@@ -40,7 +40,7 @@ def round_costs(phase: Phase, cohort: torch.Tensor, work: RoundResult, executor:
         if len(work.models) == 1:
             unsent = int(phase.server.unsent(work.models[0], cohort).sum())
             down, received_bytes = down - unsent, received_bytes - FLOAT * unsent
-    sent = work.accepted[0].mean if work.accepted else {}
+    sent = next((update.mean for update in work.updates if update is not None and update.mean), {})
     layout = phase.network.layout
     kept = private + layout.size - layout.uploaded
     up = len(cohort) * (_numbers(sent) - (kept if MODEL in sent else 0))

@@ -52,6 +52,33 @@ def _cut_to_longest(dataset: Dataset) -> Dataset:
     return dataset if dataset.spec.padding is None else replace(dataset, encoding=Symbols(dataset.spec.padding))
 
 
+def _check_colluding(experiment: Experiment, attackers: int, clients: int, cohort: int) -> None:
+    """Reject attackers that forge uploads by honest ones of the same round, where no round has both.
+
+    Args:
+        experiment: of the run.
+        attackers: number of clients that attack.
+        clients: N.
+        cohort: M, the clients per round.
+
+    Raises:
+        InputError: naming the keys and what is allowed.
+    """
+    strategy, attack = experiment.strategy, experiment.attack
+    forges = f"{chosen('attack', attack)}, which forges uploads by honest ones of the same round"
+    if attackers == clients:
+        raise InputError(
+            f"attack.share={attack.share:g} with {forges}: all {clients} clients would attack; allowed: at most "
+            f"{(clients - 1) / clients:g}"
+        )
+    larger_rounds = strategy.clusters().infers or strategy.afterwards().last_rounds(experiment.rounds)
+    if cohort == 1 and not larger_rounds:
+        raise InputError(
+            f"clients_per_round={experiment.clients_per_round:g} with {forges}: a round would have one client; "
+            "allowed: at least 2 clients"
+        )
+
+
 def first_phase(experiment: Experiment, federation: Federation, device: torch.device) -> Phase:
     """The first phase of a run; most runs have no other.
 
@@ -73,6 +100,8 @@ def first_phase(experiment: Experiment, federation: Federation, device: torch.de
     check_head(strategy, experiment.evaluation, network.layout)
     check_shared(strategy, experiment.local, network.layout)
     check_parameters(strategy.client, network.layout, experiment.compression, experiment.attack)
+    if experiment.attack.needs_rows and federation.attackers:
+        _check_colluding(experiment, len(federation.attackers), clients, cohort)
     phase = Phase(
         end=experiment.first_rounds,
         rounds=experiment.rounds,

@@ -76,9 +76,9 @@ def _mean(parts: Sequence[tuple[float, int]]) -> float:
 class RoundRunner:
     """Runs the local work of rounds.
 
-    Every client starts at the model with the largest weight for it, trains once, and its upload is added to the mean of each model with
-    that model's weight. The ranks share all of a round's trainings. Each rank folds the uploads of its clients into
-    partial updates, and the ranks' partial updates of a model are combined into one.
+    Every client starts at the model with the largest weight for it and trains once. Its upload is added to the mean of
+    each model with the client's weight for it. The ranks share all of a round's trainings. Each rank adds the uploads of
+    its clients to partial updates, and the ranks' partial updates of a model are combined into one.
 
     Attributes:
         executor: trains this rank's clients.

@@ -54,6 +54,7 @@ def upload_pipeline(experiment: Experiment, phase: Phase, calibration: Calibrati
         if mechanism.changes_uploads:
             _check_lengths(chosen("privacy", privacy), "clipped", phase, pipeline)
     if isinstance(secure_sum, FixedPoint):
+        _check_buffers(chosen("secure_sum", secure_sum), "sent in float32, not as integers", experiment, phase)
         _check_lengths(chosen("secure_sum", secure_sum), "rounded", phase, pipeline)
         everyone = Senders(clients=torch.arange(len(sizes)), samples=sizes)
         weights = pipeline.weights(everyone)
@@ -72,14 +73,8 @@ def _check_private(experiment: Experiment, phase: Phase) -> None:
     Raises:
         InputError: naming the model.
     """
-    layout, key = phase.network.layout, chosen("privacy", experiment.privacy)
-    kept = phase.client.private(layout)
-    buffers = slice(layout.trainable, layout.uploaded)
-    if layout.uploaded - layout.trainable > (0 if kept is None else int(kept[buffers].sum())):
-        raise InputError(
-            f"{key} with {chosen('model', experiment.model)}: its float buffers (BatchNorm's running statistics) "
-            "would be averaged without noise; choose a model without them, such as one with GroupNorm"
-        )
+    key = chosen("privacy", experiment.privacy)
+    _check_buffers(key, "averaged without noise", experiment, phase)
     if isinstance(experiment.privacy, SampleLevel) and (
         reason := without_sample_gradients(phase.network, phase.samples)
     ):
@@ -89,6 +84,28 @@ def _check_private(experiment: Experiment, phase: Phase) -> None:
             "stop_at_targets=true with %s: test samples decide when the run ends, which ε does not cover; "
             "privacy/epsilon is that of the rounds made",
             key,
+        )
+
+
+def _check_buffers(key: str, change: str, experiment: Experiment, phase: Phase) -> None:
+    """Reject float buffers that leave the clients, because transforms of uploads change parameters only.
+
+    Args:
+        key: the option that changes uploads.
+        change: what would happen to buffers instead.
+        experiment: of the run.
+        phase: whose clients send.
+
+    Raises:
+        InputError: naming the model.
+    """
+    layout = phase.network.layout
+    kept = phase.client.private(layout)
+    buffers = slice(layout.trainable, layout.uploaded)
+    if layout.uploaded - layout.trainable > (0 if kept is None else int(kept[buffers].sum())):
+        raise InputError(
+            f"{key} with {chosen('model', experiment.model)}: its float buffers (BatchNorm's running statistics) "
+            f"would be {change}; choose a model without them, such as one with GroupNorm"
         )
 
 
@@ -115,15 +132,21 @@ def _check_lengths(key: str, change: str, phase: Phase, pipeline: UploadPipeline
 
 
 def empty_round(phase: Phase, state: State) -> RoundResult:
-    """The work of an empty cohort: means of zero displacement."""
-    received = phase.server.broadcast(state.server)
+    """The work of an empty cohort."""
+    nothing = RoundResult(state.models, (), (empty_update(),), state.client_states, state.membership, 0, 0)
+    return without_displacement(phase, nothing)
+
+
+def without_displacement(phase: Phase, work: RoundResult) -> RoundResult:
+    """The work of a cohort whose uploads, if there are any, all count as the zero vector."""
+    (server,), (update,) = work.models, work.updates
+    assert update is not None
+    received = phase.server.broadcast(server)
     mean = {
         name: received[name].clone() if name == MODEL else torch.zeros_like(received[name])
         for name in phase.client.sends
     }
-    return RoundResult(
-        state.models, (), (replace(empty_update(), mean=mean),), state.client_states, state.membership, 0, 0
-    )
+    return replace(work, updates=(replace(update, mean=mean),))
 
 
 def aggregate(

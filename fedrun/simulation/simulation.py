@@ -35,7 +35,7 @@ from fedrun.simulation.prepare import first_phase, prepare_federation
 from fedrun.simulation.round_runner import RoundResult, RoundRunner
 from fedrun.simulation.round_work import RoundWork
 from fedrun.simulation.selection import Participations, select, select_cohort
-from fedrun.simulation.server_step import aggregate, empty_round, upload_pipeline
+from fedrun.simulation.server_step import aggregate, empty_round, upload_pipeline, without_displacement
 from fedrun.strategies.client_state import NO_STATE, ClientStates
 from fedrun.strategies.contract import check_start
 from fedrun.strategies.phase import Phase
@@ -275,7 +275,7 @@ class Simulation:
             in seconds.
 
         Raises:
-            RunError: no client's upload was finite.
+            RunError: no client's upload was finite, and with user-level privacy the global model overflowed.
         """
         began = time.perf_counter()
         phase = self.phase(state)
@@ -290,7 +290,9 @@ class Simulation:
         round_runner = runner.round_runner(state.timings)
         if len(cohort):
             work, timings = runner.run(state, cohort, lambda done: progress(done, len(cohort)))
-            require_finite(state, cohort, work)
+            require_finite(state, cohort, work, active.mechanism)
+            if not work.accepted:
+                work = without_displacement(phase, work)
         else:
             work, timings = empty_round(phase, state), state.timings
         client_states = work.client_states
@@ -346,22 +348,40 @@ class Simulation:
         return active.mechanism.report(state.round, lambda: active.participations.after(state.round))
 
 
-def require_finite(state: State, cohort: torch.Tensor, work: RoundResult) -> None:
+def require_finite(state: State, cohort: torch.Tensor, work: RoundResult, mechanism: Mechanism) -> None:
     """Warn of uploads that are not finite.
 
+    With user-level privacy they count as the zero vector, and a round without others is one of noise alone.
+
     Raises:
-        RunError: no client's upload was finite.
+        RunError: no client's upload was finite; with user-level privacy: because the global model had overflowed.
     """
+    as_zero = mechanism.answers_empty_cohorts
+    cure = "a smaller local.lr" if type(mechanism) is Mechanism else "a smaller local.lr or less noise"
     if work.excluded:
         log.warning(
-            "round %d: uploads that are not finite are left out, of clients %s; a smaller local.lr is the usual cure",
+            "round %d: uploads that are not finite %s, of clients %s; %s is the usual cure",
             state.round + 1,
+            "count as the zero vector" if as_zero else "are left out",
             work.excluded,
+            cure,
         )
     if work.accepted:
         return
-    if all(server.model.sum().isfinite() for server in work.models):
-        reason = "local training diverged; a smaller local.lr is the usual cure"
-    else:
+    if _has_overflowed(work, as_zero):
         reason = "nor was the global model before: the server's steps diverged; see strategy.server, such as its lr"
+        if type(mechanism) is not Mechanism:
+            reason = (
+                "the global model had overflowed before, by the noise (privacy) or the server's steps (strategy.server)"
+            )
+    elif as_zero:
+        return
+    else:
+        reason = f"local training diverged; {cure} is the usual cure"
     raise RunError(f"round {state.round + 1}: no client's upload was finite (clients {cohort.tolist()}): {reason}")
+
+
+def _has_overflowed(work: RoundResult, clipped: bool) -> bool:
+    """Whether a broadcast model was not finite, or, where uploads are clipped, its norm, so that no training was."""
+    measure = torch.linalg.vector_norm if clipped else torch.sum
+    return not all(measure(server.model).isfinite() for server in work.models)

@@ -17,6 +17,9 @@ from fedrun.strategies.vectors import Vectors
 from fedrun.system.errors import InputError
 from fedrun.uploads.transform import Sender, Sent, UploadTransform
 
+CLIPPED_ENTRIES = "secure_sum/clipped_share"
+"""Among a client's measures: the share of its displacements' entries outside [−c, c]."""
+
 
 @config_class
 class SecureSum(UploadTransform):
@@ -83,7 +86,10 @@ class FixedPoint(SecureSum):
             )
 
     def send(self, displacements: Vectors, sender: Sender) -> Sent:
-        return Sent({name: self.rounded(vector) for name, vector in displacements.items()})
+        entries = sum(map(len, displacements.values()))
+        outside = sum(int((vector.abs() > self.clip).sum()) for vector in displacements.values())
+        sent = {name: self.rounded(vector) for name, vector in displacements.items()}
+        return Sent(sent, measures={CLIPPED_ENTRIES: outside / entries} if entries else {})
 
     def upload_bytes(self, entries: int, head: int) -> int | None:
         return -(-entries * self.bits // 8)

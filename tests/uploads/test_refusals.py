@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import pytest
@@ -69,7 +69,19 @@ class Counts(FedAvg):
             {"secure_sum": option("secure_sum", "fixed_point"), "compression": compression("sign")},
             r"^secure_sum=fixed_point with compression=sign",
         ),
+        (
+            {"secure_sum": option("secure_sum", "fixed_point"), "privacy": private(max_weight=2.5)},
+            r"^privacy.max_weight=2.5 with secure_sum=fixed_point: .*; allowed: whole numbers, or null$",
+        ),
         ({"compression": compression("sign", rule="vote")}, r"^compression.rule=vote with compression.memory=client"),
+        (
+            {"compression": compression("quantize", memory="client")},
+            r"^compression.memory=client with compression=quantize, which is unbiased: .*; allowed: none, or a biased ",
+        ),
+        (
+            {"compression": compression("randk", memory="client")},
+            r"^compression.memory=client with compression=randk, .*; allowed: none, .* compression.scaled=false$",
+        ),
         (
             {"compression": compression("topk"), "strategy": ("solo", "solo")},
             r"^compression=topk: .*client=solo sends nothing",
@@ -113,6 +125,11 @@ def test_what_is_refused(make_experiment, changes, message):
         }
     with pytest.raises(InputError, match=message):
         make_experiment(**changes).check()
+
+
+def test_biased_compressors_have_a_memory(make_experiment):
+    for how in (compression("topk"), compression("randk", scaled=False), compression("quantize", rounding="nearest")):
+        make_experiment(compression=replace(how, memory="client")).check()
 
 
 def test_several_models_are_broadcast_in_full(make_experiment):
@@ -180,6 +197,26 @@ def test_parameters_that_stay_with_the_clients(overrides):
     Simulation(build_experiment(compose([*common, "attack=label_flip", "attack.share=0.5"]).config))
 
 
+@pytest.mark.parametrize("name", ["alie", "ipm", "min_max"])
+def test_attackers_without_honest_clients(make_experiment, name):
+    """Of six clients a share of 0.92 is all, and one client per round is honest or not."""
+    with pytest.raises(InputError, match=rf"^attack.share=0.92 with attack={name}, .*all 6 .*: at most 0.833333$"):
+        Simulation(make_experiment(network=mlp, attack=option("attack", name, share=0.92)))
+    attack = option("attack", name, share=0.833333)
+    with pytest.raises(InputError, match=rf"^clients_per_round=0.1 with attack={name}, .*; allowed: at least 2 "):
+        Simulation(make_experiment(network=mlp, attack=attack, clients_per_round=0.1))
+    Simulation(make_experiment(network=mlp, attack=attack, clients_per_round=2))
+    Simulation(make_experiment(network=mlp, attack=option("attack", name, share=0.0), clients_per_round=1))
+
+
+def test_a_first_round_of_all_clients_has_both_kinds(make_experiment):
+    """Clusters are inferred from everyone's first model, also with one client per round."""
+    clusters = build_experiment(compose(["strategy=fedconcat_id"]).config).strategy
+    Simulation(
+        make_experiment(strategy=clusters, rounds=9, attack=option("attack", "ipm", share=0.5), clients_per_round=1)
+    )
+
+
 def normalised(spec):
     """BatchNorm without running statistics."""
     encoder = nn.Sequential(nn.Flatten(), nn.Linear(16, 6), nn.BatchNorm1d(6, track_running_stats=False))
@@ -231,6 +268,14 @@ def test_a_server_that_chooses_the_steps(make_experiment):
         make_experiment(strategy=Strategy(client=SGD, server=Hurry(weighting="samples")), privacy=NOISED)
 
 
+def test_a_bound_that_jumps():
+    """Its logarithm moves by at most 10 per unclipped share; more would overflow in a few rounds."""
+    settings = ["privacy=user_level_adaptive", "privacy.noise_multiplier=1", "privacy.count_noise=1"]
+    with pytest.raises(InputError, match=r"^privacy.lr=300: allowed: .* at most 10$"):
+        build_experiment(compose([*settings, "privacy.lr=300"]).config)
+    build_experiment(compose([*settings, "privacy.lr=10"]).config)
+
+
 @pytest.mark.parametrize(
     ("local", "message"),
     [
@@ -249,6 +294,12 @@ def test_what_the_data_refuse(make_experiment):
             Simulation(make_experiment(network=batch_norm, privacy=privacy))
     with pytest.raises(InputError, match=r"^privacy=sample_level with model=.*, which has BatchNorm1d layers, "):
         Simulation(make_experiment(network=normalised, privacy=NOISED))
+    sums = option("secure_sum", "fixed_point")
+    with pytest.raises(InputError, match=r"^secure_sum=fixed_point with model=.*BatchNorm.* float32, .*GroupNorm$"):
+        Simulation(make_experiment(network=batch_norm, secure_sum=sums))
+    fedbn = build_experiment(compose(["strategy=fedbn"]).config).strategy
+    Simulation(make_experiment(network=batch_norm, strategy=fedbn, secure_sum=sums))
+    make_experiment(secure_sum=sums, privacy=private(max_weight=3.0)).check()
     pair = Strategy(client=Counting(), server=Counts(weighting="samples"))
     with pytest.raises(InputError, match=r"^privacy=user_level: strategy.client=Counting sends 'counts', whose length"):
         Simulation(make_experiment(network=mlp, strategy=pair, privacy=private()))

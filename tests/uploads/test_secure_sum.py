@@ -5,8 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
+from fedrun.config.build import option
 from fedrun.system.errors import InputError
 from fedrun.uploads.secure_sum import FixedPoint
+from fedrun.uploads.transform import Sender
+
+from ..helpers.small_networks import mlp
+from ..helpers.upload_rounds import displacements, rounds
 
 V = torch.tensor([[0.3, -1.25], [2.0, 0.5], [-0.7001, 7.9999]], dtype=torch.float64)
 
@@ -54,3 +59,20 @@ def test_a_modulus_that_a_round_exceeds():
     fixed.check_headroom(3)
     with pytest.raises(InputError, match=r"^secure_sum\.bits=16 with .*, up to 4, .*allowed: at most 16383 levels$"):
         fixed.check_headroom(4)
+
+
+def test_the_share_of_entries_that_are_cut():
+    """Of 4 + 2 entries -3 and 1.5 lie outside [-1, 1]; 1 itself does not."""
+    fixed = FixedPoint(bits=32, levels=100, clip=1.0, overhead_bytes=0)
+    uploads = {"model": torch.tensor([1.0, -3.0, 0.5, 0.0]), "control": torch.tensor([1.5, -1.0])}
+    sent = fixed.send(uploads, Sender(0, 0, 0, {}, {}, {}))
+    assert sent.measures == {"secure_sum/clipped_share": 2 / 6}
+    assert sent.displacements["model"].tolist() == pytest.approx([1.0, -1.0, 0.5, 0.0])
+
+
+def test_the_share_is_a_mean_over_clients(make_experiment):
+    moved, _ = displacements(make_experiment)
+    bound = float(moved.abs().median())
+    fixed = option("secure_sum", "fixed_point", clip=bound)
+    _, _, metrics = rounds(make_experiment(network=mlp, clients_per_round=6, secure_sum=fixed))
+    assert metrics["secure_sum/clipped_share"] == pytest.approx(float((moved.abs() > bound).float().mean()))

@@ -57,7 +57,7 @@ class Compressor(Compression):
     the error e_k of its uploads, and adds it to the next one.
 
     Attributes:
-        memory: ``client``: error feedback; ``none``: the error is lost.
+        memory: ``client``: error feedback, for biased compressors; ``none``: the error is lost.
         memory_decay: λ in [0, 1], a factor of e_k for each round since then in which the client took no part: a stale
             error counts less; 1 is plain error feedback.
         skip: ``head``: the head's entries travel in float32, for servers that look at heads; ``none``.
@@ -66,6 +66,13 @@ class Compressor(Compression):
     memory: Literal["none", "client"]
     memory_decay: Annotated[float, Ge(0), Le(1)]
     skip: Literal["none", "head"]
+
+    @property
+    def is_unbiased(self) -> bool:
+        """Whether the expectation of C(v) is v. The error of such a compressor can be longer than v, and error feedback
+        would make it grow.
+        """
+        return False
 
     @property
     def shared_draw(self) -> bool:

@@ -32,6 +32,10 @@ class Quantize(Compressor):
     rounding: Literal["stochastic", "nearest"]
 
     @property
+    def is_unbiased(self) -> bool:
+        return self.rounding == "stochastic"
+
+    @property
     def levels(self) -> int:
         """s of QSGD: levels on either side of zero, which fit into b bits; of one bit and of two bits it is 1."""
         return max(1, (1 << (self.bits - 1)) - 1)

@@ -32,6 +32,10 @@ class RandK(Compressor):
     shared_positions: bool
 
     @property
+    def is_unbiased(self) -> bool:
+        return self.scaled
+
+    @property
     def shared_draw(self) -> bool:
         return self.shared_positions
 

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from fedrun.system.atomic_file import atomic_write
-from fedrun.uploads.privacy.accountant import AccountantName, Release, calibrated
+from fedrun.uploads.privacy.accountant import SMALLEST, AccountantName, Release, calibrated
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,22 @@ class Calibration:
     def release(
         self, release: Release, rounds: int, epsilon: float, delta: float, accountant: AccountantName
     ) -> Release:
-        """See :func:`fedrun.uploads.privacy.accountant.calibrated`."""
+        """See :func:`fedrun.uploads.privacy.accountant.calibrated`. The noise is logged."""
+        found = self._found(release, rounds, epsilon, delta, accountant)
+        log.info("privacy.epsilon=%g: noise multiplier %.6g", epsilon, found.noise_multiplier)
+        if found.noise_multiplier == SMALLEST:
+            log.warning(
+                "privacy.epsilon=%g: the least noise multiplier that is searched, %g, already reaches it; "
+                "privacy.noise_multiplier sets a smaller one",
+                epsilon,
+                SMALLEST,
+            )
+        return found
+
+    def _found(
+        self, release: Release, rounds: int, epsilon: float, delta: float, accountant: AccountantName
+    ) -> Release:
+        """The calibrated release, from a file if there is one."""
         if self.folder is None:
             return calibrated(release, rounds, epsilon, delta, accountant)
         of = asdict(replace(release, noise_multiplier=0.0))

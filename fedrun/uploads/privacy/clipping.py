@@ -10,6 +10,12 @@ import torch
 TINY = 1e-30
 """Smallest divisor, so that a displacement of zeros stays zeros."""
 
+SMALLEST, LARGEST = 1e-20, 1e20
+"""The range of bounds that follow a quantile: squares of longer uploads overflow in float32."""
+
+LOUDEST = (2 - 2**-23) * 2.0**127
+"""The largest standard deviation of noise, float32's largest number; so much noise overflows, which ends the run."""
+
 
 def joint_norm(vectors: Sequence[torch.Tensor]) -> torch.Tensor:
     """‖(v_1, v_2, ..)‖₂ of vectors ``[..., n_j]`` taken together, float32 ``[...]``."""
@@ -41,11 +47,14 @@ def update_noise(noise_multiplier: float, count_noise: float) -> float:
         noise_multiplier: z; 0 stays 0.
         count_noise: σ_b > z / 2.
     """
-    return (noise_multiplier**-2 - (2 * count_noise) ** -2) ** -0.5 if noise_multiplier else 0.0
+    # z / √(1 − (z / 2 σ_b)²), in which small z do not overflow
+    return noise_multiplier / math.sqrt(1 - (noise_multiplier / (2 * count_noise)) ** 2)
 
 
 def next_bound(bound: float, unclipped_share: float, quantile: float, lr: float) -> float:
     """S_{t+1} = S_t exp(−η_C (b̃ − γ)): the bound moves towards the γ-quantile of the norms (Andrew et al., 2021).
+
+    It stays between :data:`SMALLEST` and :data:`LARGEST`.
 
     Args:
         bound: S_t.
@@ -53,4 +62,6 @@ def next_bound(bound: float, unclipped_share: float, quantile: float, lr: float)
         quantile: γ.
         lr: η_C.
     """
-    return bound * math.exp(-lr * (unclipped_share - quantile))
+    widest = math.log(LARGEST / SMALLEST)
+    step = min(max(-lr * (unclipped_share - quantile), -widest), widest)
+    return min(max(bound * math.exp(step), SMALLEST), LARGEST)

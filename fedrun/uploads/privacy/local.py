@@ -14,6 +14,7 @@ from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.vectors import Vectors
 from fedrun.uploads.privacy.accountant import Release, gaussian_multiplier, installed, warn_if_missing
 from fedrun.uploads.privacy.base import Cohorts, CountParticipations, Mechanism, Privacy
+from fedrun.uploads.privacy.clipping import LOUDEST
 from fedrun.uploads.privacy.user_level import CLIPPED, Layers, check_target, chosen_delta, clip
 from fedrun.uploads.transform import Sender, Sent
 
@@ -69,7 +70,7 @@ class LocalNoise(Mechanism):
 
     def send(self, displacements: Vectors, sender: Sender) -> Sent:
         longer = clip(displacements, self.settings.clip, self.settings.layers, sender.shapes)
-        draw, deviation = sender.draw("privacy"), 2 * self.settings.clip * self.noise_multiplier
+        draw, deviation = sender.draw("privacy"), min(2 * self.settings.clip * self.noise_multiplier, LOUDEST)
         for _, vector in sorted(displacements.items()):
             # c_k + 2 S z ξ
             vector.add_(torch.randn(len(vector), generator=draw).to(vector.device), alpha=deviation)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,8 +15,6 @@ from fedrun.system.errors import InputError
 from fedrun.uploads.privacy.accountant import AccountantName, Release, installed, warn_if_missing
 from fedrun.uploads.privacy.base import Cohorts, CountParticipations, Mechanism, NoisedSteps, Privacy
 from fedrun.uploads.privacy.user_level import check_target, chosen_delta
-
-log = logging.getLogger(__name__)
 
 
 @config_class
@@ -64,7 +61,6 @@ class SampleLevel(Privacy):
         release = Release(1, self.sample_share, self.noise_multiplier or 0.0, "poisson")
         if self.epsilon is not None:
             release = cohorts.calibration.release(release, cohorts.rounds * steps, self.epsilon, delta, self.accountant)
-            log.info("privacy.epsilon=%g: noise multiplier %.6g", self.epsilon, release.noise_multiplier)
         else:
             warn_if_missing()
         return SampleNoise(self, release, steps, delta)

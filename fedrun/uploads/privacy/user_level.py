@@ -19,7 +19,7 @@ from fedrun.system.errors import InputError
 from fedrun.system.randomness import generator
 from fedrun.uploads.privacy.accountant import AccountantName, Release, Sampling, installed, warn_if_missing
 from fedrun.uploads.privacy.base import Cohorts, CountParticipations, Mechanism, Privacy
-from fedrun.uploads.privacy.clipping import clip_factor, joint_norm, layer_bounds
+from fedrun.uploads.privacy.clipping import LOUDEST, clip_factor, joint_norm, layer_bounds
 from fedrun.uploads.transform import Combined, Sender, Sent, Shape
 
 log = logging.getLogger(__name__)
@@ -102,7 +102,6 @@ class UserLevel(Privacy):
         wanted = scaled or ours
         if self.epsilon is not None:
             wanted = cohorts.calibration.release(wanted, cohorts.rounds, self.epsilon, delta, self.accountant)
-            log.info("privacy.epsilon=%g: noise multiplier %.6g", self.epsilon, wanted.noise_multiplier)
         else:
             warn_if_missing()
         if self.denominator == "cohort" and self.sampling == "poisson":
@@ -169,7 +168,7 @@ class CentralNoise(Mechanism):
         denominator = expected
         if self.settings.denominator == "cohort":
             denominator = total + float(self.client_weights[list(update.excluded)].sum()) or 1.0
-        deviation = self.update_noise * (self.settings.max_weight or 1.0) * (bound + self.lengthening)
+        deviation = min(self.update_noise * (self.settings.max_weight or 1.0) * (bound + self.lengthening), LOUDEST)
         draw = generator(round.seed, "privacy", round.index)
         signal, noised, entries = 0.0, dict[str, torch.Tensor](), 0
         for name in sorted(displacements):

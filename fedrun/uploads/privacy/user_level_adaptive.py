@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import torch
-from annotated_types import Gt, Lt
+from annotated_types import Gt, Le, Lt
 
 from fedrun.config.config_class import config_class
 from fedrun.strategies.server import CohortUpdate, Round
@@ -28,12 +28,12 @@ class UserLevelAdaptive(UserLevel):
 
     Attributes (besides those of :class:`UserLevel`; ``clip`` is the first round's):
         quantile: γ in (0, 1) of the norms that the bound follows.
-        lr: η_C > 0 of the bound's logarithm.
+        lr: η_C in (0, 10], the step of the bound's logarithm.
         count_noise: σ_b > 0, the standard deviation of the count's noise; None: a twentieth of the expected cohort.
     """
 
     quantile: Annotated[float, Gt(0), Lt(1)]
-    lr: Annotated[float, Gt(0)]
+    lr: Annotated[float, Gt(0), Le(10)]
     count_noise: Annotated[float, Gt(0)] | None
 
     def mechanism(self, cohorts: Cohorts) -> Mechanism:

@@ -105,6 +105,7 @@ def test_quantisers_by_hand():
 )
 def test_unbiased_compressors(compressor, variance):
     """Mean and variance over 4 000 draws, within 5 standard errors; the variance within 10 %."""
+    assert compressor.is_unbiased
     sent = torch.stack([compressor.compress(V, draw(seed)) for seed in range(4000)]).double()
     errors = sent.std(0) / 4000**0.5
     assert bool(((sent.mean(0) - V.double()).abs() <= 5 * errors + 1e-6).all())
@@ -114,6 +115,7 @@ def test_unbiased_compressors(compressor, variance):
 
 def test_rounding_to_the_nearest_draws_nothing():
     nearest = quantize("uniform", 2, rounding="nearest")
+    assert not nearest.is_unbiased
     assert torch.equal(nearest.compress(V, draw(0)), nearest.compress(V, draw(1)))
     # step 7/3: levels (3, 0, 2.14, 0.857, 1.5) to (3, 0, 2, 1, 1)
     assert nearest.compress(V, draw()).tolist() == pytest.approx([4, -3, 1.6666667, -0.6666667, -0.6666667])
@@ -128,6 +130,7 @@ def test_signs_by_hand():
     ("compressor", "contraction"), [(topk(0.4), 0.4), (sign(), 0.7289256), (randk(0.4, False), 0.0)]
 )
 def test_contraction(compressor, contraction):
+    assert not compressor.is_unbiased
     error = (compressor.compress(V, draw()) - V).square().sum().item()
     assert error <= (1 - contraction) * 30.25 + 1e-5
 

@@ -51,3 +51,14 @@ def test_a_folder_that_cannot_be_written_costs_nothing(tmp_path, caplog):
     found = Calibration(tmp_path / "noise").release(RELEASE, 50, 8.0, 1e-5, "rdp")
     assert found == Calibration().release(RELEASE, 50, 8.0, 1e-5, "rdp")
     assert "cannot be written" in caplog.text
+
+
+def test_a_target_that_the_least_noise_reaches_is_reported(tmp_path, caplog):
+    """Also where the noise is read from a file. ε = 8 needs more."""
+    for _ in range(2):
+        found = Calibration(tmp_path).release(RELEASE, 50, 1e9, 1e-5, "pld")
+        assert found.noise_multiplier == 0.05
+        assert "privacy.epsilon=1e+09: the least noise multiplier that is searched, 0.05, already" in caplog.text
+        caplog.clear()
+    Calibration(tmp_path).release(RELEASE, 50, 8.0, 1e-5, "pld")
+    assert "the least noise multiplier" not in caplog.text

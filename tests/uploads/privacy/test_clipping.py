@@ -9,7 +9,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrun.uploads.privacy.clipping import clip_factor, joint_norm, layer_bounds, next_bound, update_noise
+from fedrun.uploads.privacy.clipping import (
+    LARGEST,
+    SMALLEST,
+    clip_factor,
+    joint_norm,
+    layer_bounds,
+    next_bound,
+    update_noise,
+)
 
 
 def clipped(vector: list[float], bound: float) -> list[float]:
@@ -44,6 +52,7 @@ def test_the_noise_of_two_releases():
     assert update_noise(1.0, 5.0) == pytest.approx(1.0050378)
     assert update_noise(1.0, 2.5) == pytest.approx(1.0206207)
     assert update_noise(0.0, 2.5) == 0.0
+    assert update_noise(1e-200, 2.5) == 1e-200
 
 
 def test_a_bound_that_follows_the_norms():
@@ -56,3 +65,13 @@ def test_a_bound_that_follows_the_norms():
         bounds[round] = bound = next_bound(bound, share, 0.5, 0.2)
     expected = [0.110517, 0.122140, 0.241090, 0.439295, 0.738906, 0.902501]
     assert [bounds[round] for round in (1, 2, 10, 20, 40, 60)] == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_bound_overflows_in_no_number_of_rounds():
+    """Shares of -1e30 and 1e30 are noise on a small cohort's count."""
+    for share, end in ((0.0, LARGEST), (-1e30, LARGEST), (1.0, SMALLEST), (1e30, SMALLEST)):
+        bound = 1.0
+        for _ in range(10):
+            bound = next_bound(bound, share, 0.5, 10.0)
+        assert bound == end
+    assert next_bound(1e30, 0.5, 0.5, 10.0) == LARGEST  # as the first bound may be

@@ -14,11 +14,12 @@ import torch
 from fedrun.config.build import option
 from fedrun.experiment.strategy import Strategy
 from fedrun.simulation.simulation import Simulation
-from fedrun.system.errors import InputError
+from fedrun.system.errors import InputError, RunError
 from fedrun.system.randomness import generator
 from fedrun.uploads.attacks.gaussian import Gaussian
 from fedrun.uploads.privacy.base import Cohorts
 
+from ...helpers.poisoned_samples import poisoned_experiment
 from ...helpers.quadratic_clients import FEDAVG, SGD, UNIFORM
 from ...helpers.small_networks import batch_norm, mlp
 from ...helpers.upload_rounds import EXECUTORS, compression, displacements, private, rounds, strategy
@@ -150,6 +151,46 @@ def test_an_upload_that_is_not_finite_counts_as_zero(make_experiment, monkeypatc
     assert (metrics["clients/excluded"], metrics["privacy/cohort"]) == (1, 6)
     torch.testing.assert_close(state.server.model, x + (sizes @ moved) / 46, rtol=1e-4, atol=1e-6)
     assert float(state.server.slots["privacy/clip"]) == pytest.approx(1e6 * math.exp(-0.1))
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_a_round_without_a_finite_upload_is_noise_alone(make_experiment, caplog, executor):
+    """x + z S ξ / 4, as of an empty cohort; four zero vectors are unclipped; what was sent is counted."""
+    settings = {"clip": 0.5, "noise_multiplier": 1e-3, "count_noise": 1.0, "quantile": 0.5, "lr": 0.2}
+    experiment = poisoned_experiment(
+        make_experiment,
+        *(0, 1, 2, 3),
+        network=mlp,
+        local={"epochs": 2},
+        hardware={"executor": executor},
+        privacy=private("user_level_adaptive", sampling="fixed", **settings),
+        strategy=Strategy(client=SGD, server=FEDAVG),
+    )
+    _, (before, after), metrics = rounds(experiment)
+    x = before.server.model
+    noise = torch.randn(len(x), generator=generator(0, "privacy", 0))
+    torch.testing.assert_close(after.server.model, x + 1e-3 * 0.5 * noise / 4)
+    assert (metrics["clients/excluded"], metrics["privacy/cohort"], metrics["privacy/snr"]) == (4, 4, 0)
+    assert after.totals.params_up == 4 * len(x) and after.totals.bytes_up == 4 * (4 * len(x) + 1)
+    count = torch.randn((), generator=generator(0, "privacy count", 0), dtype=torch.float64)
+    bound = 0.5 * math.exp(-0.2 * ((4 + float(count)) / 4 - 0.5))
+    assert float(after.server.slots["privacy/clip"]) == pytest.approx(bound)
+    assert "uploads that are not finite count as the zero vector, of clients [0, 1, 2, 3]" in caplog.text
+
+
+def test_noise_that_overflows_the_model_ends_the_run(make_experiment):
+    """The second round's clients cannot train; local.lr has no part in it."""
+    for settings in ({"noise_multiplier": 1e30}, {"noise_multiplier": 1e30, "clip": 1e30}):
+        experiment = make_experiment(network=mlp, clients_per_round=6, privacy=private(**settings))
+        with pytest.raises(RunError, match=r"^round 2: no client's .* had overflowed before, by the noise") as caught:
+            rounds(experiment, 2)
+        assert "local" not in str(caught.value)
+
+
+def test_local_noise_that_overflows(make_experiment):
+    privacy = private("local", noise_multiplier=1e30, clip=1e30)
+    with pytest.raises(RunError, match=r"^round 1: no client's .* a smaller local.lr or less noise is the usual cure$"):
+        rounds(make_experiment(network=mlp, clients_per_round=6, privacy=privacy))
 
 
 def test_poisson_cohorts(make_experiment):
