@@ -77,8 +77,8 @@ class RoundRunner:
     """Runs the local work of rounds.
 
     Every client starts at the model with the largest weight for it and trains once. Its upload is added to the mean of
-    each model with the client's weight for it. The ranks share all of a round's trainings. Each rank adds the uploads of
-    its clients to partial updates, and the ranks' partial updates of a model are combined into one.
+    each model with the client's weight for it. The ranks share all of a round's trainings. Each rank adds the uploads
+    of its clients to partial updates, and the ranks' partial updates of a model are combined into one.
 
     Attributes:
         executor: trains this rank's clients.

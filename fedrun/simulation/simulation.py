@@ -227,7 +227,7 @@ class Simulation:
         active = self._active(state)
         phase, layout = active.phase, active.phase.network.layout
         clustering, clients = phase.clustering, len(phase.federation.train)
-        membership = self.ranks.broadcast(clustering.before(active.runner.context))  # rounding must not part the ranks
+        membership = self.ranks.broadcast(clustering.before(active.runner.context))  # rounding may differ between ranks
         count = clustering.initial_models if membership is None else membership.shape[1]
         costs = Totals(
             params_up=clients * clustering.reports(layout.classes),
@@ -360,7 +360,7 @@ def require_finite(state: State, cohort: torch.Tensor, work: RoundResult, mechan
     cure = "a smaller local.lr" if type(mechanism) is Mechanism else "a smaller local.lr or less noise"
     if work.excluded:
         log.warning(
-            "round %d: uploads that are not finite %s, of clients %s; %s is the usual cure",
+            "round %d: uploads that are not finite %s, of clients %s; %s usually helps",
             state.round + 1,
             "count as the zero vector" if as_zero else "are left out",
             work.excluded,
@@ -369,7 +369,7 @@ def require_finite(state: State, cohort: torch.Tensor, work: RoundResult, mechan
     if work.accepted:
         return
     if _has_overflowed(work, as_zero):
-        reason = "nor was the global model before: the server's steps diverged; see strategy.server, such as its lr"
+        reason = "the global model was not finite before this round; try a smaller strategy.server.lr"
         if type(mechanism) is not Mechanism:
             reason = (
                 "the global model had overflowed before, by the noise (privacy) or the server's steps (strategy.server)"
@@ -377,7 +377,7 @@ def require_finite(state: State, cohort: torch.Tensor, work: RoundResult, mechan
     elif as_zero:
         return
     else:
-        reason = f"local training diverged; {cure} is the usual cure"
+        reason = f"local training diverged; {cure} usually helps"
     raise RunError(f"round {state.round + 1}: no client's upload was finite (clients {cohort.tolist()}): {reason}")
 
 

@@ -533,7 +533,7 @@ def test_a_server_that_diverges_is_told_from_training_that_does(make_experiment)
     simulation = Simulation(make_experiment())
     state = simulation.initial()
     state.server.model.fill_(float("nan"))
-    with pytest.raises(RunError, match=r"nor was the global model before: the server's steps diverged"):
+    with pytest.raises(RunError, match=r"the global model was not finite before this round"):
         simulation.advance(state)
 
 

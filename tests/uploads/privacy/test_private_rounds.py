@@ -189,7 +189,7 @@ def test_noise_that_overflows_the_model_ends_the_run(make_experiment):
 
 def test_local_noise_that_overflows(make_experiment):
     privacy = private("local", noise_multiplier=1e30, clip=1e30)
-    with pytest.raises(RunError, match=r"^round 1: no client's .* a smaller local.lr or less noise is the usual cure$"):
+    with pytest.raises(RunError, match=r"^round 1: no client's .* a smaller local.lr or less noise usually helps$"):
         rounds(make_experiment(network=mlp, clients_per_round=6, privacy=privacy))
 
 
