@@ -120,8 +120,8 @@ def check(options: argparse.Namespace) -> None:
             f"--baseline: allowed: without {modes[0]}": options.baseline,
             f"--target: allowed: without {modes[0]}, or with --curve {TARGETED}": options.target and not accuracy,
         }
-    if found := [line for line, applies in contradictions.items() if applies]:
-        raise InputError(found[0])
+    if contradicting := [line for line, applies in contradictions.items() if applies]:
+        raise InputError(contradicting[0])
     if wrong := [target for target in options.target if not 0 < target <= 1]:
         raise InputError(f"--target {wrong[0]:g}: allowed: an accuracy above 0, at most 1")
     if picture and not options.to:

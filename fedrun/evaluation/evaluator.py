@@ -236,23 +236,21 @@ class Evaluator:
             )
         return results
 
-    def _by_holder(self, state: State, population: str, shares: ClientIndices) -> tuple[torch.Tensor, torch.Tensor]:
+    def _by_holder(self, state: State, population: str, clients: ClientIndices) -> tuple[torch.Tensor, torch.Tensor]:
         """Mean loss and score of each client of a population on some of its own samples, float64 ``[n]`` each."""
         personal = population == SEEN and self._personal
-        results = self._personal_results(state, shares) if personal else self.results(state, shares.samples)
-        return per_holder(results, shares)
+        results = self._personal_results(state, clients) if personal else self.results(state, clients.samples)
+        return per_holder(results, clients)
 
-    def _personal_results(self, state: State, shares: ClientIndices) -> SampleResults:
-        """The results of each client's models on its samples, in the order of the shares. Those of the newest state are
-        kept.
-        """
+    def _personal_results(self, state: State, clients: ClientIndices) -> SampleResults:
+        """The results of each client's models on its samples, in order; those of the newest state are kept."""
         if self._newest_personal is None or self._newest_personal[0]() is not state:
             self._newest_personal = (weakref.ref(state), {})  # its client states may fill the memory
         known = self._newest_personal[1]
-        if id(shares) not in known:  # the federation's own, which live as long as this object
-            of_client = self._by_client(state, lambda client, models: self._evaluate(models, shares[client]))
-            known[id(shares)] = joined(of_client)
-        return known[id(shares)]
+        if id(clients) not in known:  # the federation's own, which live as long as this object
+            of_client = self._by_client(state, lambda client, models: self._evaluate(models, clients[client]))
+            known[id(clients)] = joined(of_client)
+        return known[id(clients)]
 
     def _by_client(self, state: State, measure: Callable[[int, list[torch.Tensor]], T]) -> list[T]:
         """Measure the models that each client uses. Each rank measures a part of the clients."""

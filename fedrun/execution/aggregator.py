@@ -65,12 +65,12 @@ class Aggregator:
         self._score = 0.0
         self.client_states: dict[int, Vectors] = {}
 
-    def add(self, result: ClientResult, share: float = 1.0, counts: bool = True) -> None:
+    def add(self, result: ClientResult, fraction: float = 1.0, counts: bool = True) -> None:
         """Add one client.
 
         Args:
             result: of its local training.
-            share: a factor of its weight.
+            fraction: a factor of its weight.
             counts: whether its costs, losses and state are recorded here; False if another aggregator does it.
         """
         trained, position, uploads = result.trained, result.position, result.uploads
@@ -81,7 +81,7 @@ class Aggregator:
         if not all(bool(vector.sum().isfinite()) for vector in (*uploads.values(), *result.client_state.values())):
             return
         reports = {name: float(vector) for name, vector in uploads.items() if vector.numel() == 1}
-        weight = share * self._weight(position, reports)
+        weight = fraction * self._weight(position, reports)
         self._total += weight
         self._client_weights[position] = weight
         for name, vector in uploads.items():

@@ -37,7 +37,7 @@ class Executor(ABC):
         sizes = clients.sizes.double()[:, None]
         self.usual_steps = steps_of(clients.sizes, local, self._batches_per_step)
         self._samples = sizes.float().to(device)  # [N, 1], as is the next
-        self._shares = (sizes / sizes.mean()).float().to(device)
+        self._relative_sizes = (sizes / sizes.mean()).float().to(device)
         self._mean_steps = int(steps_of(sizes.mean().ceil().long(), local, self._batches_per_step))
         self._label_counts: torch.Tensor | None = None
         if "label_counts" in context.client.wants:
@@ -81,7 +81,7 @@ class Executor(ABC):
             clients=clients,
             is_new=torch.tensor(is_new)[:, None].to(device),
             samples=self._samples[clients],
-            share=self._shares[clients],
+            relative_size=self._relative_sizes[clients],
             steps=self.steps(job).float()[:, None].to(device),
             mean_steps=self._mean_steps,
             label_counts=None if self._label_counts is None else self._label_counts[clients],
@@ -100,8 +100,8 @@ class Executor(ABC):
         else:
             context.network.load(job.received[MODEL])
             parts = [context.clients[client] for client in job.cohort.tolist()]
-            shares = ClientIndices(torch.cat(parts), torch.tensor([0, *map(len, parts)]).cumsum(0))
-            losses, _ = per_holder(evaluate(context.network, context.samples, shares.samples, FORWARD_BATCH), shares)
+            samples = ClientIndices(torch.cat(parts), torch.tensor([0, *map(len, parts)]).cumsum(0))
+            losses, _ = per_holder(evaluate(context.network, context.samples, samples.samples, FORWARD_BATCH), samples)
         if context.attack is not None and job.uploads:
             for position, client in enumerate(job.cohort.tolist()):
                 if client in context.attackers:

@@ -71,8 +71,8 @@ class Hardware:
         if device.type not in ("cpu", "cuda"):
             raise InputError(f"hardware.device={self.device}: not supported; allowed: cpu, cuda, cuda:N")
         if device.type == "cuda" and not 0 <= (device.index or 0) < torch.cuda.device_count():  # 999 overflows to -25
-            found = torch.cuda.device_count()
-            raise InputError(f"hardware.device={self.device}: PyTorch sees {found} CUDA devices here; try hardware=cpu")
+            devices = torch.cuda.device_count()
+            raise InputError(f"hardware.device={self.device}: PyTorch sees {devices} CUDA devices; try hardware=cpu")
         if device.type == "cuda" and ranks.count > 1:
             device = self._own_gpu(device, ranks)
         if device.type == "cpu":
@@ -95,11 +95,12 @@ class Hardware:
 
     def _own_gpu(self, device: torch.device, ranks: Ranks) -> torch.device:
         """The GPU of one of several ranks: NCCL needs one for each."""
-        found = torch.cuda.device_count()
-        if device.index is not None or ranks.local_count > found:
+        devices = torch.cuda.device_count()
+        if device.index is not None or ranks.local_count > devices:
             raise InputError(
-                f"hardware.device={self.device}: {ranks.local_count} processes were started on a machine with {found} "
-                "CUDA devices, and each needs its own; allowed: hardware.device=cuda, and at most as many processes"
+                f"hardware.device={self.device}: {ranks.local_count} processes were started on a machine with "
+                f"{devices} CUDA devices, and each needs its own; allowed: hardware.device=cuda, and at most as many "
+                "processes"
             )
         own = torch.device("cuda", ranks.local)
         torch.cuda.set_device(own)

@@ -308,10 +308,10 @@ class Objectives:
             return gradients
         x, y, real, weight = self._batch(index, len(at))
         # by tensor: the gradient of a view of the whole vector would be as long as the vector
-        found, (loss, logits) = self._gradients(self._tensors(at), of_last(self._constants, len(at)), x, y, weight)
+        gradients, (loss, logits) = self._gradients(self._tensors(at), of_last(self._constants, len(at)), x, y, weight)
         gradient = torch.empty_like(at)
         for name, part in self._views(gradient).items():
-            part.copy_(found[name])
+            part.copy_(gradients[name])
         self._record(loss, logits, y, real)
         return gradient
 

@@ -82,13 +82,13 @@ def _results(
     return SampleResults(torch.cat(losses).cpu(), torch.cat(predictions).cpu(), torch.cat(targets).cpu(), task)
 
 
-def per_holder(results: SampleResults, shares: ClientIndices) -> tuple[torch.Tensor, torch.Tensor]:
+def per_holder(results: SampleResults, clients: ClientIndices) -> tuple[torch.Tensor, torch.Tensor]:
     """Mean loss and score of each holder, float64 ``[holders]``, NaN for one without samples.
 
-    ``results`` must be those of ``shares.samples``, in that order.
+    ``results`` must be those of ``clients.samples``, in that order.
     """
-    holder = torch.repeat_interleave(torch.arange(len(shares)), shares.sizes)
-    zeros = torch.zeros(len(shares), dtype=torch.float64)
+    holder = torch.repeat_interleave(torch.arange(len(clients)), clients.sizes)
+    zeros = torch.zeros(len(clients), dtype=torch.float64)
     weights = results.weights
     totals = zeros.index_add(0, holder, weights)
     losses = zeros.index_add(0, holder, results.losses.double() * weights)

@@ -116,9 +116,9 @@ def settings(runs: Sequence[Run]) -> tuple[list[Setting], list[str]]:
     order = list(dict.fromkeys(keys))
     members = {key: tuple(groups[key][seed] for seed in sorted(groups[key])) for key in order}
     names = _names([(members[key][0], contents[key]) for key in order])
-    found = [Setting(name, contents[key], members[key]) for name, key in zip(names, order, strict=True)]
-    places = {pair: place for place, pair in reversed(list(enumerate((s.dataset, s.strategy) for s in found)))}
-    return sorted(found, key=lambda s: (places[s.dataset, s.strategy], _numbers_by_size(s.name))), problems
+    grouped = [Setting(name, contents[key], members[key]) for name, key in zip(names, order, strict=True)]
+    places = {pair: place for place, pair in reversed(list(enumerate((s.dataset, s.strategy) for s in grouped)))}
+    return sorted(grouped, key=lambda s: (places[s.dataset, s.strategy], _numbers_by_size(s.name))), problems
 
 
 def _numbers_by_size(name: str) -> list[tuple[float, str]]:
@@ -223,8 +223,8 @@ def short_key(key: str) -> str:
 
 def by_short_key(keys: Sequence[str], leaves: Leaves) -> dict[str, str]:
     """The keys by their short ones: of ``model._target_`` and ``model`` (null in another setting) the setting's own."""
-    found: dict[str, str] = {}
+    by_key: dict[str, str] = {}
     for key in keys:
-        if key in leaves or short_key(key) not in found:
-            found[short_key(key)] = key
-    return found
+        if key in leaves or short_key(key) not in by_key:
+            by_key[short_key(key)] = key
+    return by_key

@@ -83,15 +83,15 @@ class PhaseRunner:
     def run(self, state: State, cohort: torch.Tensor, progress: Progress) -> tuple[RoundResult, ExecutorTimings]:
         """The local work of a round's cohort, int64 ``[C]``, and the timings of executors after it."""
         began = time.perf_counter()
-        work = self.round_runner(state.timings).run(state, cohort, progress)
-        return work, self._timed(state, time.perf_counter() - began, work)
+        result = self.round_runner(state.timings).run(state, cohort, progress)
+        return result, self._timed(state, time.perf_counter() - began, result)
 
-    def _timed(self, state: State, seconds: float, work: RoundResult) -> ExecutorTimings:
+    def _timed(self, state: State, seconds: float, result: RoundResult) -> ExecutorTimings:
         """The timings of executors after a round whose local work took so many seconds."""
-        if not is_trial(self._supported, state.timings) or not work.client_samples:
+        if not is_trial(self._supported, state.timings) or not result.client_samples:
             return state.timings
         # the leader's seconds, because all ranks must make the same choice
-        seconds_per_sample = self._ranks.broadcast(seconds) / work.client_samples
+        seconds_per_sample = self._ranks.broadcast(seconds) / result.client_samples
         timings = (*state.timings, (self.executor_name(state.timings), seconds_per_sample))
         if not is_trial(self._supported, timings):
             took = ", ".join(f"{name} {1e6 * least:.3g} µs" for name, least in least_seconds(timings).items())

@@ -137,31 +137,31 @@ def empty_round(phase: Phase, state: State) -> RoundResult:
     return without_displacement(phase, nothing)
 
 
-def without_displacement(phase: Phase, work: RoundResult) -> RoundResult:
+def without_displacement(phase: Phase, result: RoundResult) -> RoundResult:
     """The work of a cohort whose uploads, if there are any, all count as the zero vector."""
-    (server,), (update,) = work.models, work.updates
+    (server,), (update,) = result.models, result.updates
     assert update is not None
     received = phase.server.broadcast(server)
     mean = {
         name: received[name].clone() if name == MODEL else torch.zeros_like(received[name])
         for name in phase.client.sends
     }
-    return replace(work, updates=(replace(update, mean=mean),))
+    return replace(result, updates=(replace(update, mean=mean),))
 
 
 def aggregate(
-    phase: Phase, state: State, work: RoundResult, context: ExecutionContext, mechanism: Mechanism
+    phase: Phase, state: State, result: RoundResult, context: ExecutionContext, mechanism: Mechanism
 ) -> tuple[tuple[ServerState, ...], dict[str, float]]:
     """The next models, and the mean metrics of the server steps. A model without an update stays as it is."""
     clients, layout, pipeline = len(phase.federation.train), phase.network.layout, context.pipeline
-    nearest = None if work.membership is None else work.membership.argmax(1)[work.membership.any(1)]
-    models, steps = list(work.models), []
-    for number, update in enumerate(work.updates):
+    nearest = None if result.membership is None else result.membership.argmax(1)[result.membership.any(1)]
+    models, steps = list(result.models), []
+    for number, update in enumerate(result.updates):
         if update is None or not (update.mean or len(update.clients)):  # clients that send nothing have no mean
             continue
         members = clients if nearest is None else int((nearest == number).sum())
         round = Round(state.round, phase.end, members, layout, phase.seed, phase.local.rate(state.round))
-        server = work.models[number]
+        server = result.models[number]
         counts = context.label_counts[update.clients] if "label_counts" in phase.server.wants else None
         arrived = attacked(phase, server, replace(update, label_counts=counts), context)
         if mechanism.answers_empty_cohorts:  # who took part is private; the steps of all clients are taken as known

@@ -289,35 +289,35 @@ class Simulation:
             return replace(state, round=state.round + 1), {**metrics, "time/round_s": time.perf_counter() - began}
         round_runner = runner.round_runner(state.timings)
         if len(cohort):
-            work, timings = runner.run(state, cohort, lambda done: progress(done, len(cohort)))
-            require_finite(state, cohort, work, active.mechanism)
-            if not work.accepted:
-                work = without_displacement(phase, work)
+            result, timings = runner.run(state, cohort, lambda done: progress(done, len(cohort)))
+            require_finite(state, cohort, result, active.mechanism)
+            if not result.accepted:
+                result = without_displacement(phase, result)
         else:
-            work, timings = empty_round(phase, state), state.timings
-        client_states = work.client_states
+            result, timings = empty_round(phase, state), state.timings
+        client_states = result.client_states
         if phase.server.idle_training is not None and state.round + 1 < phase.end:
-            client_states = self._idle(phase, round_runner, work.jobs[0], client_states)
+            client_states = self._idle(phase, round_runner, result.jobs[0], client_states)
         trained = time.perf_counter()
-        models, steps = aggregate(phase, state, work, runner.context, active.mechanism)
+        models, steps = aggregate(phase, state, result, runner.context, active.mechanism)
         ended = time.perf_counter()
         metrics |= {
-            "train/loss": work.loss,
-            f"train/{phase.samples.task.score}": work.score,
+            "train/loss": result.loss,
+            f"train/{phase.samples.task.score}": result.score,
             **steps,
-            "clients/excluded": float(len(work.excluded)),
+            "clients/excluded": float(len(result.excluded)),
             "time/round_s": ended - began,
             "time/server_s": ended - trained,
         }
         if phase.clustering.several:
-            metrics |= {"clusters/models": float(len(models)), "clusters/trained": float(len(work.accepted))}
+            metrics |= {"clusters/models": float(len(models)), "clusters/trained": float(len(result.accepted))}
         return replace(
             state,
             round=state.round + 1,
             models=models,
             client_states=client_states,
-            totals=state.totals + round_costs(phase, cohort, work, round_runner.executor),
-            membership=work.membership,
+            totals=state.totals + round_costs(phase, cohort, result, round_runner.executor),
+            membership=result.membership,
             timings=timings,
         ), metrics
 
@@ -348,7 +348,7 @@ class Simulation:
         return active.mechanism.report(state.round, lambda: active.participations.after(state.round))
 
 
-def require_finite(state: State, cohort: torch.Tensor, work: RoundResult, mechanism: Mechanism) -> None:
+def require_finite(state: State, cohort: torch.Tensor, result: RoundResult, mechanism: Mechanism) -> None:
     """Warn of uploads that are not finite.
 
     With user-level privacy they count as the zero vector, and a round without others is one of noise alone.
@@ -358,17 +358,17 @@ def require_finite(state: State, cohort: torch.Tensor, work: RoundResult, mechan
     """
     as_zero = mechanism.answers_empty_cohorts
     cure = "a smaller local.lr" if type(mechanism) is Mechanism else "a smaller local.lr or less noise"
-    if work.excluded:
+    if result.excluded:
         log.warning(
             "round %d: uploads that are not finite %s, of clients %s; %s usually helps",
             state.round + 1,
             "count as the zero vector" if as_zero else "are left out",
-            work.excluded,
+            result.excluded,
             cure,
         )
-    if work.accepted:
+    if result.accepted:
         return
-    if _has_overflowed(work, as_zero):
+    if _has_overflowed(result, as_zero):
         reason = "the global model was not finite before this round; try a smaller strategy.server.lr"
         if type(mechanism) is not Mechanism:
             reason = (
@@ -381,7 +381,7 @@ def require_finite(state: State, cohort: torch.Tensor, work: RoundResult, mechan
     raise RunError(f"round {state.round + 1}: no client's upload was finite (clients {cohort.tolist()}): {reason}")
 
 
-def _has_overflowed(work: RoundResult, clipped: bool) -> bool:
+def _has_overflowed(result: RoundResult, clipped: bool) -> bool:
     """Whether a broadcast model was not finite, or, where uploads are clipped, its norm, so that no training was."""
     measure = torch.linalg.vector_norm if clipped else torch.sum
-    return not all(measure(server.model).isfinite() for server in work.models)
+    return not all(measure(server.model).isfinite() for server in result.models)

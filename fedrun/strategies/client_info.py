@@ -31,7 +31,7 @@ class ClientInfo:
         clients: the clients' numbers, int64 ``[...]``, on the CPU.
         is_new: whether the client has no state of its strategy yet, bool ``[..., 1]``.
         samples: n_k, training samples, float32 ``[..., 1]``.
-        share: ω_k = n_k N / Σ_j n_j over all N clients (1 if all have equally many samples), float32 ``[..., 1]``.
+        relative_size: ω_k = n_k N / Σ_j n_j over all N clients, float32 ``[..., 1]``; 1 if all have as many samples.
         steps: K_k, the SGD steps that the client makes in the round, float32 ``[..., 1]``.
         mean_steps: K̄, the steps of a client that holds the mean number of samples: E ⌈mean n_k / B⌉.
         label_counts: training samples per class, float32 ``[..., classes]``; only for strategies that request it, as
@@ -58,7 +58,7 @@ class ClientInfo:
     clients: torch.Tensor
     is_new: torch.Tensor
     samples: torch.Tensor
-    share: torch.Tensor
+    relative_size: torch.Tensor
     steps: torch.Tensor
     mean_steps: int
     label_counts: torch.Tensor | None = None
@@ -116,7 +116,7 @@ class ClientInfo:
             clients=self.clients[positions],
             is_new=self.is_new[positions],
             samples=self.samples[positions],
-            share=self.share[positions],
+            relative_size=self.relative_size[positions],
             steps=self.steps[positions],
             label_counts=some(self.label_counts),
             initial_loss=some(self.initial_loss),

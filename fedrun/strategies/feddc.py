@@ -45,10 +45,10 @@ class FedDCClient(ClientStrategy):
         return {DRIFT: layout.trainable, GRADIENT: layout.trainable}
 
     def constants(self, received: Vectors, client_state: Vectors, client: ClientInfo) -> Vectors:
-        alpha = self.alpha / client.share
+        alpha = self.alpha / client.relative_size
         # α_k (h_k − w) − g_k + G/ω_k
         shift = alpha * (client_state[DRIFT] - received[MODEL][..., : client.trainable])
-        shift = shift - client_state[GRADIENT] + received[GRADIENT] / client.share
+        shift = shift - client_state[GRADIENT] + received[GRADIENT] / client.relative_size
         return {"alpha": alpha, "shift": shift}
 
     def linear_correction(self, constants: Vectors) -> LinearCorrection | None:
@@ -64,14 +64,14 @@ class FedDCClient(ClientStrategy):
         # g_k ← g_k + s with s = −G/ω_k − D/(K̄ η_0), where D is the displacement by this round's steps, and K̄ and
         # η_0 are the same for every client and round
         moved = end - start
-        change = -moved / (client.mean_steps * client.local.lr) - received[GRADIENT] / client.share
+        change = -moved / (client.mean_steps * client.local.lr) - received[GRADIENT] / client.relative_size
         state = {DRIFT: drift, GRADIENT: client_state[GRADIENT] + change}
-        return {MODEL: model, GRADIENT: client.share * change}, state
+        return {MODEL: model, GRADIENT: client.relative_size * change}, state
 
     def acknowledge(self, client_state: Vectors, sent: Vectors, arrived: Vectors, client: ClientInfo) -> Vectors:
         # h_k and g_k change by what the server received: y_k − w, and ΔG_k / ω_k
         drift = client_state[DRIFT] + (arrived[MODEL] - sent[MODEL])[: client.trainable]
-        gradient = client_state[GRADIENT] + (arrived[GRADIENT] - sent[GRADIENT]) / client.share
+        gradient = client_state[GRADIENT] + (arrived[GRADIENT] - sent[GRADIENT]) / client.relative_size
         return {**client_state, DRIFT: drift, GRADIENT: gradient}
 
 

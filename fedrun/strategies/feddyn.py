@@ -38,7 +38,7 @@ class FedDynClient(ClientStrategy):
         return {DRIFT: layout.trainable}
 
     def constants(self, received: Vectors, client_state: Vectors, client: ClientInfo) -> Vectors:
-        alpha = self.alpha / client.share
+        alpha = self.alpha / client.relative_size
         return {"alpha": alpha, "shift": alpha * (client_state[DRIFT] - received[MODEL][..., : client.trainable])}
 
     def linear_correction(self, constants: Vectors) -> LinearCorrection | None:

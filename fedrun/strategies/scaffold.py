@@ -64,7 +64,7 @@ class ScaffoldClient(ClientStrategy):
 
     def constants(self, received: Vectors, client_state: Vectors, client: ClientInfo) -> Vectors:
         if self.variant == "feddc":
-            return {"correction": received[CONTROL] / client.share - client_state[CONTROL]}
+            return {"correction": received[CONTROL] / client.relative_size - client_state[CONTROL]}
         return {"correction": received[CONTROL] - client_state[CONTROL]}
 
     def linear_correction(self, constants: Vectors) -> LinearCorrection | None:
@@ -83,14 +83,14 @@ class ScaffoldClient(ClientStrategy):
         if self.variant == "feddc":
             # c_k⁺ = c_k − c + (x − y_k) / (K̄ η_0);  Δc_k = ω_k (c_k⁺ − c_k)
             change = moved / (client.mean_steps * client.local.lr) - received[CONTROL]
-            return {MODEL: model, CONTROL: client.share * change}, {CONTROL: client_state[CONTROL] + change}
+            return {MODEL: model, CONTROL: client.relative_size * change}, {CONTROL: client_state[CONTROL] + change}
         change = moved / (client.effective_steps * client.lr) - received[CONTROL]
         return {MODEL: model, CONTROL: change}, {CONTROL: client_state[CONTROL] + change}
 
     def acknowledge(self, client_state: Vectors, sent: Vectors, arrived: Vectors, client: ClientInfo) -> Vectors:
         # c_k ← c_k + C(c_k⁺ − c_k); in the variant feddc c_k + C(Δc_k) / ω_k
         lost = arrived[CONTROL] - sent[CONTROL]
-        lost = lost / client.share if self.variant == "feddc" else lost
+        lost = lost / client.relative_size if self.variant == "feddc" else lost
         return {**client_state, CONTROL: client_state[CONTROL] + lost}
 
 

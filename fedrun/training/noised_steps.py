@@ -72,7 +72,7 @@ def train_noised(
     def noised_gradient() -> torch.Tensor:
         nonlocal computed
         computed += 1
-        drawn = indices[torch.rand(len(indices), generator=draw, dtype=torch.float64) < noised.share]
+        drawn = indices[torch.rand(len(indices), generator=draw, dtype=torch.float64) < noised.probability]
         gradient = torch.zeros_like(weights)
         if len(drawn):
             inputs, targets = samples.gather(drawn)
@@ -83,7 +83,7 @@ def train_noised(
             normal = torch.randn(len(weights), generator=noise).to(weights.device)
             gradient.add_(normal, alpha=noised.noise_multiplier * noised.clip)
         # g = (Σ_i g_i min(1, C / ‖g_i‖) + z C ξ) / (q_s n_k)
-        return gradient.div_(noised.share * len(indices))
+        return gradient.div_(noised.probability * len(indices))
 
     def gradient_at(parameters: torch.Tensor, batch: int, *, moves_buffers: bool = True) -> torch.Tensor:
         current = weights.clone()
@@ -98,7 +98,7 @@ def train_noised(
             check_vector(strategy, "direction", gradient, len(weights))
         else:
             gradient = noised_gradient()
-        mask = strategy.frozen(network.layout, int((step + 0.5) * noised.share))
+        mask = strategy.frozen(network.layout, int((step + 0.5) * noised.probability))
         frozen = None if mask is None else mask.to(weights.device)
         optimizer_step(weights, gradient, state, rate, local, correction, frozen)
         if local.repair_nonfinite:

@@ -82,7 +82,7 @@ def info_of(samples: tuple[int, ...], client: int, steps: int, lr: float, **loca
         clients=torch.tensor(client),
         is_new=torch.tensor([True]),
         samples=torch.tensor([float(samples[client])]),
-        share=torch.tensor([samples[client] * len(samples) / sum(samples)]),
+        relative_size=torch.tensor([samples[client] * len(samples) / sum(samples)]),
         steps=torch.tensor([float(steps)]),
         mean_steps=steps,
     )

@@ -85,14 +85,14 @@ def naive_steps(network, samples, indices, noised, momentum, mu):
     velocity = torch.zeros_like(start)
     for _ in range(LOCAL.steps):
         uniform = torch.rand(len(indices), generator=draw, dtype=torch.float64)
-        chosen = [index for index, u in zip(indices.tolist(), uniform, strict=True) if u < noised.share]
+        chosen = [index for index, u in zip(indices.tolist(), uniform, strict=True) if u < noised.probability]
         total = torch.zeros_like(start)
         for index in chosen:
             gradient = gradient_of(network, samples, index)
             total += gradient * min(1.0, noised.clip / float(gradient.norm()))
         total += noised.noise_multiplier * noised.clip * torch.randn(len(start), generator=noise)
         now = torch.cat([parameter.detach().flatten() for parameter in parameters])
-        velocity = momentum * velocity + total / (noised.share * len(indices)) + mu * (now - start)
+        velocity = momentum * velocity + total / (noised.probability * len(indices)) + mu * (now - start)
         begin = 0
         for parameter in parameters:
             parameter.data -= RATE * velocity[begin : begin + parameter.numel()].view_as(parameter)

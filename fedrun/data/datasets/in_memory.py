@@ -198,8 +198,8 @@ def arrays(split: Split, where: str) -> Arrays:
     """
     if isinstance(split, Mapping):
         if split.keys() != {"inputs", "targets"}:
-            found = ", ".join(map(str, split)) or "no keys"
-            raise InputError(f"{where}: a mapping with {found}; allowed: inputs, targets")
+            keys = ", ".join(map(str, split)) or "no keys"
+            raise InputError(f"{where}: a mapping with {keys}; allowed: inputs, targets")
         split = (split["inputs"], split["targets"])
     elif isinstance(split, torch.utils.data.Dataset):
         if isinstance(split, torch.utils.data.IterableDataset) or not hasattr(split, "__len__"):

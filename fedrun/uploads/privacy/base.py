@@ -24,12 +24,12 @@ class NoisedSteps:
     Attributes:
         clip: C, the largest norm of a sample's gradient.
         noise_multiplier: z, the noise's standard deviation as a multiple of C.
-        share: q_s, the probability with which a step draws a sample.
+        probability: q_s, the probability with which a step draws a sample.
     """
 
     clip: float
     noise_multiplier: float
-    share: float
+    probability: float
 
 
 @dataclass(frozen=True)

@@ -30,16 +30,16 @@ class Calibration:
         self, release: Release, rounds: int, epsilon: float, delta: float, accountant: AccountantName
     ) -> Release:
         """See :func:`fedrun.uploads.privacy.accountant.calibrated`. The noise is logged."""
-        found = self._found(release, rounds, epsilon, delta, accountant)
-        log.info("privacy.epsilon=%g: noise multiplier %.6g", epsilon, found.noise_multiplier)
-        if found.noise_multiplier == SMALLEST:
+        calibrated_release = self._found(release, rounds, epsilon, delta, accountant)
+        log.info("privacy.epsilon=%g: noise multiplier %.6g", epsilon, calibrated_release.noise_multiplier)
+        if calibrated_release.noise_multiplier == SMALLEST:
             log.warning(
                 "privacy.epsilon=%g: the least noise multiplier that is searched, %g, already reaches it; "
                 "privacy.noise_multiplier sets a smaller one",
                 epsilon,
                 SMALLEST,
             )
-        return found
+        return calibrated_release
 
     def _found(
         self, release: Release, rounds: int, epsilon: float, delta: float, accountant: AccountantName
@@ -53,15 +53,15 @@ class Calibration:
         known = _read(path, target)
         if known is not None:
             return replace(release, noise_multiplier=known)
-        found = calibrated(release, rounds, epsilon, delta, accountant)
-        content = json.dumps({**target, "noise_multiplier": found.noise_multiplier}, indent=1)
+        calibrated_release = calibrated(release, rounds, epsilon, delta, accountant)
+        content = json.dumps({**target, "noise_multiplier": calibrated_release.noise_multiplier}, indent=1)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with atomic_write(path, f"{platform.node()}.{os.getpid()}") as file:  # another run may write the same file
                 file.write(content.encode())
         except OSError as error:  # the run needs the number in memory only
             log.warning("%s: cannot be written (%s); the noise will be calibrated again", path, error.strerror)
-        return found
+        return calibrated_release
 
 
 def _read(path: Path, target: dict[str, object]) -> float | None:
