@@ -93,6 +93,15 @@ class Layout:
         """The named tensors ``[..., *shape]`` inside a vector ``[..., P]`` (or ``[..., T]``: the parameters only)."""
         return {slot.name: slot.view(vector) for slot in self.slots if slot.stop <= vector.shape[-1]}
 
+    def head_bias(self, head: torch.Tensor) -> torch.Tensor:
+        """The bias ``[..., classes]`` in the head's entries ``[..., h]``; empty for a head without."""
+        return head[..., self.classes * self.embedding :]
+
+    @property
+    def has_head_bias(self) -> bool:
+        """Whether the head has a bias."""
+        return self.head_size > self.classes * self.embedding
+
     def head_rows(self, head: torch.Tensor, with_bias: bool) -> torch.Tensor:
         """The class embeddings in the head's entries of one or many models.
 
@@ -105,10 +114,9 @@ class Layout:
         """
         cut = self.classes * self.embedding
         weight = head[..., :cut].view(*head.shape[:-1], self.classes, self.embedding)
-        bias = head[..., cut:]
-        if not with_bias or bias.shape[-1] == 0:
+        if not with_bias or not self.has_head_bias:
             return weight
-        return torch.cat([weight, bias.unsqueeze(-1)], dim=-1)
+        return torch.cat([weight, self.head_bias(head).unsqueeze(-1)], dim=-1)
 
     def head_entries(self, rows: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
         """The inverse of :meth:`head_rows`: rows ``[classes, d or d + 1]`` to the head's entries ``[h]``.

@@ -29,7 +29,7 @@ class Table:
     labels: int = 1
 
 
-def markdown(table: Table, level: int = 2) -> str:
+def markdown(table: Table) -> str:
     """A heading, a table in GitHub's dialect with columns lined up, and the texts around it as paragraphs."""
     body = [[cell.replace("|", "\\|") for cell in row] for row in (table.header, *table.rows)]
     widths = [max(3, *map(len, column)) for column in zip(*body, strict=True)]
@@ -43,7 +43,7 @@ def markdown(table: Table, level: int = 2) -> str:
 
     rules = ["-" * width if number < table.labels else "-" * (width - 1) + ":" for number, width in enumerate(widths)]
     lines = [line(body[0]), line(rules), *map(line, body[1:])]
-    return "\n\n".join([f"{'#' * level} {table.title}", *table.above, "\n".join(lines), *table.notes])
+    return "\n\n".join([f"## {table.title}", *table.above, "\n".join(lines), *table.notes])
 
 
 def latex(table: Table) -> str:

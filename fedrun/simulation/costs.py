@@ -8,7 +8,6 @@ from fedrun.execution.executor import Executor
 from fedrun.experiment.state import Totals
 from fedrun.simulation.round_runner import RoundResult
 from fedrun.strategies.phase import Phase
-from fedrun.strategies.server import ServerState
 from fedrun.strategies.vectors import MODEL, Vectors
 from fedrun.uploads.transform import FLOAT
 
@@ -30,7 +29,7 @@ def round_costs(phase: Phase, cohort: torch.Tensor, result: RoundResult, executo
     resting = at_rest.nonzero().flatten()  # all of them train; only those that are selected next are computed
     pipeline = executor.context.pipeline
     if phase.clustering.downloads_all:  # the checks allow compression for one model only
-        down = len(cohort) * sum(_broadcast_numbers(phase, server) for server in result.models)
+        down = len(cohort) * sum(_numbers(phase.broadcast(server)) for server in result.models)
         received_bytes = FLOAT * down
     else:
         downloads = [(torch.cat([job.cohort, resting]), _numbers(job.received) - private) for job in result.jobs]
@@ -66,12 +65,6 @@ def round_costs(phase: Phase, cohort: torch.Tensor, result: RoundResult, executo
         forward_samples=result.forward_samples + idle_forward + client_samples * phase.frozen_encoders,
         excluded=len(result.excluded),
     )
-
-
-def _broadcast_numbers(phase: Phase, server: ServerState) -> int:
-    """The number of entries of a model's broadcast."""
-    wanted = phase.client.needs | {MODEL}
-    return _numbers({name: vector for name, vector in phase.server.broadcast(server).items() if name in wanted})
 
 
 def _numbers(vectors: Vectors) -> int:

@@ -153,9 +153,9 @@ class RoundRunner:
 
     def _job(self, state: State, model: int, clients: torch.Tensor, mixture: torch.Tensor | None) -> CohortJob:
         """The job of the clients (int64 ``[C]``) that start at a model."""
-        needs, server = self.phase.client.needs | {MODEL}, state.models[model]
-        received = {name: vector for name, vector in self.phase.server.broadcast(server).items() if name in needs}
-        if CENTRES in needs:
+        server = state.models[model]
+        received = self.phase.broadcast(server)
+        if CENTRES in self.phase.client.needs:
             received[CENTRES] = torch.stack([other.model for other in state.models])
         pipeline, lost = self.executor.context.pipeline, None
         received |= pipeline.broadcast(server.slots)

@@ -105,7 +105,6 @@ class Simulation:
         federation: Federation | None = None,
         ranks: Ranks = SINGLE_PROCESS,
     ) -> None:
-        experiment.check()
         self.experiment = experiment
         self.ranks = ranks
         self.device = experiment.hardware.prepare(parallel_jobs, ranks)

@@ -95,7 +95,7 @@ class Classifier(PostTraining):
             dataset = replace(dataset, spec=Spec((width,), dataset.spec.classes), encoding=encoding)
             samples = replace(samples, encoding=encoding)
         model = WideHead(
-            width, has_bias(layout), joined_heads(models, layout) if self.initial == "clusters" else None, embed
+            width, layout.has_head_bias, joined_heads(models, layout) if self.initial == "clusters" else None, embed
         )
         per_round, given = self.clients_per_round, phase.local
         server = FewSteps(weighting="uniform", most=self.steps)
@@ -205,16 +205,11 @@ class ConcatenatedFeatures:
         return concatenated_embeddings(self.encoders, flat).view(*stored.shape[:leading], -1)
 
 
-def has_bias(layout: Layout) -> bool:
-    """Whether the head has a bias."""
-    return layout.head_size > layout.classes * layout.embedding
-
-
 def joined_heads(models: Sequence[torch.Tensor], layout: Layout) -> tuple[torch.Tensor, torch.Tensor]:
     """The heads of models as one: weight ``[C, K d]``, side by side, and bias ``[C]``, their sum (empty for none)."""
     heads = [model[layout.head] for model in models]
     weight = torch.cat([layout.head_rows(head, with_bias=False) for head in heads], dim=1)
-    return weight, torch.stack([head[layout.classes * layout.embedding :] for head in heads]).sum(0)
+    return weight, torch.stack([layout.head_bias(head) for head in heads]).sum(0)
 
 
 def encoder_tensors(models: Sequence[torch.Tensor], network: FlatNetwork) -> Vectors:

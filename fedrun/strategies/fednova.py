@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
-from annotated_types import Ge
 
 from fedrun.config.config_class import config_class
-from fedrun.strategies.client import ClientStrategy, LinearCorrection
+from fedrun.strategies.client import LinearCorrection
 from fedrun.strategies.client_info import ClientInfo
+from fedrun.strategies.fedprox import FedProx
 from fedrun.strategies.server import CohortUpdate, Round, ServerState, ServerStrategy
 from fedrun.strategies.vectors import MODEL, Vectors, displacement
 from fedrun.system.errors import InputError
@@ -25,14 +25,12 @@ NORMALIZER = "normalizer"
 
 
 @config_class
-class FedNovaClient(ClientStrategy):
+class FedNovaClient(FedProx):
     """Local SGD that sends its displacement per effective step, and how many effective steps it made.
 
     Attributes:
-        mu: μ ≥ 0 of a proximal term μ/2 ‖y − x‖² in the local loss.
+        mu: μ ≥ 0 of a proximal term μ/2 ‖y − x‖² in the local loss; 0: none.
     """
-
-    mu: Annotated[float, Ge(0)]
 
     sends: ClassVar[frozenset[str]] = frozenset({DIRECTION, NORMALIZER})
     assumes_sgd: ClassVar[bool] = True
@@ -46,12 +44,8 @@ class FedNovaClient(ClientStrategy):
         if local.lr * self.mu >= 1:
             raise InputError(f"strategy.client.mu={self.mu}: allowed: below 1 / local.lr = {1 / local.lr:g}")
 
-    def constants(self, received: Vectors, client_state: Vectors, client: ClientInfo) -> Vectors:
-        return {"anchor": received[MODEL][..., : client.trainable]}
-
     def linear_correction(self, constants: Vectors) -> LinearCorrection | None:
-        anchor = constants["anchor"]
-        return LinearCorrection(-self.mu * anchor, anchor.new_full((1,), self.mu)) if self.mu else None
+        return super().linear_correction(constants) if self.mu else None
 
     def effective_steps(self, client: ClientInfo) -> torch.Tensor:
         """a_k = ‖a‖₁, the sum of the weights with which a client's gradients enter its displacement, ``[..., 1]``."""

@@ -55,7 +55,7 @@ class FedProtoClient(ClientStrategy):
     reported: ClassVar[tuple[EvaluatedModel, Averaging]] = ("own", "clients")
 
     def private(self, layout: Layout) -> torch.Tensor:
-        if self.evaluate == "prototypes" and layout.head_size == layout.classes * layout.embedding:
+        if self.evaluate == "prototypes" and not layout.has_head_bias:
             raise InputError(
                 "strategy.client.evaluate=prototypes: the model's head has no bias; allowed: model, or a model whose "
                 "last layer has one"

@@ -139,7 +139,7 @@ class HeadRefinement(ServerStrategy):
         base, metrics = self.base.aggregate(state, update, round)
         layout = round.layout
         head = base.model[layout.head]
-        bias = head[layout.classes * layout.embedding :]
+        bias = layout.head_bias(head)
         refined = self.refine(layout.head_rows(head, self.with_bias), update, round)
         head = layout.head_entries(refined.embeddings.to(head), bias)
         if refined.gradient is not None:

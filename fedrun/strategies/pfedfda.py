@@ -23,9 +23,6 @@ MEANS = "feature_means"
 COVARIANCE = "feature_covariance"
 """S, shared by all classes: broadcast and sent up, ``[d · d]``."""
 
-PRIOR = "prior"
-"""ln π_k, the logarithm of a client's shares of the classes, ``[classes]``."""
-
 SHRINKAGE = 1e-4
 """ε: the share of tr(S)/d · I in the covariance that a head is computed from."""
 
@@ -195,7 +192,7 @@ class PFedFDAServer(FedAvg):
     sends: ClassVar[frozenset[str]] = frozenset({MODEL, MEANS, COVARIANCE})
 
     def init(self, model: torch.Tensor, layout: Layout, clients: int) -> ServerState:
-        if layout.head_size == layout.classes * layout.embedding:
+        if not layout.has_head_bias:
             raise InputError(
                 "strategy=pfedfda: the model's head has no bias; allowed: a model whose last layer has one"
             )

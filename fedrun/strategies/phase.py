@@ -16,8 +16,8 @@ from fedrun.models.flat_network import FlatNetwork
 from fedrun.strategies.client import ClientStrategy
 from fedrun.strategies.clustering.base import Clustering
 from fedrun.strategies.local_training import LocalTraining
-from fedrun.strategies.server import ServerStrategy
-from fedrun.strategies.vectors import Vectors
+from fedrun.strategies.server import ServerState, ServerStrategy
+from fedrun.strategies.vectors import MODEL, Vectors
 from fedrun.system.errors import InputError
 from fedrun.system.randomness import address
 
@@ -77,6 +77,11 @@ class Phase:
     def is_last(self) -> bool:
         """Whether the run ends with this phase."""
         return self.end == self.rounds
+
+    def broadcast(self, server: ServerState) -> dict[str, torch.Tensor]:
+        """The vectors of a server's broadcast that the clients need."""
+        needs = self.client.needs | {MODEL}
+        return {name: vector for name, vector in self.server.broadcast(server).items() if name in needs}
 
     def initial_model(self, number: int = 0) -> torch.Tensor:
         """The initial vector ``[P]`` of a model. It is rebuilt, so that no state has to contain it; a network with

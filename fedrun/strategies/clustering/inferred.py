@@ -150,7 +150,7 @@ def bias_of(model: torch.Tensor, layout: Layout) -> torch.Tensor:
     Raises:
         InputError: the head has no bias.
     """
-    bias = model[layout.head][layout.classes * layout.embedding :]
+    bias = layout.head_bias(model[layout.head])
     if not len(bias):
         raise InputError("strategy.clustering=bias_movement needs a model whose last layer has a bias")
     return bias.double().cpu()
