@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from fedrun.evaluation.client_groups import ClientGroup
-from fedrun.execution.choice import ExecutorTimings, create_executor, next_executor
+from fedrun.execution.choice import EXECUTORS, ExecutorTimings, next_executor, supported_executor
 from fedrun.execution.context import CohortJob, ExecutionContext
 from fedrun.execution.distributed_cohort import balanced
 from fedrun.execution.ranks import Ranks
@@ -67,7 +67,8 @@ def own_results(
     # Small perceptrons train faster side by side, even if the federated training is sequential.
     perceptron = StackedPerceptron.of(network.network) is not None
     name = "vectorized" if perceptron else next_executor(experiment.hardware.executor, timings)
-    executor = create_executor(name, context, warns=False)  # the federated training warns of the same limit
+    # the federated training warns of the same limit
+    executor = EXECUTORS[supported_executor(name, context, warns=False)](context)
     for result in executor.client_results(CohortJob(clients, 0, {MODEL: model}, NO_STATE)) if len(clients) else ():
         number = int(clients[result.position])
         network.load(result.model)

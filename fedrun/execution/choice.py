@@ -42,11 +42,6 @@ def supported_executor(requested: str, context: ExecutionContext, warns: bool = 
     return requested
 
 
-def create_executor(requested: str, context: ExecutionContext, warns: bool = True) -> Executor:
-    """The executor with the name that :func:`supported_executor` returns; ``requested`` is not ``auto``."""
-    return EXECUTORS[supported_executor(requested, context, warns)](context)
-
-
 def is_trial(requested: str, timings: ExecutorTimings) -> bool:
     """Whether the next round is timed to choose an executor."""
     return requested == AUTO and len(timings) < TRIALS * len(EXECUTORS)

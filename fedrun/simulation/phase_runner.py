@@ -11,8 +11,8 @@ from functools import cached_property
 import torch
 
 from fedrun.execution.choice import (
+    EXECUTORS,
     ExecutorTimings,
-    create_executor,
     is_trial,
     least_seconds,
     next_executor,
@@ -75,7 +75,7 @@ class PhaseRunner:
             context = self.context
             if "threshold" in self.phase.client.wants:
                 context = replace(context, thresholds=self._thresholds().to(context.network.vector.device))
-            executor = create_executor(name, context)
+            executor = EXECUTORS[name](context)
             distributed = DistributedCohort(executor, self._ranks, bool(context.state_lengths))
             self._runners[name] = RoundRunner(executor, distributed, self.phase)
         return self._runners[name]

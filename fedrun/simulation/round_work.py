@@ -23,11 +23,11 @@ class RoundWork:
 
     Attributes:
         step: multiply-adds of a forward pass over one batch.
-        steps: SGD steps of all clients of a round.
+        gradients: of a batch each, that all clients of a round compute.
     """
 
     step: int
-    steps: float
+    gradients: float
 
     @classmethod
     def of(cls, phase: Phase) -> RoundWork:
@@ -37,10 +37,11 @@ class RoundWork:
         sample = multiply_adds(phase.network.network, samples.encoding(inputs)) / 2
         mean_size = float(sizes.double().mean())
         batch = min(phase.local.batch_size or mean_size, mean_size)
-        steps = steps_of(sizes, phase.local).double().mean()
-        return cls(round(sample * batch), phase.cohort_size * float(steps))
+        passes = phase.client.passes
+        steps = float(steps_of(sizes, phase.local, len(passes)).double().mean())
+        return cls(round(sample * batch), phase.cohort_size * steps * sum(passes))
 
     @property
     def seconds(self) -> float:
         """Approximate time on one core. A backward pass costs as much as two forward passes."""
-        return self.steps * (STEP_SECONDS + 3 * self.step / MULTIPLY_ADDS_PER_SECOND)
+        return self.gradients * (STEP_SECONDS + 3 * self.step / MULTIPLY_ADDS_PER_SECOND)

@@ -55,14 +55,24 @@ def test_the_work_of_a_round(make_experiment: Any) -> None:
     phase = first_phase(experiment, prepare_federation(experiment), torch.device("cpu"))
     work = RoundWork.of(phase)
     assert work.step == 4 * (10 * PIXELS + 10 * CLASSES)
-    assert work.steps == pytest.approx(3 * 16 / 6)
+    assert work.gradients == pytest.approx(3 * 16 / 6)
     assert work.seconds == pytest.approx(8 * (4e-4 + 3 * work.step / 4e10))
+
+
+def test_steps_of_several_gradients(make_experiment: Any) -> None:
+    """Per-FedAvg's step processes two batches, once each; FedSAM's processes one batch twice."""
+    for name, steps, gradients in (("perfedavg", (1, 2, 1, 1, 3, 2), 2), ("fedsam", (1, 3, 2, 2, 5, 3), 2)):
+        client = option("strategy/client", name)
+        strategy = Strategy(client=client, server=option("strategy/server", "fedavg"))
+        experiment = make_experiment(network=perceptron(10), strategy=strategy)
+        phase = first_phase(experiment, prepare_federation(experiment), torch.device("cpu"))
+        assert RoundWork.of(phase).gradients == pytest.approx(phase.cohort_size * gradients * sum(steps) / 6)
 
 
 def test_whole_clients_as_batches(make_experiment: Any) -> None:
     experiment = make_experiment(network=perceptron(10), local={"batch_size": None, "epochs": 2}, clients_per_round=6)
     phase = first_phase(experiment, prepare_federation(experiment), torch.device("cpu"))
-    assert RoundWork.of(phase) == RoundWork(step=10 * (10 * PIXELS + 10 * CLASSES), steps=12.0)
+    assert RoundWork.of(phase) == RoundWork(step=10 * (10 * PIXELS + 10 * CLASSES), gradients=12.0)
 
 
 @pytest.mark.parametrize(
