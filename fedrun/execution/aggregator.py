@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 import torch
 
-from fedrun.execution.context import ClientResult, CohortJob, ExecutionContext
-from fedrun.strategies.client_state import LAST
+from fedrun.execution.context import ClientResult, ExecutionContext
+from fedrun.strategies.client_state import LAST, ClientStates
 from fedrun.strategies.contract import check_weights
 from fedrun.strategies.server import CohortUpdate, Rows, Senders, ServerState, ServerStrategy
 from fedrun.strategies.vectors import MODEL, Vectors
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """The numbers of an accepted client.
+
+    Attributes:
+        weight: in the means.
+        steps: SGD steps made.
+        reports: its uploads that are single numbers.
+        measures: by the transforms of its uploads.
+        squared_norm: ‖y_k − x‖²; None if not requested.
+    """
+
+    weight: float
+    steps: int
+    reports: Mapping[str, float]
+    measures: Mapping[str, float]
+    squared_norm: float | None
 
 
 class Aggregator:
@@ -26,8 +46,9 @@ class Aggregator:
         context: of the clients' training.
         server: the server strategy.
         state: of the server before the round.
-        job: with this rank's part of the cohort.
+        clients: this rank's part of the cohort, int64 ``[n]``.
         everyone: the cohort of all ranks, int64 ``[C]``, by which weights are computed.
+        states: the client states before the round.
     """
 
     def __init__(
@@ -35,29 +56,25 @@ class Aggregator:
         context: ExecutionContext,
         server: ServerStrategy,
         state: ServerState,
-        job: CohortJob,
+        clients: torch.Tensor,
         everyone: torch.Tensor,
+        states: ClientStates,
     ) -> None:
         self._context = context
         self._server = server
         self._state = state
-        self._keep = job.client_states.keep
-        self.cohort = job.cohort
-        self._samples = context.clients.sizes[job.cohort]
+        self.clients = clients
         self._everyone = everyone
+        self._keep = states.keep
         self._weights: dict[int, float] | None = None  # by client, if they do not depend on reports
         self._total = 0.0
         self._means: dict[str, torch.Tensor] = {}
         self._rows_kept: Rows = "all" if context.attack is not None and context.attack.needs_rows else server.rows
-        self._measures: dict[int, Mapping[str, float]] = {}
+        self._rows: torch.Tensor | None = None  # [n, r], by position
         self._origin: torch.Tensor | None = None  # [T], the broadcast parameters, if norms are measured
         if "squared_norms" in server.wants:
             self._origin = server.broadcast(state)[MODEL][: context.network.layout.trainable]
-        self._squared_norms: dict[int, float] = {}
-        self._rows: torch.Tensor | None = None  # [C, r], by position
-        self._reports: dict[int, dict[str, float]] = {}
-        self._steps: dict[int, int] = {}
-        self._client_weights: dict[int, float] = {}
+        self._accepted: dict[int, Accepted] = {}  # by position
         self._client_samples = 0
         self._forward_samples = 0
         self._accepted_samples = 0
@@ -83,7 +100,6 @@ class Aggregator:
         reports = {name: float(vector) for name, vector in uploads.items() if vector.numel() == 1}
         weight = fraction * self._weight(position, reports)
         self._total += weight
-        self._client_weights[position] = weight
         for name, vector in uploads.items():
             if name in self._means:
                 # mean + (weight / total) (vector − mean): an entry that no client changed keeps its exact value;
@@ -97,24 +113,27 @@ class Aggregator:
             layout = self._context.network.layout
             row = {"head": model[layout.head], "parameters": model[: layout.trainable], "all": model}[rows]
             if self._rows is None:
-                self._rows = row.new_empty(len(self.cohort), len(row))
+                self._rows = row.new_empty(len(self.clients), len(row))
             self._rows[position] = row
-        if self._origin is not None:
-            moved = uploads[MODEL][: len(self._origin)] - self._origin
-            self._squared_norms[position] = float(torch.linalg.vector_norm(moved, dtype=torch.float64)) ** 2
-        self._reports[position] = reports
-        self._steps[position] = trained.steps
-        self._measures[position] = result.measures
+        squared_norm = self._squared_norm(uploads)
+        self._accepted[position] = Accepted(weight, trained.steps, reports, result.measures, squared_norm)
         if not counts:
             return
         state = dict(result.client_state)
         if self._context.stores_last_upload:
             state[LAST] = uploads[MODEL]
         # also an empty state, which drops the result of idle training
-        self.client_states[int(self.cohort[position])] = self._keep(state)
+        self.client_states[int(self.clients[position])] = self._keep(state)
         self._accepted_samples += trained.processed
         self._loss += float(trained.loss_sum)
         self._score += float(trained.score_sum)
+
+    def _squared_norm(self, uploads: Vectors) -> float | None:
+        """How far a client's parameters lie from the broadcast ones, if the server strategy requests it."""
+        if self._origin is None:
+            return None
+        moved = uploads[MODEL][: len(self._origin)] - self._origin
+        return float(torch.linalg.vector_norm(moved, dtype=torch.float64)) ** 2
 
     def _weight(self, position: int, reports: dict[str, float]) -> float:
         if not reports or "label_counts" in self._server.wants:
@@ -124,41 +143,45 @@ class Aggregator:
                 weights = self._server.weights(self._state, everyone) if imposed is None else imposed
                 check_weights(self._server, weights, len(self._everyone))
                 self._weights = dict(zip(self._everyone.tolist(), weights.tolist(), strict=True))
-            return self._weights[int(self.cohort[position])]
-        one = slice(position, position + 1)
-        stacked = {name: torch.tensor([value], dtype=torch.float64) for name, value in reports.items()}
-        sender = Senders(clients=self.cohort[one], samples=self._samples[one], reports=stacked)
+            return self._weights[int(self.clients[position])]
+        client = self.clients[position : position + 1]
+        stacked = {name: _column([value]) for name, value in reports.items()}
+        sender = Senders(clients=client, samples=self._context.clients.sizes[client], reports=stacked)
         return float(self._server.weights(self._state, sender))
 
     def result(self) -> CohortUpdate:
         """The cohort's update, over the clients that were accepted, in the order of selection."""
-        order = sorted(self._steps)
-        accepted = torch.tensor(order, dtype=torch.int64)
-        left_out = sorted(set(range(len(self.cohort))) - set(order))
-        names = self._reports[order[0]] if order else ()
-        measured = self._measures[order[0]] if order else ()
+        order = sorted(self._accepted)
+        accepted = [self._accepted[position] for position in order]
+        positions = torch.tensor(order, dtype=torch.int64)
+        clients = self.clients[positions]
+        left_out = sorted(set(range(len(self.clients))) - set(order))
+        norms = [one.squared_norm for one in accepted if one.squared_norm is not None]
+        samples = self._accepted_samples
         return CohortUpdate(
-            clients=self.cohort[accepted],
-            samples=self._samples[accepted],
+            clients=clients,
+            samples=self._context.clients.sizes[clients],
             reports={
-                name: torch.tensor([self._reports[position][name] for position in order], dtype=torch.float64)
-                for name in names
+                name: _column(one.reports[name] for one in accepted) for name in (accepted[0].reports if order else ())
             },
-            steps=torch.tensor([self._steps[position] for position in order], dtype=torch.int64),
+            steps=torch.tensor([one.steps for one in accepted], dtype=torch.int64),
             mean=self._means,
-            weights=torch.tensor([self._client_weights[position] for position in order], dtype=torch.float64),
-            rows=self._rows[accepted] if self._rows is not None and left_out else self._rows,
-            excluded=tuple(int(self.cohort[position]) for position in left_out),
-            loss=self._loss / self._accepted_samples if self._accepted_samples else float("nan"),
-            score=self._score / self._accepted_samples if self._accepted_samples else float("nan"),
+            weights=_column(one.weight for one in accepted),
+            rows=self._rows[positions] if self._rows is not None and left_out else self._rows,
+            excluded=tuple(self.clients[left_out].tolist()),
+            loss=self._loss / samples if samples else float("nan"),
+            score=self._score / samples if samples else float("nan"),
             client_samples=self._client_samples,
             forward_samples=self._forward_samples,
-            accepted_samples=self._accepted_samples,
+            accepted_samples=samples,
             measures={
-                name: torch.tensor([self._measures[position][name] for position in order], dtype=torch.float64)
-                for name in measured
+                name: _column(one.measures[name] for one in accepted)
+                for name in (accepted[0].measures if order else ())
             },
-            squared_norms=None
-            if self._origin is None
-            else torch.tensor([self._squared_norms[position] for position in order], dtype=torch.float64),
+            squared_norms=None if self._origin is None else _column(norms),
         )
+
+
+def _column(values: Iterable[float]) -> torch.Tensor:
+    """Numbers of clients, float64 ``[n]``."""
+    return torch.tensor(list(values), dtype=torch.float64)

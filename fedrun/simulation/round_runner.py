@@ -258,7 +258,7 @@ class RoundRunner:
         }
         rows = dict(zip(cohort.tolist(), weights, strict=True))
         aggregators = {
-            model: Aggregator(context, self.phase.server, models[model], replace(job, cohort=clients), everyone[model])
+            model: Aggregator(context, self.phase.server, models[model], clients, everyone[model], job.client_states)
             for model, clients in members.items()
         }
         for client, result in results:
