@@ -273,22 +273,21 @@ class Evaluator:
         """The models ``[P]`` that a client uses; the logits of several are summed.
 
         It uses its own model, or the global one if clients have no models of their own or this one has not taken part
-        yet. Of several global models it uses the one with the
-        largest weight for it, or all of them if it has not been assigned yet.
+        yet. Of several global models it uses the one with the largest weight for it, or all of them if it has not been
+        assigned yet.
         """
         strategy, layout = self._phase.client, self._phase.network.layout
         models = [server.model for server in state.models]
         if not is_personal(strategy):
             weights = torch.zeros(len(models)) if state.membership is None else state.membership[client]
             return [models[int(weights.argmax())]] if weights.any() else models
-        context = self._executor.context
-        stateful = bool(strategy.client_state(layout)) or context.private is not None
-        if stateful and state_names(strategy, layout).isdisjoint(state.client_states.held.get(client, {})):
+        is_new = state_names(strategy, layout).isdisjoint(state.client_states.held.get(client, {}))
+        if is_new and not strategy.evaluates_newcomers:
             return models
         received = {**self._phase.server.broadcast(state.server), MODEL: models[0]}
         client_state = state.client_states.of(client, models[0].device)
         job = CohortJob(torch.tensor([client]), state.round, received, state.client_states)
-        info = measuring(context, client, self._executor.infos(job).of(0))
+        info = measuring(self._executor.context, client, self._executor.infos(job).of(0))
         return [strategy.own_model(received, client_state, info)]
 
     @cached_property

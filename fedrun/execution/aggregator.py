@@ -40,13 +40,14 @@ class Aggregator:
     client whose upload or next state is not finite is excluded with both.
 
     Attributes:
+        clients: this rank's part of the cohort, int64 ``[n]``.
         client_states: the next states of the accepted clients.
 
     Args:
         context: of the clients' training.
         server: the server strategy.
         state: of the server before the round.
-        clients: this rank's part of the cohort, int64 ``[n]``.
+        clients: see above.
         everyone: the cohort of all ranks, int64 ``[C]``, by which weights are computed.
         states: the client states before the round.
     """
@@ -100,11 +101,14 @@ class Aggregator:
         reports = {name: float(vector) for name, vector in uploads.items() if vector.numel() == 1}
         weight = fraction * self._weight(position, reports)
         self._total += weight
+        share = (
+            weight / self._total if self._total else 1 / (len(self._accepted) + 1)
+        )  # clients without weight are equal
         for name, vector in uploads.items():
             if name in self._means:
                 # mean + (weight / total) (vector − mean): an entry that no client changed keeps its exact value;
                 # Σ w x / Σ w has a rounding error, which a server's Adam would amplify to a full step.
-                self._means[name].lerp_(vector, weight / self._total if self._total else 0.0)
+                self._means[name].lerp_(vector, share)
             else:
                 self._means[name] = vector.clone()
         rows = self._rows_kept

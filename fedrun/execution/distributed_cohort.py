@@ -211,11 +211,8 @@ class DistributedCohort:
         counts = [len(part.update.clients) for part in parts]
         vector = torch.zeros(sum(lengths) + width * sum(counts), device=self._executor.context.network.vector.device)
         *sums, stacked = torch.split(vector, [*lengths, width * sum(counts)])
-        if total:
-            weight = local.total_weight / total
-        else:  # as in one process: if no client has a weight, the first client represents all
-            first = int(order[0]) if len(order) else 0
-            weight = float(sum(counts[: self._ranks.number]) <= first < sum(counts[: self._ranks.number + 1]))
+        # as in one process, clients are equal if none has a weight
+        weight = local.total_weight / total if total else len(local.clients) / max(1, sum(counts))
         anchors = {name: received[name] for name, shape in shapes.items() if _same_shape(received.get(name), shape)}
         for name, moved in zip(shapes, sums, strict=True):
             if name in local.mean:

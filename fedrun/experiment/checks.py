@@ -71,12 +71,12 @@ def check_shared(strategy: Strategy, local: LocalTraining, layout: Layout) -> No
         (
             MODEL in client.sends and private is not None and private[: layout.uploaded].all(),
             f"{strategy.named_client} keeps all trained parameters of this model on the clients, and nothing is left "
-            "to send; choose strategy=solo, or another model, such as one with fewer parameters in model.freeze",
+            "to send; choose strategy=solo, or a model that trains layers below its head",
         ),
         (
             overrides(client, "frozen") and all(_all_frozen(client, layout, epoch) for epoch in epochs),
-            f"{strategy.named_client} trains no parameter of this model in any epoch; choose another strategy, or "
-            "another model, such as one with fewer parameters in model.freeze",
+            f"{strategy.named_client} trains no parameter of this model in any epoch; choose another strategy, or a "
+            "model that trains layers below its head",
         ),
     )
 

@@ -196,7 +196,7 @@ def single_uploads(client: ClientStrategy, server: ServerStrategy, rows: bool) -
         return "every single client's model"
     if rows and "squared_norms" in server.wants:
         return "how far every single client has moved the model"
-    apart = sorted(client.sends - server.sends)
+    apart = sorted(client.sends - server.sends - {MODEL})
     return f"every single client's {apart[0]!r}" if apart else None
 
 

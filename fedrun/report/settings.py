@@ -82,14 +82,19 @@ def _same_setting(runs: Sequence[Run]) -> list[str]:
     These are runs of equal configurations, and runs whose folders have the same hash: one version of fedrun may have
     recorded keys that another did not have, with neutral values.
     """
-    names: dict[str, str] = {}  # of configurations and of hashes
-    for run in runs:
-        configuration, folder = identity(leaves(run.config)), run.folder.parent.name
-        aliases = [configuration, folder] if re.fullmatch("[0-9a-f]{8}", folder) else [configuration]
-        known = {names[alias] for alias in aliases if alias in names}
-        names = {alias: configuration if name in known else name for alias, name in names.items()}
-        names |= dict.fromkeys(aliases, configuration)
-    return [names[identity(leaves(run.config))] for run in runs]
+    joined: dict[str, str] = {}  # from the text of a configuration or a hash to another of the same setting
+
+    def first(text: str) -> str:
+        while joined.setdefault(text, text) != text:
+            text = joined[text]
+        return text
+
+    configurations = [identity(leaves(run.config)) for run in runs]
+    for run, configuration in zip(runs, configurations, strict=True):
+        folder = run.folder.parent.name
+        if re.fullmatch("[0-9a-f]{8}", folder):
+            joined[first(configuration)] = first(folder)
+    return [first(configuration) for configuration in configurations]
 
 
 def settings(runs: Sequence[Run]) -> tuple[list[Setting], list[str]]:

@@ -16,7 +16,7 @@ from fedrun.strategies.server import ServerState
 from fedrun.system.checksums import DamagedFileError, require_seal, write_sealed
 from fedrun.system.errors import InputError
 
-FORMAT = 7
+FORMAT = 8
 """Changes when checkpoints of an older format can no longer be read."""
 
 

@@ -79,7 +79,7 @@ class Simulation:
     same state gives the same next state, in this process or another.
 
     Args:
-        experiment: what to run; checked here.
+        experiment: what to run.
         parallel_jobs: how many runs share this machine's cores.
         cache: folder of values that several runs can use: ``thresholds`` of the same clients, and ``noise`` of the same
             privacy settings; None: no cache.

@@ -128,11 +128,14 @@ class ClientStrategy:
             besides the optimizer's; then ``local.optimizer`` must be ``sgd``.
         reported: the accuracy that the strategy's paper reports: of which models, and how averaged. By default of
             clients' own models, if they have some, over all test samples.
+        evaluates_newcomers: whether :meth:`own_model` also gives the model of a client that has not taken part yet;
+            otherwise the global model evaluates such a client.
         steps_before_loss: SGD steps by which the client adapts the broadcast model before it measures its
             ``initial_loss``. Local training begins at the broadcast model all the same.
     """
 
     reference_models: ClassVar[tuple[str, ...]] = ()
+    evaluates_newcomers: ClassVar[bool] = False
 
     @property
     def reported(self) -> tuple[EvaluatedModel, Averaging]:
@@ -214,9 +217,6 @@ class ClientStrategy:
 
     def own_model(self, received: Vectors, client_state: Vectors, client: ClientInfo) -> torch.Tensor:
         """The model ``[P]`` by which a client is evaluated.
-
-        If clients keep state or private entries, it is called for those that have taken part; the others are evaluated
-        by the global model.
 
         Args:
             received: the newest broadcast, with the global model that is evaluated, ``[P]``.

@@ -94,9 +94,10 @@ def check_start(strategy: ServerStrategy, state: object, parameters: int) -> Non
     _check_state(strategy, "init", state, parameters)
     assert isinstance(state, ServerState)
     broadcast: Vectors = strategy.broadcast(state)
-    if not isinstance(broadcast, Mapping) or not broadcast.keys() >= strategy.sends:
+    names = strategy.sends | {MODEL}
+    if not isinstance(broadcast, Mapping) or not broadcast.keys() >= names:
         returned = _listed("vectors", broadcast) if isinstance(broadcast, Mapping) else broadcast
-        raise _mistake(strategy, "broadcast", returned, _listed("vectors", strategy.sends))
+        raise _mistake(strategy, "broadcast", returned, _listed("vectors", names))
 
 
 def check_aggregated(strategy: ServerStrategy, aggregated: object, parameters: int) -> None:

@@ -16,7 +16,7 @@ from fedrun.strategies.vectors import Vectors
 from fedrun.system.errors import InputError
 
 HOLDERS = "lora/holders"
-"""In the server's state: the numbers of the clients that hold the residuals before their last change, int64."""
+"""In the server's state: the numbers of the clients whose next download is the last change of the residuals, int64."""
 
 SAVED = "lora/saved"
 """In the server's state: how many numbers less they receive with that change than with the residuals, int64 ``[1]``."""

@@ -89,6 +89,7 @@ class PFedFDA(FedPer):
     needs: ClassVar[frozenset[str]] = frozenset({MEANS, COVARIANCE})
     sends: ClassVar[frozenset[str]] = frozenset({MODEL, MEANS, COVARIANCE})
     wants: ClassVar[frozenset[Measurement]] = frozenset({"label_counts", "training_embeddings"})
+    evaluates_newcomers: ClassVar[bool] = True
 
     def frozen(self, layout: Layout, epoch: int) -> torch.Tensor:
         return self.private(layout)[: layout.trainable]

@@ -115,11 +115,9 @@ class CohortUpdate(Senders):
 
     @property
     def shares(self) -> torch.Tensor:
-        """p_k, the clients' shares in the means: float64 ``[C]``, with sum 1. If all weights are 0, the first client
-        represents all.
-        """
-        total = self.total_weight
-        return self.weights / total if total else torch.eye(1, len(self.weights), dtype=torch.float64)[0]
+        """p_k, the clients' shares in the means: float64 ``[C]``, with sum 1; equal ones if all weights are 0."""
+        weights = self.weights if self.weights.any() else torch.ones_like(self.weights)
+        return weights / math.fsum(weights.tolist())
 
     @property
     def count(self) -> float:

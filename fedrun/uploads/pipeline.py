@@ -146,7 +146,7 @@ class UploadPipeline:
             measures |= sent.measures
         # unchanged uploads are passed on without a rounding error
         self._move(arrived, received, changed)
-        return {**uploads, **{name: arrived[name] for name in changed}}, Sent(changed, after, measures)
+        return {**uploads, **{name: arrived[name] for name in changed}}, Sent({}, after, measures)
 
     def combine(
         self, update: CohortUpdate, received: Vectors, slots: Vectors, round: Round

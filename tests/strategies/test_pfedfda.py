@@ -191,20 +191,20 @@ def test_networks(monkeypatch, make_experiment, default_experiment):
         means = sum(n / total * each for n, _, each, _ in sent)
         covariance = sum(n / total * each for n, _, _, each in sent)
         state, _ = simulation.advance(state)
+        test, correct, count = simulation.federation.client_test, 0, 0
+        for client, (x, y) in enumerate(data):
+            own = copy.deepcopy(network)
+            naive_head(own, *naive_mixture(own, x, y, means, covariance), y)
+            inputs, labels = simulation.samples.gather(test[client])
+            correct += int((own(simulation.samples.encoding(inputs)).argmax(1) == labels).sum())
+            count += len(labels)
+        assert simulation.evaluator(state).metrics(state)["test/accuracy"] == pytest.approx(correct / count)
     views = layout.views(state.server.model)
     for name, tensor in network.encoder.state_dict().items():
         torch.testing.assert_close(views[f"encoder.{name}"], tensor, rtol=1e-3, atol=1e-5)
     torch.testing.assert_close(state.server.slots[pfedfda.MEANS].view_as(means).double(), means, rtol=1e-3, atol=1e-5)
     shape, slots = covariance.shape, state.server.slots
     torch.testing.assert_close(slots[pfedfda.COVARIANCE].view(shape).double(), covariance, rtol=1e-3, atol=1e-5)
-    test, correct, count = simulation.federation.client_test, 0, 0
-    for client, (x, y) in enumerate(data):
-        own = copy.deepcopy(network)
-        naive_head(own, *naive_mixture(own, x, y, means, covariance), y)
-        inputs, labels = simulation.samples.gather(test[client])
-        correct += int((own(simulation.samples.encoding(inputs)).argmax(1) == labels).sum())
-        count += len(labels)
-    assert simulation.evaluator(state).metrics(state)["test/accuracy"] == pytest.approx(correct / count)
     encoder = layout.size - layout.head_size
     sent_once = encoder + layout.classes * layout.embedding + layout.embedding**2
     assert state.totals.params_up == state.totals.params_down == 3 * COHORT * sent_once

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -306,7 +307,8 @@ def _separated(path: Path, texts: Sequence[str]) -> pyarrow.Table:
     import pyarrow.csv
 
     with path.open("rb") as file:
-        names = file.readline(LONGEST_ROW)
+        rows = iter(lambda: file.readline(LONGEST_ROW), b"")
+        names = re.sub(rb'"[^"]*"', b"", next((row for row in rows if row.strip()), b""))
     return pyarrow.csv.read_csv(
         path,
         parse_options=pyarrow.csv.ParseOptions(delimiter=max(DELIMITERS, key=names.count).decode()),

@@ -10,7 +10,7 @@ import torch
 TINY = 1e-30
 """Smallest divisor, so that a displacement of zeros stays zeros."""
 
-SMALLEST, LARGEST = 1e-20, 1e20
+SMALLEST_BOUND, LARGEST_BOUND = 1e-20, 1e20
 """The range of bounds that follow a quantile: squares of longer uploads overflow in float32."""
 
 LOUDEST = (2 - 2**-23) * 2.0**127
@@ -54,7 +54,7 @@ def update_noise(noise_multiplier: float, count_noise: float) -> float:
 def next_bound(bound: float, unclipped_share: float, quantile: float, lr: float) -> float:
     """S_{t+1} = S_t exp(−η_C (b̃ − γ)): the bound moves towards the γ-quantile of the norms (Andrew et al., 2021).
 
-    It stays between :data:`SMALLEST` and :data:`LARGEST`.
+    It stays between :data:`SMALLEST_BOUND` and :data:`LARGEST_BOUND`.
 
     Args:
         bound: S_t.
@@ -62,6 +62,6 @@ def next_bound(bound: float, unclipped_share: float, quantile: float, lr: float)
         quantile: γ.
         lr: η_C.
     """
-    widest = math.log(LARGEST / SMALLEST)
+    widest = math.log(LARGEST_BOUND / SMALLEST_BOUND)
     step = min(max(-lr * (unclipped_share - quantile), -widest), widest)
-    return min(max(bound * math.exp(step), SMALLEST), LARGEST)
+    return min(max(bound * math.exp(step), SMALLEST_BOUND), LARGEST_BOUND)

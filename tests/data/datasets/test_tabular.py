@@ -301,6 +301,13 @@ def test_columns_may_be_named_by_numbers(tmp_path: Path) -> None:
     assert inferred(path, label="2", test_share=None).load().inputs.tolist() == [[0.5, 1.5], [2.5, 3]]
 
 
+def test_delimiters_in_quoted_names_and_empty_lines_do_not_count(tmp_path: Path) -> None:
+    path = tmp_path / "quoted.csv"
+    path.write_text('\n"temp; C","p; h; q",label\n' + "".join(f"{n},{n % 7},{n % 2}\n" for n in range(40)))
+    spec = inferred(path).load().spec
+    assert (spec.input_shape, spec.classes) == ((2,), 2)
+
+
 @pytest.mark.parametrize(("delimiter", "suffix"), [(";", ".csv"), ("\t", ".csv"), ("\t", ".tsv")])
 def test_columns_may_be_separated_by_other_characters(tmp_path: Path, delimiter: str, suffix: str) -> None:
     path = (tmp_path / "table").with_suffix(suffix)

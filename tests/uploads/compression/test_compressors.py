@@ -195,3 +195,15 @@ def test_a_model_that_is_its_head_travels_in_full(compressor):
     assert sent.displacements["model"].tolist() == V.tolist()
     assert sent.measures == {"compress/error": 0.0, "compress/ratio": 1.0}
     assert whole.upload_bytes(5, 5) == 4 * 5
+
+
+@pytest.mark.parametrize("memory", ["none", "client"])
+def test_a_rule_that_returns_its_argument(memory):
+    class Identity(TopK):
+        def compress(self, vector, draw):
+            return vector
+
+    whole = Identity(fraction=1.0, indices="auto", memory=memory, memory_decay=1.0, skip="none", down="none")
+    state = {"compression error of model": torch.zeros(5)}
+    sent = whole.send({"model": V.clone()}, Sender(0, 0, 0, {}, state, {"model": Shape((5,), 0)}))
+    assert sent.displacements["model"].tolist() == V.tolist()

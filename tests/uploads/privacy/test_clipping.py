@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedrun.uploads.privacy.clipping import (
-    LARGEST,
-    SMALLEST,
+    LARGEST_BOUND,
+    SMALLEST_BOUND,
     clip_factor,
     joint_norm,
     layer_bounds,
@@ -69,9 +69,9 @@ def test_a_bound_that_follows_the_norms():
 
 def test_a_bound_overflows_in_no_number_of_rounds():
     """Shares of -1e30 and 1e30 are noise on a small cohort's count."""
-    for share, end in ((0.0, LARGEST), (-1e30, LARGEST), (1.0, SMALLEST), (1e30, SMALLEST)):
+    for share, end in ((0.0, LARGEST_BOUND), (-1e30, LARGEST_BOUND), (1.0, SMALLEST_BOUND), (1e30, SMALLEST_BOUND)):
         bound = 1.0
         for _ in range(10):
             bound = next_bound(bound, share, 0.5, 10.0)
         assert bound == end
-    assert next_bound(1e30, 0.5, 0.5, 10.0) == LARGEST  # as the first bound may be
+    assert next_bound(1e30, 0.5, 0.5, 10.0) == LARGEST_BOUND  # as the first bound may be
