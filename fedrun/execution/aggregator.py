@@ -47,7 +47,7 @@ class Aggregator:
         context: of the clients' training.
         server: the server strategy.
         state: of the server before the round.
-        clients: see above.
+        clients: of this rank.
         everyone: the cohort of all ranks, int64 ``[C]``, by which weights are computed.
         states: the client states before the round.
     """
@@ -101,9 +101,8 @@ class Aggregator:
         reports = {name: float(vector) for name, vector in uploads.items() if vector.numel() == 1}
         weight = fraction * self._weight(position, reports)
         self._total += weight
-        share = (
-            weight / self._total if self._total else 1 / (len(self._accepted) + 1)
-        )  # clients without weight are equal
+        # until a client has a weight, all count alike
+        share = weight / self._total if self._total else 1 / (len(self._accepted) + 1)
         for name, vector in uploads.items():
             if name in self._means:
                 # mean + (weight / total) (vector − mean): an entry that no client changed keeps its exact value;

@@ -100,8 +100,8 @@ class Executor(ABC):
         else:
             context.network.load(job.received[MODEL])
             parts = [context.clients[client] for client in job.cohort.tolist()]
-            samples = ClientIndices(torch.cat(parts), torch.tensor([0, *map(len, parts)]).cumsum(0))
-            losses, _ = per_holder(evaluate(context.network, context.samples, samples.samples, FORWARD_BATCH), samples)
+            indices = ClientIndices(torch.cat(parts), torch.tensor([0, *map(len, parts)]).cumsum(0))
+            losses, _ = per_holder(evaluate(context.network, context.samples, indices.samples, FORWARD_BATCH), indices)
         if context.attack is not None and job.uploads:
             for position, client in enumerate(job.cohort.tolist()):
                 if client in context.attackers:
