@@ -6,8 +6,9 @@ import re
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cache
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -29,6 +30,7 @@ from fedrun.models.lora import LoRA
 from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.client import ClientStrategy
 from fedrun.strategies.client_state import ClientStates
+from fedrun.strategies.fedavg import FedAvg
 from fedrun.strategies.server import CohortUpdate
 from fedrun.strategies.vectors import MODEL
 from fedrun.system.errors import InputError, RunError
@@ -654,3 +656,31 @@ def test_an_excluded_upload_was_sent(make_experiment):
     totals = simulation.advance(simulation.initial())[0].totals
     size = simulation.network.layout.size
     assert (totals.params_up, totals.params_down, totals.excluded) == (4 * size, 4 * size, 1)
+
+
+@dataclass(frozen=True)
+class Weightless(FedAvg):
+    """Gives every client the weight 0, and collects the updates."""
+
+    seen: list[Any] = field(default_factory=list)
+    rows: ClassVar[str] = "all"
+
+    def weights(self, state, senders):
+        return torch.zeros(len(senders.clients), dtype=torch.float64)
+
+    def aggregate(self, state, update, round):
+        self.seen.append((update.rows, update.shares, update.mean["model"].clone()))
+        return super().aggregate(state, update, round)
+
+
+@pytest.mark.parametrize("executor", ["in_process", "vectorized"])
+def test_clients_without_weights_count_alike(make_experiment, executor):
+    """In whatever order they arrive: the vectorised executor sorts clients by their steps."""
+    server = Weightless(weighting="samples")
+    strategy = Strategy(client=option("strategy/client", "sgd"), server=server)
+    experiment = make_experiment(sizes=(12, 3, 20, 5), strategy=strategy, hardware={"executor": executor})
+    simulation = Simulation(experiment)
+    simulation.advance(simulation.initial())
+    ((rows, shares, mean),) = server.seen
+    assert shares.tolist() == [1 / len(rows)] * len(rows) and len(rows) > 1
+    torch.testing.assert_close(mean, rows.mean(0))
