@@ -61,3 +61,15 @@ TUNING, SHARE = "evaluation.tuning_epochs=5", "population.test_share=0.3"
 def test_the_keys_without_which_it_is_not_recorded(default_experiment, client, settings, tests, expected):
     evaluation = replace(default_experiment.evaluation, **settings)
     assert evaluation.unrecorded(option("strategy/client", client), tests) == expected
+
+
+@pytest.mark.parametrize(
+    ("model", "names"),
+    [
+        ("own", ["ditto", "apfl", "fedper", "fedrep", "pfedme", "pfedfda", "fedala", "fedsalora"]),
+        ("global", ["sgd", "fedprox", "scaffold", "lora_ranks"]),
+    ],
+)
+def test_what_a_strategy_reports_unless_it_says_so(model, names):
+    for name in names:
+        assert option("strategy/client", name).reported == (model, "samples")
