@@ -284,7 +284,7 @@ def parser() -> argparse.ArgumentParser:
     add("--baseline", metavar="SETTING", help="a setting's name or strategy to test the others against")
     add("--test", choices=("t", "wilcoxon"), help="with --baseline: paired t-test (default) or Wilcoxon's")
     add("--curve", metavar="KEY", help="draw this metric as a PNG")
-    axes = ("rounds", "params", "bytes", "samples", "seconds")
+    axes = ("rounds", "params", "bytes", "samples", "seconds", "virtual")
     add("--against", choices=axes, help="with --curve: the horizontal axis")
     add("--table", metavar="PAPER/TABLE", help="a paper's table next to ours")
     add("--figure", metavar="PAPER/FIGURE", help="draw a paper's figure from our runs, as a PNG")

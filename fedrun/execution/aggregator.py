@@ -76,8 +76,7 @@ class Aggregator:
         if "squared_norms" in server.wants:
             self._origin = server.broadcast(state)[MODEL][: context.network.layout.trainable]
         self._accepted: dict[int, Accepted] = {}  # by position
-        self._client_samples = 0
-        self._forward_samples = 0
+        self._processed: list[tuple[int, int, int]] = []  # as in CohortUpdate
         self._accepted_samples = 0
         self._loss = 0.0
         self._score = 0.0
@@ -93,8 +92,8 @@ class Aggregator:
         """
         trained, position, uploads = result.trained, result.position, result.uploads
         if counts:
-            self._client_samples += trained.processed + trained.measured
-            self._forward_samples += trained.compared
+            client = int(self.clients[position])
+            self._processed.append((client, trained.processed + trained.measured, trained.compared))
         # A sum is finite exactly if every entry is, except for an overflow, which would be a failure, too.
         if not all(bool(vector.sum().isfinite()) for vector in (*uploads.values(), *result.client_state.values())):
             return
@@ -174,8 +173,7 @@ class Aggregator:
             excluded=tuple(self.clients[left_out].tolist()),
             loss=self._loss / samples if samples else float("nan"),
             score=self._score / samples if samples else float("nan"),
-            client_samples=self._client_samples,
-            forward_samples=self._forward_samples,
+            processed=torch.tensor(self._processed, dtype=torch.int64).reshape(-1, 3),
             accepted_samples=samples,
             measures={
                 name: _column(one.measures[name] for one in accepted)

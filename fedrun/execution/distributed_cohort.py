@@ -188,8 +188,7 @@ class DistributedCohort:
             ),
             loss=_average([(update.loss, update.accepted_samples) for update in updates], accepted),
             score=_average([(update.score, update.accepted_samples) for update in updates], accepted),
-            client_samples=sum(update.client_samples for update in updates),
-            forward_samples=sum(update.forward_samples for update in updates),
+            processed=torch.cat([update.processed for update in updates]),
             accepted_samples=accepted,
             measures={
                 name: concat([update.measures[name] for update in updates if len(update.clients)]) for name in measured
@@ -255,5 +254,4 @@ def empty_update() -> CohortUpdate:
         excluded=(),
         loss=nan,
         score=nan,
-        client_samples=0,
     )

@@ -275,14 +275,11 @@ class Executor(ABC):
         }
         return states.updated({**expired, **accepted})
 
-    def with_costs(self, update: CohortUpdate, job: CohortJob) -> CohortUpdate:
+    def with_measured(self, update: CohortUpdate) -> CohortUpdate:
         """A cohort's update, with the samples of its measurements counted."""
-        measured = [self._measured_samples(size) for size in self.context.clients.sizes[job.cohort].tolist()]
-        return replace(
-            update,
-            client_samples=update.client_samples + sum(extra for extra, _ in measured),
-            forward_samples=update.forward_samples + sum(forward for _, forward in measured),
-        )
+        sizes = self.context.clients.sizes[update.processed[:, 0]].tolist()
+        measured = torch.tensor([(0, *self._measured_samples(size)) for size in sizes], dtype=torch.int64)
+        return replace(update, processed=update.processed + measured.reshape(-1, 3))
 
     def idle(self, job: CohortJob) -> ClientStates:
         """Train idle clients; the states with the result of that.

@@ -27,6 +27,7 @@ from fedrun.data.validation import Validation
 from fedrun.execution.hardware import Hardware
 from fedrun.experiment.appeal.base import Appeal
 from fedrun.experiment.checks import check_adaptive, check_appeal, check_phases
+from fedrun.experiment.clock.base import Clock
 from fedrun.experiment.evaluation import Evaluation
 from fedrun.experiment.participation.base import Participation
 from fedrun.experiment.record import RunRecord
@@ -65,6 +66,7 @@ class Experiment:
         secure_sum: whether the server learns the sum of the uploads only.
         appeal: every client's threshold for the loss of the global model.
         participation: which clients are willing to take part.
+        clock: the clients' devices, by which virtual time is measured.
         evaluation: when and how the global model is tested.
         hardware: the device and the executor.
         tracking: the service that records a copy of the metrics.
@@ -100,6 +102,7 @@ class Experiment:
     secure_sum: Annotated[SecureSum, Neutral(SecureSum)]
     appeal: Annotated[Appeal, Neutral(Appeal)]
     participation: Annotated[Participation, Neutral(Participation)]
+    clock: Annotated[Clock, Neutral(Clock)]
     evaluation: Evaluation
     hardware: Hardware
     tracking: Tracking

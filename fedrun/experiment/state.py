@@ -23,6 +23,7 @@ class Totals:
         client_samples: samples processed in local training, forward and backward.
         forward_samples: samples that clients processed by forward passes only.
         excluded: uploads left out because they were not finite.
+        virtual_seconds: time on the clients' devices; 0 without a clock.
     """
 
     params_up: int = 0
@@ -32,6 +33,7 @@ class Totals:
     client_samples: int = 0
     forward_samples: int = 0
     excluded: int = 0
+    virtual_seconds: float = 0.0
 
     def __add__(self, other: Totals) -> Totals:
         return Totals(**{field.name: getattr(self, field.name) + getattr(other, field.name) for field in fields(self)})

@@ -38,6 +38,7 @@ def reported_quantities(
         *(Quantity("final", key) for key in metrics),
         *(Quantity("best", key) for key in metrics if quantities.has_best(key)),
         *quantities.targets(runs, targets),
+        *quantities.timed_targets(runs, targets),
         *quantities.costs(runs),
     ]
 
@@ -63,7 +64,7 @@ def report(
     complete = [setting for setting in settings if setting.complete]
     if not complete:
         return [*tables, *differences(settings)]
-    tables += outcomes(complete, reported, ("final", "best", "rounds to"))
+    tables += outcomes(complete, reported, ("final", "best", *quantities.TO_TARGET))
     if baseline is not None:
         tables.append(significance(complete, baseline, metrics, reported, test))
     costs = [quantity for quantity in reported if quantity.kind == "cost"]
@@ -77,6 +78,7 @@ OUTCOMES = {
     "final": ("After the last round", PERCENT),
     "best": ("Best round", PERCENT),
     "rounds to": ("Rounds to a target", f"{SPREAD}; >N: some seed did not reach it in N rounds."),
+    "seconds to": ("Virtual seconds to a target", f"{SPREAD}, of the first evaluated round that reached it."),
 }
 """Titles and notes of the tables of results."""
 ADAPTIVE = {

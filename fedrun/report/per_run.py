@@ -18,7 +18,8 @@ def per_run_rows(runs: Sequence[Run]) -> list[dict[str, Value]]:
 
     The keys are ``folder``, ``name``, ``dataset``, ``strategy``, ``seed``, ``complete``; every configuration key whose
     value differs between the runs (an option under its group: ``strategy.server``); ``round`` (the last evaluated one)
-    with all its metrics; ``best/KEY`` and ``best_round/KEY``; ``rounds_to/TARGET``; ``seconds``. Numbers are as
+    with all its metrics; ``best/KEY`` and ``best_round/KEY``; ``rounds_to/TARGET``; with a clock
+    ``virtual_seconds_to/TARGET``; ``seconds``. Numbers are as
     measured: shares up to 1. A missing value is None.
     """
     contents = [leaves(run.config) for run in runs]
@@ -55,6 +56,7 @@ def results(summary: Mapping[str, Any]) -> dict[str, Value]:
         **{f"best/{key}": entry["value"] for key, entry in best.items()},
         **{f"best_round/{key}": entry["round"] for key, entry in best.items()},
         **{f"rounds_to/{target}": round for target, round in summary.get("rounds_to", {}).items()},
+        **{f"virtual_seconds_to/{target}": time for target, time in summary.get("virtual_seconds_to", {}).items()},
         **({"seconds": summary["seconds"]} if "seconds" in summary else {}),
     }
 

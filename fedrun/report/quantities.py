@@ -11,6 +11,7 @@ from typing import Literal
 from fedrun.data.targets import Target
 from fedrun.data.tasks.metric_names import lower_is_better
 from fedrun.evaluation.metrics.rounds_to_target import describe, first_hit
+from fedrun.experiment.clock.base import VIRTUAL_SECONDS
 from fedrun.report.runs import Run
 from fedrun.report.settings import Setting
 from fedrun.runs.display import wording
@@ -32,7 +33,9 @@ COUNTS = ("clients/excluded", "clients/untested", "clients/global_untested", "un
 ADAPTIVE = ("accuracy_estimate", "evaluated")
 """Metrics of adaptive evaluations: the number of samples tested, and the accuracy on these if they are not all."""
 
-Kind = Literal["final", "best", "rounds to", "cost"]
+Kind = Literal["final", "best", "rounds to", "seconds to", "cost"]
+
+TO_TARGET = ("rounds to", "seconds to")
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,7 @@ class Quantity:
 
     Attributes:
         kind: ``final`` (after the last round), ``best`` (of all evaluated rounds), ``rounds to`` a target
-            (the first evaluated round that reaches it), or ``cost`` (in total).
+            (the first evaluated round that reaches it), ``seconds to`` it (virtual ones), or ``cost`` (in total).
         key: the metric, the target's name (``0.90``), or the cost's key; ``seconds`` is the run's own time.
     """
 
@@ -50,21 +53,26 @@ class Quantity:
 
     def known(self, run: Run) -> bool:
         """Whether a complete run's evaluations show it: an adaptive evaluation shows the run's own targets only."""
-        return self.kind != "rounds to" or run.shows_target(Target.named(self.key))
+        return self.kind not in TO_TARGET or run.shows_target(Target.named(self.key))
 
     @property
     def heading(self) -> str:
-        if self.kind == "rounds to":
+        if self.kind in TO_TARGET:
             return f"to {wording.target(Target.named(self.key))}"
+        if self.key == VIRTUAL_SECONDS:
+            return "virtual seconds"
         if self.kind == "cost" or self.key.startswith("cost/"):
             return self.key.rpartition("/")[2].replace("_", " ")
         return wording.name(self.key)
 
     def of(self, run: Run) -> float | None:
         """The quantity of a complete run; None if it was not recorded, is not finite or was not reached."""
-        if self.kind == "rounds to":
+        if self.kind in TO_TARGET:
             target = Target.named(self.key)
-            return first_hit(evaluated_rounds(run.rows), series(run.rows, target.metric), target)
+            hit = first_hit(evaluated_rounds(run.rows), series(run.rows, target.metric), target)
+            if self.kind == "rounds to" or hit is None:
+                return hit
+            return finite(next(row.get(VIRTUAL_SECONDS) for row in run.rows if row["round"] == hit))
         if self.key == SECONDS and run.summary is not None:
             return finite(run.summary["seconds"])
         if self.kind == "best":
@@ -114,6 +122,8 @@ class Measured:
         """``71.23 ± 0.45`` (shares in percent); ``>200`` if a seed did not reach the target; ``-`` without value."""
         if self.quantity.kind == "rounds to":
             return describe([None if value is None else round(value) for value in self.values], self.cap)
+        if self.quantity.kind == "seconds to":
+            return f">{self.cap} rounds" if None in self.values else spread(VIRTUAL_SECONDS, self.known)
         return spread(self.quantity.key, self.known)
 
 
@@ -130,7 +140,7 @@ def spread(key: str, values: Sequence[float]) -> str:
             return f"{100 * number:.2f}"
         if total:  # a large count
             return f"{number:,.0f}"
-        return f"{number:,.1f}" if key == SECONDS else wording.decimal(number)
+        return f"{number:,.1f}" if key in (SECONDS, VIRTUAL_SECONDS) else wording.decimal(number)
 
     mean = write(statistics.fmean(values))
     alone = len(set(values) if total else values) == 1  # counts are often the same for all seeds
@@ -170,7 +180,10 @@ def metrics(runs: Iterable[Run]) -> list[str]:
 def costs(runs: Iterable[Run]) -> list[Quantity]:
     """Every cost that some run recorded and that is not zero everywhere, and the seconds."""
     keys = dict.fromkeys(
-        key for run in runs for key, value in run.rows[-1].items() if key.startswith("cost/") and value
+        key
+        for run in runs
+        for key, value in run.rows[-1].items()
+        if (key.startswith("cost/") or key == VIRTUAL_SECONDS) and value
     )
     return [*(Quantity("cost", key) for key in keys), Quantity("cost", SECONDS)]
 
@@ -179,3 +192,9 @@ def targets(runs: Iterable[Run], more: Sequence[float] = ()) -> list[Quantity]:
     """The targets of all the runs, and more test accuracies, in ascending order."""
     entries = [*more, *(entry for run in runs for entry in run.config.get("targets") or ())]
     return [Quantity("rounds to", target.name) for target in sorted(set(map(Target.of, entries)))]
+
+
+def timed_targets(runs: Sequence[Run], more: Sequence[float] = ()) -> list[Quantity]:
+    """The virtual time to each of these targets, if every run has virtual time."""
+    timed = bool(runs) and all(VIRTUAL_SECONDS in run.rows[-1] for run in runs)
+    return [Quantity("seconds to", to.key) for to in targets(runs, more)] if timed else []

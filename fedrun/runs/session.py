@@ -14,6 +14,7 @@ from fedrun.data.targets import Target, targets_of
 from fedrun.evaluation.client_results import Metrics
 from fedrun.execution.distributed_client_state import DistributedClientStates
 from fedrun.execution.ranks import StoppedError
+from fedrun.experiment.clock.base import VIRTUAL_SECONDS
 from fedrun.experiment.experiment import Experiment
 from fedrun.experiment.observer import Observer, Row, RunInfo
 from fedrun.experiment.state import State
@@ -205,7 +206,9 @@ class Session:
         """The metrics and costs of an evaluated round."""
         began = time.perf_counter()
         test_metrics = self.simulation.test(state, self.target(state, earlier))
-        costs = {f"cost/{name}": value for name, value in asdict(state.totals).items()}
+        costs = {f"cost/{name}": value for name, value in asdict(state.totals).items() if name != "virtual_seconds"}
+        if self.simulation.devices is not None:
+            costs[VIRTUAL_SECONDS] = state.totals.virtual_seconds
         return {
             "round": state.round,
             **test_metrics,

@@ -15,6 +15,7 @@ from fedrun.data.targets import Target
 from fedrun.data.tasks.metric_names import MEASURES, lower_is_better
 from fedrun.evaluation.metrics.rounds_to_target import first_hit
 from fedrun.execution.choice import least_seconds
+from fedrun.experiment.clock.base import VIRTUAL_SECONDS
 from fedrun.experiment.experiment import Experiment
 from fedrun.experiment.observer import Row
 from fedrun.runs.checkpoint import Checkpoint, Identity
@@ -31,6 +32,12 @@ def hits(rows: Sequence[Row], targets: Sequence[Target]) -> dict[str, int | None
     """The first evaluated round at which each target was reached, by its name; None if it was not."""
     evaluated = evaluated_rounds(rows)
     return {target.name: first_hit(evaluated, series(rows, target.metric), target) for target in targets}
+
+
+def _times(rows: Sequence[Row], rounds_to: Mapping[str, int | None]) -> dict[str, float | int | None]:
+    """The virtual time at which each target was reached; None if it was not."""
+    times = {row["round"]: row[VIRTUAL_SECONDS] for row in rows}
+    return {target: None if round is None else times[round] for target, round in rounds_to.items()}
 
 
 def best(rows: Sequence[Row], reported: str | None) -> dict[str, dict[str, float]]:
@@ -96,7 +103,8 @@ def summarise_run(
         "final": {name: value for name, value in rows[-1].items() if name != "round"},
         "reported": reported,
         "best": best(rows, reported),
-        "rounds_to": hits(rows, targets),
+        "rounds_to": (rounds_to := hits(rows, targets)),
+        **({} if VIRTUAL_SECONDS not in rows[-1] else {"virtual_seconds_to": _times(rows, rounds_to)}),
         "seconds": last.seconds,
         "machine": {"processes": last.processes, "threads": torch.get_num_threads()},
         "executor": {"name": executor, "seconds_per_sample": least_seconds(last.state.timings)},

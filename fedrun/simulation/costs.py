@@ -1,10 +1,13 @@
-"""The costs of a round: numbers sent, samples processed."""
+"""The costs of a round: numbers and bytes sent, samples processed, and the time on the clients' devices."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import torch
 
 from fedrun.execution.executor import Executor
+from fedrun.experiment.clock.base import Devices
 from fedrun.experiment.state import Totals
 from fedrun.simulation.round_runner import RoundResult
 from fedrun.strategies.phase import Phase
@@ -12,7 +15,28 @@ from fedrun.strategies.vectors import MODEL, Vectors
 from fedrun.uploads.transform import FLOAT
 
 
-def round_costs(phase: Phase, cohort: torch.Tensor, result: RoundResult, executor: Executor) -> Totals:
+@dataclass(frozen=True)
+class Transfers:
+    """What each client sends and receives, int64 ``[n]``.
+
+    Attributes:
+        clients: their numbers.
+        params_up: numbers sent.
+        params_down: numbers received.
+        bytes_up: sent, compressed.
+        bytes_down: received.
+    """
+
+    clients: torch.Tensor
+    params_up: torch.Tensor
+    params_down: torch.Tensor
+    bytes_up: torch.Tensor
+    bytes_down: torch.Tensor
+
+
+def round_costs(
+    phase: Phase, cohort: torch.Tensor, result: RoundResult, executor: Executor, devices: Devices | None
+) -> Totals:
     """The costs of one round.
 
     Args:
@@ -20,51 +44,103 @@ def round_costs(phase: Phase, cohort: torch.Tensor, result: RoundResult, executo
         cohort: its participants, int64 ``[C]``.
         result: of their local work.
         executor: computes how many samples a client processes in a round.
+        devices: of the clients; None: no virtual time.
     """
-    clients = len(phase.federation.train)
-    mask = phase.client.private(phase.network.layout)
-    private = 0 if mask is None else int(mask.sum())
-    at_rest = torch.full((clients,), phase.server.idle_training is not None)
+    at_rest = torch.full((len(phase.federation.train),), phase.server.idle_training is not None)
     at_rest[cohort] = False
     resting = at_rest.nonzero().flatten()  # all of them train; only those that are selected next are computed
-    pipeline = executor.context.pipeline
-    if phase.clustering.downloads_all:  # the checks allow compression for one model only
-        down = len(cohort) * sum(_numbers(phase.broadcast(server)) for server in result.models)
-        received_bytes = FLOAT * down
-    else:
-        downloads = [(torch.cat([job.cohort, resting]), _numbers(job.received) - private) for job in result.jobs]
-        down = sum(len(receivers) * numbers for receivers, numbers in downloads)
-        slots = result.models[0].slots if len(result.models) == 1 else {}
-        received_bytes = sum(pipeline.bytes_down(numbers, receivers, slots) for receivers, numbers in downloads)
-        if len(result.models) == 1:
-            unsent = int(phase.server.unsent(result.models[0], cohort).sum())
-            down, received_bytes = down - unsent, received_bytes - FLOAT * unsent
-    sent = next((update.mean for update in result.updates if update is not None and update.mean), {})
-    layout = phase.network.layout
-    kept = private + layout.size - layout.uploaded
-    up = len(cohort) * (_numbers(sent) - (kept if MODEL in sent else 0))
-    lengths = {name: vector.numel() for name, vector in sent.items()}
-    sent_bytes = len(cohort) * pipeline.bytes_up(lengths)
-    if absent := int(phase.absent[cohort].sum()):
-        models = len(result.models) if phase.clustering.downloads_all else 1
-        unsent = absent if MODEL in sent else 0
-        # transforms work on whole models, whose absent entries are zero
-        received_bytes -= FLOAT * models * absent if received_bytes == FLOAT * down else 0
-        down, up = down - models * absent, up - unsent
-        sent_bytes -= 0 if pipeline.changes_uploads else FLOAT * unsent
-    if phase.federation.is_pooled:
-        down = up = sent_bytes = received_bytes = 0
+    transfers = _transfers(phase, cohort, resting, result, executor)
     idle, idle_forward = executor.usual_samples[resting].sum(0).tolist() if len(resting) else (0, 0)
     client_samples = result.client_samples + idle
+    forward_samples = int(result.processed[:, 2].sum()) + idle_forward + client_samples * phase.frozen_encoders
     return Totals(
-        params_up=up,
-        params_down=down,
-        bytes_up=sent_bytes,
-        bytes_down=received_bytes,
+        params_up=int(transfers.params_up.sum()),
+        params_down=int(transfers.params_down.sum()),
+        bytes_up=int(transfers.bytes_up.sum()),
+        bytes_down=int(transfers.bytes_down.sum()),
         client_samples=client_samples,
-        forward_samples=result.forward_samples + idle_forward + client_samples * phase.frozen_encoders,
+        forward_samples=forward_samples,
         excluded=len(result.excluded),
+        virtual_seconds=0.0 if devices is None else _seconds(devices, phase, transfers, result.processed),
     )
+
+
+def start_costs(phase: Phase, devices: Devices | None) -> Totals:
+    """The costs of the exchange with all clients before a phase's first round."""
+    sizes = phase.federation.train.sizes
+    reports = phase.clustering.reports(phase.network.layout.classes)
+    seconds = torch.zeros(1)
+    if devices is not None:
+        seconds = devices.seconds(
+            torch.arange(len(sizes)),
+            torch.full_like(sizes, FLOAT * phase.params_down // len(sizes)),
+            torch.zeros_like(sizes),
+            phase.forward_samples * sizes / sizes.sum(),
+            torch.full_like(sizes, FLOAT * reports),
+        )
+    return Totals(
+        params_up=len(sizes) * reports,
+        params_down=phase.params_down,
+        bytes_up=FLOAT * len(sizes) * reports,
+        bytes_down=FLOAT * phase.params_down,
+        forward_samples=phase.forward_samples,
+        virtual_seconds=float(seconds.max()),
+    )
+
+
+def _transfers(
+    phase: Phase, cohort: torch.Tensor, resting: torch.Tensor, result: RoundResult, executor: Executor
+) -> Transfers:
+    """The transfers of a round's participants, and after them those of clients that train without being selected."""
+    clients, count = torch.cat([cohort, resting]), len(cohort)
+    params_up, params_down, bytes_up, bytes_down = (torch.zeros_like(clients) for _ in range(4))
+    if phase.federation.is_pooled:
+        return Transfers(clients, params_up, params_down, bytes_up, bytes_down)
+    layout, pipeline = phase.network.layout, executor.context.pipeline
+    mask = phase.client.private(layout)
+    private = 0 if mask is None else int(mask.sum())
+    if phase.clustering.downloads_all:  # the checks allow compression for one model only
+        params_down += sum(_numbers(phase.broadcast(server)) for server in result.models)
+        bytes_down += FLOAT * params_down
+    else:
+        slots = result.models[0].slots if len(result.models) == 1 else {}
+        for job in result.jobs:
+            receives = torch.isin(clients, job.cohort)
+            receives[count:] = True
+            numbers = _numbers(job.received) - private
+            params_down[receives] = numbers
+            bytes_down[receives] = pipeline.bytes_down(numbers, clients[receives], slots)
+        if len(result.models) == 1:
+            unsent = phase.server.unsent(result.models[0], cohort)
+            params_down[:count] -= unsent
+            bytes_down[:count] -= FLOAT * unsent
+    sent = next((update.mean for update in result.updates if update is not None and update.mean), {})
+    kept = private + layout.size - layout.uploaded if MODEL in sent else 0
+    params_up[:count] = _numbers(sent) - kept
+    bytes_up[:count] = pipeline.bytes_up({name: vector.numel() for name, vector in sent.items()})
+    absent = phase.absent[cohort]
+    if bool(absent.any()):
+        models = len(result.models) if phase.clustering.downloads_all else 1
+        # transforms work on whole models, whose absent entries are zero
+        whole = bytes_down[:count] == FLOAT * params_down[:count]
+        bytes_down[:count] -= torch.where(whole, FLOAT * models * absent, 0)
+        params_down[:count] -= models * absent
+        if MODEL in sent:
+            params_up[:count] -= absent
+            bytes_up[:count] -= 0 if pipeline.changes_uploads else FLOAT * absent
+    return Transfers(clients, params_up, params_down, bytes_up, bytes_down)
+
+
+def _seconds(devices: Devices, phase: Phase, transfers: Transfers, processed: torch.Tensor) -> float:
+    """Virtual seconds of a round, given the samples that its participants have processed (int64 ``[C, 3]``)."""
+    if not len(processed):
+        return devices.server
+    clients, backward, forward = processed.unbind(1)
+    places = transfers.clients[: len(clients)].argsort()[clients.argsort().argsort()]
+    forward = forward + backward * phase.frozen_encoders
+    bytes_down, bytes_up = transfers.bytes_down[places], transfers.bytes_up[places]
+    # t ← t + max_k T_k + the server's time
+    return float(devices.seconds(clients, bytes_down, backward, forward, bytes_up).max()) + devices.server
 
 
 def _numbers(vectors: Vectors) -> int:

@@ -31,8 +31,7 @@ class RoundResult:
         updates: the update of each model; None: no client trained it.
         client_states: after the round (with several ranks: those on this rank).
         membership: the weight of each model for each client, ``[N, M]``; None: no clusters.
-        client_samples: samples processed in training.
-        forward_samples: samples processed by forward passes only.
+        processed: the samples that each participant has processed, int64 ``[C, 3]``, as in :class:`CohortUpdate`.
     """
 
     models: tuple[ServerState, ...]
@@ -40,8 +39,7 @@ class RoundResult:
     updates: tuple[CohortUpdate | None, ...]
     client_states: ClientStates
     membership: torch.Tensor | None
-    client_samples: int
-    forward_samples: int
+    processed: torch.Tensor
 
     @property
     def accepted(self) -> list[CohortUpdate]:
@@ -52,6 +50,11 @@ class RoundResult:
     def excluded(self) -> list[int]:
         """Clients whose upload was not finite."""
         return sorted({client for update in self.updates if update is not None for client in update.excluded})
+
+    @property
+    def client_samples(self) -> int:
+        """Samples processed forward and backward by all participants."""
+        return int(self.processed[:, 1].sum())
 
     @property
     def loss(self) -> float:
@@ -119,15 +122,16 @@ class RoundRunner:
             [self.phase.server.broadcast(models[model]) for model in trained],
         )
         by_model = dict(zip(trained, combined, strict=True))
+        processed = torch.cat([update.processed for update in combined])
+        if assignment is not None:
+            processed[:, 2] += assignment.forward_passes * self.executor.context.clients.sizes[processed[:, 0]]
         return RoundResult(
             models=models,
             jobs=tuple(jobs),
             updates=tuple(by_model.get(model) for model in range(len(models))),
             client_states=client_states,
             membership=None if assignment is None else assignment.membership,
-            client_samples=sum(update.client_samples for update in combined),
-            forward_samples=sum(update.forward_samples for update in combined)
-            + (0 if assignment is None else assignment.forward_samples),
+            processed=processed,
         )
 
     # --- before training ---
@@ -270,8 +274,7 @@ class RoundRunner:
             del result
         updates, accepted = {}, dict[int, Vectors]()
         for model, aggregator in aggregators.items():
-            counted = replace(job, cohort=cohort[weights.argmax(1) == model])
-            updates[model] = self.executor.with_costs(aggregator.result(), counted)
+            updates[model] = self.executor.with_measured(aggregator.result())
             accepted |= aggregator.client_states
         excluded = {client for update in updates.values() for client in update.excluded}
         return updates, self.executor.next_states(job.client_states, accepted, excluded)

@@ -133,7 +133,8 @@ def _check_lengths(key: str, change: str, phase: Phase, pipeline: UploadPipeline
 
 def empty_round(phase: Phase, state: State) -> RoundResult:
     """The work of an empty cohort."""
-    nothing = RoundResult(state.models, (), (empty_update(),), state.client_states, state.membership, 0, 0)
+    update = empty_update()
+    nothing = RoundResult(state.models, (), (update,), state.client_states, state.membership, update.processed)
     return without_displacement(phase, nothing)
 
 

@@ -29,7 +29,7 @@ from fedrun.experiment.appeal.base import Thresholds
 from fedrun.experiment.experiment import Experiment
 from fedrun.experiment.state import State, Totals
 from fedrun.models.flat_network import FlatNetwork
-from fedrun.simulation.costs import round_costs
+from fedrun.simulation.costs import round_costs, start_costs
 from fedrun.simulation.phase_runner import PhaseRunner
 from fedrun.simulation.prepare import first_phase, prepare_federation
 from fedrun.simulation.round_runner import RoundResult, RoundRunner
@@ -43,7 +43,6 @@ from fedrun.strategies.server import LAST_MEAN, ServerState
 from fedrun.system.errors import RunError
 from fedrun.uploads.privacy.base import Mechanism
 from fedrun.uploads.privacy.calibration import Calibration
-from fedrun.uploads.transform import FLOAT
 
 log = logging.getLogger(__name__)
 
@@ -91,6 +90,7 @@ class Simulation:
     Attributes:
         federation: who holds which samples.
         store: holds the client states.
+        devices: of the clients, by which virtual time is measured; None: it is not measured.
 
     Raises:
         InputError: the experiment, its data or its hardware cannot be used.
@@ -109,6 +109,7 @@ class Simulation:
         self.ranks = ranks
         self.device = experiment.hardware.prepare(parallel_jobs, ranks)
         self.federation = prepare_federation(experiment) if federation is None else federation
+        self.devices = experiment.clock.devices(len(self.federation.train), experiment.seed)
         self._cache = cache
         self._calibration = Calibration(None if cache is None else cache / "noise")
         phase = first_phase(experiment, self.federation, self.device)
@@ -224,22 +225,14 @@ class Simulation:
         """The state with which a phase begins."""
         state = State(round, (), NO_STATE, totals, None, finished)
         active = self._active(state)
-        phase, layout = active.phase, active.phase.network.layout
-        clustering, clients = phase.clustering, len(phase.federation.train)
+        clustering = active.phase.clustering
         membership = self.ranks.broadcast(clustering.before(active.runner.context))  # rounding may differ between ranks
         count = clustering.initial_models if membership is None else membership.shape[1]
-        costs = Totals(
-            params_up=clients * clustering.reports(layout.classes),
-            params_down=phase.params_down,
-            bytes_up=FLOAT * clients * clustering.reports(layout.classes),
-            bytes_down=FLOAT * phase.params_down,
-            forward_samples=phase.forward_samples,
-        )
         return replace(
             state,
             models=tuple(self._initial_server(active, number) for number in range(count)),
             client_states=ClientStates(active.runner.context.state_lengths, store=self.store.keep),
-            totals=totals + costs,
+            totals=totals + start_costs(active.phase, self.devices),
             membership=membership,
         )
 
@@ -315,7 +308,7 @@ class Simulation:
             round=state.round + 1,
             models=models,
             client_states=client_states,
-            totals=state.totals + round_costs(phase, cohort, result, round_runner.executor),
+            totals=state.totals + round_costs(phase, cohort, result, round_runner.executor, self.devices),
             membership=result.membership,
             timings=timings,
         ), metrics

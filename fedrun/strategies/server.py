@@ -84,8 +84,8 @@ class CohortUpdate(Senders):
         loss: mean training loss over the samples processed during local training.
         score: mean of the task's score over those samples, when they were processed; of a classification the share
             predicted correctly.
-        client_samples: samples processed in training (forward and backward), summed over clients.
-        forward_samples: samples processed by forward passes only, summed over clients.
+        processed: a row for each participant, also for those that are left out: its number, the samples that it has
+            processed forward and backward, and those in forward passes only, int64 ``[n, 3]``.
         accepted_samples: samples over which ``loss`` and ``score`` are means.
         measures: measurements by the transforms of uploads, float64 ``[C]`` each.
         squared_norms: ‖y_k − x‖² over the parameters of each client's model as it has arrived, where x is the
@@ -101,8 +101,7 @@ class CohortUpdate(Senders):
     excluded: tuple[int, ...]
     loss: float
     score: float
-    client_samples: int
-    forward_samples: int = 0
+    processed: torch.Tensor = field(default_factory=lambda: torch.zeros(0, 3, dtype=torch.int64))
     accepted_samples: int = 0
     measures: Vectors = field(default_factory=dict)
     squared_norms: torch.Tensor | None = None

@@ -102,18 +102,20 @@ class UploadPipeline:
             received = torch.cat([rounded, model[self.layout.trainable :]])
         return received
 
-    def bytes_down(self, numbers: int, clients: torch.Tensor, slots: Vectors) -> int:
-        """Bytes that clients download.
+    def bytes_down(self, numbers: int, clients: torch.Tensor, slots: Vectors) -> torch.Tensor:
+        """Bytes that each of some clients downloads, int64 ``[n]``.
 
         Args:
             numbers: of entries that each receives, which include one model's.
             clients: int64 ``[n]``.
             slots: the server's before the round; empty if there are several models.
         """
-        entries, receivers = self._shapes[0].entries, len(clients)
-        sizes = (transform.download_bytes(entries, clients, slots) for transform in self.transforms)
-        saved = sum(FLOAT * entries * receivers - size for size in sizes if size is not None)
-        return FLOAT * numbers * receivers - saved
+        entries = self._shapes[0].entries
+        received = torch.full((len(clients),), FLOAT * numbers)
+        for transform in self.transforms:
+            if (size := transform.download_bytes(entries, clients, slots)) is not None:
+                received += size - FLOAT * entries
+        return received
 
     def send(
         self, uploads: Vectors, received: Vectors, state: Vectors, round: int, client: int

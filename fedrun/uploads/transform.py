@@ -152,8 +152,8 @@ class UploadTransform:
         """The parameters that clients receive, float32 ``[d]``; the argument is not changed."""
         return parameters
 
-    def download_bytes(self, entries: int, clients: torch.Tensor, slots: Vectors) -> int | None:
-        """Bytes in which clients receive these parameters of the model; None: 4 for each parameter and client.
+    def download_bytes(self, entries: int, clients: torch.Tensor, slots: Vectors) -> torch.Tensor | None:
+        """Bytes in which each client receives these parameters of the model, int64 ``[n]``; None: 4 for each parameter.
 
         Args:
             entries: the number of parameters that a client receives.

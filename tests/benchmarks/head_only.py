@@ -45,6 +45,5 @@ def head_only(classes: int, dimensions: int, clients: int) -> Case:
         excluded=(),
         loss=0.0,
         score=0.0,
-        client_samples=0,
     )
     return Case(start, update, Round(0, 200, clients, layout, 0, 0.1))

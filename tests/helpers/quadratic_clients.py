@@ -104,7 +104,6 @@ def update_of(mean: dict[str, torch.Tensor], samples: tuple[int, ...]) -> Cohort
         excluded=(),
         loss=0.0,
         score=0.0,
-        client_samples=sum(samples),
     )
 
 

@@ -106,14 +106,16 @@ def test_the_data_of_the_curves(found):
     assert "unseen/accuracy" not in first["metrics"] and "unseen/accuracy" in other["metrics"]
 
 
-def test_bytes_are_an_axis(folders):
+def test_bytes_and_virtual_time_are_axes(folders):
     content = rows(0.1, 0.2)
     for row in content:
         row |= {"cost/bytes_up": 4 * row["round"], "cost/bytes_down": 8 * row["round"]}
+        row |= {"time/virtual_s": 2.5 * row["round"]}
     folders.write(0, content)
     data = curve_data(settings(find([str(folders.top)]).runs)[0], ["test/accuracy"])
-    assert list(data["axes"]) == ["rounds", "params", "bytes", "samples", "seconds"]
+    assert list(data["axes"]) == ["rounds", "params", "bytes", "samples", "seconds", "virtual"]
     assert data["runs"][0]["x"]["bytes"] == [0, 12]
+    assert data["runs"][0]["x"]["virtual"] == [0, 2.5]
 
 
 def test_long_runs_are_thinned_to_the_same_rounds(folders):

@@ -81,13 +81,12 @@ def test_ifca(make_experiment, network):
 
 
 def test_the_loss_is_a_mean_over_the_accepted_clients(make_experiment):
-    def update(loss, accepted, processed):
-        return replace(
-            empty_update(), clients=torch.ones(1), loss=loss, accepted_samples=accepted, client_samples=processed
-        )
+    def update(loss, accepted):
+        return replace(empty_update(), clients=torch.ones(1), loss=loss, accepted_samples=accepted)
 
     # The second model's clients processed 90 samples, of which 30 belong to the clients that were accepted.
-    work = RoundResult((), (), (update(1.0, 10, 10), update(3.0, 30, 90)), None, None, 100, 0)
+    processed = torch.tensor([[0, 10, 0], [1, 90, 0]])
+    work = RoundResult((), (), (update(1.0, 10), update(3.0, 30)), None, None, processed)
     assert work.loss == pytest.approx((10 * 1.0 + 30 * 3.0) / 40)
 
 

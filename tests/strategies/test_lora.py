@@ -61,7 +61,7 @@ def after_one_step(name, shares, clients=CLIENTS, rank=1, **changes):
     update = CohortUpdate(
         clients=torch.arange(2), samples=samples, steps=torch.ones(2, dtype=torch.int64),
         mean={MODEL: torch.tensor(shares) @ sent}, weights=samples.double(),
-        rows=sent[:, : flat.layout.trainable], excluded=(), loss=0.0, score=0.0, client_samples=2,
+        rows=sent[:, : flat.layout.trainable], excluded=(), loss=0.0, score=0.0,
     )  # fmt: skip
     after, _ = server.aggregate(state, update, Round(0, 1, 2, flat.layout, 0, 0.1))
     return flat, after.model

@@ -69,7 +69,6 @@ def update_of(models: torch.Tensor, samples: list[int], layout: Layout) -> Cohor
         excluded=(),
         loss=0.0,
         score=0.0,
-        client_samples=sum(samples),
     )
 
 

@@ -63,7 +63,6 @@ def update(clients, models, weights):
         excluded=(),
         loss=0.0,
         score=0.0,
-        client_samples=0,
     )
 
 

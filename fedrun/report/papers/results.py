@@ -11,7 +11,7 @@ from fedrun.config.grids import SCALES, named
 from fedrun.report import comparison
 from fedrun.report.papers.paper_table import NoRunsError, at_scale, available, described_runs
 from fedrun.report.papers.table_reading import command_arguments, tables
-from fedrun.report.quantities import is_internal, metrics
+from fedrun.report.quantities import TO_TARGET, is_internal, metrics
 from fedrun.report.ranking import ranking
 from fedrun.report.runs import Progress, Run
 from fedrun.report.settings import Setting, differing, settings, written
@@ -86,7 +86,7 @@ def experiment_tables(name: str, runs: Sequence[Run]) -> list[Table]:
     if len({run.rows[-1].get("cost/bytes_up") for run in runs}) > 1:
         metric_keys.append("cost/bytes_up")
     quantities = comparison.reported_quantities(compared_settings, metric_keys, ())
-    tables = comparison.outcomes(compared_settings, quantities, ("final", "rounds to"))
+    tables = comparison.outcomes(compared_settings, quantities, ("final", *TO_TARGET))
     experiment, _, last = name.rpartition("/")
     scaled = next((scale for scale in SCALES if scale == last), None)
     arguments = command_arguments(experiment if scaled else name, scaled)

@@ -14,6 +14,7 @@ import numpy as np
 
 from fedrun.data.evaluation_split import pooled_names
 from fedrun.data.targets import Target
+from fedrun.experiment.clock.base import VIRTUAL_SECONDS
 from fedrun.experiment.observer import Row
 from fedrun.runs.display import wording
 from fedrun.runs.display.picture_file import save_figure
@@ -30,7 +31,7 @@ ESTIMATE = "{}_estimate"
 """The key that replaces a metric's key if an adaptive evaluation stopped early."""
 
 
-Against = Literal["rounds", "params", "bytes", "samples", "seconds"]
+Against = Literal["rounds", "params", "bytes", "samples", "seconds", "virtual"]
 
 AXES: Mapping[Against, str] = {
     "rounds": "round",
@@ -38,6 +39,7 @@ AXES: Mapping[Against, str] = {
     "bytes": "bytes sent, up and down",
     "samples": "client samples trained on",
     "seconds": "seconds of training",
+    "virtual": "virtual seconds on the clients' devices",
 }
 """The possible x-axes of a curve, and their labels."""
 
@@ -55,6 +57,8 @@ def spent(rows: Sequence[Row], against: Against) -> list[float]:
             return list(map(operator.add, series(rows, "cost/bytes_up"), series(rows, "cost/bytes_down")))
         case "samples":
             return series(rows, "cost/client_samples")
+        case "virtual":
+            return series(rows, VIRTUAL_SECONDS)
         case "seconds":
             times = series(rows, "time/round_s")
             counts = map(operator.sub, evaluated, [0, *evaluated])

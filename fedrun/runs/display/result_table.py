@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedrun.data.targets import Target
+from fedrun.experiment.clock.base import VIRTUAL_SECONDS
 from fedrun.runs.display import wording
 from fedrun.runs.folder import CURVES
 from fedrun.system.checksums import missing_files
@@ -51,6 +52,9 @@ def result_table(summary: Mapping[str, Any]) -> Group:
         table.add_section()
     for target, hit in summary["rounds_to"].items():
         table.add_row(f"rounds to {wording.target(Target.named(target))}", wording.hit(hit, cap), "", "")
+    for target, seconds in summary.get("virtual_seconds_to", {}).items():
+        reached = wording.ABSENT if seconds is None else wording.duration(seconds)
+        table.add_row(f"virtual time to {wording.target(Target.named(target))}", reached, "", "")
     folder = Path(summary["folder"])
     where = Table.grid(padding=(0, 2))
     where.add_column(style="dim")
@@ -60,6 +64,8 @@ def result_table(summary: Mapping[str, Any]) -> Group:
     reported = summary.get("reported")  # not in summaries of earlier versions
     if reported is not None and reported.startswith("clients/"):  # a pooled one is the table's first row
         where.add_row("reported", Text(f"{wording.name(reported)} {wording.value(reported, final[reported])}"))
+    if (virtual := final.get(VIRTUAL_SECONDS)) is not None:
+        where.add_row("virtual time", wording.duration(virtual))
     where.add_row("time", f"{wording.duration(summary['seconds'])} in rounds and tests")
     where.add_row("folder", Text(str(folder)))
     missing = missing_files(folder)

@@ -45,11 +45,11 @@ class Assignment:
 
     Attributes:
         membership: float64 ``[N, M]``, as in :attr:`fedrun.experiment.state.State.membership`.
-        forward_samples: samples that clients processed in forward passes for it.
+        forward_passes: forward passes that every client of the cohort made over its samples for it.
     """
 
     membership: torch.Tensor
-    forward_samples: int = 0
+    forward_passes: int = 0
 
 
 @dataclass(frozen=True)

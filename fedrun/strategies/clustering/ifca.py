@@ -34,10 +34,9 @@ class IFCA(SeveralModels):
         def losses(client: int) -> torch.Tensor:
             return torch.stack([context.results(model, client).losses.double().mean() for model in round.models])
 
-        forward_samples = len(round.models) * int(context.clients.sizes[round.cohort].sum())
         if self.same_init and round.index == 0:
             draw = generator(context.seed, "clusters/first", round.index)
             clusters = torch.randint(len(round.models), round.cohort.shape, generator=draw)
         else:
             clusters = round.query(round.cohort, losses).nan_to_num(nan=torch.inf).argmin(1)
-        return Assignment(reassigned(round, clusters), forward_samples)
+        return Assignment(reassigned(round, clusters), forward_passes=len(round.models))

@@ -45,8 +45,8 @@ class Compression(UploadTransform):
         most = torch.finfo(torch.float16).max
         return parameters.clamp(-most, most).half().float()
 
-    def download_bytes(self, entries: int, clients: torch.Tensor, slots: Vectors) -> int | None:
-        return HALF * entries * len(clients) if self.down == "half" else None
+    def download_bytes(self, entries: int, clients: torch.Tensor, slots: Vectors) -> torch.Tensor | None:
+        return torch.full((len(clients),), HALF * entries) if self.down == "half" else None
 
 
 @config_class

@@ -47,13 +47,12 @@ class Sign(Compressor):
     def slots(self) -> Vectors:
         return {VOTERS: torch.empty(0, dtype=torch.int64)} if self.votes else {}
 
-    def download_bytes(self, entries: int, clients: torch.Tensor, slots: Vectors) -> int | None:
+    def download_bytes(self, entries: int, clients: torch.Tensor, slots: Vectors) -> torch.Tensor | None:
         if VOTERS not in slots or self.changes_downloads:  # a vote does not turn one rounded model into the next
             return super().download_bytes(entries, clients, slots)
         voters = slots[VOTERS].cpu()
         bits = 1 if len(voters) % 2 else 2
-        updated = int(torch.isin(clients, voters).sum())
-        return updated * -(-bits * entries // 8) + (len(clients) - updated) * FLOAT * entries
+        return torch.where(torch.isin(clients, voters), -(-bits * entries // 8), FLOAT * entries)
 
     @property
     def changes_means(self) -> bool:
