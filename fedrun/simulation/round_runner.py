@@ -123,8 +123,9 @@ class RoundRunner:
         )
         by_model = dict(zip(trained, combined, strict=True))
         processed = torch.cat([update.processed for update in combined])
-        if assignment is not None:
-            processed[:, 2] += assignment.forward_passes * self.executor.context.clients.sizes[processed[:, 0]]
+        if assignment is not None and assignment.forward_passes is not None:
+            clients = processed[:, 0]
+            processed[:, 2] += assignment.forward_passes[clients] * self.executor.context.clients.sizes[clients]
         return RoundResult(
             models=models,
             jobs=tuple(jobs),

@@ -38,6 +38,12 @@ class ClusteringRound:
     client_states: ClientStates
     query: Callable[[torch.Tensor, Measure], torch.Tensor]
 
+    def passes(self, clients: torch.Tensor) -> torch.Tensor:
+        """The forward passes of each client, int64 ``[N]``, if these (int64 ``[n]``) test all models."""
+        counts = torch.zeros(len(self.membership), dtype=torch.int64)
+        counts[clients] = len(self.models)
+        return counts
+
 
 @dataclass(frozen=True)
 class Assignment:
@@ -45,11 +51,11 @@ class Assignment:
 
     Attributes:
         membership: float64 ``[N, M]``, as in :attr:`fedrun.experiment.state.State.membership`.
-        forward_passes: forward passes that every client of the cohort made over its samples for it.
+        forward_passes: passes over its samples that each client made for it, int64 ``[N]``; None: no client made any.
     """
 
     membership: torch.Tensor
-    forward_passes: int = 0
+    forward_passes: torch.Tensor | None = None
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ class FedSoft(SeveralModels):
             return importance(torch.stack(losses, dim=1), self.floor)
 
         membership[voters] = round.query(voters, votes)
-        return Assignment(membership, len(round.models) * int(context.clients.sizes[voters].sum()))
+        return Assignment(membership, round.passes(voters))
 
 
 def importance(losses: torch.Tensor, floor: float) -> torch.Tensor:

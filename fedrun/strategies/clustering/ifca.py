@@ -39,4 +39,4 @@ class IFCA(SeveralModels):
             clusters = torch.randint(len(round.models), round.cohort.shape, generator=draw)
         else:
             clusters = round.query(round.cohort, losses).nan_to_num(nan=torch.inf).argmin(1)
-        return Assignment(reassigned(round, clusters), forward_passes=len(round.models))
+        return Assignment(reassigned(round, clusters), round.passes(round.cohort))

@@ -249,7 +249,7 @@ def test_ifca_chooses_the_least_loss(simulation, work):
         expected = [0, 0] if client in (2, 3) else [1, 0] if losses[0] < losses[1] else [0, 1]
         assert choice.membership[client].tolist() == expected
     assert {tuple(row) for row in choice.membership[cohort].tolist()} == {(0, 1), (1, 0)}  # both are chosen
-    assert choice.forward_samples == 2 * (20 + 12 + 3 + 12)
+    assert choice.forward_passes.tolist() == [2, 2, 0, 0, 2, 2]
     assert not before.any()
 
 
@@ -299,7 +299,7 @@ def test_fedsoft_votes_by_samples_every_second_round(simulation, work):
         if client == 4:
             assert odd.membership[client].tolist() == pytest.approx(shares)  # it had none
     assert odd.membership[1].tolist() == [0.5, 0.5, 0.5]
-    assert (even.forward_samples, odd.forward_samples) == (3 * (20 + 12), 3 * 20)
+    assert [half.forward_passes.tolist() for half in (even, odd)] == [[0, 3, 0, 0, 3, 0], [0, 0, 0, 0, 3, 0]]
 
 
 def test_fesem_joins_the_nearest_centre(work):
