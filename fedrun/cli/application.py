@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from fedrun.config.hydra_config import completed
+from fedrun.config.suggestions import likely_flag
 from fedrun.execution.ranks import SINGLE_PROCESS, RankLostError, Ranks, StoppedError, join, launched
 from fedrun.system.closed_stdout import ignore_closed_stdout
 from fedrun.system.errors import BAD_INPUT, InputError, RunError, foreseen, one_line
@@ -71,7 +72,7 @@ def _parse(arguments: Sequence[str]) -> Namespace:
     from hydra._internal.utils import get_args_parser
 
     parser = get_args_parser()
-    parser.error = reject  # type: ignore[method-assign]  # Hydra makes this parser
+    parser.error = partial(reject, usage=parser.format_usage())  # type: ignore[method-assign]  # Hydra makes this parser
     options = parser.parse_args(arguments)
     for option in ("config_name", "config_path", "experimental_rerun"):
         if getattr(options, option) is not None:
@@ -91,8 +92,8 @@ def _answer(arguments: Sequence[str]) -> str | None:
     parser = ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--help", "-h", action="store_true")
     parser.add_argument("--version", action="store_true")
-    parser.add_argument("--explain", metavar="KEY")
-    parser.add_argument("--why", metavar="KEY")
+    parser.add_argument("--explain", metavar="KEY", action="append", default=[])
+    parser.add_argument("--why", metavar="KEY", action="append", default=[])
     parser.add_argument("--config-dir", "-cd")
     parser.error = reject  # type: ignore[method-assign]  # as for Hydra's parser above
     options, others = parser.parse_known_args(arguments)
@@ -111,23 +112,35 @@ def _answer(arguments: Sequence[str]) -> str | None:
         return help_text(folder)
     if flags := [argument for argument in others if argument.startswith("-")]:
         raise InputError(f"{flags[0]}: allowed: without --why and --explain")
+    answers = []
     if options.explain:
         from fedrun.config.key_reference import explain_key
         from fedrun.experiment.experiment import Experiment
 
-        return explain_key(options.explain, Experiment, folder)
-    from fedrun.config.sources import why
+        answers += [explain_key(key, Experiment, folder) for key in options.explain]
+    if options.why:
+        from fedrun.config.sources import why
 
-    return why(options.why, others, folder)
+        answers += [why(key, others, folder) for key in options.why]
+    return "\n\n".join(answers)
 
 
-def reject(message: str) -> NoReturn:
+OWN_FLAGS = "--help --version --explain --why"
+"""The flags that Hydra's parser does not know."""
+
+
+def reject(message: str, usage: str = "") -> NoReturn:
     """Reject an option in one line; argparse would print several.
+
+    Args:
+        message: what is wrong.
+        usage: contains Hydra's flags.
 
     Raises:
         InputError: always.
     """
-    raise InputError(f"{message}; fedrun --help shows what is allowed")
+    likely = likely_flag(message, f"{OWN_FLAGS} {usage}")
+    raise InputError(f"{message}{likely}; fedrun --help shows what is allowed")
 
 
 def _guarded(arguments: Sequence[str]) -> int:
@@ -260,6 +273,7 @@ def _run_part(experiment: Experiment, federation: Federation | None, ranks: Rank
     """One process's part of a run; its exit status."""
     from rich.console import Console
 
+    from fedrun.experiment.tracking import Tracking
     from fedrun.runs.display.result_table import result_table
     from fedrun.runs.folder import finished
     from fedrun.runs.run import run
@@ -272,7 +286,11 @@ def _run_part(experiment: Experiment, federation: Federation | None, ranks: Rank
             return 0
         _log_to_screen(logging.INFO)
         if not experiment.overwrite and finished(experiment.folder):
-            print(f"{experiment.record.title}: finished earlier; overwrite=true computes it again", flush=True)
+            # a tracker that was chosen since then would otherwise stay empty without a word
+            trackers = "" if type(experiment.tracking) is Tracking else "; trackers receive nothing new"
+            print(
+                f"{experiment.record.title}: finished earlier{trackers}; overwrite=true computes it again", flush=True
+            )
         Console().print(result_table(run(experiment, ranks=ranks, federation=federation)))
         ranks.leave()
         return 0

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from fedrun.config.suggestions import likely_flag
 from fedrun.system.closed_stdout import discard_output
 from fedrun.system.errors import BAD_INPUT, RunError, foreseen
 from fedrun.system.lazy_import import lazy_import
@@ -19,7 +20,8 @@ class OneLineParser(argparse.ArgumentParser):
     """A parser whose error messages are one line."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(BAD_INPUT, f"{self.prog}: {message}; {self.prog} --help shows what is allowed\n")
+        likely = likely_flag(message, self.format_usage())
+        self.exit(BAD_INPUT, f"{self.prog}: {message}{likely}; {self.prog} --help shows what is allowed\n")
 
 
 def run_command(command: Callable[[Sequence[str]], int]) -> NoReturn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -22,6 +23,13 @@ def allowed_names(name: str, known: Iterable[str], command: str) -> str:
     if suggestion and len(listing) > READABLE:
         return f"{suggestion.removeprefix('; ')} {command} shows all"
     return f"allowed: {listing or 'nothing'}{suggestion}"
+
+
+def likely_flag(message: str, usage: str) -> str:
+    """``; did you mean --explain?`` for a message that rejects a flag (``--expalin``), given the usage of a command."""
+    known = re.findall(r"--[a-z][\w-]*", usage)
+    rejected = [flag for flag in re.findall(r"(?<!\S)--[\w-]+", message) if flag not in known]
+    return did_you_mean(rejected[0], known) if rejected else ""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -233,6 +233,26 @@ def test_options_may_stand_between_keys() -> None:
     assert options_first(["a=1", "-cd", "~/mine", ""]) == ["-cd", "~/mine", "", "a=1"]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "likely"),
+    [
+        (("--expalin", "local.lr"), "; did you mean --explain?"),
+        (("--multrun", "seed=0,1"), "; did you mean --multirun?"),
+        (("--nothing-like-it",), "; fedrun --help shows"),
+    ],
+)
+def test_a_misspelt_flag(checking: Fedrun, tmp_path: Path, arguments: tuple[str, ...], likely: str) -> None:
+    ended = checking(*arguments, folder=tmp_path)
+    assert (ended.status, ended.out, ended.err.count("\n")) == (2, "", 1)
+    assert f"{arguments[0]}{likely}" in ended.err
+
+
+def test_several_questions_have_several_answers(checking: Fedrun, tmp_path: Path) -> None:
+    ended = checking("--explain", "seed", "--explain", "rounds", "--why", "local.lr", "local.lr=0.3", folder=tmp_path)
+    seed, rounds, lr = ended.out.split("\n\n")
+    assert (seed.split(":")[0], rounds.split(":")[0], lr.split("\n")[0]) == ("seed", "rounds", "local.lr=0.3")
+
+
 def test_a_run_and_the_same_run_again(fedrun: Fedrun, tmp_path: Path) -> None:
     first = fedrun(*SMALL, folder=tmp_path, plots=True)
     assert (first.status, first.err) == (0, "")
@@ -245,6 +265,8 @@ def test_a_run_and_the_same_run_again(fedrun: Fedrun, tmp_path: Path) -> None:
     again = fedrun(*SMALL, folder=tmp_path)
     assert again.status == 0
     assert again.out.startswith("fedavg · digits · seed 0: finished earlier; overwrite=true computes it again\n")
+    tracked = fedrun(*SMALL, "tracking=tensorboard", folder=tmp_path)
+    assert tracked.out.startswith("fedavg · digits · seed 0: finished earlier; trackers receive nothing new; overwrite")
     assert again.out.splitlines()[1:] == first.out.splitlines()[-len(again.out.splitlines()) + 1 :]  # the same table
     assert sorted(path.name for path in tmp_path.iterdir()) == ["outputs"]
 
