@@ -1,7 +1,9 @@
 import pytest
 
 from fedrun.data.targets import Target
+from fedrun.experiment.clock.base import VIRTUAL_SECONDS
 from fedrun.report import quantities
+from fedrun.report.comparison import report
 from fedrun.report.quantities import Measured, Quantity, spread
 from fedrun.report.runs import find
 from fedrun.report.settings import settings
@@ -33,6 +35,23 @@ def test_every_kind_of_quantity(folders):
     assert text("cost", "seconds") == "1.0 ± 0.0"
     assert text("final", "unseen/accuracy") == "-"
     assert Measured.of(Quantity("final", "test/accuracy"), setting).std == pytest.approx(0.1)
+
+
+def test_virtual_time(folders):
+    """Seed 0 reaches 0.7 in round 1, after 10 s; seed 1 in round 2, after 40 s."""
+    for seed, accuracies, times in ((0, (0.2, 0.8, 0.6), (0, 10, 30)), (1, (0.1, 0.6, 0.8), (0, 20, 40))):
+        content = [row | {VIRTUAL_SECONDS: time} for row, time in zip(rows(*accuracies), times, strict=True)]
+        folders.write(seed, content)
+    setting = only_setting(folders)
+    assert str(Measured.of(Quantity("seconds to", "0.7"), setting)) == "25.0 ± 15.0"
+    assert str(Measured.of(Quantity("seconds to", "0.81"), setting)) == ">2 rounds"
+    assert quantities.timed_targets(setting.runs) == [Quantity("seconds to", "0.70")]
+    assert str(Measured.of(Quantity("cost", VIRTUAL_SECONDS), setting)) == "35.0 ± 5.0"
+    tables = {table.title: table for table in report([setting], ["test/accuracy"])}
+    assert tables["Virtual seconds to a target"].header == ("setting", "to 70 %")
+    assert "virtual seconds" in tables["Costs"].header
+    folders.write(2, rows(0.2, 0.8))  # without a clock
+    assert quantities.timed_targets(only_setting(folders).runs) == []
 
 
 def test_an_adaptive_run_tells_of_its_own_targets_only(folders):
