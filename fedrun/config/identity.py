@@ -28,7 +28,9 @@ IRRELEVANT = frozenset(
 """Top-level keys that cannot change a result (hardware, beyond rounding), or that name the run's folder themselves."""
 
 CACHING = frozenset({"cache_dir", "download"})
-"""Keys, at any level, that say how data are obtained, not which data."""
+"""Keys, at the top level and below ``dataset``, that say how data are obtained, not which data."""
+
+DATASET = "dataset"
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,8 @@ class Neutral:
 
 def relevant(config: Mapping[str, Any]) -> Plain:
     """The part of a composed configuration that can change a result, without the seed."""
-    return {key: _uncached(value) for key, value in config.items() if key not in IRRELEVANT | CACHING}
+    kept = {key: value for key, value in config.items() if key not in IRRELEVANT | CACHING}
+    return {key: _uncached(value) if key == DATASET else value for key, value in kept.items()}
 
 
 def _uncached(node: Any) -> Any:
@@ -86,10 +89,11 @@ def identity(value: Any, path: str) -> Any:
         return {str(key): identity(item, f"{path}.{key}") for key, item in value.items()}
     kind = type(value)
     name = kind.__qualname__ if kind.__module__.startswith("fedrun.") else f"{kind.__module__}.{kind.__qualname__}"
+    below_dataset = path.partition(".")[0] == DATASET
     values = {
         key: identity(item, f"{path}.{key}")
         for key, item in arguments(value, path).items()
-        if key not in CACHING and not _neutral(kind, key, item)
+        if not (below_dataset and key in CACHING) and not _neutral(kind, key, item)
     }
     return {"class": name, **values}
 

@@ -78,7 +78,10 @@ OUTCOMES = {
     "final": ("After the last round", PERCENT),
     "best": ("Best round", PERCENT),
     "rounds to": ("Rounds to a target", f"{SPREAD}; >N: some seed did not reach it in N rounds."),
-    "seconds to": ("Virtual seconds to a target", f"{SPREAD}, of the first evaluated round that reached it."),
+    "seconds to": (
+        "Virtual seconds to a target",
+        f"{SPREAD}, of the first evaluated round that reached it; >N rounds: some seed did not reach it in N rounds.",
+    ),
 }
 """Titles and notes of the tables of results."""
 ADAPTIVE = {

@@ -52,7 +52,11 @@ class Quantity:
     key: str
 
     def known(self, run: Run) -> bool:
-        """Whether a complete run's evaluations show it: an adaptive evaluation shows the run's own targets only."""
+        """Whether a complete run shows it: an adaptive evaluation shows the run's own targets only, a run without a
+        clock no virtual time.
+        """
+        if self.kind == "seconds to" and not is_timed(run):
+            return False
         return self.kind not in TO_TARGET or run.shows_target(Target.named(self.key))
 
     @property
@@ -195,6 +199,10 @@ def targets(runs: Iterable[Run], more: Sequence[float] = ()) -> list[Quantity]:
 
 
 def timed_targets(runs: Sequence[Run], more: Sequence[float] = ()) -> list[Quantity]:
-    """The virtual time to each of these targets, if every run has virtual time."""
-    timed = bool(runs) and all(VIRTUAL_SECONDS in run.rows[-1] for run in runs)
-    return [Quantity("seconds to", to.key) for to in targets(runs, more)] if timed else []
+    """The virtual time to each of these targets, if some run has virtual time."""
+    return [Quantity("seconds to", to.key) for to in targets(runs, more)] if any(map(is_timed, runs)) else []
+
+
+def is_timed(run: Run) -> bool:
+    """Whether a run has virtual time."""
+    return VIRTUAL_SECONDS in run.rows[-1]

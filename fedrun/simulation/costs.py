@@ -75,7 +75,7 @@ def start_costs(phase: Phase, devices: Devices | None) -> Totals:
             torch.arange(len(sizes)),
             torch.full_like(sizes, FLOAT * phase.params_down // len(sizes)),
             torch.zeros_like(sizes),
-            phase.forward_samples * sizes / sizes.sum(),
+            phase.forward_samples * sizes.double() / sizes.sum(),
             torch.full_like(sizes, FLOAT * reports),
         )
     return Totals(
@@ -122,8 +122,8 @@ def _transfers(
     if bool(absent.any()):
         models = len(result.models) if phase.clustering.downloads_all else 1
         # transforms work on whole models, whose absent entries are zero
-        whole = bytes_down[:count] == FLOAT * params_down[:count]
-        bytes_down[:count] -= torch.where(whole, FLOAT * models * absent, 0)
+        if torch.equal(bytes_down, FLOAT * params_down):
+            bytes_down[:count] -= FLOAT * models * absent
         params_down[:count] -= models * absent
         if MODEL in sent:
             params_up[:count] -= absent

@@ -16,18 +16,22 @@ def columns(devices: Devices) -> list[torch.Tensor]:
     return [devices.speed, devices.down, devices.up, devices.latency]
 
 
+def float64(*values: float) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
 def test_seconds_of_four_devices() -> None:
     """A model of 10^6 numbers both ways, 2 epochs: download + work + upload, worked out by hand."""
     sizes, two_epochs = torch.tensor([100, 50, 300, 20]), 2
-    down, up = torch.tensor([2e6, 1e6, 4e6, 0.5e6]), torch.tensor([1e6, 0.5e6, 2e6, 0.25e6])
-    devices = Devices(torch.tensor([200.0, 50.0, 100.0, 10.0]), down, up, torch.tensor([0.05, 0.1, 0.05, 0.2]))
-    model, nothing = torch.full((4,), 4_000_000), torch.zeros(4)
+    down, up = float64(2e6, 1e6, 4e6, 0.5e6), float64(1e6, 0.5e6, 2e6, 0.25e6)
+    devices = Devices(float64(200, 50, 100, 10), down, up, float64(0.05, 0.1, 0.05, 0.2))
+    model, nothing = torch.full((4,), 4_000_000), torch.zeros(4, dtype=torch.int64)
     clients = torch.arange(4)
     seconds = devices.seconds(clients, model, two_epochs * sizes, nothing, model)
     expected = [2.05 + 1 + 4.05, 4.1 + 2 + 8.1, 1.05 + 6 + 2.05, 8.2 + 4 + 16.2]
-    torch.testing.assert_close(seconds, torch.tensor(expected), rtol=1e-6, atol=0)
+    torch.testing.assert_close(seconds, float64(*expected))
     compressed = devices.seconds(clients, model, two_epochs * sizes, nothing, torch.full((4,), 100_000))
-    torch.testing.assert_close(compressed, torch.tensor([3.2, 6.4, 7.15, 12.8]), rtol=1e-6, atol=0)
+    torch.testing.assert_close(compressed, float64(3.2, 6.4, 7.15, 12.8))
     some = devices.seconds(torch.tensor([2, 0]), model[:2], two_epochs * sizes[[2, 0]], nothing[:2], model[:2])
     torch.testing.assert_close(some, seconds[[2, 0]])
 
@@ -38,6 +42,14 @@ def test_forward_passes_take_a_third_and_nothing_sent_has_no_latency() -> None:
     seconds = devices.seconds(torch.tensor([0]), 0 * one, 20 * one, 30 * one, 0 * one)
     assert seconds.item() == pytest.approx((20 + 30 / 3) / 10)
     assert devices.seconds(torch.tensor([0]), one, 0 * one, 0 * one, 0 * one).item() == 101
+
+
+def test_seconds_are_float64() -> None:
+    """Also of integers: float32 has no 2^24 + 1, and its third of 1 is 0.33333334."""
+    one = torch.ones(1, dtype=torch.float64)
+    devices, clients, nothing = Devices(one, one, one, one), torch.tensor([0]), torch.zeros(1, dtype=torch.int64)
+    assert devices.seconds(clients, nothing, nothing + 2**24 + 1, nothing, nothing).item() == 2**24 + 1
+    assert devices.seconds(clients, nothing, nothing, nothing + 1, nothing).item() == 1 / 3
 
 
 def test_lognormal_devices() -> None:

@@ -211,6 +211,7 @@ def test_embedded_json_cannot_end_its_element():
             "['9', '71.2 ± 3', '>200', '1,234', '-', '200', 'b', 'a'].sort(compared)",
             ["9", "71.2 ± 3", "200", ">200", "1,234", "-", "a", "b"],
         ),
+        ("['>3 rounds', '4.6', '120.5 ± 2.0'].sort(compared)", ["4.6", "120.5 ± 2.0", ">3 rounds"]),
         (
             "draw([{colour: 'c', dash: '', points: [{x: 0, mean: 0, std: 0}, {x: 4, mean: 10, std: 0}]}],"
             "{width: 860, height: 420, x: [0, 4], y: [0, 10], logX: false, logY: false, xLabel: '', yLabel: '',"

@@ -50,8 +50,11 @@ def test_virtual_time(folders):
     tables = {table.title: table for table in report([setting], ["test/accuracy"])}
     assert tables["Virtual seconds to a target"].header == ("setting", "to 70 %")
     assert "virtual seconds" in tables["Costs"].header
-    folders.write(2, rows(0.2, 0.8))  # without a clock
-    assert quantities.timed_targets(only_setting(folders).runs) == []
+    folders.write(2, rows(0.2, 0.8), changes={"local.lr": 0.2})  # without a clock
+    timed, untimed = settings(find([str(folders.top)]).runs)[0]
+    assert quantities.timed_targets(untimed.runs) == []
+    tables = {table.title: table for table in report([timed, untimed], ["test/accuracy"])}
+    assert [row[1] for row in tables["Virtual seconds to a target"].rows] == ["25.0 ± 15.0", "-"]
 
 
 def test_an_adaptive_run_tells_of_its_own_targets_only(folders):

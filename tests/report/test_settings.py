@@ -92,8 +92,11 @@ def test_of_two_runs_with_one_seed_the_complete_one_counts(folders):
 
 
 def test_leaves():
-    found = leaves({**CONFIG, "hardware": {"threads": 2}, "a": {"download": True, "b": [1, 2]}})
-    assert "hardware.threads" not in found and "seed" not in found and "a.download" not in found
+    dataset = {"name": "digits", "download": True}
+    more = {"dataset": dataset, "hardware": {"threads": 2}, "a": {"download": 1e6, "b": [1, 2]}}
+    found = leaves({**CONFIG, **more})
+    assert found.keys().isdisjoint({"hardware.threads", "seed", "dataset.download"})
+    assert found["a.download"] == 1e6  # a bandwidth
     assert (found["a.b"], found["local.lr"], found["rounds"]) == ([1, 2], 0.1, 2)
     assert written(found, "a.b") == "[1,2]"
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from fedrun.config.build import option
 from fedrun.config.composed import compose
@@ -20,6 +22,7 @@ from fedrun.simulation.simulation import Simulation
 from ..conftest import SIZES
 from ..helpers.interrupted_runs import Interrupts
 from ..helpers.small_networks import mlp
+from ..strategies.test_lora import HEAD, A, B, layered
 
 SETTING = (
     "rounds=4",
@@ -73,6 +76,18 @@ def test_compressed_uploads_take_less_time(make_experiment):
     simulation = Simulation(sparse)
     saved = 4 * len(simulation.network.vector) - simulation.advance(simulation.initial())[0].totals.bytes_up / 6
     assert times(plain, 1)[1] - times(sparse, 1)[1] == pytest.approx(saved / CLOCK["upload"])
+
+
+def test_downloads_of_lower_ranks_where_some_clients_have_voted(make_experiment):
+    """They are of whole models: a bit per number for those that voted in the round before, 4 bytes for the others."""
+    strategy = replace(build("fedavg").strategy, client=option("strategy/client", "lora_ranks", ranks=(1, 2)))
+    vote = option("compression", "sign", rule="vote", memory="none")
+    simulation = Simulation(make_experiment(network=layered, strategy=strategy, compression=vote, clients_per_round=5))
+    first, _ = simulation.advance(simulation.initial())
+    second, _ = simulation.advance(first)
+    cohorts = [simulation.cohort(state)[0] for state in (simulation.initial(), first)]
+    both, entries = int(torch.isin(*cohorts).sum()), A + B + HEAD
+    assert second.totals.bytes_down - first.totals.bytes_down == both * -(-entries // 8) + (5 - both) * 4 * entries
 
 
 def test_personal_parts_are_not_sent(make_experiment):

@@ -1,8 +1,9 @@
 """Virtual time: how long the rounds would take on the clients' own devices.
 
 A clock gives every client a device. It measures the rounds and changes no result. A round lasts until the slowest of
-its participants has sent its upload. Evaluation takes no virtual time, a round without participants neither. Clients
-that train while they are not selected (FedUmf) delay nobody.
+its participants has sent its upload. Evaluation takes no virtual time. A round without participants takes none
+either, except the server's if it makes a step (user-level privacy). Clients that train while they are not selected
+(FedUmf) delay nobody.
 """
 
 from __future__ import annotations
@@ -60,7 +61,8 @@ class Devices:
         latency = self.latency[clients]
         # T_k = (ℓ_k + bytes_down / down_k) + (samples + forward_samples / 3) / v_k + (ℓ_k + bytes_up / up_k)
         download = (bytes_down > 0) * latency + bytes_down / self.down[clients]
-        work = (samples + FORWARD_SHARE * forward_samples) / self.speed[clients]
+        # in float64 also where the arguments are integers
+        work = (samples + FORWARD_SHARE * forward_samples.double()) / self.speed[clients]
         upload = (bytes_up > 0) * latency + bytes_up / self.up[clients]
         return download + work + upload
 

@@ -224,9 +224,12 @@ function nearest(points, pixel, x) {
   return known.reduce((best, point) => Math.abs(x(point.x) - pixel) < Math.abs(x(best.x) - pixel) ? point : best, known[0]);
 }
 
-/** The number at the beginning of a table's cell, by which it is sorted: ">200" above 200, "-" above all; else null. */
+/**
+ * The number at the beginning of a table's cell, by which it is sorted: ">200" above 200; "-" above all, as is
+ * ">200 rounds" among seconds; else null.
+ */
 function sortValue(text) {
-  if (text === "-") return Infinity;
+  if (text === "-" || /^>.* rounds$/.test(text)) return Infinity;
   const number = /^(>?)([+\u2212-]?[\d,]*\.?\d+(?:e[+-]?\d+)?)/i.exec(text.trim());
   return number ? Number(number[2].replaceAll(",", "").replace("\u2212", "-")) + (number[1] ? 0.5 : 0) : null;
 }
