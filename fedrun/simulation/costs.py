@@ -122,8 +122,8 @@ def _transfers(
     if bool(absent.any()):
         models = len(result.models) if phase.clustering.downloads_all else 1
         # transforms work on whole models, whose absent entries are zero
-        if torch.equal(bytes_down, FLOAT * params_down):
-            bytes_down[:count] -= FLOAT * models * absent
+        whole = bytes_down[:count] == FLOAT * params_down[:count]
+        bytes_down[:count] -= torch.where(whole, FLOAT * models * absent, 0)
         params_down[:count] -= models * absent
         if MODEL in sent:
             params_up[:count] -= absent
