@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 
 from fedrun.config.build import option
 from fedrun.config.composed import compose
