@@ -112,6 +112,8 @@ def _answer(arguments: Sequence[str]) -> str | None:
         return help_text(folder)
     if flags := [argument for argument in others if argument.startswith("-")]:
         raise InputError(f"{flags[0]}: allowed: without --why and --explain")
+    overrides = [word for word in others if "=" in word or word.startswith("~")]
+    (options.explain or options.why).extend(word for word in others if word not in overrides)
     answers = []
     if options.explain:
         from fedrun.config.key_reference import explain_key
@@ -121,7 +123,7 @@ def _answer(arguments: Sequence[str]) -> str | None:
     if options.why:
         from fedrun.config.sources import why
 
-        answers += [why(key, others, folder) for key in options.why]
+        answers += [why(key, overrides, folder) for key in options.why]
     return "\n\n".join(answers)
 
 

@@ -194,3 +194,7 @@ def _progress() -> Iterator[Reporter]:
             return lambda have, whole: bars.update(task, completed=have, total=whole)
 
         yield report
+
+
+if __name__ == "__main__":
+    main()

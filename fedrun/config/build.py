@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from math import isfinite
 from types import MappingProxyType
@@ -63,17 +63,17 @@ def _composed(group: str, name: str) -> dict[str, Any]:
 
 
 def build(node: Any, path: str) -> Any:
-    """The object of a config node: of the class in ``_target_``; lists become tuples, scalars are unchanged.
+    """The object of a config node: of the class in ``_target_``; sequences become tuples, scalars are unchanged.
 
     Args:
-        node: plain containers and scalars.
+        node: containers, also OmegaConf's, and scalars.
         path: the node's key, for messages.
     """
     if isinstance(node, float) and isfinite(node) and abs(node) > LARGEST:
         raise InputError(f"{path}={shown(node)}: allowed: numbers up to {LARGEST:g}, as float32 ends at 3.4e38")
     if isinstance(node, int) and abs(node) > LARGEST_INTEGER and not path.endswith("seed"):
         raise InputError(f"{path}={node}: allowed: whole numbers up to {LARGEST_INTEGER:g}")
-    if isinstance(node, list):
+    if isinstance(node, Sequence) and not isinstance(node, str):
         return tuple(build(item, f"{path}[{index}]") for index, item in enumerate(node))
     if not isinstance(node, Mapping):
         return node

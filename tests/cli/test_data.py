@@ -44,8 +44,14 @@ def test_show_shows_what_a_run_trains_on(
     assert all(line in said for line in shown)
 
 
+def test_it_runs_as_a_module() -> None:
+    command = [sys.executable, "-m", "fedrun.cli.data", "minst"]
+    ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, "did you mean mnist?" in ended.stderr) == (2, True)
+
+
 def test_a_reader_who_has_seen_enough() -> None:
-    command = [sys.executable, "-c", "from fedrun.cli.data import main; main()", "list"]
+    command = [sys.executable, "-m", "fedrun.cli.data", "list"]
     reader, output = os.pipe()
     os.close(reader)
     try:

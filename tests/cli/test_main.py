@@ -247,8 +247,9 @@ def test_a_misspelt_flag(checking: Fedrun, tmp_path: Path, arguments: tuple[str,
     assert f"{arguments[0]}{likely}" in ended.err
 
 
-def test_several_questions_have_several_answers(checking: Fedrun, tmp_path: Path) -> None:
-    ended = checking("--explain", "seed", "--explain", "rounds", "--why", "local.lr", "local.lr=0.3", folder=tmp_path)
+@pytest.mark.parametrize("keys", [("seed", "--explain", "rounds"), ("seed", "rounds")])
+def test_several_questions_have_several_answers(checking: Fedrun, tmp_path: Path, keys: tuple[str, ...]) -> None:
+    ended = checking("--explain", *keys, "--why", "local.lr", "local.lr=0.3", folder=tmp_path)
     seed, rounds, lr = ended.out.split("\n\n")
     assert (seed.split(":")[0], rounds.split(":")[0], lr.split("\n")[0]) == ("seed", "rounds", "local.lr=0.3")
 

@@ -8,8 +8,9 @@ from typing import Annotated, Any
 
 import pytest
 from annotated_types import Ge
+from omegaconf import OmegaConf
 
-from fedrun.config.build import construct
+from fedrun.config.build import construct, option
 from fedrun.config.config_class import ArgumentError, config_class
 from fedrun.system.errors import InputError
 
@@ -73,3 +74,8 @@ def test_an_error_of_another_class_is_not_taken_for_one_of_the_key() -> None:
 
 def test_objects_are_copied_to_other_processes() -> None:
     assert pickle.loads(pickle.dumps(Car(**CAR))) == Car(**CAR)
+
+
+def test_sequences_are_lists() -> None:
+    for hidden in ([8, 4], (8, 4), OmegaConf.create([8, 4])):
+        assert option("model", "mlp", hidden=hidden).hidden == (8, 4)

@@ -241,14 +241,20 @@ def test_the_scripts_arithmetic(expression, value):
 
 
 def browse(path, fragment="", width=1280):
-    """The page's document after its scripts have run, as Chromium sees it; no script may complain."""
+    """What a page sends to its parent after its scripts have run in Chromium; no script may complain.
+
+    The page is in a frame, because Chromium's windows are at least 500 pixels wide.
+    """
+    frame = path.with_name("frame.html")
+    content = f'<iframe src="{path.as_uri()}{fragment}" style="border: 0; width: {width}px; height: 900px"></iframe>'
+    frame.write_text(f"{content}<script>onmessage = (event) => {{ document.title = event.data; }};</script>")
     command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=3000", "--dump-dom"]
-    options = [f"--window-size={width},900", "--enable-logging=stderr", f"--user-data-dir={path.parent / 'profile'}"]
+    options = ["--window-size=1400,1000", "--enable-logging=stderr", f"--user-data-dir={path.parent / 'profile'}"]
     ended = subprocess.run(
-        [*command, *options, f"{path.as_uri()}{fragment}"], capture_output=True, text=True, check=True, timeout=120
+        [*command, *options, frame.as_uri()], capture_output=True, text=True, check=True, timeout=120
     )
     assert "CONSOLE" not in ended.stderr
-    return ended.stdout
+    return unescape(re.search(r"<title>(.*?)</title>", ended.stdout)[1])
 
 
 ACTIONS = """
@@ -267,6 +273,7 @@ const point = (kind, x, y, more) => plot.dispatchEvent(
 const low = () => Number(all("#plot text[text-anchor=middle]")[0].textContent);
 
 report.first = [count(), all("#plot polygon").length, all("#plot .named").map((text) => text.textContent), axis()];
+report.width = innerWidth;
 report.fits = document.documentElement.scrollWidth <= innerWidth && box.width > 0.85 * innerWidth;
 report.letters = all("#plot text")[0].getBoundingClientRect().height;
 point("pointermove", box.width - 20, 20);
@@ -315,7 +322,7 @@ set("smooth", "0.5", "input");
 report.behind = all("#plot .behind").length;
 find("logY").click();
 report.changed = [axis(), ["metric", "against", "logY", "smooth", "keys"].map((key) => address().get(key))];
-document.title = JSON.stringify(report);
+parent.postMessage(JSON.stringify(report), "*");
 </script>
 """
 
@@ -325,8 +332,8 @@ document.title = JSON.stringify(report);
 def test_in_a_browser(found, tmp_path, width):
     path = tmp_path / "page.html"
     path.write_text(made(found).replace("</body>", f"{ACTIONS}</body>"), encoding="utf-8")
-    seen = browse(path, "#metric=test/accuracy&against=params", width)
-    report = json.loads(unescape(re.search(r"<title>(.*?)</title>", seen)[1]))
+    report = json.loads(browse(path, "#metric=test/accuracy&against=params", width))
+    assert report["width"] == width
     assert report["first"] == [2, 1, ["70 %"], ["parameters sent, up and down", "test accuracy (%)"]]
     assert report["fits"] and 10 < report["letters"] < 20
     mine, other = "local.kind=-", "local.kind=</script>"
@@ -352,6 +359,29 @@ def test_in_a_browser_without_any_metric(folders, tmp_path):
     found, _ = settings(find([str(folders.top)]).runs)
     text = page("None", report(found, []), found)
     path = tmp_path / "page.html"
-    told = "<script>document.title = 'whole';</script>"
+    told = "<script>parent.postMessage('whole', '*');</script>"
     path.write_text(text.replace("</body>", f"{told}</body>"), encoding="utf-8")
-    assert "<title>whole</title>" in browse(path)
+    assert browse(path) == "whole"
+
+
+BESIDE_THE_POINTER = """
+<script>
+const plot = document.getElementById("plot"), tip = document.getElementById("tip"), box = plot.getBoundingClientRect();
+const places = [0.25, 0.45, 0.55, 0.8, 0.95].map((share) => {
+  plot.dispatchEvent(new PointerEvent("pointermove", {clientX: box.left + share * box.width, clientY: box.top + 50}));
+  const {left, right, width} = tip.getBoundingClientRect();
+  return [left >= 0 && right <= innerWidth, width > 0.5 * box.width];
+});
+parent.postMessage(JSON.stringify(places), "*");
+</script>
+"""
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium found")
+def test_values_of_long_names_are_not_cut_off_on_a_narrow_screen(folders, tmp_path):
+    for kind in ("one", "other"):
+        folders.write(0, rows(*[0.1] * 30), changes={"local.kind": f"{kind} with a name far wider than the screen is"})
+    found, _ = settings(find([str(folders.top)]).runs)
+    path = tmp_path / "page.html"
+    path.write_text(made(found).replace("</body>", f"{BESIDE_THE_POINTER}</body>"), encoding="utf-8")
+    assert json.loads(browse(path, width=390)) == [[True, True]] * 5

@@ -139,17 +139,40 @@ class ColumnKeys:
         for key, columns in {"client": clients, "split": splits}.items():
             if len(columns) > 1:
                 yield f"dataset.{key}: which of {' and '.join(columns)}? allowed: one of them, or null"
-        if others:
-            allowed = [f"dataset.drop=[{','.join([*self.drop, *others])}] leaves out what has no role", "or numbers"]
+        gaps = _gaps(inputs)
+        unusable = [f"columns without numbers among the inputs: {', '.join(others)}"] if others else []
+        if gaps:
+            found = (
+                f"{name} (row {first}{f' and {more} more' if more else ''})" for name, (first, more) in gaps.items()
+            )
+            unusable.append(f"columns without a finite number in some rows: {', '.join(found)}")
+        if unusable:
+            drop = ",".join([*self.drop, *others, *gaps])
+            allowed = [f"dataset.drop=[{drop}] leaves out what has no role", "or numbers"]
             if texts := [name for name in others if self.client == AUTO and not clients and textual(inputs, name)]:
                 allowed.insert(0, f"dataset.client={' or '.join(texts)} makes its values the clients")
-            yield f"columns without numbers among the inputs: {', '.join(others)}; allowed: {', '.join(allowed)}"
+            yield f"{'; '.join(unusable)}; allowed: {', '.join(allowed)}"
 
     def _unusable_targets(self, table: pyarrow.Table, targets: Sequence[str]) -> Iterator[str]:
         """What is wrong with the types of the targets."""
         names = [] if self.texts else [name for name in targets if name in table.column_names]  # others are repeated
         if wrong := [name for name in names if not numeric(table, name)]:
             yield f"dataset.{self.key}: column {', '.join(wrong)} has texts; it must have numbers"
+
+
+def _gaps(table: pyarrow.Table) -> dict[str, tuple[int, int]]:
+    """The columns of numbers that lack a finite one in some row: the first such row, from 1, and how many more."""
+    import pyarrow
+
+    gaps = {}
+    for name in table.column_names:
+        column = table.column(name)
+        if not numeric(table, name) or not (column.null_count or pyarrow.types.is_floating(column.type)):
+            continue
+        missing = ~np.isfinite(column.cast(pyarrow.float64(), safe=False).to_numpy())
+        if missing.any():
+            gaps[name] = (int(missing.argmax()) + 1, int(missing.sum()) - 1)
+    return gaps
 
 
 def _wrong_names(names: Sequence[str], roles: Mapping[str, Sequence[str]]) -> Iterator[str]:

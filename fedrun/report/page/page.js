@@ -237,8 +237,9 @@ function start(data) {
     }));
     if (values.length > LISTED) tip.append(`and ${values.length - LISTED} more`);
     tip.hidden = !values.length;
-    tip.style.left = px < width / 2 ? `${px + 14}px` : "auto";
-    tip.style.right = px < width / 2 ? "auto" : `${width - px + 14}px`;
+    tip.style.left = 0;  // at its full width, to measure it
+    const beside = px < width / 2 ? px + 14 : px - 14 - tip.offsetWidth;
+    tip.style.left = `${Math.max(0, Math.min(beside, width - tip.offsetWidth))}px`;
     tip.style.top = `${Math.max(0, Math.min(at.y + 8, height - BOTTOM - tip.offsetHeight))}px`;
   }
 

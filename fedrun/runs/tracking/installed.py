@@ -14,4 +14,4 @@ def require_installed(package: str) -> None:
         InputError: it is not installed.
     """
     if find_spec(package) is None:
-        raise InputError(f"tracking={package}: is not installed; pip install {package}, or fedrun[{package}]")
+        raise InputError(f"tracking={package}: {package} is not installed; pip install 'fedrun[{package}]'")

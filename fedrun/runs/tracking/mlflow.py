@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import math
+import os
+import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,10 +70,11 @@ class MLflowObserver(Observer):
         from mlflow.tracking import MlflowClient
 
         self._folder = run.folder
-        client = MlflowClient(tracking_uri=self._settings.uri)
         name = self._settings.experiment
-        experiment = client.get_experiment_by_name(name)
-        experiment_id = client.create_experiment(name) if experiment is None else experiment.experiment_id
+        with _alone(self._settings.uri or os.environ.get("MLFLOW_TRACKING_URI", "")):
+            client = MlflowClient(tracking_uri=self._settings.uri)
+            experiment = client.get_experiment_by_name(name)
+            experiment_id = client.create_experiment(name) if experiment is None else experiment.experiment_id
         earlier = client.search_runs([experiment_id], f"tags.`{ID}` = '{run.tracking_id}'")
         if earlier:
             self._id = earlier[0].info.run_id
@@ -102,3 +107,19 @@ class MLflowObserver(Observer):
         client, self._client = self._client, None
         if client is not None:
             client.set_terminated(self._id, "FINISHED" if self._completed else "KILLED")
+
+
+@contextmanager
+def _alone(uri: str) -> Iterator[None]:
+    """A block that one of this user's processes runs at a time, because MLflow creates a store's tables without a lock.
+
+    Args:
+        uri: of the store; a server needs no lock.
+    """
+    if uri.startswith("http"):
+        yield
+        return
+    lock = Path(tempfile.gettempdir()) / f"fedrun-mlflow-{os.getuid()}.lock"
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -107,8 +107,16 @@ def test_rows_may_belong_to_nobody(tmp_path: Path) -> None:
         (TABLE.replace("x,5,1", "x,5,-1"), "row 3 has label -1"),
         (TABLE.replace("x,5,1", "x,5,0.5"), "row 3 has label 0.5"),
         (TABLE.replace("x,5,1", "x,5,cat"), "row 1 has label '0'; labels are integers from 0 to 2"),
-        (TABLE.replace("x,5,1", "x,,1"), "row 3 has no finite number in column a"),
-        (TABLE.replace("x,5,1", "x,inf,1"), "row 3 has no finite number in column a"),
+        (
+            TABLE.replace("x,5,1", "x,,1").replace("y,7", "y,"),
+            "columns without a finite number in some rows: a (row 3 and 1 more); allowed: dataset.drop=[a] leaves out",
+        ),
+        (TABLE.replace("x,5,1", "x,inf,1"), "columns without a finite number in some rows: a (row 3); allowed: "),
+        (
+            TABLE.replace("x,5,1", "x,,1").replace("10,", "ten,"),
+            "columns without numbers among the inputs: b; columns without a finite number in some rows: a (row 3); "
+            "allowed: dataset.drop=[b,a] leaves out what has no role, or numbers",
+        ),
         (
             TABLE.replace("x,5,1", "x,five,1"),
             "columns without numbers among the inputs: a; allowed: dataset.drop=[a] leaves out what has no role",
@@ -352,11 +360,13 @@ def test_consecutive_integers_are_row_numbers(tmp_path: Path, name: str) -> None
     dataset = inferred(path, test_share=None).load()
     assert dataset.inputs.tolist() == [[5], [6], [7]]
     assert dataset.note.endswith(f"from 1 column (a); clients: none; split: none; row numbers, left out: {name}")
-    for values in ("143", "133", "1 3", "abc"):  # a gap, a repetition, a missing number: inputs; texts: refused
+    for values in ("143", "133", "1 3", "abc"):  # a gap, a repetition: inputs; a missing number, texts: refused
         first, second, third = values
         path.write_text(f"{name},y,a\n{first},0,5\n{second},1,6\n{third},1,7\n".replace(" ", ""))
         if values.isalpha():
             refused(inferred(path), tmp_path, f"columns without numbers among the inputs: {name}")
+        elif " " in values:
+            refused(inferred(path), tmp_path, f"columns without a finite number in some rows: {name} (row 2)")
         else:
             assert inferred(path).spec.input_shape == (2,)
     assert inferred(write(tmp_path, f"{name},a\n0,5\n1,6\n"), label=name, test_share=None).spec.classes == 2

@@ -1,4 +1,6 @@
 import dataclasses
+import multiprocessing
+from pathlib import Path
 
 import pytest
 
@@ -29,3 +31,24 @@ def test_rows_settings_and_files_are_recorded_and_a_resumed_run_goes_on(run_info
     history = client.get_metric_history(run.info.run_id, "test/accuracy")
     assert [(metric.step, metric.value) for metric in history] == [(1, 0.25), (2, 0.5)]
     assert [file.path for file in client.list_artifacts(run.info.run_id)] == ["clients.parquet"]
+
+
+def record(tracking, info, begin):
+    begin.wait()
+    tracking.observer().on_start(info)
+
+
+def test_jobs_that_begin_together_can_all_open_a_new_store(run_info, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tracking, processes) = option("tracking", "mlflow", uri="sqlite:///mlflow.db"), multiprocessing.get_context("fork")
+    begin = processes.Barrier(3)
+    jobs = [
+        processes.Process(target=record, args=(tracking, dataclasses.replace(run_info(), tracking_id=str(job)), begin))
+        for job in range(3)
+    ]
+    for job in jobs:
+        job.start()
+    for job in jobs:
+        job.join()
+    assert [job.exitcode for job in jobs] == [0, 0, 0]
+    assert Path("mlflow.db").exists()
