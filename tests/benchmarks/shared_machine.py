@@ -24,8 +24,6 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from random_images import FEMNIST, random_images
-
 from fedrun.config.build import option
 from fedrun.config.composed import compose
 from fedrun.data.datasets.in_memory import InMemory
@@ -99,6 +97,9 @@ def serve(work: Workload) -> None:
     """Make the workload's rounds for every line of the standard input; print the seconds that they took."""
     experiment = build_experiment(compose([*work.chosen, "tracking=none", *sys.argv[3:]]))
     if work.femnist:
+        # not before fedrun, which sets how OpenMP waits: it loads PyTorch
+        from random_images import FEMNIST, random_images
+
         count = WRITERS * SAMPLES
         experiment = replace(
             experiment,
@@ -118,6 +119,7 @@ def serve(work: Workload) -> None:
 def measure(name: str, busy: int, pairs: int) -> dict[str, float]:
     """The median seconds of each setting, beside so many processes that compute all the time."""
     rest = {key: value for key, value in os.environ.items() if not key.startswith(("OMP_", "GOMP_"))}
+    load = [subprocess.Popen([sys.executable, "-c", LOAD, str(os.getpid())]) for _ in range(busy)]
     workers = {}
     for setting, (environment, threads) in SETTINGS.items():
         keys = [] if threads is None else [f"hardware.threads={threads}"]
@@ -126,7 +128,6 @@ def measure(name: str, busy: int, pairs: int) -> dict[str, float]:
             command, env={**rest, **environment}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         answer(workers[setting])
-    load = [subprocess.Popen([sys.executable, "-c", LOAD, str(os.getpid())]) for _ in range(busy)]
     try:
         seconds: dict[str, list[float]] = {setting: [] for setting in workers}
         for _ in range(pairs):
