@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedrun.report.papers.agreement import overview, table_of
-from fedrun.report.papers.measurement import NOT_RUN
 from fedrun.report.papers.results import Section
 from fedrun.report.papers.table_reading import by_number
 from fedrun.report.table import markdown
@@ -24,6 +23,10 @@ MARK = re.compile(r"^<!-- (\S+/\S+) -->$", re.MULTILINE)
 """The line above each section; it is invisible on the rendered page."""
 
 
+MISSING = re.compile(r"^Not run yet: (\d+) of", re.MULTILINE)
+"""The note on a table's cells that were not run (:mod:`fedrun.report.papers.paper_table`)."""
+
+
 def document(sections: Sequence[Section], kept: Sequence[tuple[str, str]] = ()) -> str:
     """The file's text: the overview, then the papers' tables by their numbers, then the other experiments.
 
@@ -35,7 +38,7 @@ def document(sections: Sequence[Section], kept: Sequence[tuple[str, str]] = ()) 
     texts = dict(kept)
     for section in sections:
         text = "\n\n".join(map(markdown, section.tables))
-        if text.count(NOT_RUN) <= texts.get(section.name, text).count(NOT_RUN):
+        if _missing(text) <= _missing(texts.get(section.name, text)):
             texts[section.name] = text
 
     def order(name: str) -> tuple[bool, list[str | int]]:
@@ -44,6 +47,11 @@ def document(sections: Sequence[Section], kept: Sequence[tuple[str, str]] = ()) 
     ordered = {name: texts[name] for name in sorted(texts, key=order)}
     begin = [HEADING] if (table := overview(ordered)) is None else [HEADING, markdown(table)]
     return "\n\n".join([*begin, *(f"<!-- {name} -->\n\n{text}" for name, text in ordered.items())])
+
+
+def _missing(text: str) -> int:
+    """How many cells of a section were not run."""
+    return sum(map(int, MISSING.findall(text)))
 
 
 def read(path: Path) -> list[tuple[str, str]]:

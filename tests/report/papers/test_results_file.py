@@ -6,8 +6,10 @@ from fedrun.report.table import Table
 from fedrun.system.errors import InputError
 
 
-def section(name, *cells):
-    return Section(name, tuple(Table(f"Of {name}, {cell}", ("row", "value"), (("a", cell),)) for cell in cells))
+def section(name, *cells, missing=0):
+    notes = (f"Not run yet: {missing} of 87 cells.",) if missing else ()
+    tables = (Table(f"Of {name}, {cell}", ("row", "value"), (("a", cell),), notes=notes) for cell in cells)
+    return Section(name, tuple(tables))
 
 
 def headings(text):
@@ -41,9 +43,11 @@ def test_newer_sections_take_the_place_of_the_kept_ones(tmp_path):
 
 def test_a_section_of_which_fewer_cells_were_run_replaces_nothing(tmp_path):
     path = tmp_path / "RESULTS.md"
-    path.write_text(document([section("fedconcat/table5/small", "1"), section("fedconcat/table14", "not run")]))
-    text = document([section("fedconcat/table5/small", "not run"), section("fedconcat/table14", "2")], read(path))
-    assert headings(text) == ["Of fedconcat/table5/small, 1", "Of fedconcat/table14, 2"]
+    names = ("fedconcat/table5/small", "fedconcat/table9", "fedconcat/table10", "fedconcat/table14")
+    earlier, later = (0, 85, 9, 5), (1, 86, 10, 5)
+    path.write_text(document([section(name, "1", missing=count) for name, count in zip(names, earlier, strict=True)]))
+    text = document([section(name, "2", missing=count) for name, count in zip(names, later, strict=True)], read(path))
+    assert headings(text) == [f"Of {names[0]}, 1", f"Of {names[1]}, 1", f"Of {names[2]}, 1", f"Of {names[3]}, 2"]
 
 
 def test_no_file_has_nothing_to_keep(tmp_path):
