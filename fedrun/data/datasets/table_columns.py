@@ -142,10 +142,10 @@ class ColumnKeys:
         gaps = _gaps(inputs)
         unusable = [f"columns without numbers among the inputs: {', '.join(others)}"] if others else []
         if gaps:
-            found = (
+            incomplete = (
                 f"{name} (row {first}{f' and {more} more' if more else ''})" for name, (first, more) in gaps.items()
             )
-            unusable.append(f"columns without a finite number in some rows: {', '.join(found)}")
+            unusable.append(f"columns without a finite number in some rows: {', '.join(incomplete)}")
         if unusable:
             drop = ",".join([*self.drop, *others, *gaps])
             allowed = [f"dataset.drop=[{drop}] leaves out what has no role", "or numbers"]
