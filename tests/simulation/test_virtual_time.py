@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from fedrun.experiment.experiment import build_experiment
 from fedrun.runs.folder import METRICS
 from fedrun.runs.metrics_file import read_rows
 from fedrun.runs.run import run
+from fedrun.simulation.costs import round_costs
 from fedrun.simulation.selection import select
 from fedrun.simulation.simulation import Simulation
 
@@ -92,6 +94,28 @@ def test_downloads_of_lower_ranks_where_some_clients_have_voted(make_experiment)
     expected = [voted if k in earlier else 4 * (entries - (0 if k % 2 else (A + B) // 2)) for k in later]
     assert {voted} < set(expected)
     assert second.totals.bytes_down - first.totals.bytes_down == sum(expected)
+
+
+def test_the_order_in_which_participants_finish_does_not_matter(make_experiment):
+    """Clients of rank 1 send less than those of rank 2; each is timed with its own bytes and its own samples."""
+    strategy = replace(build("fedavg").strategy, client=option("strategy/client", "lora_ranks", ranks=(1, 2)))
+    experiment = make_experiment(network=layered, strategy=strategy, clients_per_round=6)
+    simulation = Simulation(experiment)
+    state = simulation.initial()
+    runner, phase = simulation.round_runner(state), simulation.phase(state)
+    cohort, _ = simulation.cohort(state)
+    result = runner.run(state, cohort, lambda done: None)
+    clock = option("clock", "lognormal", **{**CLOCK, "speed_cv": 0.0, "bandwidth_cv": 0.0})
+    devices = clock.devices(6, experiment.seed)
+    model, absent = 4 * len(simulation.network.vector), 4 * (A + B) // 2
+    taken = []
+    for client in range(6):
+        sent = model - (0 if client % 2 else absent)
+        taken.append(0.5 + sent / 1e4 + sent / 2e3 + SIZES[client] / 100)
+    for order in itertools.permutations(range(6)):
+        shuffled = replace(result, processed=result.processed[list(order)])
+        costs = round_costs(phase, cohort, shuffled, runner.executor, devices)
+        assert costs.virtual_seconds == pytest.approx(max(taken))
 
 
 def test_personal_parts_are_not_sent(make_experiment):
