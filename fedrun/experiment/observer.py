@@ -24,6 +24,7 @@ class RunInfo:
         group: the run's folder without the seed, relative to the output folder; the same for all seeds.
         seed: the run's seed.
         rounds: number of rounds the run will make.
+        first_rounds: the rounds of the first phase; equal to ``rounds`` for a strategy without a post-training phase.
         targets: values of metrics whose first round is reported.
         config: the composed configuration as plain containers.
         history: the rows already written, when the run is resumed; empty for a new run.
@@ -40,6 +41,7 @@ class RunInfo:
     group: str
     seed: int
     rounds: int
+    first_rounds: int
     targets: tuple[Target, ...]
     config: Mapping[str, Any]
     history: tuple[Row, ...]

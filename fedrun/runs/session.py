@@ -260,6 +260,7 @@ class Session:
             group=self.record.group,
             seed=self.experiment.seed,
             rounds=self.experiment.rounds,
+            first_rounds=self.experiment.first_rounds,
             targets=self.targets,
             config=self.record.config,
             history=tuple(rows),

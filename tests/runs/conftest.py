@@ -24,7 +24,12 @@ def clock() -> Clock:
 
 @pytest.fixture
 def run_info(tmp_path: Path) -> Callable[..., RunInfo]:
-    def build(rounds: int = 100, targets: tuple[float, ...] = (0.5, 0.7), history: tuple[Row, ...] = ()) -> RunInfo:
+    def build(
+        rounds: int = 100,
+        targets: tuple[float, ...] = (0.5, 0.7),
+        history: tuple[Row, ...] = (),
+        first_rounds: int | None = None,
+    ) -> RunInfo:
         return RunInfo(
             folder=tmp_path,
             title="turbosvm · femnist · seed 3",
@@ -32,6 +37,7 @@ def run_info(tmp_path: Path) -> Callable[..., RunInfo]:
             group="runs/femnist/turbosvm/0f3a",
             seed=3,
             rounds=rounds,
+            first_rounds=rounds if first_rounds is None else first_rounds,
             targets=tuple(map(Target.of, targets)),
             config={"rounds": rounds, "targets": [0.5, 0.7], "strategy": {"server": {"lr": 1.0}}},
             history=history,

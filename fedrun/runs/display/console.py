@@ -181,11 +181,7 @@ def header(row: Row) -> str:
 
 def line(progress: Progress, row: Row) -> str:
     """The plain line of a row, in the columns of :func:`header`."""
-    left = progress.seconds_left
-    cells = {
-        "round": str(round_of(row)),
-        "time left": wording.ABSENT if left is None else wording.duration(left),
-    }
+    cells = {"round": str(round_of(row)), "time left": time_left(progress) or wording.ABSENT}
     shown = columns(row)
     for heading, _, key in shown:
         if key is not None:
@@ -194,6 +190,14 @@ def line(progress: Progress, row: Row) -> str:
     if (estimate := pooled_metric(row, ESTIMATE)) is not None:
         cells["accuracy"] = f"~ {wording.value(f'test/{ESTIMATE}', estimate)}"
     return "".join(f"{cells[heading]:>{width}}" for heading, width, _ in shown)
+
+
+def time_left(progress: Progress) -> str:
+    """The expected time until the run ends, such as ``2:05 min``; ``> 2:05 min`` if another phase follows the current
+    one; empty while it is not known.
+    """
+    left = progress.seconds_left
+    return "" if left is None else f"{'> ' * progress.before_last_phase}{wording.duration(left)}"
 
 
 def panel(progress: Progress, width: int) -> Panel:
@@ -218,7 +222,7 @@ def panel(progress: Progress, width: int) -> Panel:
 def bars(progress: Progress) -> Table:
     """Rounds made and, under it, clients done in the round in progress; speeds at the right."""
     rounds, made = progress.run.rounds, progress.round
-    left, speed, samples = progress.seconds_left, progress.rounds_per_second, progress.samples_per_second
+    left, speed, samples = time_left(progress), progress.rounds_per_second, progress.samples_per_second
     grid = Table.grid(padding=(0, 2), expand=True)
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(ratio=1)
@@ -230,7 +234,7 @@ def bars(progress: Progress) -> Table:
         ProgressBar(total=max(rounds, 1), completed=made, style="dim", complete_style="cyan", finished_style="green"),
         f"{made}/{rounds}",
         "" if speed is None else f"{wording.rate(speed)} rounds/s",
-        "" if left is None else f"{wording.duration(left)} left",
+        left and f"{left} left",
     )
     _, done, cohort = progress.cohort or (made, 0, 0)
     grid.add_row(

@@ -75,12 +75,18 @@ class Progress:
 
     @property
     def seconds_left(self) -> float | None:
-        """Expected seconds until the last round is evaluated."""
+        """Expected seconds until the last round of the current phase is evaluated."""
         speed = self.rounds_per_second
         if not speed:
             return None
         newest = self._marks[-1]
-        return max(0.0, (self.run.rounds - newest.round) / speed - (self._clock() - newest.seconds))
+        last = self.run.rounds if newest.round >= self.run.first_rounds else self.run.first_rounds
+        return max(0.0, (last - newest.round) / speed - (self._clock() - newest.seconds))
+
+    @property
+    def before_last_phase(self) -> bool:
+        """Whether rounds of another phase, whose speed is not known yet, follow those of ``seconds_left``."""
+        return self.round < self.run.first_rounds < self.run.rounds
 
     def client(self, round: int, done: int, cohort: int) -> None:
         """``done`` of ``cohort`` clients have finished in the round that will make ``round`` rounds complete."""
@@ -109,6 +115,9 @@ class Progress:
 
     def _mark(self, row: Row) -> None:
         samples = row.get("cost/client_samples")
+        switch, rounds = self.run.first_rounds, self.run.rounds
+        if self._marks and self._marks[-1].round < switch <= round_of(row) and switch < rounds:
+            self._marks.clear()  # the rounds of another phase take another time
         self._marks.append(Mark(self._clock(), round_of(row), math.nan if samples is None else samples))
 
     def _speed(self, count: Callable[[Mark], float]) -> float | None:

@@ -3,6 +3,7 @@ import math
 import pytest
 
 from fedrun.data.targets import Target
+from fedrun.runs.display.console import time_left
 from fedrun.runs.display.progress import Progress
 
 
@@ -52,6 +53,32 @@ def test_speed_is_that_of_the_last_32_rows(run_info, clock):
         clock.seconds += 100.0 if row["round"] <= 50 else 0.5
         progress.take(row)
     assert progress.rounds_per_second == pytest.approx(2.0)
+
+
+def test_each_phase_has_its_own_time_left(run_info, clock):
+    progress = Progress(run_info(rounds=103, first_rounds=3), clock)
+    lefts = []
+    for row in rows(*[0.1] * 6):
+        clock.seconds += 20.0 if row["round"] <= 3 else 1.0
+        progress.take(row)
+        lefts.append((time_left(progress), progress.before_last_phase))
+    # First 20 s for each remaining round of the first phase, and more for the 100 others. Then 1 s each.
+    assert lefts == [
+        ("", True),
+        ("> 40 s", True),
+        ("> 20 s", True),
+        ("", False),
+        ("1:39 min", False),
+        ("1:38 min", False),
+    ]
+
+
+def test_a_run_without_another_phase_has_one_time_left(run_info, clock):
+    progress = Progress(run_info(rounds=10), clock)
+    for row in rows(*[0.1] * 3):
+        clock.seconds += 20.0
+        progress.take(row)
+    assert time_left(progress) == "2:40 min"
 
 
 def test_rounds_between_evaluations_are_seen_through_their_clients(run_info, clock):
