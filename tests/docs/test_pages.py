@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,23 @@ def test_links_lead_somewhere(page: Path) -> None:
         if not target.exists() or (anchor and anchor not in anchors(written(target))):
             broken.append(link)
     assert not broken
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_tables_have_a_rule_and_equally_many_cells(page: Path) -> None:
+    lines = [line.strip() for line in without_fenced(written(page)).splitlines()]
+    for is_row, block in groupby(lines, key=lambda line: line.startswith("|")):
+        rows = list(block)
+        if is_row:
+            assert len(rows) > 2 and re.fullmatch(r"(\| *:?-+:? *)+\|", rows[1]), rows[0]
+            assert {cells(row) for row in rows} == {cells(rows[0])}, rows[0]
+        else:
+            assert not [line for line in rows if "| ---" in line], rows
+
+
+def cells(row: str) -> int:
+    """The number of cells of a table's row; an escaped bar or one within code does not separate cells."""
+    return len(re.findall(r"(?<!\\)\|", re.sub(r"`[^`]*`", "", row)))
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.name not in GENERATED], ids=lambda page: page.name)
