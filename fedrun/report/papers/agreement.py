@@ -1,12 +1,14 @@
-"""The overview at the beginning of RESULTS.md: how many of our numbers agree with each paper's table.
+"""The overview at the beginning of RESULTS.md: how many of our numbers agree with each paper's table, and in how many
+comparisons the paper's method does better than a baseline, or worse, in both.
 
 It is computed from the printed sections, so that it also covers sections that are kept from an earlier report.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -22,7 +24,8 @@ NEAR = Decimal("0.05")
 RULE = (
     "The table counts the cells for which the paper and our runs on the paper's data and model have a number. A number "
     "agrees if it differs from the paper's by at most the larger standard deviation, if one is known. Other numbers "
-    f"within {NEAR:.0%} of the paper's are near, and the rest are above or below."
+    f"within {NEAR:.0%} of the paper's are near, and the rest are above or below. Same order: of the pairs of a "
+    "paper's method and a baseline in the same column, those in which the same one has the greater number in both."
 )
 
 DIFFERS = "differs"
@@ -40,11 +43,15 @@ class Comparison:
         paper: the paper's number.
         ours: the mean over our seeds.
         deviation: the larger of the two standard deviations; 0 if neither is known.
+        strategy: whose number it is; empty if the table has no column of strategies.
+        place: number of the printed table, other labels of the row, heading of the column.
     """
 
     paper: Decimal
     ours: Decimal
     deviation: Decimal
+    strategy: str = ""
+    place: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> str:
@@ -71,13 +78,35 @@ def overview(sections: Mapping[str, str]) -> Table | None:
         if (table := table_of(name)) is None:
             continue
         scale = name.removeprefix(table).removeprefix("/") or SCALES[0]
-        verdicts = [cell.verdict for cell in compared(text)]
+        cells = list(compared(text))
+        verdicts = [cell.verdict for cell in cells]
         counts = [str(verdicts.count(verdict)) for verdict in VERDICTS]
-        rows.append((table, scale, remarks(table, text), str(len(verdicts)), *counts))
+        orders = same_order(cells, table.partition("/")[0])
+        order = f"{sum(orders)} of {len(orders)}" if orders else wording.ABSENT
+        rows.append((table, scale, remarks(table, text), str(len(verdicts)), *counts, order))
     if not rows:
         return None
-    header = ("table", "scale", "what is known", "compared", *VERDICTS)
+    header = ("table", "scale", "what is known", "compared", *VERDICTS, "same order")
     return Table("Overview", header, tuple(rows), above=(RULE,), labels=3)
+
+
+def same_order(cells: Iterable[Comparison], paper: str) -> list[bool]:
+    """For each pair of a paper's method and a baseline in the same place, whether the greater number is the same one's
+    in the paper and in ours. Pairs that are equal in the paper are left out.
+
+    Args:
+        cells: of a section.
+        paper: such as ``fedumf``, which is part of the names of the paper's own methods.
+    """
+    places: dict[tuple[str, ...], list[Comparison]] = {}
+    for cell in cells:
+        places.setdefault(cell.place, []).append(cell)
+    return [
+        (own.paper - other.paper) * (own.ours - other.ours) > 0
+        for place in places.values()
+        for own, other in itertools.product(place, place)
+        if paper in own.strategy and paper not in other.strategy and own.paper != other.paper
+    ]
 
 
 def table_of(section: str) -> str | None:
@@ -100,17 +129,25 @@ def remarks(table: str, text: str) -> str:
 def compared(text: str) -> Iterator[Comparison]:
     """The cells of a section's tables that are compared: those for which the section prints a difference."""
     header: list[str] = []
+    number = 0
     for line in text.splitlines():
         if not line.startswith("|"):
             header = []
             continue
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if not header:
-            header = cells
+            header, number = cells, number + 1
             continue
+        labels = dict(itertools.takewhile(lambda label: not label[0].endswith(PARTS), zip(header, cells, strict=True)))
+        strategy = labels.pop("strategy", "")
         for place, column in enumerate(header):
             if column.endswith(PARTS[-1]) and cells[place] != wording.ABSENT:
                 paper, ours = (NUMBER.fullmatch(cell) for cell in cells[place - 2 : place])
                 if paper and ours:  # the line below the header has no numbers
-                    deviation = max(Decimal(paper[2] or 0), Decimal(ours[2] or 0))
-                    yield Comparison(Decimal(paper[1]), Decimal(ours[1]), deviation)
+                    yield Comparison(
+                        Decimal(paper[1]),
+                        Decimal(ours[1]),
+                        max(Decimal(paper[2] or 0), Decimal(ours[2] or 0)),
+                        strategy,
+                        (str(number), *labels.values(), column),
+                    )

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from fedrun.report.papers.agreement import Comparison, compared, overview, remarks
+from fedrun.report.papers.agreement import Comparison, compared, overview, remarks, same_order
 
 SECTION = """\
 ## FedConcat, table 1. Accuracy
@@ -35,8 +35,8 @@ A note with a | in it.
 """
 
 
-def comparison(paper: str, ours: str, deviation: str) -> Comparison:
-    return Comparison(Decimal(paper), Decimal(ours), Decimal(deviation))
+def comparison(paper: str, ours: str, deviation: str, strategy: str = "", *place: str) -> Comparison:
+    return Comparison(Decimal(paper), Decimal(ours), Decimal(deviation), strategy, place)
 
 
 @pytest.mark.parametrize(
@@ -57,22 +57,51 @@ def test_verdicts(paper: str, ours: str, deviation: str, verdict: str) -> None:
 
 def test_cells_are_compared_where_a_difference_is_printed() -> None:
     """The larger deviation counts. Dashes are cells without the paper's number, without ours, or of a stand-in."""
+    two_labels = ("1", "two labels: difference")
     assert list(compared(SECTION)) == [
-        comparison("79.0", "82.6", "4.7"),
-        comparison("80.0", "77.0", "0.5"),
-        comparison("80.0", "90.0", "0.0"),
-        comparison("80.0", "60.0", "0.5"),
-        comparison("-0.5", "-0.25", "0.0"),
+        comparison("79.0", "82.6", "4.7", "fedavg", *two_labels),
+        comparison("80.0", "77.0", "0.5", "fedprox", *two_labels),
+        comparison("80.0", "90.0", "0.0", "moon", *two_labels),
+        comparison("80.0", "60.0", "0.5", "fedrs", *two_labels),
+        comparison("-0.5", "-0.25", "0.0", "fedavg", "2", "difference"),
     ]
+
+
+def test_the_order_of_a_papers_method_and_a_baseline_in_the_same_column() -> None:
+    text = """\
+| strategy | metric    | paper |        ours | difference |
+| -------- | --------- | ----: | ----------: | ---------: |
+| fedavg   | rounds to |    15 |          16 |         +1 |
+| fedprox  | rounds to |    12 |          14 |         +2 |
+| fedumf   | rounds to |    10 |  15.0 ± 2.0 |       +5.0 |
+| fedavg   | accuracy  |    80 |          70 |        -10 |
+| fedumf   | accuracy  |    80 |          75 |         -5 |
+| fedumf_x | accuracy  |    85 |          70 |        -15 |
+| fedumf   | loss      |     1 |           2 |         +1 |
+"""
+    # Rounds: fewer than FedAvg in both; fewer than FedProx in the paper only. Accuracy: fedumf and FedAvg are equal in
+    # the paper; fedumf_x is above FedAvg in the paper and equal here. The loss has no baseline.
+    assert same_order(compared(text), "fedumf") == [True, False, False]
+    assert same_order(compared(text), "maxfl") == []
 
 
 def test_a_row_for_each_papers_table_and_none_for_other_experiments() -> None:
     table = overview({"fedconcat/table1/small": SECTION, "fedconcat/table2": "", "turbosvm/shakespeare": SECTION})
     assert table is not None
-    assert table.header == ("table", "scale", "what is known", "compared", "agree", "near", "above", "below")
+    assert table.header == (
+        "table",
+        "scale",
+        "what is known",
+        "compared",
+        "agree",
+        "near",
+        "above",
+        "below",
+        "same order",
+    )
     assert table.rows == (
-        ("fedconcat/table1", "small", "Rounds: 10 of 50.", "5", "1", "1", "2", "1"),
-        ("fedconcat/table2", "full", "", "0", "0", "0", "0", "0"),
+        ("fedconcat/table1", "small", "Rounds: 10 of 50.", "5", "1", "1", "2", "1", "-"),
+        ("fedconcat/table2", "full", "", "0", "0", "0", "0", "0", "-"),
     )
     assert overview({"turbosvm/shakespeare": SECTION}) is None
 
