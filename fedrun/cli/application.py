@@ -340,7 +340,7 @@ def _sweep_job(config: DictConfig) -> float:
     from fedrun.runs.display import wording
     from fedrun.runs.folder import finished
     from fedrun.runs.run import run
-    from fedrun.sweeps.callback import WITHOUT_VALIDATION, failed, parallel_jobs, say, searches
+    from fedrun.sweeps.callback import WITHOUT_VALIDATION, check_job, failed, parallel_jobs, say, searches
     from fedrun.sweeps.outcome import Outcome
 
     hydra = HydraConfig.get()
@@ -349,8 +349,7 @@ def _sweep_job(config: DictConfig) -> float:
     _log_to_screen(logging.WARNING, begin)
     try:
         experiment = build_experiment(_composed(config))
-        if experiment.study is not None:
-            raise InputError("a study cannot be a job of a sweep; start it alone")
+        check_job(experiment)
         if searches(hydra.sweeper) and experiment.validation.evaluation_split == "test":
             raise InputError(WITHOUT_VALIDATION)
         earlier = not experiment.overwrite and finished(experiment.folder) is not None

@@ -73,7 +73,7 @@ class DefaultsTree:
         Raises:
             NotPlainError: only Hydra can compose these options, or reject them.
         """
-        placed = self._expand("", "config", "", _option_file("", "config"), interpolated=False)
+        placed = self._expand("config", "", _option_file("", "config"), interpolated=False)
         of_hydra = {key: option for key, option in self.chosen.items() if key.startswith(HYDRA)}
         if not self.chosen.keys() - of_hydra.keys() | self.deleted <= self.used:
             raise NotPlainError
@@ -84,9 +84,7 @@ class DefaultsTree:
         ]
         return before + placed
 
-    def _expand(
-        self, group: str, option: str, package: str, file: OptionFile | None, interpolated: bool
-    ) -> list[Placed]:
+    def _expand(self, option: str, package: str, file: OptionFile | None, interpolated: bool) -> list[Placed]:
         """An option with this file and the parts of its defaults list."""
         if file is None:
             raise NotPlainError
@@ -135,7 +133,7 @@ class DefaultsTree:
             return []
         package = entry.package if entry.package is not None or file is None else file.package
         package = below(parent, entry.relative if package is None else package)
-        return self._expand(entry.group, option, package, file, interpolated)
+        return self._expand(option, package, file, interpolated)
 
 
 def _resolved(option: str, known: Mapping[str, str | None]) -> str:

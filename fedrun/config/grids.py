@@ -62,7 +62,7 @@ def jobs(
         name: of the experiment's runs at scale full.
         scale: one of the experiment's scales; ``full`` if it has none.
         arguments: of the command line; they take precedence over the scale.
-        loader: Hydra's, for messages.
+        loader: Hydra's, which lists the options for ``glob(...)``; None: values with ``glob`` are rejected.
 
     Raises:
         InputError: the experiment has no such scale.

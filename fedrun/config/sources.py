@@ -12,6 +12,7 @@ from fedrun.config.as_config import Plain
 from fedrun.config.composed import compose
 from fedrun.config.composition_errors import dotted
 from fedrun.config.defaults_entry import SELF, entry_of
+from fedrun.config.hydra_config import completed
 from fedrun.config.options import conf_dir, content, files_in, groups, listed_file
 from fedrun.config.suggestions import did_you_mean
 from fedrun.system.errors import InputError
@@ -69,7 +70,7 @@ def why(key: str, overrides: Sequence[str], config_dir: Path | None = None) -> s
     Raises:
         InputError: the configuration cannot be composed, or has no such key.
     """
-    composed = compose(overrides, config_dir)
+    composed, overrides = compose(overrides, config_dir), completed(overrides)
     folders = [folder for folder in (config_dir, conf_dir()) if folder]
     files, arguments = _composition(overrides, folders)
     group = key.replace(".", "/")

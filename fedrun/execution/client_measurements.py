@@ -34,8 +34,7 @@ class BatchGradient:
         network, samples = self._context.network, self._context.samples
         network.load(model)
         inputs, targets = samples.gather(self._context.clients[self._client][positions.cpu()])
-        module = network.network.eval()
-        loss = samples.task.mean_loss(module(samples.encoding(inputs)), targets)
+        loss = samples.task.mean_loss(network.evaluated(samples.encoding(inputs)), targets)
         self.processed += len(positions)
         return loss.item(), network.backward(loss).clone()
 

@@ -29,7 +29,7 @@ def train_client(
 
     Args:
         context: the network, the samples and the clients.
-        strategy: the client's side, whose hooks change plain SGD.
+        strategy: the client strategy, whose hooks change plain SGD.
         local: hyper-parameters.
         client: its number.
         round: t, for the learning rate and the random choices.

@@ -36,7 +36,8 @@ class Hardware:
             those that torchrun has started, otherwise the command decides by the cores and by the work of a round
             (:mod:`fedrun.simulation.process_count`). ``torchrun``: only those that torchrun has started. With ``cuda``
             each takes the GPU of its number on its machine.
-        deterministic: on a GPU, use deterministic kernels only, so that a repeated run is identical.
+        deterministic: on a GPU, use deterministic kernels where PyTorch has them, so that a repeated run is identical;
+            PyTorch warns of the others.
         client_memory_gb: main memory for client states, GiB; the rest is memory-mapped in the run's folder.
     """
 
@@ -79,9 +80,10 @@ class Hardware:
             keep_freed_memory()
         shared = max(1, cores() // (parallel_jobs * ranks.local_count))
         torch.set_num_threads(self.threads or openmp_threads() or shared)
-        if device.type == "cuda" and self.deterministic:
-            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-            torch.use_deterministic_algorithms(True, warn_only=True)
+        if device.type == "cuda":
+            if self.deterministic:
+                os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+            torch.use_deterministic_algorithms(self.deterministic, warn_only=True)
         return device
 
     def fit_threads(self, step: int) -> None:

@@ -44,7 +44,7 @@ class VectorStore:
     is referenced. So a checkpoint can refer to slots if its state is referenced until the next checkpoint.
 
     Args:
-        length: of the longest vector, numbers.
+        length: of a slot of the file, numbers. Longer vectors stay in main memory.
         limit: bytes of vectors in main memory.
         path: of the file, which is created when needed; None: a temporary file.
     """
@@ -66,7 +66,7 @@ class VectorStore:
             OSError: the disk is full.
         """
         size = 4 * vector.numel()
-        if self._in_memory + size <= self._limit:
+        if self._in_memory + size <= self._limit or size > self._slot_bytes:
             copy = vector.detach().to("cpu", torch.float32, copy=True)
             self._in_memory += size
             weakref.finalize(copy, self._released, size)

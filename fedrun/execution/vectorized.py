@@ -111,7 +111,9 @@ class Vectorized(Executor):
             carried = None if optimizer is None else optimizer[-working:]
             sizes, firsts = context.clients.sizes[clients[-working:]].tolist(), range(begin, end, together)
             self._descend(weights[-working:], carried, objective, of_last(constants, working), rate, sizes, firsts)
-        sent = torch.stack([self.tampered(model[k], job, client) for k, client in enumerate(clients)])
+        sent = model
+        if context.attack is not None and job.uploads:
+            sent = torch.stack([self.tampered(model[k], job, client) for k, client in enumerate(clients)])
         info = replace(info, start=start)
         uploads, next_state = self.finished(sent, job, received, state, constants, optimizer, info)
         for k, position in enumerate(positions):

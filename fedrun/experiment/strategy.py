@@ -1,4 +1,4 @@
-"""A strategy: a client side and a server side, checked against each other."""
+"""A strategy: a client strategy and a server strategy, checked against each other."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedrun.strategies.clustering.base import Clustering
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.post_training import PostTraining
 from fedrun.strategies.server import ServerStrategy
-from fedrun.strategies.vectors import MODEL
+from fedrun.strategies.vectors import CENTRES, MODEL
 from fedrun.system.errors import InputError
 
 
@@ -25,8 +25,8 @@ class Strategy:
     """A client strategy and a server strategy.
 
     Attributes:
-        client: the client side, which changes plain local SGD.
-        server: the server side, which computes the next global state from the uploads.
+        client: the client strategy, which changes plain local SGD.
+        server: the server strategy, which computes the next global state from the uploads.
     """
 
     client: ClientStrategy
@@ -52,7 +52,7 @@ class Strategy:
 
     def check(self) -> None:
         """Reject a client and a server strategy that are incompatible."""
-        offers = self.clusters().offers
+        offers = frozenset({CENTRES}) if self.clusters().mixes else frozenset()
 
         def fit(one: ClientStrategy, other: ServerStrategy) -> bool:
             provided = other.sends | other.maintains | offers
@@ -60,7 +60,7 @@ class Strategy:
 
         if missing := self.client.needs - self.server.sends - self.server.maintains - offers:
             allowed = _options("strategy/server", lambda other: fit(self.client, other)) or _options(
-                "strategy", lambda strategy: missing <= strategy.clusters().offers
+                "strategy", lambda strategy: missing <= {CENTRES} and strategy.clusters().mixes
             )
             raise InputError(
                 f"{self.named_client} needs {', '.join(sorted(missing))!r} from the server, which "

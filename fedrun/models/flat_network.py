@@ -13,6 +13,7 @@ training then takes 0.6 to 0.95 of the time, and evaluation 0.4 to 0.95.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -249,6 +250,17 @@ class FlatNetwork:
         self.vector.copy_(vector)
         for counter, initial in zip(self._counters, self._initial_counters, strict=True):
             counter.copy_(initial)
+
+    def evaluated(self, inputs: torch.Tensor) -> torch.Tensor:
+        """The outputs in evaluation mode for encoded inputs, ready for :meth:`backward`.
+
+        cuDNN's recurrent layers have a backward pass in training mode only; PyTorch's own are used instead.
+        """
+        network = self.network.eval()
+        recurrent = any(isinstance(module, torch.nn.RNNBase) for module in network.modules())
+        with torch.backends.cudnn.flags(enabled=False) if recurrent else nullcontext():
+            outputs: torch.Tensor = network(inputs)
+        return outputs
 
     def backward(self, loss: torch.Tensor) -> torch.Tensor:
         """The gradient ``[T]`` of a scalar loss, overwritten by the next call.

@@ -25,7 +25,7 @@ def decisions(experiment: Experiment, simulation: Simulation, state: State) -> M
     """
     phase, clients = simulation.phase(state), len(simulation.federation.train)
     layout, device = phase.network.layout, simulation.device
-    executor = simulation.executor(state)
+    executor = simulation.executor_name(state)
     if experiment.hardware.executor == AUTO:
         executor += " at first; the faster one after a trial"
     computing = counted(torch.get_num_threads(), "thread") if device.type == "cpu" else str(device)

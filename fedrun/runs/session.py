@@ -104,14 +104,14 @@ class Session:
         self._saved = last
         if self.ranks.count == 1:
             return last, metrics, rows
-        state, client_to_rank = last.state, self.simulation.client_to_rank
-        client_states = state.client_states
+        client_states = last.state.client_states
+        state, rows = self.ranks.broadcast((replace(last.state, client_states=NO_STATE).to("cpu"), rows))
+        state = state.to(self.simulation.device)
+        client_to_rank = self.simulation.client_to_rank(state)
         if client_to_rank is not None:
             self._distributed = DistributedClientStates(self.ranks, client_to_rank, client_states.keep)
             client_states = self._distributed.scatter(client_states)
-        state, rows = self.ranks.broadcast((replace(state, client_states=NO_STATE).to("cpu"), rows))
-        state = replace(state.to(self.simulation.device), client_states=client_states)
-        return replace(last, state=state), metrics, rows
+        return replace(last, state=replace(state, client_states=client_states)), metrics, rows
 
     def describe(self) -> None:
         """Write the configuration to the folder, and a summary of the federation and the decisions to the log."""
@@ -243,7 +243,7 @@ class Session:
             save_model(self.simulation, state, model)
         with writing(curves):
             plot_curves({self.record.title: [rows]}, curves, self.targets)
-        executor = self.simulation.executor(state)
+        executor = self.simulation.executor_name(state)
         summary = summarise_run(self.experiment, self.identity, last, rows, self.targets, executor, self.decisions)
         if (reported := summary["reported"]) is not None:
             log.debug("reported  %s %s", wording.name(reported), wording.value(reported, summary["final"][reported]))

@@ -30,8 +30,8 @@ RUN_SECONDS = 10.0
 def may_be_divided(experiment: Experiment) -> bool:
     """Whether several processes are possible, decided before anything is loaded.
 
-    They are not possible if the number of threads is set, on a GPU, for executors that train a stack of clients, for
-    clients with state (only the process that holds the state can train the client), and for a single client.
+    They are not possible on a GPU, with another executor than ``in_process``, if the number of threads is set, on one
+    core, for pooled data, and if idle clients train. :func:`automatic_processes` checks the clients' states.
     """
     hardware, strategy = experiment.hardware, experiment.strategy
     return (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -114,14 +114,14 @@ class RoundRunner:
             weights = assignment.membership[cohort]
             models = (state.server,) * weights.shape[1]
             results = ((client, self._on_device(result)) for client, result in stored)
-        updates, client_states = self._fold(models, local_jobs, cohort, weights, results)
-        trained = weights.any(0).nonzero().flatten().tolist()
+        members = {model: cohort[weights[:, model] > 0] for model in weights.any(0).nonzero().flatten().tolist()}
+        updates, client_states = self._fold(models, local_jobs, cohort, weights, members, results)
         combined = self.cohort.combine(
-            [updates.get(model) or empty_update() for model in trained],
-            [cohort[weights[:, model] > 0] for model in trained],
-            [self.phase.server.broadcast(models[model]) for model in trained],
+            [updates.get(model) or empty_update() for model in members],
+            list(members.values()),
+            [self.phase.server.broadcast(models[model]) for model in members],
         )
-        by_model = dict(zip(trained, combined, strict=True))
+        by_model = dict(zip(members, combined, strict=True))
         processed = torch.cat([update.processed for update in combined])
         if assignment is not None and assignment.forward_passes is not None:
             clients = processed[:, 0]
@@ -235,6 +235,7 @@ class RoundRunner:
         jobs: Sequence[CohortJob],
         cohort: torch.Tensor,
         weights: torch.Tensor,
+        members: Mapping[int, torch.Tensor],
         results: Iterable[tuple[int, ClientResult]],
     ) -> tuple[dict[int, CohortUpdate], ClientStates]:
         """Fold the result of each of this rank's clients into every model, with the model's weight for the client.
@@ -246,25 +247,25 @@ class RoundRunner:
             jobs: of this rank.
             cohort: int64 ``[C]``, of all ranks.
             weights: of each model for each of the cohort, ``[C, M]``.
+            members: the clients of the cohort that train each model, by its number.
             results: with the numbers of their clients.
 
         Returns:
             This rank's update of each model that some of its clients have trained, by number, and the client states.
         """
-        local = torch.isin(cohort, torch.cat([job.cohort for job in jobs]))
-        everyone = {model: cohort[weights[:, model] > 0] for model in weights.any(0).nonzero().flatten().tolist()}
-        cohort, weights = cohort[local], weights[local]
-        nearest = dict(zip(cohort.tolist(), weights.argmax(1).tolist(), strict=True))
         job, context = jobs[0], self.executor.context
-        members = {model: cohort[weights[:, model] > 0] for model in weights.any(0).nonzero().flatten().tolist()}
+        here = torch.cat([job.cohort for job in jobs])
+        local = {model: clients[torch.isin(clients, here)] for model, clients in members.items()}
         positions = {
             model: {client: position for position, client in enumerate(clients.tolist())}
-            for model, clients in members.items()
+            for model, clients in local.items()
         }
+        nearest = dict(zip(cohort.tolist(), weights.argmax(1).tolist(), strict=True))
         rows = dict(zip(cohort.tolist(), weights, strict=True))
         aggregators = {
-            model: Aggregator(context, self.phase.server, models[model], clients, everyone[model], job.client_states)
-            for model, clients in members.items()
+            model: Aggregator(context, self.phase.server, models[model], clients, members[model], job.client_states)
+            for model, clients in local.items()
+            if len(clients)
         }
         for client, result in results:
             for model, aggregator in aggregators.items():

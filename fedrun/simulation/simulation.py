@@ -115,8 +115,10 @@ class Simulation:
         phase = first_phase(experiment, self.federation, self.device)
         if self.device.type == "cpu":
             experiment.hardware.fit_threads(RoundWork.of(phase).step)
-        self.store = VectorStore(phase.network.layout.size, experiment.hardware.client_memory_gb * 2**30, memory_file)
-        self._phases = [self._activated(phase)]
+        active = self._activated(phase)
+        longest = max([phase.network.layout.size, *active.runner.context.state_lengths.values()])
+        self.store = VectorStore(longest, experiment.hardware.client_memory_gb * 2**30, memory_file)
+        self._phases = [active]
         if experiment.appeal.known and not experiment.appeal.trained:
             _ = self.thresholds  # a file that cannot be used is rejected before anything is written
 
@@ -199,7 +201,7 @@ class Simulation:
         """Evaluates the models of a state's phase."""
         return self._active(state).evaluator
 
-    def executor(self, state: State) -> str:
+    def executor_name(self, state: State) -> str:
         """The name of the executor of the next round."""
         return self._active(state).runner.executor_name(state.timings)
 
@@ -207,10 +209,11 @@ class Simulation:
         """Runs the local work of the next round."""
         return self._active(state).runner.round_runner(state.timings)
 
-    @property
-    def client_to_rank(self) -> torch.Tensor | None:
-        """The rank that trains each client and holds its state, int64 ``[N]``; None: any rank can train any client."""
-        return self._phases[0].runner.client_to_rank
+    def client_to_rank(self, state: State) -> torch.Tensor | None:
+        """The rank that trains each client in a state's phase and holds its state, int64 ``[N]``; None: any rank can
+        train any client.
+        """
+        return self._active(state).runner.client_to_rank
 
     def initial(self) -> State:
         """The state before the first round."""

@@ -9,14 +9,14 @@ from annotated_types import Ge, Gt
 
 from fedrun.config.config_class import config_class
 from fedrun.models.flat_network import Layout
-from fedrun.strategies.server import CohortUpdate, Round, Rows, Senders, ServerState, ServerStrategy, uniform
+from fedrun.strategies.server import CohortUpdate, Round, Rows, ServerState, UniformServer
 
 CENTER = "center"
 """v in the server's state: the displacement of the round before."""
 
 
 @config_class
-class CenteredClipping(ServerStrategy):
+class CenteredClipping(UniformServer):
     """The mean of displacements whose distance from the round before's is clipped; all clients weigh the same.
 
     Buffers are averaged plainly.
@@ -33,9 +33,6 @@ class CenteredClipping(ServerStrategy):
 
     def init(self, model: torch.Tensor, layout: Layout, clients: int) -> ServerState:
         return ServerState(model, {CENTER: model.new_zeros(layout.trainable)})
-
-    def weights(self, state: ServerState, senders: Senders) -> torch.Tensor:
-        return uniform(senders)
 
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         assert update.rows is not None

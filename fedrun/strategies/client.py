@@ -300,7 +300,7 @@ class ClientStrategy:
 
 
 def state_names(strategy: ClientStrategy, layout: Layout) -> frozenset[str]:
-    """The names of a client's state for its strategy; it is empty until the client has taken part."""
+    """The names of the vectors that a strategy keeps for a client, which holds none until it has taken part."""
     return frozenset({*strategy.client_state(layout), PRIVATE})
 
 
@@ -320,5 +320,5 @@ def shuffles(strategy: ClientStrategy) -> bool:
 
 
 def overrides(strategy: ClientStrategy, hook: Literal["direction", "frozen", "loss", "own_model", "private"]) -> bool:
-    """Whether a strategy overrides this hook; where none does, the executors take a faster path."""
+    """Whether a strategy overrides this hook. If it does not, the executors can take a faster path."""
     return getattr(type(strategy), hook) is not getattr(ClientStrategy, hook)

@@ -32,12 +32,12 @@ def in_memory(vector: torch.Tensor) -> torch.Tensor:
 class ClientStates:
     """Named vectors per client: zeros until a client first stores something.
 
-    Immutable: a round makes new states, so an interrupted round leaves no trace. Only clients that have taken part
-    have a state.
+    Immutable: a round makes new states, so an interrupted round leaves no trace. Only clients that have stored
+    something are in :attr:`held`.
 
     Attributes:
         lengths: of the vectors, by name.
-        held: the vectors of the clients that have taken part, on the CPU; a client may lack some names.
+        held: the stored vectors of each client, on the CPU; a client may lack some names.
         store: where vectors are kept.
     """
 

@@ -12,7 +12,7 @@ from annotated_types import Ge, Lt
 
 from fedrun.config.config_class import config_class
 from fedrun.models.flat_network import Layout
-from fedrun.strategies.server import CohortUpdate, Round, Senders, ServerState, ServerStrategy, uniform
+from fedrun.strategies.server import CohortUpdate, Round, ServerState, UniformServer
 from fedrun.strategies.vectors import MODEL, Vectors
 
 VELOCITY = "fedacg/velocity"
@@ -20,7 +20,7 @@ VELOCITY = "fedacg/velocity"
 
 
 @config_class
-class FedACG(ServerStrategy):
+class FedACG(UniformServer):
     """Broadcast z = x + λ m, and move x to the plain mean of the clients' models; buffers are averaged.
 
     x is evaluated, not z.
@@ -33,9 +33,6 @@ class FedACG(ServerStrategy):
 
     def init(self, model: torch.Tensor, layout: Layout, clients: int) -> ServerState:
         return ServerState(model, {VELOCITY: torch.zeros_like(model)})
-
-    def weights(self, state: ServerState, senders: Senders) -> torch.Tensor:
-        return uniform(senders)
 
     def broadcast(self, state: ServerState) -> Vectors:
         # z = x + λ m

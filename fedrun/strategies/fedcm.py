@@ -11,7 +11,7 @@ from fedrun.config.config_class import config_class
 from fedrun.models.flat_network import Layout
 from fedrun.strategies.client import ClientStrategy, Gradient
 from fedrun.strategies.client_info import ClientInfo
-from fedrun.strategies.server import CohortUpdate, Round, Senders, ServerState, ServerStrategy, uniform
+from fedrun.strategies.server import CohortUpdate, Round, ServerState, UniformServer
 from fedrun.strategies.vectors import MODEL, Vectors
 
 GLOBAL_GRADIENT = "global_gradient"
@@ -43,7 +43,7 @@ class FedCMClient(ClientStrategy):
 
 
 @config_class
-class FedCMServer(ServerStrategy):
+class FedCMServer(UniformServer):
     """The plain mean of the clients' displacements, also kept as the direction of the next round; buffers are averaged.
 
     Attributes:
@@ -56,9 +56,6 @@ class FedCMServer(ServerStrategy):
 
     def init(self, model: torch.Tensor, layout: Layout, clients: int) -> ServerState:
         return ServerState(model, {GLOBAL_GRADIENT: model.new_zeros(layout.trainable)})
-
-    def weights(self, state: ServerState, senders: Senders) -> torch.Tensor:
-        return uniform(senders)
 
     def broadcast(self, state: ServerState) -> Vectors:
         return {MODEL: state.model, GLOBAL_GRADIENT: state.slots[GLOBAL_GRADIENT]}

@@ -11,7 +11,7 @@ from fedrun.config.config_class import config_class
 from fedrun.models.flat_network import Layout
 from fedrun.strategies.client import ClientStrategy, LinearCorrection
 from fedrun.strategies.client_info import ClientInfo
-from fedrun.strategies.server import CohortUpdate, Round, Senders, ServerState, ServerStrategy, uniform
+from fedrun.strategies.server import CohortUpdate, Round, ServerState, UniformServer
 from fedrun.strategies.vectors import MODEL, Vectors
 
 DRIFT = "drift"
@@ -59,7 +59,7 @@ class FedDynClient(ClientStrategy):
 
 
 @config_class
-class FedDynServer(ServerStrategy):
+class FedDynServer(UniformServer):
     """The plain mean of the participants' models, moved by the mean drift of all clients.
 
     The server needs no client's h_k: their mean moves by the participants' displacements alone.
@@ -69,9 +69,6 @@ class FedDynServer(ServerStrategy):
 
     def init(self, model: torch.Tensor, layout: Layout, clients: int) -> ServerState:
         return ServerState(model, {DRIFT: model.new_zeros(layout.trainable)})
-
-    def weights(self, state: ServerState, senders: Senders) -> torch.Tensor:
-        return uniform(senders)
 
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         # h_k gains y_k − w if k took part;  w ← mean_S y_k + mean_N h_k; buffers are averaged

@@ -9,7 +9,7 @@ from annotated_types import Gt
 
 from fedrun.config.config_class import config_class
 from fedrun.models.flat_network import Layout
-from fedrun.strategies.server import CohortUpdate, Requirement, Round, Senders, ServerState, ServerStrategy, uniform
+from fedrun.strategies.server import CohortUpdate, Requirement, Round, ServerState, UniformServer
 from fedrun.strategies.vectors import MODEL, Vectors
 
 ITERATE = "fedexp/iterate"
@@ -17,7 +17,7 @@ ITERATE = "fedexp/iterate"
 
 
 @config_class
-class FedExP(ServerStrategy):
+class FedExP(UniformServer):
     """x ← x + η_g Δ with η_g = max(1, Σ_S ‖D_k‖² / (2 M (‖Δ‖² + ε))): large where the clients' moves disagree.
 
     D_k = y_k − x, Δ is their plain mean over the M participants. The server measures ‖D_k‖² on the models as they
@@ -35,9 +35,6 @@ class FedExP(ServerStrategy):
 
     def init(self, model: torch.Tensor, layout: Layout, clients: int) -> ServerState:
         return ServerState(model, {ITERATE: model})
-
-    def weights(self, state: ServerState, senders: Senders) -> torch.Tensor:
-        return uniform(senders)
 
     def broadcast(self, state: ServerState) -> Vectors:
         return {MODEL: state.slots[ITERATE]}

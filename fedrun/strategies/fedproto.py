@@ -12,7 +12,7 @@ from fedrun.config.identity import Neutral
 from fedrun.models.flat_network import Layout
 from fedrun.strategies.client import Averaging, ClientStrategy, EvaluatedModel, Measurement, Outputs
 from fedrun.strategies.client_info import ClientInfo
-from fedrun.strategies.server import CohortUpdate, Round, Senders, ServerState, ServerStrategy, uniform
+from fedrun.strategies.server import CohortUpdate, Round, ServerState, UniformServer
 from fedrun.strategies.vectors import MODEL, Vectors
 from fedrun.system.errors import InputError
 
@@ -96,7 +96,7 @@ class FedProtoClient(ClientStrategy):
 
 
 @config_class
-class FedProtoServer(ServerStrategy):
+class FedProtoServer(UniformServer):
     """The weighted mean of the clients' prototypes, class by class. The initial model stays the initial model.
 
     A class that no participant holds keeps its prototype.
@@ -108,9 +108,6 @@ class FedProtoServer(ServerStrategy):
     def init(self, model: torch.Tensor, layout: Layout, clients: int) -> ServerState:
         prototypes = model.new_zeros(layout.classes * layout.embedding)
         return ServerState(model, {PROTOTYPES: prototypes, KNOWN: model.new_zeros(layout.classes)})
-
-    def weights(self, state: ServerState, senders: Senders) -> torch.Tensor:
-        return uniform(senders)
 
     def broadcast(self, state: ServerState) -> Vectors:
         return {**super().broadcast(state), PROTOTYPES: state.slots[PROTOTYPES], KNOWN: state.slots[KNOWN]}

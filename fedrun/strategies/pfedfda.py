@@ -111,10 +111,9 @@ class PFedFDA(FedPer):
 
     def own_model(self, received: Vectors, client_state: Vectors, client: ClientInfo) -> torch.Tensor:
         assert client.training_embeddings is not None
-        layout = client.layout
-        embeddings, labels = client.training_embeddings(received[MODEL])
-        prior = log_prior(torch.bincount(labels, minlength=layout.classes))
-        adapted = self.adapted(global_statistics(received, layout), (embeddings, labels), prior)
+        assert client.label_counts is not None
+        layout, prior = client.layout, log_prior(client.label_counts)
+        adapted = self.adapted(global_statistics(received, layout), client.training_embeddings(received[MODEL]), prior)
         return with_head(received[MODEL], adapted, prior, layout)
 
     def adapted(

@@ -30,7 +30,7 @@ class Phase:
 
     Attributes:
         end: server updates made when the phase ends, counted from the beginning of the run.
-        rounds: T, the server updates of the whole run.
+        rounds: the server updates of the whole run, over all phases.
         seed: the run's seed.
         federation: who holds which samples; its dataset is what this phase's network reads.
         samples: that dataset on its device.

@@ -12,7 +12,7 @@ from fedrun.config.identity import Neutral
 from fedrun.models.flat_network import Layout
 from fedrun.strategies.client import ClientStrategy, LinearCorrection, Measurement
 from fedrun.strategies.client_info import ClientInfo
-from fedrun.strategies.server import CohortUpdate, Round, Senders, ServerState, ServerStrategy, uniform
+from fedrun.strategies.server import CohortUpdate, Round, ServerState, UniformServer
 from fedrun.strategies.vectors import MODEL, Vectors
 from fedrun.system.errors import InputError
 
@@ -95,7 +95,7 @@ class ScaffoldClient(ClientStrategy):
 
 
 @config_class
-class ScaffoldServer(ServerStrategy):
+class ScaffoldServer(UniformServer):
     """Plain means of the clients' displacements and of their control variates' changes.
 
     Attributes:
@@ -113,9 +113,6 @@ class ScaffoldServer(ServerStrategy):
 
     def init(self, model: torch.Tensor, layout: Layout, clients: int) -> ServerState:
         return ServerState(model, {CONTROL: model.new_zeros(layout.trainable)})
-
-    def weights(self, state: ServerState, senders: Senders) -> torch.Tensor:
-        return uniform(senders)
 
     def broadcast(self, state: ServerState) -> Vectors:
         return {MODEL: state.model, CONTROL: state.slots[CONTROL]}

@@ -177,8 +177,8 @@ class ServerStrategy(ABC):
     Attributes:
         needs: names that the clients must upload.
         sends: names that the server broadcasts, the model included.
-        maintains: names of client states whose mean over all N clients this strategy keeps up to date. A client
-            strategy may need them. They are impossible if clusters change.
+        maintains: client states whose mean over all N clients this strategy keeps up to date, by names that a client
+            strategy's ``needs`` may contain. Not allowed with clusterings that reassign clients.
         rows: which entries of every single client's model it needs (it always has the mean).
         needs_classes: whether it requires a classification task; by default if it :attr:`wants` labels or a head.
         wants: ``label_counts``: clients send their numbers of training samples per class, once, before training;
@@ -266,6 +266,13 @@ class ServerStrategy(ABC):
     @abstractmethod
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         """The next state, and metrics of the step to be logged under ``server/``."""
+
+
+class UniformServer(ServerStrategy):
+    """A server strategy that weights clients equally."""
+
+    def weights(self, state: ServerState, senders: Senders) -> torch.Tensor:
+        return uniform(senders)
 
 
 @config_class

@@ -24,6 +24,8 @@ from fedrun.system.errors import BAD_INPUT, InputError, one_line
 if TYPE_CHECKING:
     from hydra.core.config_loader import ConfigLoader
 
+    from fedrun.experiment.experiment import Experiment
+
 CURVES = "curves.png"
 
 WITHOUT_VALIDATION = "validation.share=0: a search needs samples to judge by; set it above 0, such as to 0.1"
@@ -146,6 +148,7 @@ def job_problem(config: DictConfig) -> str | None:
                 settings = OmegaConf.masked_copy(loaded, [str(key) for key in loaded if key != "hydra"])
                 composed = Composed.of(settings, loaded.hydra)
             experiment = build_experiment(composed)
+            check_job(experiment)
             if searched and experiment.validation.evaluation_split == "test":
                 raise InputError(WITHOUT_VALIDATION)
             if searched:
@@ -153,6 +156,19 @@ def job_problem(config: DictConfig) -> str | None:
         except Exception as error:  # of many kinds, all about this job's configuration
             return f"{explain(error, job)} (job {number} of the sweep: {' '.join(job)})"
     return None
+
+
+def check_job(experiment: Experiment) -> None:
+    """Reject an experiment that cannot be a job of a sweep.
+
+    Raises:
+        InputError: it is a study, or needs several processes.
+    """
+    if experiment.study is not None:
+        raise InputError("a study cannot be a job of a sweep; start it alone")
+    processes = experiment.hardware.processes
+    if isinstance(processes, int) and processes > 1:
+        raise InputError(f"hardware.processes={processes}: a job of a sweep has one process; allowed: auto, 1")
 
 
 def search_problem(config: DictConfig, arguments: Sequence[str], loader: ConfigLoader) -> str | None:

@@ -187,11 +187,10 @@ def suggestion(arm: Arm, metric: str, command: str) -> str:
     return "\n".join([*lines, chosen])
 
 
-def suggest(arms: Sequence[Arm], metric: str, command: str, folder: Path) -> list[Path]:
+def suggest(arms: Sequence[Arm], metric: str, command: str, folder: Path) -> None:
     """Write a suggestion for every arm that has run: ``SETTING-STRATEGY.yaml``, numbered if the name is taken."""
     folder.mkdir(parents=True, exist_ok=True)
     taken: dict[str, int] = {}
-    written = []
     for arm in arms:
         if arm.run is None:
             continue
@@ -199,8 +198,6 @@ def suggest(arms: Sequence[Arm], metric: str, command: str, folder: Path) -> lis
         taken[name] = taken.get(name, 0) + 1
         path = folder / (f"{name}.yaml" if taken[name] == 1 else f"{name}.{taken[name]}.yaml")
         path.write_text(suggestion(arm, metric, command), encoding="utf-8")
-        written.append(path)
-    return written
 
 
 def suggestions(sweep: Path) -> list[Path]:

@@ -30,8 +30,8 @@ class FusedSGDStep:
     """
 
     def __init__(self, network: torch.nn.Module) -> None:
-        # A Sequential only calls its children, so their weights have no other use.
-        self._layers = [
+        # A Sequential only calls its children, so their weights have no other use. Several may contain the same layer.
+        layers = (
             layer
             for parent in network.modules()
             if type(parent) is torch.nn.Sequential
@@ -40,7 +40,8 @@ class FusedSGDStep:
             and isinstance(layer.weight, torch.nn.Parameter)  # pruned layers compute it before each pass
             and layer.weight.requires_grad
             and layer.weight.numel() >= LARGE
-        ]
+        )
+        self._layers = list(dict.fromkeys(layers))
         self._parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
         self._edges = [torch.autograd.graph.get_gradient_edge(parameter) for parameter in self._parameters]
         self._uses: Counter[torch.nn.Linear] = Counter()

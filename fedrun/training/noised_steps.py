@@ -49,7 +49,7 @@ def train_noised(
 
     Args:
         network: holds the model to start from; afterwards the trained model.
-        strategy: the client's side, whose loss and correction are used.
+        strategy: the client strategy, whose loss and correction are used.
         local: hyper-parameters, with the number of steps.
         noised: C, z and q_s.
         samples: the dataset.
@@ -116,7 +116,7 @@ class SampleGradients:
 
     Args:
         network: the loaded network.
-        strategy: the client's side, with its loss.
+        strategy: the client strategy, with its loss.
         constants: from :meth:`ClientStrategy.constants`.
         task: of the dataset.
 

@@ -47,7 +47,7 @@ class Objective:
 
     Args:
         network: the loaded network, set to training mode.
-        strategy: the client's side, whose hooks change plain SGD.
+        strategy: the client strategy, whose hooks change plain SGD.
         constants: from :meth:`ClientStrategy.constants`.
         task: of the dataset.
         precision: of forward and backward passes.
@@ -137,7 +137,7 @@ class Objective:
                 return Outputs(logits, embeddings, task=self._task)
             # Right for whole batches; TurboSVM-FL's code takes the same slice for a last, shorter one.
             first, size = index * len(embeddings), len(embeddings)
-            earlier = torch.stack(self._earlier)[:, first : first + size]
+            earlier = torch.stack([epoch[first : first + size] for epoch in self._earlier])
         if self._frozen is None:
             return Outputs(logits, embeddings, earlier_embeddings=earlier, task=self._task)
         with self._computing:

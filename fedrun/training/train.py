@@ -41,7 +41,7 @@ def train(
 
     Args:
         network: holds the model to start from; afterwards the trained model.
-        strategy: the client's side, whose hooks change plain SGD.
+        strategy: the client strategy, whose hooks change plain SGD.
         local: hyper-parameters.
         samples: the dataset.
         indices: the client's sample numbers, int64 ``[n_k]``.
@@ -104,11 +104,11 @@ def train(
 
 def full_gradient(network: FlatNetwork, samples: Samples, indices: torch.Tensor, batch_size: int) -> torch.Tensor:
     """The gradient of the loaded model's mean loss over some samples, in evaluation mode: float32 ``[T]``."""
-    module = network.network.eval()
     total, count = torch.zeros_like(network.gradient), 0.0
     for part in torch.split(indices, batch_size):
         inputs, targets = samples.gather(part)
-        losses, weights = samples.task.loss(module(samples.encoding(inputs)), targets), samples.task.weights(targets)
+        outputs = network.evaluated(samples.encoding(inputs))
+        losses, weights = samples.task.loss(outputs, targets), samples.task.weights(targets)
         total += network.backward((losses if weights is None else losses * weights).sum())
         count += len(part) if weights is None else float(weights.sum())
     return total / max(count, 1)

@@ -133,8 +133,6 @@ class UploadPipeline:
             The decoded uploads, and the transforms' measurements and next states. Uploads that are not finite are not
             changed and have no next state.
         """
-        if not self._senders:
-            return uploads, Sent({})
         arrived = {name: vector.clone() for name, vector in uploads.items() if self.is_transformed(len(vector))}
         displacements = self._displacements(arrived, received)
         if not all(map(_is_finite, displacements.values())):

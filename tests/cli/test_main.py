@@ -99,6 +99,10 @@ REFUSED = [
     ("-m strategy=fedavg,none", "strategy=none: no such option; allowed: "),
     ("-m strategy=fedavg,turbosvm rounds=300", "rounds=300: the SVM's schedule ends after "),
     ("-m seed=0,1 output_dir=null", "output_dir=null: allowed: a text (job 0 of the sweep: "),
+    (
+        "-m hardware.processes=2 seed=0,1",
+        "hardware.processes=2: a job of a sweep has one process; allowed: auto, 1 (job 0",
+    ),
     ("experiment=demo local.lr=0", "local.lr=0: allowed: a finite number, above 0 (job 0 of the sweep: "),
     (
         "--config-name=other",
@@ -118,6 +122,12 @@ def test_a_refused_configuration(checking: Fedrun, tmp_path: Path, arguments: st
     assert (ended.status, ended.out) == (2, "")
     assert list(tmp_path.iterdir()) == []
     assert ended.deferred, "torch was loaded before the configuration was refused"
+
+
+def test_a_study_is_no_job_of_a_sweep(checking: Fedrun, tmp_path: Path) -> None:
+    ended = checking("-m", "study=mean_estimation", "seed=0,1", folder=tmp_path)
+    assert ended.err.startswith("fedrun: a study cannot be a job of a sweep; start it alone (job 0 of the sweep: ")
+    assert (ended.status, ended.out, list(tmp_path.iterdir())) == (2, "", [])
 
 
 @pytest.mark.parametrize(

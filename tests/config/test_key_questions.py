@@ -62,6 +62,18 @@ def test_interpolations_are_shown_as_they_are_written() -> None:
     ]
 
 
+def test_without_hparams_a_strategys_values_in_a_setting_set_nothing() -> None:
+    assert why("strategy.client.mu", ["dataset=femnist", "strategy=fedprox"]).splitlines() == [
+        "strategy.client.mu=0.02",
+        "  0.01  conf/strategy/client/fedprox.yaml",
+        "  0.02  conf/hparams.yaml (femnist-fedprox)",
+    ]
+    assert why("strategy.client.mu", ["dataset=femnist", "strategy=fedprox", "~hparams"]).splitlines() == [
+        "strategy.client.mu=0.01",
+        "  0.01  conf/strategy/client/fedprox.yaml",
+    ]
+
+
 def test_an_option_placed_below_another_one() -> None:
     assert why("strategy.server.base", ["strategy=turbosvm"]).splitlines() == [
         "strategy.server.base.weighting=samples",

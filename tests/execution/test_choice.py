@@ -69,7 +69,7 @@ def test_the_faster_executor_is_found_and_told(make_experiment, caplog):
     least = least_seconds(state.timings)
     fastest = min(least, key=least.get)
     assert all(0 < seconds < 1 for seconds in least.values())
-    assert simulation.executor(state) == fastest
+    assert simulation.executor_name(state) == fastest
     assert f"; {fastest} from round 5 on" in caplog.text
     _, alone = rounds(experiment, 6)
     torch.testing.assert_close(state.server.model, alone.server.model, rtol=1e-5, atol=1e-5)
@@ -90,4 +90,4 @@ def test_what_a_trial_has_found_is_part_of_the_state(make_experiment, faster):
 def test_nothing_is_tried_where_one_executor_cannot_work(make_experiment, caplog):
     experiment = make_experiment(network=refused, clients_per_round=2, hardware={"executor": "auto"})
     simulation, state = rounds(experiment, 5)
-    assert (state.timings, simulation.executor(state), caplog.text) == ((), "in_process", "")
+    assert (state.timings, simulation.executor_name(state), caplog.text) == ((), "in_process", "")

@@ -79,3 +79,26 @@ def test_every_strategy(there, make_experiment, chosen, executor):
     assert state.server.model.device == there
     held = [vector for vectors in state.client_states.held.values() for vector in vectors.values()]
     assert all(vector.device.type == "cpu" for vector in held)
+
+
+def test_kernels_are_deterministic_only_where_a_run_asks_for_it(monkeypatch):
+    """Also in the second run of a process."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    threads, enabled = torch.get_num_threads(), []
+    try:
+        for deterministic in (True, False):
+            hardware = Hardware(
+                device="cuda",
+                executor="in_process",
+                threads=None,
+                deterministic=deterministic,
+                client_memory_gb=4.0,
+                processes="auto",
+            )
+            hardware.prepare(parallel_jobs=1)
+            enabled.append(torch.are_deterministic_algorithms_enabled())
+    finally:
+        torch.use_deterministic_algorithms(False)
+        torch.set_num_threads(threads)
+    assert enabled == [True, False]

@@ -100,6 +100,7 @@ def assert_same(run: Path, other: Path) -> None:
 
 
 CLUSTERS = ("strategy.clustering.clusters=3",)
+NEAREST = ("compression.rounding=nearest", "compression.memory=client", "compression.bits=3")
 APPEAL = ("appeal=warmup", "appeal.steps=5", "population.test_share=0.3", "population.unseen_clients=2")
 
 
@@ -224,15 +225,21 @@ def test_any_number_of_ranks_takes_up_what_another_has_left(
     assert_same(run, alone(*chosen))
 
 
-def test_each_stage_is_taken_up_where_it_was_left(fedrun: Fedrun, alone: Any, tmp_path: Path) -> None:
-    """Two rounds of FeSEM's clusters, whose clients' last models are remembered, and two of the classifier on top."""
-    stages = (
-        "strategy=fedconcat_fesem",
-        "strategy.post_training.rounds=2",
-        "rounds=4",
-        "clients_per_round=4",
-        *CLUSTERS,
-    )
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        ("strategy=fedconcat_fesem",),  # clients' last models are kept
+        # Clients keep errors in both phases. Steps are as many for all clients in the first phase only, so that the
+        # phases divide the clients among the ranks differently.
+        ("strategy=fedconcat", "local.epochs=null", "local.steps=4", "compression=quantize", *NEAREST),
+    ],
+    ids=" ".join,
+)
+def test_each_stage_is_taken_up_where_it_was_left(
+    fedrun: Fedrun, alone: Any, tmp_path: Path, chosen: tuple[str, ...]
+) -> None:
+    """Two rounds of clusters, and two of the classifier on top."""
+    stages = (*chosen, "strategy.post_training.rounds=2", "rounds=4", "clients_per_round=4", *CLUSTERS)
     deaths = [
         (
             3,

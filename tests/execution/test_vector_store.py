@@ -40,6 +40,13 @@ def test_up_to_the_limit_in_memory_then_in_the_file(tmp_path: Path) -> None:
     assert torch.from_file(str(tmp_path / "memory"), size=32).view(2, 16)[:, :3].tolist() == [[3] * 3, [4] * 3]
 
 
+def test_longer_vectors_than_a_slot_stay_in_memory(tmp_path: Path) -> None:
+    store = VectorStore(3, 0, tmp_path / "memory")  # slots have 16 numbers, because of the alignment
+    kept = [store.keep(numbers(1.0, 16)), store.keep(numbers(2.0, 17)), store.keep(numbers(3.0, 2))]
+    assert [numbered(store, vector) for vector in kept] == [0, None, 1]
+    assert [vector.tolist() for vector in kept] == [[1] * 16, [2] * 17, [3] * 2]
+
+
 def test_what_is_kept_is_a_copy(tmp_path: Path) -> None:
     for limit in (0, 1000):
         store, vector = VectorStore(3, limit, tmp_path / "memory"), numbers(1.0)

@@ -269,3 +269,29 @@ def test_counters_begin_anew_with_every_model():
         network(batch)
         assert network.get_buffer("encoder.running_mean").tolist() == [2.0, 5.0]
         assert network.get_buffer("encoder.num_batches_tracked").item() == 1
+
+
+@pytest.mark.parametrize("recurrent", [False, True])
+def test_gradients_in_evaluation_mode(recurrent):
+    """cuDNN's recurrent layers have none, so they are switched off; dropout is off, too."""
+
+    class Last(nn.LSTM):
+        def forward(self, inputs):
+            used.append(torch.backends.cudnn.enabled)
+            return super().forward(inputs[:, None])[0][:, 0]
+
+    class Dense(nn.Linear):
+        def forward(self, inputs):
+            used.append(torch.backends.cudnn.enabled)
+            return super().forward(inputs)
+
+    used = []
+    torch.manual_seed(0)
+    layers = (Last(2, 3) if recurrent else Dense(2, 3), nn.Dropout(0.9))
+    flat = FlatNetwork(nn.Sequential(OrderedDict(encoder=nn.Sequential(*layers), head=nn.Linear(3, 2))))
+    ordinary, inputs = copy.deepcopy(flat.network).eval(), torch.randn(4, 2)
+    gradient = flat.backward(flat.evaluated(inputs).square().sum()).clone()
+    assert (used, torch.backends.cudnn.enabled) == ([not recurrent], True)
+    ordinary(inputs).square().sum().backward()
+    expected = torch.cat([parameter.grad.flatten() for parameter in ordinary.parameters()])
+    torch.testing.assert_close(gradient, expected)

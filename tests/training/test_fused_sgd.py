@@ -63,9 +63,21 @@ class Beside(nn.Module):
         return self.first(x) * self.second(x)
 
 
+class Shared(nn.Module):
+    """A large layer is in two Sequentials."""
+
+    def __init__(self):
+        super().__init__()
+        layer = nn.Linear(4, 4)
+        self.first, self.second = nn.Sequential(layer, nn.Tanh()), nn.Sequential(layer, nn.Linear(4, 6))
+
+    def forward(self, x):
+        return self.second(self.first(x))
+
+
 @pytest.mark.parametrize("block", [1, 8, 10**6], ids=["by rows", "in blocks", "at once"])
 @pytest.mark.parametrize("large", [0, 20, 10**6], ids=["every layer", "some", "none"])
-@pytest.mark.parametrize("encoder", [in_place, Twice, Recurring, Repeated, Beside])
+@pytest.mark.parametrize("encoder", [in_place, Twice, Recurring, Repeated, Beside, Shared])
 def test_steps_are_those_of_torchs_sgd(monkeypatch, large, encoder, block):
     monkeypatch.setattr(descent, "LARGE", large)
     monkeypatch.setattr(descent, "BLOCK", block)

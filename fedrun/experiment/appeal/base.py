@@ -98,3 +98,20 @@ class Appeal:
             InputError: the thresholds cannot be read or computed.
         """
         raise NotImplementedError
+
+
+@config_class
+class WithThresholds(Appeal):
+    """Appeal by thresholds.
+
+    Attributes:
+        convention: see :data:`Convention`.
+    """
+
+    known: ClassVar[bool] = True
+
+    convention: Convention
+
+    @property
+    def losses(self) -> Convention:
+        return self.convention

@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 from annotated_types import Gt
 
 from fedrun.config.config_class import config_class
 from fedrun.data.federation import ClientIndices
-from fedrun.experiment.appeal.base import Appeal, Convention, Solo, Thresholds
+from fedrun.experiment.appeal.base import Solo, Thresholds, WithThresholds
 from fedrun.strategies.local_training import LocalTraining
 
 
 @config_class
-class Constant(Appeal):
+class Constant(WithThresholds):
     """ρ_k is the same number for every client; clients have no models of their own.
 
     Attributes:
         loss: ρ, the mean cross-entropy below which the global model appeals, in nats.
-        convention: see :data:`fedrun.experiment.appeal.base.Convention`.
+        convention: see :class:`WithThresholds`.
     """
 
-    known: ClassVar[bool] = True
-
     loss: Annotated[float, Gt(0)]
-    convention: Convention
-
-    @property
-    def losses(self) -> Convention:
-        return self.convention
 
     def thresholds(self, clients: ClientIndices, local: LocalTraining, solo: Solo) -> Thresholds:
         everyone = torch.full((len(clients),), self.loss, dtype=torch.float64)

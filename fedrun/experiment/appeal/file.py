@@ -6,19 +6,18 @@ import csv
 import hashlib
 import math
 from pathlib import Path
-from typing import ClassVar
 
 import torch
 
 from fedrun.config.config_class import config_class
 from fedrun.data.federation import ClientIndices
-from fedrun.experiment.appeal.base import Appeal, Convention, Solo, Thresholds
+from fedrun.experiment.appeal.base import Solo, Thresholds, WithThresholds
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.system.errors import InputError
 
 
 @config_class
-class FromFile(Appeal):
+class FromFile(WithThresholds):
     """ρ_k is read from a CSV file with the columns ``client`` and ``threshold``.
 
     Clients are named as in ``clients.parquet``: by their number in the partition, or by their user's name. Lines of
@@ -26,17 +25,10 @@ class FromFile(Appeal):
 
     Attributes:
         path: of the file.
-        convention: see :data:`fedrun.experiment.appeal.base.Convention`.
+        convention: see :class:`WithThresholds`.
     """
 
-    known: ClassVar[bool] = True
-
     path: str
-    convention: Convention
-
-    @property
-    def losses(self) -> Convention:
-        return self.convention
 
     def fingerprint(self) -> str:
         try:

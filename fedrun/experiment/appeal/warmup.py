@@ -9,33 +9,27 @@ from annotated_types import Ge, Gt
 
 from fedrun.config.config_class import config_class
 from fedrun.data.federation import ClientIndices
-from fedrun.experiment.appeal.base import Appeal, Convention, Solo, Thresholds
+from fedrun.experiment.appeal.base import Solo, Thresholds, WithThresholds
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.system.errors import InputError
 
 
 @config_class
-class WarmUp(Appeal):
+class WarmUp(WithThresholds):
     """ρ_k is the loss of a model that the client has trained alone from the common initial model, as in MaxFL.
 
     Attributes:
         steps: SGD steps of that training, 100 in the paper.
         lr: its learning rate; None: that of local training.
         batch_size: its batch size in samples; None: that of local training.
-        convention: see :data:`fedrun.experiment.appeal.base.Convention`.
+        convention: see :class:`WithThresholds`.
     """
 
-    known: ClassVar[bool] = True
     trained: ClassVar[bool] = True
 
     steps: Annotated[int, Ge(1)]
     lr: Annotated[float, Gt(0)] | None
     batch_size: Annotated[int, Ge(1)] | None
-    convention: Convention
-
-    @property
-    def losses(self) -> Convention:
-        return self.convention
 
     def thresholds(self, clients: ClientIndices, local: LocalTraining, solo: Solo) -> Thresholds:
         # ρ_k = F_k(ŵ_k), with ŵ_k the client's own model after the warm-up

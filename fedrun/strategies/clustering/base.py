@@ -78,17 +78,16 @@ class Clustering:
     """A single model for all clients; the options with several models extend this class.
 
     Attributes:
-        offers: names of vectors that clients receive in addition to the server strategy's broadcast.
         downloads_all: whether a participant receives all models and chooses one of them.
         stores_last_upload: whether the client state contains the model that the client sent last.
         needs_classes: whether it works for a classification only.
-        mixes: whether a client's upload counts for several models, with fractions of its weight.
+        mixes: whether a client's upload counts for several models, with fractions of its weight; then clients can
+            receive all models, as ``centres``.
         assumes_sgd: whether clients are distinguished by their displacement under SGD; then ``local.optimizer`` must be
             ``sgd``.
     """
 
     needs_classes: ClassVar[bool] = False
-    offers: ClassVar[frozenset[str]] = frozenset()
     downloads_all: ClassVar[bool] = False
     stores_last_upload: ClassVar[bool] = False
     mixes: ClassVar[bool] = False

@@ -10,7 +10,6 @@ from annotated_types import Ge, Gt, Lt
 from fedrun.config.config_class import config_class
 from fedrun.strategies.clustering.base import Assignment, ClusteringRound, SeveralModels
 from fedrun.strategies.clustering.context import TrainingContext
-from fedrun.strategies.vectors import CENTRES
 from fedrun.system.randomness import generator
 
 
@@ -33,7 +32,6 @@ class FedSoft(SeveralModels):
     vote: Literal["same_samples", "reshuffled"]
 
     same_initialisation: ClassVar[bool] = False
-    offers: ClassVar[frozenset[str]] = frozenset({CENTRES})
     downloads_all: ClassVar[bool] = True
     mixes: ClassVar[bool] = True
 
