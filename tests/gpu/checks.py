@@ -46,27 +46,68 @@ def simulated(overrides: Sequence[str]) -> tuple[torch.Tensor, torch.Tensor, flo
 
 def agreement(device: str, toy: bool) -> list[dict[str, object]]:
     """Every strategy on the device, by both executors, against the CPU in process."""
-    rows: list[dict[str, object]] = []
     every = [name for name in options("strategy") if name not in FOR_ADAPTERS]
-    for strategy in ("fedavg", "scaffold", "turbosvm") if toy else every:
-        chosen = [f"strategy={strategy}", *NEEDS.get(strategy, ())]
-        initial, reference, accuracy = simulated(chosen)
-        for executor in ("in_process", "vectorized"):
-            there = [f"hardware.device={device}", f"hardware.executor={executor}"]
-            _, model, measured = simulated([*chosen, *there])
-            same_shape = model.shape == reference.shape == initial.shape
-            moved = (reference - initial).norm() if same_shape else reference.norm()
-            distance = float((model - reference).norm() / moved) if same_shape else float("nan")
-            rows.append(
-                {
-                    "strategy": strategy,
-                    "executor": executor,
-                    "relative distance": distance,
-                    "accuracy": measured,
-                    "accuracy on the CPU": accuracy,
-                    "ok": distance <= LOOSE.get(strategy, TOLERANCE),
-                }
-            )
+    chosen = ("fedavg", "scaffold", "turbosvm") if toy else every
+    both = ("in_process", "vectorized")
+    return [row for name in chosen for row in compared(device, name, NEEDS.get(name, ()), both)]
+
+
+def recurrent(device: str) -> list[dict[str, object]]:
+    """LEAF's LSTM on the device against the CPU; also gradients in evaluation mode, which cuDNN does not compute."""
+    with tempfile.TemporaryDirectory() as folder:
+        for part in ("train", "test"):
+            write_roles(Path(folder) / "shakespeare" / part / "roles.json")
+        setting = (
+            "dataset=shakespeare",
+            f"data_dir={folder}",
+            "dataset.min_samples_after_split=1",
+            "dataset.window=20",
+            "population.test_share=0.2",
+            "population.test_of=random",
+            "evaluation.adaptive=false",
+            "clients_per_round=2",
+            "local.batch_size=8",
+        )
+        chosen = {"fedavg": (), "scaffold": ("strategy.client.option=I",), "fedala": ()}
+        alone = ("in_process",)
+        return [row for name, keys in chosen.items() for row in compared(device, name, (*setting, *keys), alone)]
+
+
+def write_roles(path: Path) -> None:
+    """A file of LEAF's Shakespeare with a few roles, whose texts repeat a sentence."""
+    users = {}
+    for role, sentence in enumerate(
+        ("to be or not to be, ", "so are they all, ", "the rest is silence. ", "i am dying, ")
+    ):
+        text = sentence * 12
+        x, y = zip(*((text[k : k + 80], text[k + 80]) for k in range(role, role + 40)), strict=True)
+        users[f"role {role}"] = {"x": x, "y": y}
+    counts = [len(data["y"]) for data in users.values()]
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"users": list(users), "num_samples": counts, "user_data": users}), encoding="utf-8")
+
+
+def compared(device: str, strategy: str, overrides: Sequence[str], executors: Sequence[str]) -> list[dict[str, object]]:
+    """A strategy on the device, by some executors, against the CPU in process."""
+    rows: list[dict[str, object]] = []
+    chosen = [f"strategy={strategy}", *overrides]
+    initial, reference, accuracy = simulated(chosen)
+    for executor in executors:
+        there = [f"hardware.device={device}", f"hardware.executor={executor}"]
+        _, model, measured = simulated([*chosen, *there])
+        same_shape = model.shape == reference.shape == initial.shape
+        moved = (reference - initial).norm() if same_shape else reference.norm()
+        distance = float((model - reference).norm() / moved) if same_shape else float("nan")
+        rows.append(
+            {
+                "strategy": strategy,
+                "executor": executor,
+                "relative distance": distance,
+                "accuracy": measured,
+                "accuracy on the CPU": accuracy,
+                "ok": distance <= LOOSE.get(strategy, TOLERANCE),
+            }
+        )
     return rows
 
 

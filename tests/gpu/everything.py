@@ -30,6 +30,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 SECTIONS = (
     "agreement",
+    "recurrent",
     "determinism",
     "resume",
     "distributed",
@@ -66,6 +67,7 @@ def sections(device: str, toy: bool) -> dict[str, Callable[[], list[dict[str, ob
 
     return {
         "agreement": lambda: checks.agreement(device, toy),
+        "recurrent": lambda: checks.recurrent(device),
         "determinism": lambda: checks.determinism(device),
         "resume": lambda: checks.resume(device),
         "distributed": lambda: checks.distributed(device),

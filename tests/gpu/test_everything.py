@@ -12,7 +12,7 @@ SCRIPT = Path(__file__).with_name("everything.py")
 
 
 def test_the_script_runs_at_toy_size(tmp_path: Path) -> None:
-    sections = ["agreement", "determinism", "femnist", "lstm", "evaluation", "turbosvm"]
+    sections = ["agreement", "recurrent", "determinism", "femnist", "lstm", "evaluation", "turbosvm"]
     command = [sys.executable, str(SCRIPT), "--toy", "--device", "cpu", "--out", str(tmp_path), "--only", *sections]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}  # more only lose time at this size
     ended = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True, env=environment)
@@ -20,5 +20,6 @@ def test_the_script_runs_at_toy_size(tmp_path: Path) -> None:
     results = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
     assert list(results) == sections
     assert len(results["agreement"]) == 6
-    assert all(row["ok"] for row in results["agreement"])
+    assert [row["strategy"] for row in results["recurrent"]] == ["fedavg", "scaffold", "fedala"]
+    assert all(row["ok"] for row in results["agreement"] + results["recurrent"])
     assert (tmp_path / "results.md").read_text(encoding="utf-8").count("## ") == len(sections)
