@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NoReturn
 from fedrun.config.hydra_config import completed
 from fedrun.config.suggestions import likely_flag
 from fedrun.execution.ranks import SINGLE_PROCESS, RankLostError, Ranks, StoppedError, join, launched
-from fedrun.system.closed_stdout import ignore_closed_stdout
+from fedrun.system.closed_output import ignore_closed_output
 from fedrun.system.errors import BAD_INPUT, InputError, RunError, foreseen, one_line
 from fedrun.system.lazy_import import lazy_import
 from fedrun.system.signals import stop_behind
@@ -46,7 +46,7 @@ def run(arguments: Sequence[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show ± must not end a run
-    ignore_closed_stdout()
+    ignore_closed_output()
     return _guarded(options_first(arguments))
 
 
@@ -276,6 +276,7 @@ def _run_part(experiment: Experiment, federation: Federation | None, ranks: Rank
     from rich.console import Console
 
     from fedrun.experiment.tracking import Tracking
+    from fedrun.report.sweep_table import show
     from fedrun.runs.display.result_table import result_table
     from fedrun.runs.folder import finished
     from fedrun.runs.run import run
@@ -293,7 +294,7 @@ def _run_part(experiment: Experiment, federation: Federation | None, ranks: Rank
             print(
                 f"{experiment.record.title}: finished earlier{trackers}; overwrite=true computes it again", flush=True
             )
-        Console().print(result_table(run(experiment, ranks=ranks, federation=federation)))
+        show(result_table(run(experiment, ranks=ranks, federation=federation)), Console())
         ranks.leave()
         return 0
     except Exception as error:  # shown in full by `_failed` if it was not foreseen

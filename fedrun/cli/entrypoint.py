@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from fedrun.config.suggestions import likely_flag
-from fedrun.system.closed_stdout import discard_output
+from fedrun.system.closed_output import discard_output
 from fedrun.system.errors import BAD_INPUT, RunError, foreseen
 from fedrun.system.lazy_import import lazy_import
 from fedrun.system.signals import TERMINATING, Stop, describe_stop

@@ -57,7 +57,8 @@ class Target:
     def name(self) -> str:
         """``0.70``, ``0.975`` for test accuracies; otherwise ``test/perplexity:40``."""
         if self.metric != TARGETED:
-            return f"{self.metric}:{self.value:g}"
+            short = f"{self.value:g}"
+            return f"{self.metric}:{short if float(short) == self.value else repr(self.value)}"
         return f"{self.value:.2f}" if round(self.value, 2) == self.value else repr(self.value)
 
     @classmethod

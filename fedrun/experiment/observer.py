@@ -28,6 +28,7 @@ class RunInfo:
         targets: values of metrics whose first round is reported.
         config: the composed configuration as plain containers.
         history: the rows already written, when the run is resumed; empty for a new run.
+        resumed_after: the round after which the run is resumed, which need not have a row; None for a new run.
         choices: the chosen option of each group, such as ``{"strategy": "fedavg", "dataset": "digits"}``.
         overrides: the differences from the default configuration.
         sweep: the name of the sweep that the run is a job of; None: a single run.
@@ -45,6 +46,7 @@ class RunInfo:
     targets: tuple[Target, ...]
     config: Mapping[str, Any]
     history: tuple[Row, ...]
+    resumed_after: int | None
     choices: Mapping[str, str]
     overrides: tuple[str, ...]
     sweep: str | None

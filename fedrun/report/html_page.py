@@ -70,7 +70,9 @@ def curve_data(settings: Sequence[Setting], metrics: Sequence[str], targets: Seq
     runs = [(setting, run) for setting in settings for run in setting.drawn]
     marked = [Target.named(target.key) for target in quantities.targets([run for _, run in runs], targets)]
     keys = grouping_keys(settings)
+    every = math.gcd(*(round for _, run in runs for round in evaluated_rounds(run.rows)[1:-1])) or 1
     last = max((int(run.rows[-1]["round"] or 0) for _, run in runs), default=0)
+    step = every * -(-(last // every + 1) // POINTS)
     axes = [against for against in AXES if any(finite_positions(run, against) for _, run in runs)]
     return {
         "axes": {against: AXES[against] for against in axes},
@@ -88,7 +90,7 @@ def curve_data(settings: Sequence[Setting], metrics: Sequence[str], targets: Seq
         "runs": [
             {
                 "values": {key: value_of(key, setting, run) for key in keys},
-                **run_data(run, metrics, axes, -(-(last + 1) // POINTS)),
+                **run_data(run, metrics, axes, step),
             }
             for setting, run in runs
         ],

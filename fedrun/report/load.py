@@ -200,7 +200,7 @@ def load_all(*places: str | Path) -> pandas.DataFrame:
     pandas = _pandas()
     search = find([str(place) for place in places or ("outputs",)])
     if search.damaged or not search.runs:
-        raise InputError(search.problems[0])
+        raise InputError(search.damaged or search.problems[0])
     return pandas.DataFrame(per_run_rows(search.runs))
 
 

@@ -23,6 +23,7 @@ def per_run_rows(runs: Sequence[Run]) -> list[dict[str, Value]]:
     measured: shares up to 1. A missing value is None.
     """
     contents = [leaves(run.config) for run in runs]
+    differing = varying(contents)
     rows = [
         {
             "folder": str(run.folder),
@@ -31,10 +32,7 @@ def per_run_rows(runs: Sequence[Run]) -> list[dict[str, Value]]:
             "strategy": run.strategy,
             "seed": run.seed,
             "complete": run.complete,
-            **{
-                short: plain(named(key, content.get(key)))
-                for short, key in by_short_key(varying(contents), content).items()
-            },
+            **{short: plain(named(key, content.get(key))) for short, key in by_short_key(differing, content).items()},
             **run.rows[-1],
             **results(run.summary or {}),
         }

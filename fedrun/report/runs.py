@@ -122,12 +122,12 @@ class FoundRuns:
     Attributes:
         runs: complete and unfinished ones, in the order of their folders.
         problems: one line for everything that is missing or damaged.
-        damaged: whether a run was left out because a file differs from what fedrun wrote.
+        damaged: the first problem of a run left out because a file differs from what fedrun wrote; empty: none.
     """
 
     runs: tuple[Run, ...]
     problems: tuple[str, ...]
-    damaged: bool = False
+    damaged: str = ""
 
 
 Progress = Callable[[int, int], None]
@@ -146,18 +146,17 @@ def find(
     """
     folders, problems = _folders(places)
     runs: list[Run] = []
-    damaged = False
+    damaged = ""
     for number, folder in enumerate(folders):
         progress(number, len(folders))
         try:
-            summary = summary_of(folder)
             config = read_config(folder / CONFIG)
             if names is not None and config["name"] not in names:
                 continue
-            run, remark = read(folder, config, summary)
+            run, remark = read(folder, config, summary_of(folder))
         except InputError as error:
             problems.append(f"{error}; the run is left out")
-            damaged |= isinstance(error, DamagedRunError)
+            damaged = damaged or (problems[-1] if isinstance(error, DamagedRunError) else "")
             continue
         runs.append(run)
         if remark:

@@ -189,10 +189,13 @@ def _names(settings: Sequence[tuple[Run, Leaves]]) -> list[str]:
     """
     pairs = [(run.dataset, run.strategy) for run, _ in settings]
     several = [len(set(values)) > 1 for values in zip(*pairs, strict=True)]
+    alike: dict[tuple[str, str], list[Leaves]] = {}
+    for pair, (_, content) in zip(pairs, settings, strict=True):
+        alike.setdefault(pair, []).append(content)
+    differing = {pair: varying(peers) for pair, peers in alike.items()}
 
     def name(pair: tuple[str, str], content: Leaves, named: Callable[[str, Leaves, list[Leaves]], bool]) -> str:
-        peers = [other for other_pair, (_, other) in zip(pairs, settings, strict=True) if other_pair == pair]
-        keys = [key for key in varying(peers) if named(key, content, peers)]
+        keys = [key for key in differing[pair] if named(key, content, alike[pair])]
         parts = [part for part, differs in zip(pair, several, strict=True) if differs]
         return " ".join([*parts, *(f"{short_key(key)}={written(content, key)}" for key in keys)]) or " ".join(pair)
 

@@ -194,8 +194,7 @@ class Session:
         """Whether the run is complete."""
         if state.round >= self.experiment.rounds:
             return True
-        rounds = hits(rows, self.targets).values()
-        return self.experiment.stop_at_targets and all(round is not None for round in rounds)
+        return self.experiment.stop_at_targets and None not in hits(rows, self.targets).values()
 
     @property
     def targets(self) -> tuple[Target, ...]:
@@ -264,6 +263,7 @@ class Session:
             targets=self.targets,
             config=self.record.config,
             history=tuple(rows),
+            resumed_after=last.state.round if rows else None,
             choices=self.record.choices,
             overrides=self.record.overrides,
             sweep=self.experiment.origin.sweep,

@@ -70,10 +70,10 @@ def say(line: str, file: TextIO) -> None:
 
 
 def failed(number: int, folder: str | Path, overrides: Sequence[str], why: str) -> None:
-    """Report that a job of a sweep has failed, and write its outcome."""
-    say(f"== {number}: failed: {why}", sys.stderr)
+    """Write the outcome of a failed job of a sweep, and report it."""
     Path(folder).mkdir(parents=True, exist_ok=True)
     Outcome(tuple(overrides), None, why).save(folder)
+    say(f"== {number}: failed: {why}", sys.stderr)
 
 
 class Sweep(Callback):
@@ -123,6 +123,7 @@ def job_problem(config: DictConfig) -> str | None:
     from fedrun.config.composed import Composed, compose_plainly
     from fedrun.config.composition_errors import explain
     from fedrun.config.grids import jobs, stages, sweeper_settings
+    from fedrun.config.options import options
     from fedrun.experiment.experiment import build_experiment
     from fedrun.sweeps.search import check_metric, untuned
 
@@ -133,6 +134,8 @@ def job_problem(config: DictConfig) -> str | None:
     try:
         sweeper = sweeper_settings(config.hydra)
         searched = stages(sweeper, config.scale)
+        if group := next((key for stage in searched for key in stage if options(key.replace(".", "/"))), None):
+            return f"hydra.sweeper.stages: {group} is a group; a search tunes keys, such as local.lr"
         arguments = untuned(arguments, searched)
         known = jobs(sweeper, config.name, config.scale, arguments, loader)
     except Exception as error:  # of many kinds, all about the form of an argument

@@ -90,7 +90,10 @@ class Grids(Sweeper):
 
     def command(self, arguments: Sequence[str]) -> str:
         """The command line of this sweep, for a shell."""
-        words = [*arguments, *self.config.hydra.overrides.hydra]
+        sources = self.config.hydra.runtime.config_sources
+        folders = [source.path for source in sources if source.provider == "command-line"]
+        further = [word for folder in folders for word in ("--config-dir", folder)]
+        words = [*further, *arguments, *self.config.hydra.overrides.hydra]
         return shlex.join(["fedrun", "-m", *(argument for argument in words if argument != "hydra.mode=MULTIRUN")])
 
     def launch(self, jobs: Sequence[Job], first: int) -> None:

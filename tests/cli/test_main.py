@@ -72,6 +72,7 @@ REFUSED = [
         "tracking=[wandb,tensorboard]",
         "tracking=[wandb,tensorboard]: a list; allowed: tracking=OPTION, one of mlflow, none, several, tensorboard,",
     ),
+    ("local={lr:0.1,foo:2}", "local.foo: unknown key; allowed below local: lr, "),
     ("strategy=none", "strategy=none: no such option; allowed: " + ", ".join(names("strategy"))),
     (
         "hparams=none",
@@ -102,6 +103,10 @@ REFUSED = [
     (
         "-m hardware.processes=2 seed=0,1",
         "hardware.processes=2: a job of a sweep has one process; allowed: auto, 1 (job 0",
+    ),
+    (
+        "-m experiment=fedavg/tune scale=smoke hydra.sweeper.stages=[{model:'mlp,logistic'}]",
+        "hydra.sweeper.stages: model is a group; a search tunes keys, such as local.lr",
     ),
     ("experiment=demo local.lr=0", "local.lr=0: allowed: a finite number, above 0 (job 0 of the sweep: "),
     (

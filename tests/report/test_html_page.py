@@ -127,6 +127,15 @@ def test_long_runs_are_thinned_to_the_same_rounds(folders):
     assert len(first["metrics"]["test/accuracy"]["y"]) == len(first["x"]["seconds"]) == 335 < POINTS
 
 
+def test_long_runs_that_are_rarely_evaluated_keep_most_of_their_points(folders):
+    content = rows(*[0.5] * 502)
+    for number, row in enumerate(content):
+        row["round"] = min(10 * number, 5003)  # evaluated in every tenth round and after the last
+    folders.write(0, content)
+    (run,) = curve_data(settings(find([str(folders.top)]).runs)[0], ["test/accuracy"])["runs"]
+    assert run["rounds"] == [*range(0, 5001, 20), 5003]
+
+
 def test_a_metric_of_few_rounds_has_no_gaps_between_them(folders):
     """Adaptive evaluations record F1 in some rounds only: these are its points, none of which is thinned away."""
     content = rows(*[0.5] * 1001)

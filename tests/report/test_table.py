@@ -34,6 +34,7 @@ def test_latex():
         r"\end{table}",
     ]
     assert r"\textbackslash{}\{\_\^{}" not in latex(TABLE)
+    assert r"privacy $\epsilon$, R$^2$" in latex(Table("privacy ε, R²", ("",), ()))
     assert r"\textbackslash{}a\{\_" in latex(Table("\\a{_", ("",), ()))
 
 

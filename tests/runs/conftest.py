@@ -29,6 +29,7 @@ def run_info(tmp_path: Path) -> Callable[..., RunInfo]:
         targets: tuple[float, ...] = (0.5, 0.7),
         history: tuple[Row, ...] = (),
         first_rounds: int | None = None,
+        resumed_after: int | None = None,
     ) -> RunInfo:
         return RunInfo(
             folder=tmp_path,
@@ -41,6 +42,7 @@ def run_info(tmp_path: Path) -> Callable[..., RunInfo]:
             targets=tuple(map(Target.of, targets)),
             config={"rounds": rounds, "targets": [0.5, 0.7], "strategy": {"server": {"lr": 1.0}}},
             history=history,
+            resumed_after=int(history[-1]["round"] or 0) if history and resumed_after is None else resumed_after,
             choices={"strategy": "turbosvm", "dataset": "femnist", "partition": "natural"},
             overrides=("strategy=turbosvm", "dataset=femnist", "local.lr=0.2", "tracking.project=x", "seed=3"),
             sweep=None,

@@ -281,6 +281,15 @@ def test_a_reader_who_has_seen_enough(fedrun: Fedrun, tmp_path: Path, more: tupl
     assert len(list(tmp_path.glob("outputs/runs/**/summary.json"))) == len(results(tmp_path)) > 0
 
 
+def test_streams_that_were_never_opened(tmp_path: Path) -> None:
+    """A job fails and nobody can be told; its outcome is written, and the other one runs."""
+    command = [sys.executable, "-m", "fedrun", "-m", *SETTING, "clients_per_round=2,20"]
+    closed = subprocess.run(["sh", "-c", 'exec "$@" >&- 2>&-', "sh", *command], cwd=tmp_path, check=False)
+    assert closed.returncode == 1
+    (sweep,) = tmp_path.glob("outputs/sweeps/*")
+    assert [outcome.error is None for outcome in outcomes(sweep)] == [True, False]
+
+
 @pytest.mark.parametrize(("asked", "jobs", "at_once"), [(None, 5, 4), (None, 3, 3), (1, 5, 1), (8, 5, 5)])
 def test_how_many_jobs_run_at_once(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, asked: int | None, jobs: int, at_once: int

@@ -25,7 +25,7 @@ function start(data) {
 
   const metric = () => data.metrics.find(({key}) => key === state.metric);
   const factor = () => metric().share ? 100 : 1;
-  const written = (value) => metric().share ? (100 * value).toFixed(2) : Math.abs(value) < 1e4 ? value.toFixed(4) : short(value);
+  const written = (value) => metric().share ? (100 * value).toFixed(2) : value === 0 || (Math.abs(value) >= 1e-3 && Math.abs(value) < 1e4) ? value.toFixed(4) : short(value);
 
   /** Name, place and curve of every group of runs that the filter accepts. */
   function groups() {
@@ -49,6 +49,7 @@ function start(data) {
     const visible = shown.groups.filter((group) => !state.hidden.has(group.name));
     const logY = state.logY ?? (loss && wantsLog(visible));
     find("logY").checked = logY;
+    if (shown.view && shown.view.logY !== logY) state.zoom = null;  // its range may not be positive
     const behind = state.smooth > 0 && visible.length <= FAINT;
     const curves = visible.map((group) => {
       const points = positive(group.points, state.logX, logY);
@@ -267,7 +268,7 @@ function start(data) {
     plot.querySelector(".box")?.remove();
     if (from === null || from.pan) return;
     const far = {x: Math.abs(at.x - from.x) > 8, y: Math.abs(at.y - from.y) > 8};
-    if (!far.x && !far.y) return;
+    if (!far.x && !far.y) return cursor(at);  // a tap: a finger does not hover
     const {view, x, y} = shown;  // a drag along one axis does not change the other one
     state.zoom = {
       x: far.x ? range([from.x, at.x]).map(x.value) : view.x,
@@ -276,7 +277,8 @@ function start(data) {
     redraw();
   });
   plot.addEventListener("pointercancel", () => { begun = null; plot.querySelector(".box")?.remove(); });
-  plot.addEventListener("pointerleave", () => {
+  plot.addEventListener("pointerleave", (event) => {
+    if (event.pointerType === "touch") return;  // it follows every tap
     tip.hidden = true;
     emphasise(null);
     plot.querySelector(".cursor")?.remove();

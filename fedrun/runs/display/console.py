@@ -113,9 +113,13 @@ class PlainLines(Observer):
         for name, words in run.decisions.items():
             self._print(f"{name:<9} {words}")
         self._print(f"folder    {run.folder}")
-        if self._progress.resumed_from is not None:
-            self._print(f"resumed after round {self._progress.resumed_from} of {run.rounds}")
+        if self._progress.run.resumed_after is not None:
+            self._print(f"resumed after round {self._progress.run.resumed_after} of {run.rounds}")
         self._headed = False
+
+    def on_client(self, round: int, done: int, cohort: int) -> None:
+        if self._progress is not None:
+            self._progress.client(round, done, cohort)
 
     def on_row(self, row: Row) -> None:
         if (progress := self._progress) is None:
@@ -203,7 +207,7 @@ def time_left(progress: Progress) -> str:
 def panel(progress: Progress, width: int) -> Panel:
     """The live panel, ``width`` columns wide: bars, newest metrics, best score, targets."""
     run = progress.run
-    resumed = "" if progress.resumed_from is None else f"resumed after round {progress.resumed_from}"
+    resumed = "" if progress.run.resumed_after is None else f"resumed after round {progress.run.resumed_after}"
     parts: list[RenderableType] = [bars(progress), Text(), facts(progress)]
     if run.decisions:
         parts += [Text(), decisions_table(run)]

@@ -49,15 +49,22 @@ class Progress:
         self._marks: deque[Mark] = deque(maxlen=WINDOW)
         for row in run.history:
             self._take(row)
-        self.resumed_from = self.round if run.history else None
-        if self.row is not None:
+        if self.row is not None and round_of(self.row) == run.resumed_after:
             self._mark(self.row)
 
     @property
     def round(self) -> int:
         """Rounds made so far."""
         evaluated = 0 if self.row is None else round_of(self.row)
-        return max(evaluated, self.cohort[0] - 1 if self.cohort else 0)
+        return max(evaluated, self.run.resumed_after or 0, self._trained)
+
+    @property
+    def _trained(self) -> int:
+        """Rounds whose clients have all finished in this session."""
+        if self.cohort is None:
+            return 0
+        round, done, cohort = self.cohort
+        return round if done == cohort else round - 1
 
     @property
     def elapsed(self) -> float:

@@ -97,10 +97,11 @@ def percent(share: float | None) -> str:
 
 
 def decimal(number: float | None) -> str:
-    """Four decimals, or four significant digits of something huge, as the loss of a diverging run."""
+    """Four decimals, or four significant digits of something huge or tiny, as the loss of a diverging run."""
     if number is None:
         return ABSENT
-    return f"{number:.4f}" if abs(number) < 10_000 or not math.isfinite(number) else f"{number:.3e}"
+    ordinary = not number or 1e-3 <= abs(number) < 10_000 or not math.isfinite(number)
+    return f"{number:.4f}" if ordinary else f"{number:.3e}"
 
 
 def counted(number: int, noun: str) -> str:

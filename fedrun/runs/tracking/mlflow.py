@@ -86,6 +86,9 @@ class MLflowObserver(Observer):
             for begin in range(0, len(parameters), PARAMETERS_AT_ONCE):
                 client.log_batch(self._id, params=parameters[begin : begin + PARAMETERS_AT_ONCE])
         self._client = client
+        if not earlier:  # earlier sessions of the run had another tracker
+            for row in run.history:
+                self.on_row(row)
 
     def on_row(self, row: Row) -> None:
         from mlflow.entities import Metric

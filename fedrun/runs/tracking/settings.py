@@ -9,10 +9,10 @@ from typing import Any
 from fedrun.config.identity import IRRELEVANT
 from fedrun.experiment.observer import RunInfo
 
-SILENT = IRRELEVANT | {"strategy", "dataset", "data_dir", "cache_dir"}
-"""Keys that are not part of a run's name; of some of them the name has the value only."""
+SILENT = IRRELEVANT | {"data_dir", "cache_dir"}
+"""Keys that are not part of a run's name, with those below them."""
 
-PARTS = re.compile(r"[.=@]")
+PARTS = re.compile(r"[.=@/]")
 """What ends the first part of a key."""
 
 Scalar = str | int | float | bool | None
@@ -20,7 +20,11 @@ Scalar = str | int | float | bool | None
 
 def run_name(run: RunInfo) -> str:
     """Strategy, dataset, further overrides that can change a result, and seed: ``fedavg digits rounds=5 seed=0``."""
-    others = [text for text in run.overrides if not SILENT.intersection(PARTS.split(text.lstrip("+~"))[:1])]
+    others = [
+        text
+        for text in run.overrides
+        if not text.startswith(("strategy=", "dataset=")) and PARTS.split(text.lstrip("+~"))[0] not in SILENT
+    ]
     return " ".join([run.choices["strategy"], run.choices["dataset"], *others, f"seed={run.seed}"])
 
 

@@ -55,16 +55,14 @@ class TensorBoardObserver(Observer):
         from torch.utils.tensorboard import SummaryWriter
 
         self._folder = run.folder
-        # Rows written after the checkpoint are purged on resume.
-        written = int(run.history[-1]["round"] or 0) if run.history else None
-        purged = None if written is None else written + 1
-        if written is None:
-            shutil.rmtree(run.folder / EVENTS, ignore_errors=True)  # of a run that starts over
-        self._writer = SummaryWriter(str(run.folder / EVENTS), purge_step=purged)
-        if written is None:
-            settings = flat_settings(run)
-            table = "\n".join(f"| {key} | {value} |" for key, value in settings.items())
-            self._writer.add_text("settings", f"| key | value |\n| --- | --- |\n{table}", 0)
+        # The history is written again: TensorBoard's writer loses rows in a crash, and earlier sessions may have had
+        # another tracker.
+        shutil.rmtree(run.folder / EVENTS, ignore_errors=True)
+        self._writer = SummaryWriter(str(run.folder / EVENTS))
+        table = "\n".join(f"| {key} | {value} |" for key, value in flat_settings(run).items())
+        self._writer.add_text("settings", f"| key | value |\n| --- | --- |\n{table}", 0)
+        for row in run.history:
+            self.on_row(row)
 
     def on_row(self, row: Row) -> None:
         assert self._writer is not None

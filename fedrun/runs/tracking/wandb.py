@@ -102,7 +102,12 @@ class WandbObserver(Observer):
         except Exception as error:
             log.warning("W&B is off for this run: %s", one_line(error))
             return
-        if not Path(self._run.dir).resolve().is_relative_to(run.folder.resolve()):
+        self._round = int(run.history[-1]["round"] or 0) if run.history else 0
+        folder = Path(self._run.dir).parents[1]  # of this session's records, and of earlier ones
+        if not self._run.resumed and len(list(folder.glob(f"*run-*-{self._run.id}"))) < 2:
+            for row in run.history:  # earlier sessions of the run had another tracker
+                self.on_row(row)
+        if self._run is not None and not Path(self._run.dir).resolve().is_relative_to(run.folder.resolve()):
             log.warning("W&B cannot write to %s, so it records in %s", run.folder, Path(self._run.dir).parent)
 
     def on_row(self, row: Row) -> None:

@@ -34,7 +34,7 @@ def test_the_first_of_equal_bests_counts_and_nan_never_does(run_info, clock):
 
 def test_history_counts_for_targets_and_best_but_not_for_speed(run_info, clock):
     progress = Progress(run_info(history=tuple(rows(0.1, 0.6, 0.5))), clock)
-    assert (progress.resumed_from, progress.round, progress.best) == (2, 2, (0.6, 1))
+    assert (progress.run.resumed_after, progress.round, progress.best) == (2, 2, (0.6, 1))
     assert progress.hits == {Target.of(0.5): 1, Target.of(0.7): None}
     assert progress.rounds_per_second is None
     clock.seconds = 4.0
@@ -45,6 +45,19 @@ def test_history_counts_for_targets_and_best_but_not_for_speed(run_info, clock):
     assert progress.seconds_left == 192.0
     clock.seconds = 14.0
     assert progress.seconds_left == 182.0
+
+
+def test_a_run_resumed_between_two_evaluations(run_info, clock):
+    """Its speed is that of the rounds made since; the row of round 0 is not where they began."""
+    info = run_info(rounds=4000, history=({"round": 0, "test/accuracy": 0.1},), resumed_after=37)
+    progress = Progress(info, clock)
+    assert (progress.round, progress.rounds_per_second) == (37, None)
+    progress.client(38, 10, 10)
+    assert progress.round == 38
+    for round, seconds in ((1000, 500.0), (2000, 700.0)):
+        clock.seconds = seconds
+        progress.take({"round": round, "test/accuracy": 0.5})
+    assert progress.rounds_per_second == 5.0
 
 
 def test_speed_is_that_of_the_last_32_rows(run_info, clock):

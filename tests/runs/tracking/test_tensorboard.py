@@ -31,14 +31,16 @@ def test_rows_are_scalars_and_the_curves_an_image(run_info, tmp_path):
     assert b"| strategy.server.lr | 1.0 |" in settings.tensor_proto.string_val[0]
 
 
-def test_what_was_written_after_the_checkpoint_is_dropped(run_info, tmp_path):
+def test_a_resumed_run_has_the_rows_of_its_history(run_info, tmp_path):
+    """Whatever an earlier session wrote: rows after the checkpoint, or none, as with another tracker."""
     killed = option("tracking", "tensorboard", plots=False).observer()
     killed.on_start(run_info())
     for round in range(4):
         killed.on_row({"round": round, "test/accuracy": 0.5})
     killed.close()
+    history = tuple({"round": round, "test/accuracy": 0.5} for round in range(2))
     resumed = option("tracking", "tensorboard", plots=False).observer()
-    resumed.on_start(run_info(history=({"round": 0}, {"round": 1})))
+    resumed.on_start(run_info(history=history))
     resumed.on_row({"round": 2, "test/accuracy": 0.25})
     resumed.close()
     steps = [(event.step, event.value) for event in events(tmp_path).Scalars("test/accuracy")]

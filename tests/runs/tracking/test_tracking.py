@@ -57,6 +57,15 @@ def test_a_name_is_made_of_what_differs(run_info):
     assert run_name(info) == "turbosvm femnist local.lr=0.2 seed=3"
     other = dataclasses.replace(info, overrides=("hardware=gpu", "tracking@tracking.wandb=none", "name=x", "~hparams"))
     assert run_name(other) == "turbosvm femnist ~hparams seed=3"
+    keys = (
+        "strategy.server.lr=0.01",
+        "strategy/client=fedprox",
+        "dataset.size=3",
+        "dataset=femnist",
+        "hardware.threads=1",
+    )
+    named = run_name(dataclasses.replace(info, overrides=keys))
+    assert named == "turbosvm femnist strategy.server.lr=0.01 strategy/client=fedprox dataset.size=3 seed=3"
 
 
 def test_settings_are_plain_values(run_info):

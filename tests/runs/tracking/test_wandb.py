@@ -40,7 +40,7 @@ def no_account(monkeypatch, tmp_path):
 
 
 def recorded(folder):
-    """Every record of the one offline run in a folder.
+    """Every record of the offline sessions of a run in a folder.
 
     The file is 7 bytes and then a LevelDB log: blocks of 32 KiB, in them chunks of crc32 (4 bytes), length (2) and
     type (1: whole record, 2: first, 3: middle, 4: last part of one).
@@ -49,20 +49,20 @@ def recorded(folder):
     from wandb.proto.wandb_internal_pb2 import Record
 
     wandb.teardown()  # returns when everything is written
-    (path,) = folder.glob("wandb/offline-run-*/run-*.wandb")
-    data, at, parts = path.read_bytes(), 7, []
-    while at < len(data):
-        if (room := 32768 - at % 32768) < 7:
-            at += room
-            continue
-        length, kind = struct.unpack("<HB", data[at + 4 : at + 7])
-        parts.append(data[at + 7 : at + 7 + length])
-        at += 7 + length
-        if kind in (1, 4):
-            record = Record()
-            record.ParseFromString(b"".join(parts))
-            parts = []
-            yield record
+    for path in sorted(folder.glob("wandb/offline-run-*/run-*.wandb")):
+        data, at, parts = path.read_bytes(), 7, []
+        while at < len(data):
+            if (room := 32768 - at % 32768) < 7:
+                at += room
+                continue
+            length, kind = struct.unpack("<HB", data[at + 4 : at + 7])
+            parts.append(data[at + 7 : at + 7 + length])
+            at += 7 + length
+            if kind in (1, 4):
+                record = Record()
+                record.ParseFromString(b"".join(parts))
+                parts = []
+                yield record
 
 
 def warnings(caplog):
@@ -74,13 +74,26 @@ def items(records):
     return {item.key or ".".join(item.nested_key): json.loads(item.value_json) for item in records}
 
 
+def test_a_resumed_run_sends_its_history_only_if_no_session_has(run_info, tmp_path):
+    history = [{"round": 0, "test/accuracy": 0.1}, {"round": 1, "test/accuracy": 0.2}]
+    for row in ({"round": 2, "test/accuracy": 0.3}, {"round": 3, "test/accuracy": 0.4}):
+        time.sleep(1.1)  # W&B names its folders by the second
+        observer = observing("offline")
+        observer.on_start(run_info(history=tuple(history)))
+        observer.on_row(row)
+        observer.close()
+        history.append(row)
+    sent = [items(record.history.item)["round"] for record in recorded(tmp_path) if record.HasField("history")]
+    assert sorted(sent) == [0, 1, 2, 3]
+
+
 def test_an_offline_run_holds_the_rows_the_summary_and_its_place(run_info, tmp_path, caplog):
     caplog.set_level(logging.INFO)
     PIL.Image.new("RGB", (4, 3)).save(tmp_path / "curves.png")
     PIL.Image.new("RGB", (4, 3)).save(tmp_path / "federation.png")
     (tmp_path / "clients.parquet").write_bytes(b"clients")
     observer = observing("offline", artifacts=["plots", "clients"], tags=["a"], notes="why", job_type="train")
-    observer.on_start(run_info(history=({"round": 0, "test/accuracy": 0.1},)))
+    observer.on_start(run_info())
     observer.on_row({"round": 1, "test/accuracy": 0.25, "train/loss": None})
     observer.on_row({"round": 10, "test/accuracy": 0.75, "test/loss": float("nan")})
     observer.on_end(SUMMARY)
@@ -172,6 +185,8 @@ class Broken:
     """A run whose service has died: everything raises."""
 
     offline = True
+    resumed = False
+    id = "abc123"
     finished = 0
 
     def __init__(self, folder):

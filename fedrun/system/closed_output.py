@@ -1,4 +1,4 @@
-"""A run continues if its standard output is closed, as in ``fedrun -m seed=0,1 | head`` or on a full disk.
+"""A run continues if its standard output or error is closed, as in ``fedrun -m seed=0,1 | head`` or on a full disk.
 
 The results are in the run's files.
 """
@@ -19,7 +19,7 @@ def discard_output(stream: TextIO | None) -> None:
     os.close(null_device)
 
 
-class ClosedStdout:
+class ClosableStream:
     """A stream that discards all output after the first failed write, without an error."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -42,7 +42,11 @@ class ClosedStdout:
             discard_output(self._stream)
 
 
-def ignore_closed_stdout() -> None:
-    """Continue without an error if the reader of the standard output closes it."""
-    if sys.stdout is not None and not isinstance(sys.stdout, ClosedStdout):  # None in a process started without it
-        sys.stdout = cast(TextIO, ClosedStdout(sys.stdout))
+def ignore_closed_output() -> None:
+    """Continue without an error if the reader of the standard output or error closes it, or never opened it."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # in a process started without it
+            stream = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - until the process ends
+        if not isinstance(stream, ClosableStream):
+            setattr(sys, name, cast(TextIO, ClosableStream(stream)))
