@@ -152,6 +152,11 @@ def _check_vote(compression: Sign, strategy: Strategy, attack: Attack) -> None:
     """Reject settings that are incompatible with a majority vote."""
     if compression.memory == "client":
         raise InputError("compression.rule=vote with compression.memory=client: a vote has no magnitude; allowed: none")
+    if compression.skip != "none":
+        raise InputError(
+            f"compression.rule=vote with compression.skip={compression.skip}: the server only counts votes; "
+            "allowed: none"
+        )
     reason = single_uploads(strategy.client, strategy.server, rows=True)
     if reason is None and len(strategy.client.sends) > 1:
         reason = f"{min(strategy.client.sends - {MODEL})!r}, whose size a vote does not keep"

@@ -128,7 +128,7 @@ def split_head(
             computes = embeddings.shape == (2, layer.in_features) and torch.allclose(
                 layer(embeddings), whole, rtol=1e-4, atol=1e-5
             )
-        except RuntimeError:  # the layers behind it do not take its inputs
+        except Exception:  # of any kind: the layers behind it do not take its inputs, or read its weights
             computes = False
     frozen = not all(parameter.requires_grad for parameter in layer.parameters())
     if computes and not shared and not frozen:
@@ -145,21 +145,24 @@ def replace_batch_norm(network: torch.nn.Module) -> None:
     """Replace every BatchNorm by GroupNorm with two groups (one for an odd number of channels), in place.
 
     GroupNorm has no running statistics. Those of clients with different classes would differ (Hsieh et al., 2020).
+    timm's BatchNorm layers may contain dropout and the activation, which stay.
     """
     kinds = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d)
     layers = [(name, module) for name, module in network.named_modules() if isinstance(module, kinds)]
     for name, layer in layers:
         group_norm = torch.nn.GroupNorm(gcd(layer.num_features, GROUPS), layer.num_features, eps=layer.eps)
-        network.set_submodule(name, group_norm)
+        inner = [getattr(layer, part, None) for part in ("drop", "act")]
+        following = [module for module in inner if isinstance(module, torch.nn.Module)]
+        network.set_submodule(name, torch.nn.Sequential(group_norm, *following) if following else group_norm)
 
 
 def _check_outputs(network: torch.nn.Module, spec: Spec, key: str) -> None:
     """Reject outputs of another shape than the task's, and samples that the network cannot train on one by one."""
-    trial = copy.deepcopy(network, {id(parameter): parameter for parameter in network.parameters()})
     try:
+        trial = copy.deepcopy(network, {id(parameter): parameter for parameter in network.parameters()})
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             outputs = trial.train()(_random_samples(spec, 1))
-    except (RuntimeError, ValueError, AssertionError, IndexError, TypeError) as error:
+    except Exception as error:  # of any kind, because the network is the user's
         shape = "x".join(map(str, spec.input_shape))
         raise InputError(
             f"{key}: rejects one sample of shape {shape} in training ({one_line(str(error), 200)})"

@@ -52,7 +52,7 @@ class Slot:
         """
         entries, leading = vector[..., self.start : self.stop], vector.shape[:-1]
         if len(self.shape) != 4:
-            return entries.view(*leading, *self.shape)
+            return entries.view((*leading, *self.shape))
         kernels, channels, height, width = self.shape
         return entries.view(*leading, kernels, height, width, channels).movedim(-1, -3)
 
@@ -149,6 +149,8 @@ def layout_of(network: torch.nn.Sequential) -> Layout:
     trained = {name: parameter for name, parameter in parameters.items() if parameter.requires_grad}
     if not trained:
         raise InputError("the model has no trained parameter; allowed: at least one with requires_grad=True")
+    if odd := [name for name, parameter in parameters.items() if not parameter.is_floating_point()]:
+        raise InputError(f"the model's {odd[0]} is of {parameters[odd[0]].dtype}; allowed: floating-point parameters")
     names = [name for name in trained if name not in head_names]
     persistent = network.state_dict().keys()
     buffers = {

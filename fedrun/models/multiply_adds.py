@@ -19,14 +19,15 @@ def multiply_adds(network: torch.nn.Module, inputs: torch.Tensor) -> int:
     """
     total = 0
 
-    def count(layer: torch.nn.Module, _: object, output: Any) -> None:
+    def count(layer: Any, _: object, output: Any) -> None:
         nonlocal total
-        weights = [parameter for parameter in layer.parameters(recurse=False) if parameter.dim() > 1]
         if isinstance(layer, torch.nn.RNNBase):
+            weights = [parameter for parameter in layer.parameters() if parameter.dim() > 1]
             states = output[0] if isinstance(output[0], torch.Tensor) else output[0].data  # packed
             positions = states.numel() // states.shape[-1]
         else:
-            positions = output.numel() // weights[0].shape[0]
+            weights = [layer.weight]  # also where it is computed from other parameters
+            positions = output.numel() // layer.weight.shape[0]
         total += positions * sum(weight.numel() for weight in weights)
 
     counted = (torch.nn.Linear, _ConvNd, torch.nn.RNNBase)

@@ -50,11 +50,16 @@ class RunError(Exception):
 
 
 def foreseen(error: Exception) -> InputError | RunError | None:
-    """The message for an expected error: an inaccessible file or too little memory. None for other errors."""
-    if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP):
+    """The message for an expected error: an inaccessible file, a full disk or too little memory. None for others."""
+    if isinstance(error, OSError):
         name = os.fspath(error.filename) if isinstance(error.filename, (str, os.PathLike)) else "a file"
-        return InputError(f"{name}: {error.strerror}; allowed: files and folders that can be read")
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP):
+            return InputError(f"{name}: {error.strerror}; allowed: files and folders that can be read")
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return RunError(f"{name}: {error.strerror}; make room, and repeat the command")
     text = str(error)
+    if "Could not determine home directory" in text:  # pathlib's
+        return InputError("a path begins with ~ and the name of a user without a home folder; allowed: the whole path")
     known = ("can't allocate memory", "out of memory", "Unable to allocate")  # PyTorch on CPUs, on GPUs; NumPy
     if not isinstance(error, MemoryError) and not any(words in text for words in known):
         return None

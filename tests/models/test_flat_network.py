@@ -295,3 +295,21 @@ def test_gradients_in_evaluation_mode(recurrent):
     ordinary(inputs).square().sum().backward()
     expected = torch.cat([parameter.grad.flatten() for parameter in ordinary.parameters()])
     torch.testing.assert_close(gradient, expected)
+
+
+def test_a_parameter_without_dimensions():
+    class Scaled(nn.Linear):
+        def __init__(self):
+            super().__init__(2, 3)
+            self.scale = nn.Parameter(torch.tensor(2.0))
+
+    flat = FlatNetwork(nn.Sequential(OrderedDict(encoder=Scaled(), head=nn.Linear(3, 2))))
+    (slot,) = (slot for slot in flat.layout.slots if slot.name == "encoder.scale")
+    assert slot.view(flat.vector).item() == 2.0
+    assert slot.view(torch.stack([flat.vector, flat.vector])).tolist() == [2.0, 2.0]
+
+
+def test_complex_parameters_are_rejected():
+    encoder = nn.Linear(2, 3, dtype=torch.complex64)
+    with pytest.raises(InputError, match=r"the model's encoder.weight is of torch.complex64; allowed: floating-point"):
+        layout_of(nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(3, 2))))

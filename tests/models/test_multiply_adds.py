@@ -30,8 +30,9 @@ class Last(nn.Module):
         (nn.Conv2d(4, 6, 3, stride=2, groups=2), (1, 4, 9, 9), 16 * 6 * 2 * 9),
         (Last(), (2, 5, 3), 2 * 5 * (16 * 3 + 16 * 4 + 16 * 4 + 16 * 4)),  # four gates of 4 units
         (nn.Sequential(nn.BatchNorm1d(5), nn.ReLU()), (1, 5), 0),
+        (nn.utils.parametrizations.weight_norm(nn.Linear(5, 7)), (3, 5), 3 * 5 * 7),
     ],
-    ids=["linear", "perceptron", "convolution", "strides and groups", "LSTM", "nothing to count"],
+    ids=["linear", "perceptron", "convolution", "strides and groups", "LSTM", "nothing to count", "computed weights"],
 )
 def test_counts(network: nn.Module, shape: tuple[int, ...], expected: int) -> None:
     assert multiply_adds(network, torch.zeros(shape)) == expected

@@ -76,3 +76,11 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "timm", None)
     with pytest.raises(InputError, match=r"^model=timm: timm is not installed; pip install 'fedrun\[timm\]'$"):
         build(Spec((3, 64, 64), 5), name="resnet18")
+
+
+def test_activations_inside_of_timms_batch_norm_stay() -> None:
+    def activations(norm: str) -> int:
+        network = build(Spec((3, 64, 64), 10), name="efficientnet_b0", norm=norm)
+        return sum(isinstance(module, torch.nn.SiLU) for module in network.modules())
+
+    assert activations("group") == activations("batch") > 40

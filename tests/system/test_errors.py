@@ -2,6 +2,7 @@
 
 import errno
 import os
+from pathlib import Path
 
 import pytest
 
@@ -30,7 +31,7 @@ def test_of_a_long_message_the_middle_is_left_out():
     assert len(str(InputError("x\n" * 10_000))) <= 4000
 
 
-@pytest.mark.parametrize("code", [errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP])
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG])
 def test_a_file_that_cannot_be_reached(code):
     known = foreseen(OSError(code, os.strerror(code), "/there/it is"))
     assert isinstance(known, InputError)
@@ -52,6 +53,20 @@ def test_too_little_memory(error, amount):
     assert str(known).startswith(f"not enough memory{amount}: the data, the model, ")
 
 
-@pytest.mark.parametrize("error", [ValueError("no"), RuntimeError("no"), OSError(errno.ENOSPC, "full", "a"), OSError()])
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk(code):
+    known = foreseen(OSError(code, os.strerror(code), "/there/it is"))
+    assert isinstance(known, RunError)
+    assert str(known) == f"/there/it is: {os.strerror(code)}; make room, and repeat the command"
+
+
+def test_a_user_without_a_home_folder():
+    with pytest.raises(RuntimeError) as raised:
+        Path("~nobody-of-this-name/x.csv").expanduser()
+    known = str(foreseen(raised.value))
+    assert known.startswith("a path begins with ~ and the name of a user without a home folder")
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), RuntimeError("no"), OSError(errno.EIO, "broken", "a"), OSError()])
 def test_other_errors_are_not_foreseen(error):
     assert foreseen(error) is None

@@ -75,6 +75,10 @@ class Counts(FedAvg):
         ),
         ({"compression": compression("sign", rule="vote")}, r"^compression.rule=vote with compression.memory=client"),
         (
+            {"compression": compression("sign", rule="vote", memory="none", skip="head")},
+            r"^compression.rule=vote with compression.skip=head: the server only counts votes; allowed: none$",
+        ),
+        (
             {"compression": compression("quantize", memory="client")},
             r"^compression.memory=client with compression=quantize, which is unbiased: .*; allowed: none, or a biased ",
         ),

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
+from fedrun.data.constants import constants
 from fedrun.data.datasets.augmentation import Augmentation
 from fedrun.data.tasks.base import Task
 from fedrun.data.tasks.classification import CLASSIFICATION
@@ -89,13 +90,13 @@ class Standardised:
 
     def __call__(self, stored: torch.Tensor) -> torch.Tensor:
         """Encode a batch ``[..., features]`` of any numeric type as float32 of the same shape."""
-        mean, std = torch.tensor([self.mean, self.std], dtype=torch.float64, device=stored.device)
+        mean, std = (constants(values, torch.float64, stored.device) for values in (self.mean, self.std))
         return stored.to(torch.float64).sub(mean).div_(std).to(torch.float32)
 
 
 def _per_channel(values: list[float], images: torch.Tensor) -> torch.Tensor | float:
     """One value per channel, in a shape that broadcasts to ``[..., channels, height, width]``, or the single value."""
-    return values[0] if len(values) == 1 else torch.tensor(values, device=images.device).view(-1, 1, 1)
+    return values[0] if len(values) == 1 else constants(tuple(values), torch.float32, images.device).view(-1, 1, 1)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset, DatasetConfig, Scaled, Spec, Symbols
 from fedrun.data.datasets.fingerprint import fingerprint
 from fedrun.data.datasets.image_decoding import decode_image
-from fedrun.data.datasets.text_symbols import NO_WORD, split_texts, vocabulary_of
+from fedrun.data.datasets.text_symbols import NO_WORD, split_texts, tokenizer_hash, vocabulary_of
 from fedrun.data.datasets.user_order import by_user, numbered
 from fedrun.data.tasks.base import Task
 from fedrun.data.tasks.classification import CLASSIFICATION
@@ -143,7 +143,8 @@ class HuggingFace(DatasetConfig):
 
     def _symbols(self, split: datasets.Dataset, length: int, words: bool) -> tuple[np.ndarray, np.ndarray]:
         """The symbols of a split's texts and the numbers of their words, int32 ``[n, length]`` each."""
-        keys = {"column": self.text, "tokenizer": self.tokenizer, "length": length, "words": words}
+        content = tokenizer_hash(self.tokenizer)
+        keys = {"column": self.text, "tokenizer": self.tokenizer, "content": content, "length": length, "words": words}
         texts = split.map(_symbols, fn_kwargs=keys, with_indices=True, batched=True, remove_columns=split.column_names)
         columns = texts.with_format("numpy")[:]
         return np.stack(columns["symbols"]).astype(np.int32), np.stack(columns["words"]).astype(np.int32)
@@ -296,9 +297,18 @@ def _decoded(sample: Mapping[str, Any], row: int, column: str, size: int) -> dic
 
 
 def _symbols(
-    batch: Mapping[str, Any], rows: Sequence[int], column: str, tokenizer: str | None, length: int, words: bool
+    batch: Mapping[str, Any],
+    rows: Sequence[int],
+    column: str,
+    tokenizer: str | None,
+    content: str,
+    length: int,
+    words: bool,
 ) -> dict[str, list[list[int]]]:
-    """The symbols of a batch of texts, or of lists of words."""
+    """The symbols of a batch of texts, or of lists of words.
+
+    The library caches them by the arguments; ``content`` stands for the tokenizer's files.
+    """
     for row, text in zip(rows, batch[column], strict=True):
         if not (
             isinstance(text, list) and all(isinstance(word, str) for word in text) if words else isinstance(text, str)

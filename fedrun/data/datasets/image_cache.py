@@ -28,7 +28,10 @@ SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", "
 """Names of image files end in one of these, in capitals or not."""
 
 PIECE = 1024
-"""Images of one class that are decoded before they are written; more would need memory and would not be faster."""
+"""Most images of one class that are decoded before they are written; more would not be faster."""
+
+PIECE_BYTES = 2**28
+"""Most bytes of them."""
 
 
 @dataclass(frozen=True)
@@ -120,15 +123,16 @@ def cached_images(
         return cache_key(f"images {size} {layout}", files)
 
     def fill(folder: Path) -> None:
+        piece = max(1, min(PIECE, PIECE_BYTES // (3 * size * size)))
         pieces = [
-            (group, start, group.files[start : start + PIECE])
+            (group, start, group.files[start : start + piece])
             for group in groups
-            for start in range(0, len(group.files), PIECE)
+            for start in range(0, len(group.files), piece)
         ]
         index = Index(
             names=tuple(f"{group.name}[{start}]" for group, start, _ in pieces),
             sizes=tuple(len(part) for _, _, part in pieces),
-            training=sum(-(-len(group.files) // PIECE) for group in train),
+            training=sum(-(-len(group.files) // piece) for group in train),
             shape=(3, size, size),
         )
 

@@ -45,7 +45,24 @@ class TabularRegression(ColumnTargets):
             raise InputError(
                 f"{path}: row {row + 1} has {column} {numbers[row, label]:g}; allowed: up to 3.4e38 (float32)"
             )
+        error, spread = np.abs(stored - numbers).max(0), numbers[training].std(0)
+        coarse = (error > ROUNDING * spread) & varying(numbers[training])
+        if coarse.any():
+            column = head.columns.targets[int(coarse.argmax())]
+            raise InputError(
+                f"{path}: {column} varies too little for numbers of its size (float32 has seven digits); allowed: "
+                "numbers from which a constant is subtracted"
+            )
         return torch.from_numpy(stored), task
+
+
+ROUNDING = 1e-3
+"""Largest error of rounding targets to float32, as a share of their standard deviation."""
+
+
+def varying(targets: np.ndarray) -> np.ndarray:
+    """Which columns of ``[n, k]`` vary, bool ``[k]``; the standard deviation of a constant may be above 0."""
+    return np.asarray(targets.max(0) > targets.min(0))
 
 
 def scaled_task(targets: np.ndarray) -> Regression:
@@ -53,5 +70,5 @@ def scaled_task(targets: np.ndarray) -> Regression:
 
     Targets that do not vary keep their unit.
     """
-    std = targets.std(0)
-    return Regression(tuple(targets.mean(0).tolist()), tuple(np.where(std > 0, std, 1.0).tolist()))
+    std = np.where(varying(targets), targets.std(0), 1.0)
+    return Regression(tuple(targets.mean(0).tolist()), tuple(std.tolist()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -49,6 +50,16 @@ def vocabulary_of(tokenizer: str | None) -> Vocabulary:
             f"dataset.tokenizer={tokenizer}: has neither a symbol for padding nor one for the end of a text"
         )
     return Vocabulary(tuple(loaded.convert_ids_to_tokens(list(range(len(loaded))))), int(padding))
+
+
+def tokenizer_hash(name: str | None) -> str:
+    """A hash of what a tokenizer does, whatever its files are called; empty for bytes."""
+    if name is None:
+        return ""
+    loaded = tokenizer_of(name)
+    fast = getattr(loaded, "backend_tokenizer", None)
+    text = fast.to_str() if fast is not None else repr(sorted(loaded.get_vocab().items()))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 @cache

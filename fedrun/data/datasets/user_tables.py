@@ -64,7 +64,9 @@ class ParquetTable:
                 yield from grouped(path, _names(path, self._user, users), x, labels, self.decoder)
 
     def _class_numbers(self, path: Path, file: pyarrow.parquet.ParquetFile) -> dict[Any, int] | None:
-        """The dataset's number for each label in the file; None if they are the same."""
+        """The dataset's number for each label in the file; None if they are the same, or there is no such column."""
+        if len(file.schema_arrow.get_all_field_indices(self._y)) != 1:
+            return None
         if str(file.schema_arrow.field(self._y).type) == "bool":
             return {False: 0, True: 1}
         metadata = (file.schema_arrow.metadata or {}).get(b"huggingface")

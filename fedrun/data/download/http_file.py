@@ -165,7 +165,7 @@ def _transfer(url: str, partial: Path, progress: Progress) -> bool:
         if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and request.has_header("Range"):
             return True  # it was complete, or is another file, which the checksum shows
         raise _unreachable(url, error) from error
-    except (urllib.error.URLError, http.client.HTTPException, TimeoutError) as error:
+    except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
         raise _unreachable(url, error) from error
     return total is None or received == total
 

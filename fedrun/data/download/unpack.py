@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import gzip
+import lzma
 import os
 import shutil
 import stat
@@ -15,6 +17,18 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from fedrun.system.errors import InputError
+
+DAMAGED = (
+    zipfile.BadZipFile,
+    tarfile.TarError,
+    gzip.BadGzipFile,
+    lzma.LZMAError,
+    zlib.error,
+    EOFError,
+    RuntimeError,
+    NotImplementedError,
+)
+"""What Python's modules raise for a damaged archive."""
 
 Member = tuple[str, int, IO[bytes]]
 """A file's name in the archive, its size in bytes, its content."""
@@ -63,7 +77,7 @@ def _unpack_members(archive: Path, folder: Path, prefix: str) -> list[PurePosixP
                 if target.stat().st_size != size:
                     raise InputError(f"{archive} is damaged: {name!r} is cut short")
                 files[relative] = None
-        except (zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error, RuntimeError, NotImplementedError) as error:
+        except DAMAGED as error:
             raise InputError(f"{archive} is damaged: {' '.join(str(error).split())}") from error
     if not files:
         raise InputError(f"{archive} has no files{f' below {prefix}' if prefix else ''}")
@@ -104,6 +118,8 @@ def _members(archive: Path) -> Generator[Member, None, None]:
             if member_file is not None:
                 with member_file:
                     yield member.name.removeprefix("./"), member.size, member_file
+        while tar.fileobj is not None and tar.fileobj.read(1 << 20):
+            pass  # to the end, where compressed files have their checksum
 
 
 def _check(archive: Path, name: str, plain: bool) -> None:

@@ -34,7 +34,7 @@ class MultiLabel(Task):
         return entropy.mean(-1)
 
     def predictions(self, outputs: torch.Tensor) -> torch.Tensor:
-        return outputs.sigmoid()
+        return outputs.double().sigmoid()  # float32 would make all large logits equal, which mAP ranks
 
     def scores(self, predictions: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         return ((predictions > 0.5) == targets.bool()).all(-1)
@@ -60,7 +60,7 @@ def average_precision(targets: torch.Tensor, scores: torch.Tensor) -> float:
 
     Args:
         targets: whether samples have the label, bool ``[n]``.
-        scores: float32 ``[n]``.
+        scores: ``[n]``.
     """
     positives = int(targets.sum())
     if not positives:

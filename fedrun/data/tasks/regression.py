@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import torch
 
+from fedrun.data.constants import constants
 from fedrun.data.tasks.base import SampleResults, Task, require_shape
 from fedrun.system.errors import InputError
 
@@ -35,11 +36,13 @@ class Regression(Task):
 
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         # (1/k) Σ_j (f_j(x) − (y_j − m_j) / s_j)²
-        scaled = (targets - targets.new_tensor(self.mean)) / targets.new_tensor(self.std)
+        mean, std = (constants(values, targets.dtype, targets.device) for values in (self.mean, self.std))
+        scaled = (targets - mean) / std
         return (outputs - scaled).square().mean(-1)
 
     def predictions(self, outputs: torch.Tensor) -> torch.Tensor:
-        return outputs * outputs.new_tensor(self.std) + outputs.new_tensor(self.mean)
+        mean, std = (constants(values, outputs.dtype, outputs.device) for values in (self.mean, self.std))
+        return outputs * std + mean
 
     def scores(self, predictions: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         return (predictions - targets).abs().mean(-1)

@@ -77,7 +77,7 @@ def scaled_levels(vector: torch.Tensor, uniforms: torch.Tensor, scale: torch.Ten
         levels: s.
     """
     # r = s |v| / scale, m = scale · sign(v) · level / s
-    ratio = vector.abs() * (levels / scale.where(scale > 0, 1))
+    ratio = vector.abs() / scale.where(scale > 0, 1) * levels
     return scale * vector.sign() * rounded(ratio, uniforms) / levels
 
 

@@ -15,6 +15,7 @@ from fedrun.config.build import option
 from fedrun.config.composed import compose
 from fedrun.data.datasets.base import Spec
 from fedrun.data.datasets.huggingface import HuggingFace
+from fedrun.data.datasets.text_symbols import tokenizer_of
 from fedrun.data.tasks.symbols import IGNORED, LanguageModelling, TokenClassification
 from fedrun.experiment.experiment import build_experiment
 from fedrun.simulation.simulation import Simulation
@@ -122,6 +123,21 @@ def test_a_tokenizer_and_a_class_for_every_word(tmp_path: Path, tokenizer: str) 
     assert dataset.targets[:2].tolist() == [[none, 1, none, 0, none, none], [none, 0, none, none, none, none]]
     with pytest.raises(InputError, match=r"dataset.tokenizer=null: classes of words \(tags\) need a tokenizer"):
         _ = texts(folder, text="words", label="tags").spec
+
+
+def test_a_tokenizer_that_changed_in_its_folder(tmp_path: Path, tokenizer: str) -> None:
+    """The library caches symbols; they must not be those of the former tokenizer."""
+    transformers = pytest.importorskip("transformers")
+    folder = saved(tmp_path / "texts", {"text": ["a b"], "label": ["x"]}, {"text": ["a"], "label": ["y"]})
+    own = tmp_path / "tokenizer"
+    inputs = []
+    for letters in (["a", "b"], ["b", "a"]):
+        own.mkdir(exist_ok=True)
+        (own / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters]))
+        transformers.BertTokenizerFast(str(own / "vocab.txt")).save_pretrained(own)
+        tokenizer_of.cache_clear()  # as in a new process
+        inputs.append(texts(folder, tokenizer=str(own), length=4).load().inputs[0].tolist())
+    assert inputs == [[2, 5, 6, 3], [2, 6, 5, 3]]
 
 
 def test_a_folder_with_a_model_and_no_tokenizer(reviews: Path, tmp_path: Path) -> None:

@@ -42,6 +42,19 @@ def test_numbers_as_they_are(tmp_path: Path) -> None:
     assert load(tmp_path, "tabular_regression", *settings).spec.task == Regression()
 
 
+def test_numbers_that_float32_cannot_tell_apart(tmp_path: Path) -> None:
+    lines = "".join(f"train,{row},{1_700_000_000 + row}\n" for row in range(20))
+    with pytest.raises(InputError, match="price varies too little for numbers of its size"):
+        load(tmp_path, "tabular_regression", "dataset.labels=[price]", table=f"part,a,price\ntest,1,5\n{lines}")
+
+
+def test_numbers_that_do_not_vary_keep_their_unit(tmp_path: Path) -> None:
+    table = "part,a,price\ntest,1,5\n" + "train,1,0.1\n" * 3  # whose standard deviation is 1.4e-17
+    task = load(tmp_path, "tabular_regression", "dataset.labels=[price]", table=table).spec.task
+    assert isinstance(task, Regression)
+    assert task.std == (1.0,)
+
+
 def test_several_labels(tmp_path: Path) -> None:
     dataset = load(tmp_path, "tabular_multi_label", "dataset.labels=[size]")
     assert dataset.targets.tolist() == [[1], [0], [1]]

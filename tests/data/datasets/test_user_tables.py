@@ -152,6 +152,12 @@ def test_other_columns_are_refused(tmp_path: Path) -> None:
     refused(femnist(tmp_path), path, "has no column writer_id; it has image, label")
 
 
+def test_a_table_without_labels_is_refused(tmp_path: Path) -> None:
+    columns = {name: values for name, values in WRITERS.items() if name != "character"}
+    path = write(tmp_path / "femnist/train/0.parquet", columns)
+    refused(femnist(tmp_path), path, "has no column character; it has ")
+
+
 def test_a_table_without_rows_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "femnist/train/0.parquet", {name: values[:0] for name, values in WRITERS.items()})
     refused(femnist(tmp_path), path.parent, "have no users")

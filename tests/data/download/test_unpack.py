@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import random
 import shutil
 import tarfile
 import zipfile
@@ -89,6 +90,18 @@ def test_damaged_archives_are_refused(tmp_path: Path, target: Path, make: object
         with pytest.raises(InputError, match="is damaged|is not a zip or tar archive") as refusal:
             unpack(archive, target, "")
         assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("mode", ["w:gz", "w:xz", "w:bz2"])
+def test_a_flipped_bit_in_a_tars_content(tmp_path: Path, target: Path, mode: str) -> None:
+    """Also where the archive's end is found: the checksum is behind it."""
+    archive = tarred(tmp_path / "archive", {"a": random.Random(0).randbytes(50_000)}, mode)
+    content = bytearray(archive.read_bytes())
+    content[len(content) // 2] ^= 1
+    archive.write_bytes(content)
+    with pytest.raises(InputError, match="is damaged|is not a zip or tar archive"):
+        unpack(archive, target, "")
+    assert not target.exists()
 
 
 def test_an_archive_without_the_wanted_files_is_refused(tmp_path: Path, target: Path) -> None:

@@ -34,6 +34,14 @@ def test_metrics_are_those_of_scikit_learn() -> None:
     assert found["subset_accuracy"] == pytest.approx(sklearn_metrics.accuracy_score(targets, predicted))
 
 
+def test_large_logits_stay_in_their_order() -> None:
+    targets = torch.tensor([[1], [0], [1]], dtype=torch.uint8)
+    predictions = TASK.predictions(torch.tensor([[30.0], [20.0], [19.0]]))
+    found = SampleResults(torch.zeros(3), predictions, targets, TASK).metrics(1)
+    # recall 1/2 at precision 1, recall 1 at precision 2/3
+    assert found["map"] == pytest.approx(1 / 2 + 1 / 3)
+
+
 def test_labels_that_no_sample_has_are_left_out() -> None:
     assert math.isnan(average_precision(torch.tensor([False, False]), torch.tensor([0.1, 0.9])))
     targets = torch.tensor([[1, 0], [0, 0]], dtype=torch.uint8)

@@ -93,6 +93,12 @@ def test_quantisers_by_hand():
     assert scaled_levels(torch.zeros(1, 3), torch.zeros(1, 3), torch.zeros(1, 1), 4).tolist() == [[0, 0, 0]]
 
 
+def test_a_bucket_of_denormal_numbers_stays_finite():
+    tiny = torch.full((1, 5), 1e-42)
+    levels = scaled_levels(tiny, torch.full((1, 5), 0.5), torch.linalg.vector_norm(tiny, dim=-1, keepdim=True), 7)
+    assert levels.isfinite().all()
+
+
 @pytest.mark.parametrize(
     ("compressor", "variance"),
     [
