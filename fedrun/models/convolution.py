@@ -6,6 +6,8 @@ ReLU is monotonic, and after the pooling it processes a quarter of the numbers.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
 
 from fedrun.data.datasets.base import Spec
@@ -43,19 +45,18 @@ LEAST_SIDE_OF_LENET = 16
 """Pixels per side of the smallest image for which :func:`lenet_encoder` has outputs."""
 
 
-def lenet_encoder(spec: Spec, channels: tuple[int, int], hidden: tuple[int, int]) -> torch.nn.Sequential:
-    """LeNet-5's plan: two 5x5 convolutions without padding, each with pooling, then two hidden layers.
+def lenet_encoder(spec: Spec, channels: tuple[int, int], hidden: tuple[int, ...]) -> torch.nn.Sequential:
+    """LeNet-5's plan: two 5x5 convolutions without padding, each with pooling, then hidden layers.
 
-    Gives embeddings ``[batch, hidden[1]]`` of images of any shape from 16x16 pixels.
+    Gives embeddings ``[batch, hidden[-1]]`` of images of any shape from 16x16 pixels.
     """
     channels_in, *sides = spec.input_shape
     height, width = (((side - 4) // 2 - 4) // 2 for side in sides)
-    return torch.nn.Sequential(
+    layers = [
         *conv_pool_relu(channels_in, channels[0], kernel=5, padding=0),
         *conv_pool_relu(channels[0], channels[1], kernel=5, padding=0),
         torch.nn.Flatten(),
-        torch.nn.Linear(channels[1] * height * width, hidden[0]),
-        torch.nn.ReLU(),
-        torch.nn.Linear(hidden[0], hidden[1]),
-        torch.nn.ReLU(),
-    )
+    ]
+    for inputs, units in pairwise((channels[1] * height * width, *hidden)):
+        layers += [torch.nn.Linear(inputs, units), torch.nn.ReLU()]
+    return torch.nn.Sequential(*layers)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from annotated_types import Ge
@@ -25,8 +25,10 @@ class MnistCNN(ModelConfig):
 
     embedding_dim: Annotated[int, Ge(1)]
 
+    name: ClassVar[str] = "mnist_cnn"
+
     def check(self, spec: Spec) -> None:
-        require_shape("mnist_cnn", spec, (1, 28, 28))
+        require_shape(self.name, spec, (1, 28, 28))
 
     def build(self, spec: Spec) -> torch.nn.Sequential:
         return encoder_and_head(conv5_encoder(self.embedding_dim), torch.nn.Linear(self.embedding_dim, spec.classes))

@@ -7,7 +7,7 @@ import torch
 from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Spec
 from fedrun.models.base import ModelConfig, encoder_and_head, require_image
-from fedrun.models.convolution import LEAST_SIDE_OF_LENET, conv_pool_relu
+from fedrun.models.convolution import LEAST_SIDE_OF_LENET, lenet_encoder
 
 EMBEDDING = 512
 
@@ -23,13 +23,5 @@ class PfllibCNN(ModelConfig):
         require_image("pfllib_cnn", spec, LEAST_SIDE_OF_LENET)
 
     def build(self, spec: Spec) -> torch.nn.Sequential:
-        channels, *sides = spec.input_shape
-        height, width = (((side - 4) // 2 - 4) // 2 for side in sides)
-        encoder = torch.nn.Sequential(
-            *conv_pool_relu(channels, 32, kernel=5, padding=0),
-            *conv_pool_relu(32, 64, kernel=5, padding=0),
-            torch.nn.Flatten(),
-            torch.nn.Linear(64 * height * width, EMBEDDING),
-            torch.nn.ReLU(),
-        )
+        encoder = lenet_encoder(spec, (32, 64), (EMBEDDING,))
         return encoder_and_head(encoder, torch.nn.Linear(EMBEDDING, spec.classes))

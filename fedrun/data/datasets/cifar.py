@@ -57,10 +57,6 @@ class Cifar(TorchvisionFiles, ColourImages):
         """The names of the files that are read."""
         return (*cls.train_files, *cls.test_files, cls.names_file)
 
-    def find(self, file: str) -> Path | None:
-        path = self.folder / file
-        return path if path.is_file() else None
-
     @property
     def manual_steps(self) -> str:
         return f"unpack {self.torchvision_dataset().url} in {self.folder.parent}"

@@ -49,10 +49,6 @@ class Svhn(TorchvisionFiles, ColourImages):
     def files(self) -> tuple[str, ...]:
         return "train_32x32.mat", "test_32x32.mat"
 
-    def find(self, file: str) -> Path | None:
-        path = self.folder / file
-        return path if path.is_file() else None
-
     @property
     def manual_steps(self) -> str:
         listed = self.torchvision_dataset().split_list

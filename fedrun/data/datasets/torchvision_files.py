@@ -58,9 +58,10 @@ class TorchvisionFiles(DatasetConfig):
     def files(self) -> tuple[str, ...]:
         """Names of the required files, as in messages."""
 
-    @abstractmethod
     def find(self, file: str) -> Path | None:
         """One of these files in any of its forms, or None."""
+        path = self.folder / file
+        return path if path.is_file() else None
 
     @property
     @abstractmethod
