@@ -142,6 +142,7 @@ def job_problem(config: DictConfig) -> str | None:
         return explain(error, arguments)
     if not known:
         return "this sweep has no jobs: some key has no values, or hydra.sweeper.grids is empty"
+    folders: dict[Path, int] = {}
     further = any(source.provider == "command-line" for source in config.hydra.runtime.config_sources)
     for number, job in enumerate(known):
         try:
@@ -152,6 +153,9 @@ def job_problem(config: DictConfig) -> str | None:
                 composed = Composed.of(settings, loaded.hydra)
             experiment = build_experiment(composed)
             check_job(experiment)
+            if (same := folders.setdefault(experiment.folder, number)) != number:
+                differing = " nor ".join(sorted({*job} ^ {*known[same]}))
+                return f"jobs {same} and {number} of the sweep are the same run: neither {differing} changes its result"
             if searched and experiment.validation.evaluation_split == "test":
                 raise InputError(WITHOUT_VALIDATION)
             if searched:

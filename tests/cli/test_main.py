@@ -101,6 +101,10 @@ REFUSED = [
     ("-m strategy=fedavg,turbosvm rounds=300", "rounds=300: the SVM's schedule ends after "),
     ("-m seed=0,1 output_dir=null", "output_dir=null: allowed: a text (job 0 of the sweep: "),
     (
+        "-m hardware.threads=1,2",
+        "jobs 0 and 1 of the sweep are the same run: neither hardware.threads=1 nor hardware.threads=2 changes its ",
+    ),
+    (
         "-m hardware.processes=2 seed=0,1",
         "hardware.processes=2: a job of a sweep has one process; allowed: auto, 1 (job 0",
     ),
