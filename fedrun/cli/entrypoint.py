@@ -52,12 +52,12 @@ def run_command(command: Callable[[Sequence[str]], int]) -> NoReturn:
         print(f"{name}: the output cannot be written ({lacking}); try PYTHONIOENCODING=utf-8", file=sys.stderr)
         status = BAD_INPUT
     except (OSError, MemoryError, RuntimeError) as error:
-        known = foreseen(error)
-        if known is not None:
-            print(f"{name}: {known}", file=sys.stderr)
-        elif isinstance(error, OSError) and error.filename is None:
+        known = None
+        if isinstance(error, OSError) and error.filename is None:
             print(f"{name}: the output cannot be written ({error.strerror})", file=sys.stderr)
             discard_output(sys.stdout)
+        elif (known := foreseen(error)) is not None:
+            print(f"{name}: {known}", file=sys.stderr)
         else:
             raise
         status = 1 if isinstance(known, RunError) else BAD_INPUT

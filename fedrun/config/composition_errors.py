@@ -39,8 +39,8 @@ def explain(error: Exception, arguments: Sequence[str], config_dir: Path | None 
         case OSError(filename=str(filename)):
             return f"{in_message(filename)}: {error.strerror}; choose another output_dir"
     if unknown := re.search(r"Could not override '(?P<key>[^']+)'", text):
-        # of {a: 1} the key below the argument's
-        key = str(getattr(error.__cause__, "full_key", None) or unknown["key"])
+        full = str(getattr(error.__cause__, "full_key", ""))  # of local={a: 1} it is local.a
+        key = full if full.startswith(f"{unknown['key']}.") else unknown["key"]
         return f"{key}: {_why_unknown(key, arguments, folder)}"
     if malformed := _malformed(text, arguments):
         return malformed

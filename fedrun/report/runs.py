@@ -150,10 +150,10 @@ def find(
     for number, folder in enumerate(folders):
         progress(number, len(folders))
         try:
-            config = read_config(folder / CONFIG)
-            if names is not None and config["name"] not in names:
+            if names is not None and _name(folder) not in {None, *names}:
                 continue
-            run, remark = read(folder, config, summary_of(folder))
+            summary = summary_of(folder)
+            run, remark = read(folder, read_config(folder / CONFIG), summary)
         except InputError as error:
             problems.append(f"{error}; the run is left out")
             damaged = damaged or (problems[-1] if isinstance(error, DamagedRunError) else "")
@@ -162,6 +162,14 @@ def find(
         if remark:
             problems.append(f"{folder}: {remark}")
     return FoundRuns(tuple(runs), tuple(problems), damaged)
+
+
+def _name(folder: Path) -> str | None:
+    """The name of a run; None if its configuration cannot be read."""
+    try:
+        return str(read_config(folder / CONFIG)["name"])
+    except InputError:
+        return None
 
 
 def _folders(places: Sequence[str]) -> tuple[list[Path], list[str]]:

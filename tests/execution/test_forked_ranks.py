@@ -91,5 +91,5 @@ def test_what_cannot_be_used_is_said_once(fedrun: Fedrun, tmp_path: Path, chosen
 
 def test_jobs_of_a_sweep_have_one_process(fedrun: Fedrun, tmp_path: Path) -> None:
     ended = fedrun("-m", *SMALL, TWO, "seed=0,1", folder=tmp_path)
-    assert ended.status == 1
-    assert "hardware.processes=2: this run has 1; allowed: 1 or auto in sweeps" in ended.out + ended.err
+    assert ended.status == 2
+    assert "hardware.processes=2: a job of a sweep has one process; allowed: auto, 1" in ended.err
