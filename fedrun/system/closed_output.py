@@ -20,7 +20,7 @@ def discard_output(stream: TextIO | None) -> None:
 
 
 class ClosableStream:
-    """A stream that discards all output after the first failed write, without an error."""
+    """A stream that discards all output after the first failed write or when it is closed, without an error."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -30,14 +30,15 @@ class ClosableStream:
 
     def write(self, text: str) -> int:
         try:
-            return self._stream.write(text)
+            return len(text) if self._stream.closed else self._stream.write(text)
         except OSError:
             discard_output(self._stream)
             return len(text)
 
     def flush(self) -> None:
         try:
-            self._stream.flush()
+            if not self._stream.closed:
+                self._stream.flush()
         except OSError:
             discard_output(self._stream)
 
