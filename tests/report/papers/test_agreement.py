@@ -86,7 +86,7 @@ def test_the_order_of_a_papers_method_and_a_baseline_in_the_same_column() -> Non
 
 
 def test_a_row_for_each_papers_table_and_none_for_other_experiments() -> None:
-    table = overview({"fedconcat/table11/small": SECTION, "fedconcat/table2": "", "turbosvm/shakespeare": SECTION})
+    table = overview({"fedconcat/table1/small": SECTION, "fedconcat/table2": "", "turbosvm/shakespeare": SECTION})
     assert table is not None
     assert table.header == (
         "table",
@@ -100,7 +100,7 @@ def test_a_row_for_each_papers_table_and_none_for_other_experiments() -> None:
         "same order",
     )
     assert table.rows == (
-        ("fedconcat/table11", "small", "Rounds: 10 of 50.", "5", "1", "1", "2", "1", "-"),
+        ("fedconcat/table1", "small", "Rounds: 10 of 50.", "5", "1", "1", "2", "1", "-"),
         ("fedconcat/table2", "full", "", "0", "0", "0", "0", "0", "-"),
     )
     assert overview({"turbosvm/shakespeare": SECTION}) is None
