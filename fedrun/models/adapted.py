@@ -128,7 +128,7 @@ def split_head(
             computes = embeddings.shape == (2, layer.in_features) and torch.allclose(
                 layer(embeddings), whole, rtol=1e-4, atol=1e-5
             )
-        except Exception:  # of any kind: the layers behind it do not take its inputs, or read its weights
+        except Exception:  # of any kind: the same samples passed with the layer, so the rest needs it, as its weights
             computes = False
     frozen = not all(parameter.requires_grad for parameter in layer.parameters())
     if computes and not shared and not frozen:
@@ -162,10 +162,13 @@ def _check_outputs(network: torch.nn.Module, spec: Spec, key: str) -> None:
         trial = copy.deepcopy(network, {id(parameter): parameter for parameter in network.parameters()})
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             outputs = trial.train()(_random_samples(spec, 1))
-    except Exception as error:  # of any kind, because the network is the user's
+    except MemoryError:
+        raise
+    except Exception as error:  # of any kind, because the network is the user's; the message has it
         shape = "x".join(map(str, spec.input_shape))
         raise InputError(
-            f"{key}: rejects one sample of shape {shape} in training ({one_line(str(error), 200)})"
+            f"{key}: rejects one sample of shape {shape} in training "
+            f"({type(error).__name__}: {one_line(str(error), 200)})"
             f"{_one_per_channel(spec) if 'more than 1 value per channel' in str(error) else ''}"
         ) from None
     if not isinstance(outputs, torch.Tensor):

@@ -28,7 +28,7 @@ DAMAGED = (
     RuntimeError,
     NotImplementedError,
 )
-"""What Python's modules raise for a damaged archive."""
+"""What Python's modules raise for a damaged archive; NotImplementedError for a method of compression they lack."""
 
 Member = tuple[str, int, IO[bytes]]
 """A file's name in the archive, its size in bytes, its content."""
