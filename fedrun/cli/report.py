@@ -156,6 +156,7 @@ def report(options: argparse.Namespace, runs: Sequence[Run]) -> str | None:
         InputError: it cannot be made from these runs.
     """
     from fedrun.report import comparison
+    from fedrun.report.baselines import Baselines
     from fedrun.report.papers.paper_table import paper_tables
     from fedrun.report.settings import settings
     from fedrun.report.table import written
@@ -195,8 +196,8 @@ def report(options: argparse.Namespace, runs: Sequence[Run]) -> str | None:
     metrics = comparison.selected(compared, list(dict.fromkeys(options.metric)))
     if options.format == "csv":
         return comparison.tidy(compared, comparison.reported_quantities(compared, metrics, options.target))
-    baseline = comparison.chosen_baseline(compared, options.baseline) if options.baseline else None
-    tables = comparison.report(compared, metrics, options.target, baseline, options.test or "t")
+    baselines = Baselines.named(compared, options.baseline) if options.baseline else None
+    tables = comparison.report(compared, metrics, options.target, baselines, options.test or "t")
     if options.format == "html":
         from fedrun.report.html_page import page
 

@@ -7,6 +7,7 @@ import io
 from collections.abc import Sequence
 
 from fedrun.report import quantities
+from fedrun.report.baselines import Baselines
 from fedrun.report.quantities import Measured, Quantity
 from fedrun.report.settings import Setting, by_short_key, differing, written
 from fedrun.report.significance import NAMES, Comparison, Test, compare, smallest_p
@@ -47,7 +48,7 @@ def report(
     settings: Sequence[Setting],
     metrics: Sequence[str],
     targets: Sequence[float] = (),
-    baseline: Setting | None = None,
+    baselines: Baselines | None = None,
     test: Test = "t",
 ) -> list[Table]:
     """The tables of a report; settings without a complete run appear in the first one only.
@@ -56,7 +57,7 @@ def report(
         settings: what is compared.
         metrics: to report.
         targets: accuracies whose first round is reported, in addition to the runs' own targets.
-        baseline: one of the settings; the others are tested against it.
+        baselines: among the settings; the others are tested against them.
         test: the test against the baseline.
     """
     reported = reported_quantities(settings, metrics, targets)
@@ -65,8 +66,8 @@ def report(
     if not complete:
         return [*tables, *differences(settings)]
     tables += outcomes(complete, reported, ("final", "best", *quantities.TO_TARGET))
-    if baseline is not None:
-        tables.append(significance(complete, baseline, metrics, reported, test))
+    if baselines is not None:
+        tables.append(significance(complete, baselines, metrics, reported, test))
     costs = [quantity for quantity in reported if quantity.kind == "cost"]
     forward = FORWARD if any(quantity.key == "cost/forward_samples" for quantity in costs) else ""
     tables += _table("Costs", complete, costs, COSTS.format(forward))
@@ -157,60 +158,51 @@ def _table(title: str, settings: Sequence[Setting], columns: Sequence[Quantity],
     return [Table(title, ("setting", *(quantity.heading for quantity in columns)), rows, notes=(note,))]
 
 
-def chosen_baseline(settings: Sequence[Setting], name: str) -> Setting:
-    """The setting of this name, or the only one with this strategy.
-
-    Raises:
-        InputError: there is none, or several.
-    """
-    matches = [setting for setting in settings if setting.name == name]
-    matches = matches or [setting for setting in settings if setting.strategy == name]
-    if len(matches) != 1:
-        problem = f"{len(matches)} settings have this strategy" if matches else "no such setting"
-        raise InputError(f"baseline {name}: {problem}; allowed: {', '.join(setting.name for setting in settings)}")
-    return matches[0]
-
-
 def significance(
-    settings: Sequence[Setting], baseline: Setting, metrics: Sequence[str], every: Sequence[Quantity], test: Test
+    settings: Sequence[Setting], baselines: Baselines, metrics: Sequence[str], every: Sequence[Quantity], test: Test
 ) -> Table:
-    """Every other setting's mean difference from the baseline and its p-value."""
+    """Every other setting's mean difference from the baseline of its condition, and its p-value."""
     columns = [
         quantity
         for quantity in every
         if quantity.kind == "rounds to" or (quantity.kind == "final" and quantity.key in metrics)
     ]
-    others = [setting for setting in settings if setting is not baseline and setting.dataset == baseline.dataset]
-
-    def common(setting: Setting) -> int:
-        return len({run.seed for run in setting.complete} & {run.seed for run in baseline.complete})
-
+    others = [setting for setting in settings if all(setting is not one for one in baselines.settings)]
+    pairs = [(setting, baseline) for setting in others if (baseline := baselines.of(setting)) is not None]
     results = {
         (setting.name, quantity): compare(setting, baseline, quantity, test)
-        for setting in others
+        for setting, baseline in pairs
         for quantity in columns
     }
     rows = tuple(
-        (setting.name, *(outcome(quantity, results[setting.name, quantity], common(setting)) for quantity in columns))
-        for setting in others
+        (setting.name, *(outcome(quantity, results[setting.name, quantity], common) for quantity in columns))
+        for setting, baseline in pairs
+        for common in [len({run.seed for run in setting.complete} & {run.seed for run in baseline.complete})]
     )
     notes = [
         f"Mean difference over common seeds and p of the two-sided {NAMES[test]}, not corrected for the number of "
         "comparisons. Rounds are compared where both reached the target on all common seeds."
     ]
+    if len(baselines.settings) > 1:
+        notes.append(f"Each setting is compared with {baselines.name} of the same {baselines.required}.")
     reasons = {result.reason for result in results.values() if result.reason}
     if reasons:
         notes.append(f"No p where {' or '.join(sorted(reasons))}.")
     most = max((result.unequal for result in results.values()), default=0)
     if test == "wilcoxon" and most >= 2:
         notes.append(f"With {most} seeds that differ this test cannot give a p below {smallest_p(most):.3g}.")
-    if not_compared := [setting.name for setting in settings if setting.dataset != baseline.dataset]:
-        notes.append(f"Not compared, because the dataset differs: {', '.join(not_compared)}.")
-    data = baseline.complete[0].data if baseline.complete else None
-    if other := [setting.name for setting in others if data and setting.complete[0].data != data]:
+    if not_compared := [setting.name for setting in others if baselines.of(setting) is None]:
+        notes.append(f"Not compared, because no baseline has the same {baselines.required}: {', '.join(not_compared)}.")
+    if other := [setting.name for setting, baseline in pairs if _on_other_data(setting, baseline)]:
         notes.append(f"The data of these have another fingerprint than the baseline's: {', '.join(other)}.")
     header = ("setting", *(quantity.heading for quantity in columns))
-    return Table(f"Difference from {baseline.name}", header, rows, notes=tuple(notes))
+    return Table(f"Difference from {baselines.name}", header, rows, notes=tuple(notes))
+
+
+def _on_other_data(setting: Setting, baseline: Setting) -> bool:
+    """Whether the data of the runs of two settings, if recorded, have different fingerprints."""
+    data = baseline.complete[0].data if baseline.complete else None
+    return bool(data) and setting.complete[0].data != data
 
 
 def outcome(quantity: Quantity, result: Comparison, common: int) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from fedrun.data.evaluation_split import TARGETED
 from fedrun.data.tasks.metric_names import lower_is_better
+from fedrun.report.baselines import Baselines
 from fedrun.report.comparison import outcome
 from fedrun.report.quantities import Measured, Quantity
 from fedrun.report.settings import Setting
@@ -22,26 +23,36 @@ NOTE = (
 
 
 def ranking(settings: Sequence[Setting], key: str = TARGETED) -> list[Table]:
-    """The settings by their mean rank, and their differences from FedAvg.
+    """The settings by their mean rank, and their differences from FedAvg: a table for each condition of FedAvg's
+    settings, such as a partition.
 
     Args:
-        settings: to compare, of one dataset.
+        settings: to compare.
         key: the metric after the last round.
 
     Returns:
-        One table, or none where not exactly one setting is FedAvg, or fewer than three settings have two seeds in
-        common.
+        No table for a condition in which fewer than three settings have two seeds in common; none at all if several of
+        FedAvg's settings differ in its own keys only.
     """
-    quantity = Quantity("final", key)
+    baselines = Baselines(BASELINE, tuple(setting for setting in settings if setting.strategy == BASELINE))
+    if not baselines.distinct:
+        return []
+    tables = []
+    for baseline in baselines.settings:
+        peers = [setting for setting in settings if baselines.of(setting) is baseline]
+        tables += _ranked(peers, baseline, Quantity("final", key), baselines.written_condition(baseline))
+    return tables
+
+
+def _ranked(settings: Sequence[Setting], baseline: Setting, quantity: Quantity, condition: str) -> list[Table]:
+    """The table of the settings of one condition, or none."""
     values = {setting.name: {run.seed: quantity.of(run) for run in setting.complete} for setting in settings}
     known = {name: {seed: value for seed, value in own.items() if value is not None} for name, own in values.items()}
     seeds = sorted({seed for own in known.values() for seed in own})
     ranked = [setting for setting in settings if len(known[setting.name]) == len(seeds)]
-    baselines = [setting for setting in settings if setting.strategy == BASELINE]
-    if len(ranked) < 3 or len(seeds) < 2 or len(baselines) != 1 or len({each.dataset for each in settings}) > 1:
+    if len(ranked) < 3 or len(seeds) < 2:
         return []
-    (baseline,) = baselines
-    sign = 1 if lower_is_better(key) else -1
+    sign = 1 if lower_is_better(quantity.key) else -1
     of_seed = [ranks([sign * known[setting.name][seed] for setting in ranked]) for seed in seeds]
     columns = zip(*of_seed, strict=True)
     mean = {setting.name: statistics.fmean(column) for setting, column in zip(ranked, columns, strict=True)}
@@ -58,7 +69,8 @@ def ranking(settings: Sequence[Setting], key: str = TARGETED) -> list[Table]:
     if incomplete := [setting.name for setting in settings if setting not in ranked]:
         notes.append(f"Not ranked, without a result for every seed: {', '.join(incomplete)}.")
     header = ("setting", quantity.heading, "mean rank", f"difference from {baseline.name}")
-    return [Table(f"Ranks by {quantity.heading}", header, rows, notes=tuple(notes))]
+    title = ", ".join(filter(None, [f"Ranks by {quantity.heading}", condition]))
+    return [Table(title, header, rows, notes=tuple(notes))]
 
 
 def ranks(values: list[float]) -> list[float]:

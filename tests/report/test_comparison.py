@@ -4,6 +4,7 @@ import io
 import pytest
 
 from fedrun.report import comparison
+from fedrun.report.baselines import Baselines
 from fedrun.report.runs import find
 from fedrun.report.settings import settings
 from fedrun.system.errors import InputError
@@ -24,7 +25,10 @@ def two(folders):
 
 
 def test_the_tables_of_a_report(two):
-    tables = {table.title: table for table in comparison.report(two, ["test/accuracy"], [0.3], two[0], "t")}
+    tables = {
+        table.title: table
+        for table in comparison.report(two, ["test/accuracy"], [0.3], Baselines.named(two, "fedavg"), "t")
+    }
     assert list(tables) == [
         "Settings",
         "After the last round",
@@ -69,9 +73,8 @@ def test_what_adaptive_runs_do_not_tell_is_said(folders):
 
 
 def test_wilcoxons_limit_is_reported(two):
-    table = comparison.significance(
-        two, two[0], ["test/accuracy"], comparison.reported_quantities(two, ["test/accuracy"], []), "wilcoxon"
-    )
+    reported = comparison.reported_quantities(two, ["test/accuracy"], [])
+    table = comparison.significance(two, Baselines.named(two, "fedavg"), ["test/accuracy"], reported, "wilcoxon")
     assert table.rows[0][1] == "+2.00 (p = 0.25)"
     assert table.notes[-1] == "With 3 seeds that differ this test cannot give a p below 0.25."
 
@@ -111,9 +114,9 @@ def test_a_baseline_on_other_data_is_not_compared(folders):
     found, _ = settings(find([str(folders.top)]).runs)
     baseline = next(one for one in found if one.dataset == "digits" and one.leaves["local.lr"] == 0.1)
     reported = comparison.reported_quantities(found, ["test/accuracy"], [])
-    table = comparison.significance(found, baseline, ["test/accuracy"], reported, "t")
+    table = comparison.significance(found, Baselines(baseline.name, (baseline,)), ["test/accuracy"], reported, "t")
     assert [row[0] for row in table.rows] == ["digits local.lr=0.2"]
-    assert "Not compared, because the dataset differs: mnist." in table.notes
+    assert "Not compared, because no baseline has the same dataset: mnist." in table.notes
     assert "The data of these have another fingerprint than the baseline's: digits local.lr=0.2." in table.notes
 
 
@@ -131,14 +134,3 @@ def test_csv_has_numbers_as_measured(two):
 def test_what_no_run_has_is_refused(two):
     with pytest.raises(InputError, match=r"^own/f1: no run has this metric; allowed: test/accuracy, test/loss$"):
         comparison.selected(two, ["own/f1"])
-    with pytest.raises(InputError, match=r"^baseline krum: no such setting; allowed: fedavg, turbosvm$"):
-        comparison.chosen_baseline(two, "krum")
-
-
-def test_a_baseline_by_strategy_must_be_the_only_one(folders):
-    folders.write(0, rows(0.1))
-    folders.write(0, rows(0.1), changes={"local.lr": 0.2})
-    found, _ = settings(find([str(folders.top)]).runs)
-    with pytest.raises(InputError, match=r"^baseline fedavg: 2 settings have this strategy; allowed: local.lr=0.1, "):
-        comparison.chosen_baseline(found, "fedavg")
-    assert comparison.chosen_baseline(found, "local.lr=0.2") is found[1]

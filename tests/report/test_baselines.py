@@ -1,0 +1,77 @@
+"""Which baseline each setting is compared with, and what that gives; differences worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from fedrun.report import comparison
+from fedrun.report.baselines import Baselines
+from fedrun.report.ranking import ranking
+from fedrun.report.runs import find
+from fedrun.report.settings import settings
+from fedrun.system.errors import InputError
+
+from ..helpers.run_folders import rows
+
+
+@pytest.fixture
+def by_rate(folders):
+    """Three strategies at two rates, final accuracies of seeds 0 and 1; TurboSVM-FL also at a third rate."""
+    finals = {
+        ("fedavg", 0.1): (0.50, 0.60),
+        ("turbosvm", 0.1): (0.51, 0.62),
+        ("median", 0.1): (0.40, 0.40),
+        ("fedavg", 0.2): (0.70, 0.80),
+        ("turbosvm", 0.2): (0.60, 0.72),
+        ("median", 0.2): (0.90, 0.90),
+        ("turbosvm", 0.4): (0.10, 0.20),
+    }
+    for (strategy, rate), values in finals.items():
+        server = {"strategy.server._target_": f"fedrun.strategies.{strategy}.X"}
+        for seed, value in enumerate(values):
+            folders.write(seed, rows(0.1, value), strategy=strategy, changes=server | {"local.lr": rate})
+    return settings(find([str(folders.top)]).runs)[0]
+
+
+def test_a_setting_is_compared_with_the_baseline_of_its_condition(by_rate):
+    baselines = Baselines.named(by_rate, "fedavg")
+    assert (baselines.name, baselines.required) == ("fedavg", "dataset and local.lr")
+    reported = comparison.reported_quantities(by_rate, ["test/accuracy"], [])
+    table = comparison.significance(by_rate, baselines, ["test/accuracy"], reported, "t")
+    # (1 + 2) / 2, (-10 - 20) / 2, (-10 - 8) / 2 and (20 + 10) / 2 points
+    assert {row[0]: row[1].partition(" ")[0] for row in table.rows} == {
+        "turbosvm local.lr=0.1": "+1.50",
+        "median local.lr=0.1": "-15.00",
+        "turbosvm local.lr=0.2": "-9.00",
+        "median local.lr=0.2": "+15.00",
+    }
+    assert table.title == "Difference from fedavg"
+    assert table.notes[1] == "Each setting is compared with fedavg of the same dataset and local.lr."
+    assert (
+        table.notes[-1] == "Not compared, because no baseline has the same dataset and local.lr: turbosvm local.lr=0.4."
+    )
+
+
+def test_each_condition_has_its_own_ranks(by_rate):
+    first, second = ranking(by_rate)
+    assert first.title == "Ranks by test accuracy, local.lr=0.1"
+    assert [row[0] for row in first.rows] == ["turbosvm local.lr=0.1", "fedavg local.lr=0.1", "median local.lr=0.1"]
+    assert second.title == "Ranks by test accuracy, local.lr=0.2"
+    assert [(row[0], row[2]) for row in second.rows] == [
+        ("median local.lr=0.2", "1.00"),
+        ("fedavg local.lr=0.2", "2.00"),
+        ("turbosvm local.lr=0.2", "3.00"),
+    ]
+    assert second.rows[0][3].startswith("+15.00")
+
+
+def test_a_baseline_that_no_setting_is_or_that_is_ambiguous(folders):
+    weighting = "strategy.server.weighting"
+    for value in ("samples", "uniform"):
+        folders.write(0, rows(0.1), changes={weighting: value})
+    found, _ = settings(find([str(folders.top)]).runs)
+    with pytest.raises(InputError, match=r"^baseline krum: no such setting; allowed: .*weighting=samples, "):
+        Baselines.named(found, "krum")
+    with pytest.raises(InputError, match=r"^baseline fedavg: 2 settings have this strategy; allowed: .*=samples, "):
+        Baselines.named(found, "fedavg")
+    assert Baselines.named(found, found[1].name).settings == (found[1],)
