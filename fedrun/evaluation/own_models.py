@@ -64,11 +64,11 @@ def own_results(
         clients = clients[balanced(train.sizes.tolist(), ranks.count) == ranks.number]
     results = torch.full((3, len(train)), float("nan"), dtype=torch.float64)
     train_loss, test_loss, score = results
-    # Small perceptrons train faster side by side, even if the federated training is sequential.
-    perceptron = StackedPerceptron.of(network.network) is not None
-    name = "vectorized" if perceptron else next_executor(experiment.hardware.executor, timings)
+    # Perceptrons train faster side by side, even if the federated training is sequential.
+    perceptron, requested = StackedPerceptron.of(network.network) is not None, experiment.hardware.executor
+    name = "vectorized" if perceptron else requested and next_executor(requested, timings)
     # the federated training warns of the same limit
-    executor = EXECUTORS[supported_executor(name, context, warns=False)](context)
+    executor = EXECUTORS[supported_executor(name, context, len(clients), warns=False)](context)
     for result in executor.client_results(CohortJob(clients, 0, {MODEL: model}, NO_STATE)) if len(clients) else ():
         number = int(clients[result.position])
         network.load(result.model)

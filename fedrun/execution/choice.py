@@ -1,4 +1,4 @@
-"""The choice of an executor: the requested one, or the faster of two, measured in a run's first rounds."""
+"""The choice of an executor: the requested one, by a rule, or the faster of two, measured in a run's first rounds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ import logging
 from fedrun.execution.context import ExecutionContext
 from fedrun.execution.executor import Executor
 from fedrun.execution.in_process import InProcess
+from fedrun.execution.stacked import StackedPerceptron
 from fedrun.execution.vectorized import Vectorized
+from fedrun.models.flat_network import FlatNetwork
+from fedrun.models.precision import Precision
+from fedrun.training.fused_sgd import LARGE
 
 log = logging.getLogger(__name__)
 
@@ -16,6 +20,9 @@ EXECUTORS: dict[str, type[Executor]] = {"in_process": InProcess, "vectorized": V
 AUTO = "auto"
 """The request for the fastest executor."""
 
+FEWEST = 4
+"""The smallest number of clients that the rule trains side by side."""
+
 TRIALS = 2
 """Timed rounds of each executor. The faster one counts: the first also builds objects for later rounds."""
 
@@ -23,23 +30,48 @@ ExecutorTimings = tuple[tuple[str, float], ...]
 """The names of timed executors in the order of their rounds, each with its seconds of local work per sample."""
 
 
-def supported_executor(requested: str, context: ExecutionContext, warns: bool = True) -> str:
+def trains_side_by_side(network: FlatNetwork, precision: Precision, clients: int) -> bool:
+    """Whether ``vectorized`` is faster by the rule: on a CPU, for perceptrons without large layers and some clients.
+
+    Their steps cost little arithmetic, so one step for all clients saves most of the time. In process the steps of
+    large layers are fused, which is as fast. The rule measures nothing, so a repeated run is identical.
+
+    Args:
+        network: of each client.
+        precision: of the SGD steps.
+        clients: of a round in this process.
+    """
+    return (
+        network.vector.device.type == "cpu"
+        and precision == "float32"
+        and clients >= FEWEST
+        and all(parameter.numel() < LARGE for parameter in network.network.parameters())
+        and StackedPerceptron.of(network.network) is not None
+    )
+
+
+def supported_executor(requested: str | None, context: ExecutionContext, clients: int, warns: bool = True) -> str:
     """The requested executor, or ``in_process`` if it does not support the work.
 
     Args:
-        requested: a key of :data:`EXECUTORS`, or :data:`AUTO`.
+        requested: a key of :data:`EXECUTORS`, or :data:`AUTO`; None: by the rule.
         context: the work.
-        warns: whether to warn if the requested executor does not support the work. ``auto`` requests none in
-            particular.
+        clients: of a round in this process.
+        warns: whether to warn if the requested executor does not support the work. ``auto`` and the rule request none
+            in particular.
     """
-    for name in EXECUTORS if requested == AUTO else [requested]:
+    chosen = requested
+    if chosen is None:
+        together = trains_side_by_side(context.network, context.local.precision, clients)
+        chosen = "vectorized" if together else "in_process"
+    for name in EXECUTORS if chosen == AUTO else [chosen]:
         if reason := EXECUTORS[name].unsupported(context):
-            if warns and requested != AUTO:
+            if warns and requested in EXECUTORS:
                 log.warning(
                     "hardware.executor=%s does not support %s; using hardware.executor=in_process", name, reason
                 )
             return "in_process"
-    return requested
+    return chosen
 
 
 def is_trial(requested: str, timings: ExecutorTimings) -> bool:

@@ -15,7 +15,7 @@ from fedrun.system.cores import cores
 from fedrun.system.errors import InputError
 
 SMALL_STEP = 16_000_000
-"""Multiply-adds of a forward pass over a training batch below which a second thread costs more than it saves."""
+"""Multiply-adds of a forward pass over the batches of a step below which a second thread costs more than it saves."""
 
 
 @config_class
@@ -28,7 +28,8 @@ class Hardware:
             normalisation, recurrence and (except for perceptrons on a CPU in float32) dropout (others are trained in
             process, with a warning); ``auto``: each in two of the first four rounds, then the faster one; in process if
             the other does not support the work. The choice depends on measured times, so a repeated run may differ by
-            rounding.
+            rounding. None: ``vectorized`` on a CPU for perceptrons without large layers and at least four clients per
+            round (:func:`fedrun.execution.choice.trains_side_by_side`), otherwise ``in_process``.
         threads: CPU threads of PyTorch, at most 1024; None: ``OMP_NUM_THREADS`` if it is set; otherwise 1 for networks
             with less than :data:`SMALL_STEP` per step, and for others all cores, shared evenly among the processes of
             the run or the parallel jobs of the sweep.
@@ -42,7 +43,7 @@ class Hardware:
     """
 
     device: str
-    executor: Literal["in_process", "vectorized", "auto"]
+    executor: Literal["in_process", "vectorized", "auto"] | None
     threads: Annotated[int, Ge(1), Le(1024)] | None
     deterministic: bool
     client_memory_gb: Annotated[float, Ge(0)]
@@ -90,7 +91,7 @@ class Hardware:
         """Reduce this process to one thread if the network is small, unless the user has set the number of threads.
 
         Args:
-            step: multiply-adds of a forward pass over a training batch (:data:`SMALL_STEP`).
+            step: multiply-adds of a forward pass over the batches of a step (:data:`SMALL_STEP`).
         """
         if self.threads is None and openmp_threads() is None and step < SMALL_STEP:
             torch.set_num_threads(1)

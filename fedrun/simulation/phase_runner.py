@@ -1,4 +1,4 @@
-"""The local work of a phase's rounds, by the requested executor or by the faster of two."""
+"""The local work of a phase's rounds, by the executor that is requested or chosen."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class PhaseRunner:
     Args:
         phase: whose rounds.
         context: the phase's clients and how they train, without thresholds.
-        requested: the name of an executor, or ``auto``.
+        requested: the name of an executor, or ``auto``; None: by the rule.
         ranks: the processes that share the work.
         thresholds: computes the threshold of each client, float64 ``[N]``; called only if the client strategy uses it.
     """
@@ -43,7 +43,7 @@ class PhaseRunner:
         self,
         phase: Phase,
         context: ExecutionContext,
-        requested: str,
+        requested: str | None,
         ranks: Ranks,
         thresholds: Callable[[], torch.Tensor],
     ) -> None:
@@ -57,7 +57,7 @@ class PhaseRunner:
     @cached_property
     def _supported(self) -> str:
         """The requested executor, if it supports the work, or ``auto``."""
-        return supported_executor(self._requested, self.context)
+        return supported_executor(self._requested, self.context, self.phase.cohort_size // self._ranks.count)
 
     def executor_name(self, timings: ExecutorTimings) -> str:
         """The name of the executor of the next round."""

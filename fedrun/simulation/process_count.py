@@ -13,6 +13,7 @@ from __future__ import annotations
 import torch
 
 from fedrun.data.federation import Federation
+from fedrun.execution.choice import trains_side_by_side
 from fedrun.execution.hardware import openmp_threads
 from fedrun.experiment.experiment import Experiment
 from fedrun.simulation.prepare import first_phase
@@ -31,12 +32,13 @@ def may_be_divided(experiment: Experiment) -> bool:
     """Whether several processes are possible, decided before anything is loaded.
 
     They are not possible on a GPU, with another executor than ``in_process``, if the number of threads is set, on one
-    core, for pooled data, and if idle clients train. :func:`automatic_processes` checks the clients' states.
+    core, for pooled data, and if idle clients train. :func:`automatic_processes` checks the clients' states and whether
+    they train side by side.
     """
     hardware, strategy = experiment.hardware, experiment.strategy
     return (
         hardware.device == "cpu"
-        and hardware.executor == "in_process"
+        and hardware.executor in ("in_process", None)
         and hardware.threads is None
         and openmp_threads() is None
         and cores() > 1
@@ -64,7 +66,10 @@ def automatic_processes(experiment: Experiment, federation: Federation) -> int:
         or phase.clustering.stores_last_upload
         or experiment.evaluation.client_means
     )
-    if keeps_state:
+    together = experiment.hardware.executor is None and trains_side_by_side(
+        phase.network, phase.local.precision, phase.cohort_size
+    )
+    if keeps_state or together:
         return 1
     work = RoundWork.of(phase)
     if work.seconds < ROUND_SECONDS or work.seconds * experiment.rounds < RUN_SECONDS:

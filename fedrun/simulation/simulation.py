@@ -113,9 +113,10 @@ class Simulation:
         self._cache = cache
         self._calibration = Calibration(None if cache is None else cache / "noise")
         phase = first_phase(experiment, self.federation, self.device)
-        if self.device.type == "cpu":
-            experiment.hardware.fit_threads(RoundWork.of(phase).step)
         active = self._activated(phase)
+        if self.device.type == "cpu":
+            together = phase.cohort_size if active.runner.executor_name(()) == "vectorized" else 1
+            experiment.hardware.fit_threads(together * RoundWork.of(phase).step)
         longest = max([phase.network.layout.size, *active.runner.context.state_lengths.values()])
         self.store = VectorStore(longest, experiment.hardware.client_memory_gb * 2**30, memory_file)
         self._phases = [active]

@@ -21,6 +21,7 @@ BENCHMARKS = {
     "floor": ["floor.py"],
     "floor_vectorized": ["floor.py", "--workloads", "tiny", "2nn", "--executor", "vectorized"],
     "floor_bfloat16": ["floor.py", "--workloads", "femnist", "cifar", "lstm", "--precision", "bfloat16"],
+    "side_by_side": ["side_by_side.py"],
     "client_strategies": ["client_strategies.py"],
     "evaluation_cost": ["evaluation_cost.py"],
     "appeal_cost": ["appeal_cost.py"],

@@ -13,6 +13,7 @@ from torch import nn
 from fedrun.config.build import option
 from fedrun.data.population import Population
 from fedrun.execution.choice import is_trial, least_seconds, next_executor
+from fedrun.experiment.strategy import Strategy
 from fedrun.simulation.simulation import Simulation
 
 
@@ -50,6 +51,36 @@ def test_both_are_tried_in_turn_and_the_better_round_of_each_counts():
     assert next_executor("auto", timings) == "vectorized"
     assert next_executor("auto", (*timings[:3], ("vectorized", 4.5))) == "in_process"
     assert next_executor("vectorized", ()) == "vectorized" and not is_trial("vectorized", ())
+
+
+def perceptron(units):
+    encoder = nn.Sequential(nn.Flatten(), nn.Linear(16, units))
+    return lambda spec: nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(units, spec.classes)))
+
+
+def convolutional(spec):
+    encoder = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten())
+    return nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(8, spec.classes)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"network": perceptron(6), "clients_per_round": 4}, "vectorized"),
+        ({"network": perceptron(6), "clients_per_round": 3}, "in_process"),
+        ({"network": perceptron(2**14), "clients_per_round": 4}, "in_process"),  # 2^18 weights in a layer
+        ({"network": convolutional, "clients_per_round": 4}, "in_process"),
+        ({"network": perceptron(6), "clients_per_round": 4, "local": {"precision": "bfloat16"}}, "in_process"),
+        ({"network": perceptron(6), "clients_per_round": 4, "strategy": "moon"}, "in_process"),  # not supported
+        ({"network": perceptron(6), "clients_per_round": 4, "hardware": {"executor": "in_process"}}, "in_process"),
+    ],
+)
+def test_without_a_request_the_model_decides(make_experiment, caplog, changes, expected):
+    if name := changes.get("strategy"):
+        client = option("strategy/client", name)
+        changes = {**changes, "strategy": Strategy(client=client, server=option("strategy/server", "fedavg"))}
+    simulation, state = rounds(make_experiment(**changes), 1)
+    assert (simulation.executor_name(state), caplog.text) == (expected, "")
 
 
 def rounds(experiment, count, state=None):

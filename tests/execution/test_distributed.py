@@ -110,7 +110,7 @@ APPEAL = ("appeal=warmup", "appeal.steps=5", "population.test_share=0.3", "popul
         (2, ("strategy=fedavg", "hardware.executor=vectorized", "hardware.processes=auto")),
         (3, ("strategy=fedavg", "clients_per_round=2")),  # one rank has nothing to do
         (2, ("strategy=scaffold",)),
-        (3, ("strategy=turbosvm",)),
+        (3, ("strategy=turbosvm", "hardware.executor=in_process")),
         (2, ("strategy=median",)),  # sees every client's whole model
         (2, ("strategy=feddisco",)),  # weighs by the whole cohort
         (2, ("strategy=norm_clipping",)),  # likewise, and its next model is built in the mean's place

@@ -636,7 +636,12 @@ class Watched(ClientStrategy):
 
 def test_one_clients_vectors_do_not_outlive_its_visit(make_experiment):
     half = Watched()
-    experiment = make_experiment(network=mlp, strategy=replace(strategy("fedavg"), client=half), clients_per_round=4)
+    experiment = make_experiment(
+        network=mlp,
+        strategy=replace(strategy("fedavg"), client=half),
+        clients_per_round=4,
+        hardware={"executor": "in_process"},
+    )
     simulation = Simulation(experiment)
     simulation.advance(simulation.initial())
     assert half.held == [0, 0, 0, 0] and len(half.vectors) == 8

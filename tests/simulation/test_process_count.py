@@ -23,7 +23,7 @@ SCAFFOLD = Strategy(client=option("strategy/client", "scaffold"), server=option(
 
 PIXELS, CLASSES = 16, 3
 
-FREE = {"threads": None}
+FREE = {"threads": None, "executor": "in_process"}
 
 MUCH = {"epochs": None, "steps": 1000}
 """A thousand steps of each client: more than 0.4 s for each by the rule."""
@@ -100,6 +100,23 @@ def test_the_number_of_processes(make_experiment: Any, changes: dict[str, Any], 
 def test_settings_for_which_one_process_is_right(make_experiment: Any, hardware: dict[str, Any]) -> None:
     assert may_be_divided(make_experiment(hardware=FREE))
     assert not may_be_divided(make_experiment(hardware={**FREE, **hardware}))
+
+
+def test_small_perceptrons_train_side_by_side_in_one_process(make_experiment: Any) -> None:
+    """Also where three processes would be used for clients one after another; with 2 ** 18 weights they are."""
+    chosen = {"clients_per_round": 6, "rounds": 100, "local": MUCH, "hardware": {"threads": None}}
+    for units, expected in ((4, 1), (2**18 // PIXELS, 3)):
+        experiment = make_experiment(network=perceptron(units), **chosen)
+        assert may_be_divided(experiment)
+        assert processes(experiment) == expected
+
+
+def test_side_by_side_the_batches_of_all_clients_count_for_threads(make_experiment: Any) -> None:
+    """A step of one client has 12 x 16 000 x 19 multiply-adds, 3.6 million, and of six clients 22 million."""
+    chosen = {"network": perceptron(16_000), "local": {"batch_size": None}, "clients_per_round": 6}
+    for executor, threads in (("in_process", 1), ("vectorized", 4), (None, 4)):
+        Simulation(make_experiment(**chosen, hardware={"threads": None, "executor": executor}))
+        assert torch.get_num_threads() == threads
 
 
 def test_the_users_number_of_threads_is_respected(make_experiment: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -131,7 +131,11 @@ def test_building_a_simulation_leaves_the_global_generator_alone(make_experiment
     [(0.1, (2,) * 100, 10), (0.5, SIZES, 3), (0.4, SIZES, 3), (1.0, SIZES, 6), (1, SIZES, 1), (0.01, SIZES, 1)],
 )
 def test_cohort_sizes(make_experiment, clients_per_round, sizes, size):
-    simulation = Simulation(make_experiment(network=logistic, sizes=sizes, clients_per_round=clients_per_round))
+    one_by_one = {"executor": "in_process"}
+    experiment = make_experiment(
+        network=logistic, sizes=sizes, clients_per_round=clients_per_round, hardware=one_by_one
+    )
+    simulation = Simulation(experiment)
     assert simulation.cohort_size == size
     told: list[tuple[int, int]] = []
     simulation.advance(simulation.initial(), lambda done, cohort: told.append((done, cohort)))

@@ -55,8 +55,9 @@ def test_networks(make_experiment, network, local):
 
 def test_without_drift_clients_run_plain_sgd(make_experiment):
     """α = 0 and nothing remembered yet: every client ends where plain SGD ends."""
-    experiment = make_experiment(network=mlp, clients_per_round=COHORT)
-    plain, own = Simulation(experiment), Simulation(make_experiment(network=mlp, strategy=feddc(0.0)))
+    alike = {"network": mlp, "hardware": {"executor": "in_process"}}
+    plain = Simulation(make_experiment(**alike, clients_per_round=COHORT))
+    own = Simulation(make_experiment(**alike, strategy=feddc(0.0)))
     state = own.initial()
     received = SERVER.broadcast(state.server)
     for client in range(6):

@@ -123,8 +123,8 @@ class Progress:
     def _mark(self, row: Row) -> None:
         samples = row.get("cost/client_samples")
         switch, rounds = self.run.first_rounds, self.run.rounds
-        if self._marks and self._marks[-1].round < switch <= round_of(row) and switch < rounds:
-            self._marks.clear()  # the rounds of another phase take another time
+        if self._marks and self._marks[-1].round <= switch <= round_of(row) and switch < rounds:
+            self._marks.clear()  # the rounds of another phase take another time; the first one also prepares the phase
         self._marks.append(Mark(self._clock(), round_of(row), math.nan if samples is None else samples))
 
     def _speed(self, count: Callable[[Mark], float]) -> float | None:
