@@ -6,7 +6,7 @@ Times are wall clock after a synchronisation, median over repetitions that alter
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -149,38 +149,41 @@ def peak(device: str, work: Callable[[], object]) -> float:
 
 
 def compared(
-    device: str, dataset: Dataset, sizes: Sequence[int], model: ModelConfig, cohorts: Sequence[int], batch_size: int
-) -> list[dict[str, object]]:
-    """Rounds of every executor and precision against the bare loop, for several cohort sizes."""
-    rows: list[dict[str, object]] = []
+    device: str,
+    dataset: Dataset,
+    sizes: Sequence[int],
+    model: ModelConfig,
+    cohorts: Sequence[int],
+    batch_size: int,
+    executors: Sequence[str] = ("in_process", "vectorized"),
+) -> Iterator[dict[str, object]]:
+    """Rounds of executors in both precisions against the bare loop, for several cohort sizes."""
     network = model.build(dataset.spec)
     pairs = 3
+    torch.use_deterministic_algorithms(False)  # as a check before may have left it; the bare loop comes first
     for cohort in cohorts:
         bare = bare_rounds(device, dataset, sizes, network, cohort, batch_size, graphs=False)
-        if device.startswith("cuda"):
-            graph = bare_rounds(device, dataset, sizes, network, cohort, batch_size, graphs=True)
-            comparison = interleave(graph, bare, pairs)
-            rows.append({"clients": cohort, "what": "bare loop, CUDA graphs", "of the bare loop": comparison.ratio})
-        for executor in ("in_process", "vectorized"):
+        for executor in executors:
             for precision in ("float32", "bfloat16"):
                 chosen = (f"local.batch_size={batch_size}", f"hardware.executor={executor}", "local.epochs=1")
                 chosen = (*chosen, "local.lr=0.01", f"local.precision={precision}", "hardware.deterministic=false")
                 ours, _ = rounds(device, dataset, sizes, model, cohort, chosen)
                 comparison = interleave(ours, bare, pairs)
                 median = sorted(comparison.tested)[pairs // 2]
-                rows.append(
-                    {
-                        "clients": cohort,
-                        "what": f"{executor}, {precision}",
-                        "of the bare loop": comparison.ratio,
-                        "s per round": median,
-                        "GiB": peak(device, ours),
-                    }
-                )
-    return rows
+                yield {
+                    "clients": cohort,
+                    "what": f"{executor}, {precision}",
+                    "of the bare loop": comparison.ratio,
+                    "s per round": median,
+                    "GiB": peak(device, ours),
+                }
+        if device.startswith("cuda"):  # last: a capture that fails may cost what follows
+            graph = bare_rounds(device, dataset, sizes, network, cohort, batch_size, graphs=True)
+            comparison = interleave(graph, bare, pairs)
+            yield {"clients": cohort, "what": "bare loop, CUDA graphs", "of the bare loop": comparison.ratio}
 
 
-def femnist(device: str, toy: bool) -> list[dict[str, object]]:
+def femnist(device: str, toy: bool) -> Iterator[dict[str, object]]:
     """The LEAF CNN on FEMNIST's shape, 227 samples per client on average, batches of 64."""
     sizes = (20,) * 4 if toy else (140, 180, 205, 227, 227, 250, 274, 313) * 5
     dataset = random_images(sum(sizes) + 10, FEMNIST, sum(sizes))
@@ -189,14 +192,14 @@ def femnist(device: str, toy: bool) -> list[dict[str, object]]:
     return compared(device, dataset, sizes, model, (2,) if toy else (8, 32), 10 if toy else 64)
 
 
-def resnet(device: str, toy: bool) -> list[dict[str, object]]:
+def resnet(device: str, toy: bool) -> Iterator[dict[str, object]]:
     """ResNet-18 with GroupNorm on CIFAR's shape: users of 50 samples, 50 in a round, batches of 10."""
     sizes = (4,) * 3 if toy else (50,) * 1000
     dataset = random_images(sum(sizes) + 10, Spec((3, 32, 32), 10), sum(sizes))
     return compared(device, dataset, sizes, GroupNormResNet18(), (2,) if toy else (50,), 2 if toy else 10)
 
 
-def lstm(device: str, toy: bool) -> list[dict[str, object]]:
+def lstm(device: str, toy: bool) -> Iterator[dict[str, object]]:
     """The LEAF LSTM on Shakespeare's shape, batches of 10."""
     spec, sizes = Spec((80,), 80, vocabulary=80), (4,) * 3 if toy else (300,) * 40
     random, names = torch.Generator().manual_seed(0), tuple(map(str, range(spec.classes)))
@@ -204,16 +207,15 @@ def lstm(device: str, toy: bool) -> list[dict[str, object]]:
     targets = torch.randint(0, spec.classes, (len(texts),), generator=random)
     dataset = Dataset(spec, Symbols(), texts, targets, sum(sizes), None, names, "random")
     model = fedrun.option("model", "leaf_shakespeare_lstm")
-    rows = compared(device, dataset, sizes, model, (2,) if toy else (10,), 2 if toy else 10)
-    return [row for row in rows if "vectorized" not in str(row["what"])]  # which does not take recurrent models
+    cohorts, batch_size = ((2,), 2) if toy else ((10,), 10)
+    return compared(device, dataset, sizes, model, cohorts, batch_size, ("in_process",))  # recurrent models run in it
 
 
-def evaluation(device: str, toy: bool) -> list[dict[str, object]]:
+def evaluation(device: str, toy: bool) -> Iterator[dict[str, object]]:
     """Testing the LEAF CNN against the bare forward passes on data on the device, as a share of their throughput."""
     count, batch = (100, 50) if toy else (80_000, 256)
     dataset = random_images(count + 64, FEMNIST, 64)
     model = fedrun.option("model", "leaf_femnist_cnn")
-    rows: list[dict[str, object]] = []
     for size in (batch, 4 * batch):
         chosen = (f"evaluation.batch_size={size}", "hardware.deterministic=false")
         _, simulation = rounds(device, dataset, (32, 32), model, 2, chosen)
@@ -234,13 +236,11 @@ def evaluation(device: str, toy: bool) -> list[dict[str, object]]:
             synchronised(device)
 
         comparison = interleave(ours, bare, 5)
-        rows.append({"samples": count, "batch": size, "share of the bare throughput": 1 / comparison.ratio})
-    return rows
+        yield {"samples": count, "batch": size, "share of the bare throughput": 1 / comparison.ratio}
 
 
-def turbosvm(device: str, toy: bool) -> list[dict[str, object]]:
+def turbosvm(device: str, toy: bool) -> Iterator[dict[str, object]]:
     """The server's step of TurboSVM-FL for 62 classes."""
-    rows: list[dict[str, object]] = []
     for cohort in (2,) if toy else (8, 32):
         sizes = (10,) * cohort if toy else (64,) * cohort
         dataset = random_images(sum(sizes) + 10, FEMNIST, sum(sizes))
@@ -255,7 +255,4 @@ def turbosvm(device: str, toy: bool) -> list[dict[str, object]]:
         state = simulation.initial()
         for _ in range(3):
             state, metrics = simulation.advance(state)
-        rows.append(
-            {"clients": cohort, "server step, s": metrics["time/server_s"], "round, s": metrics["time/round_s"]}
-        )
-    return rows
+        yield {"clients": cohort, "server step, s": metrics["time/server_s"], "round, s": metrics["time/round_s"]}

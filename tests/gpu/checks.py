@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 import fedrun
 from fedrun.config.options import options
+from fedrun.data.datasets.base import Spec
 
 SETTING = ("rounds=3", "clients_per_round=5", "local.lr=0.05", "tracking=none", "display=none", "hardware.threads=1")
 
@@ -28,31 +30,80 @@ LOOSE = {"turbosvm": 0.2, "moon_turbosvm": 0.2}
 FOR_ADAPTERS = ("fedexlora", "fedit", "fedsalora", "ffalora", "flora")
 """What needs a model with low-rank adapters, which the default model has not."""
 
-NEEDS = {"fedbn": ("model=resnet18_cifar",)}
+NEEDS = {"fedbn": ("model=custom", "model.target=checks.batch_norm_network")}
 """What strategies do not train the default model with."""
 
+SECONDS = 120.0
+"""The longest time of a command, so that one that hangs does not cost all other results."""
 
-def simulated(overrides: Sequence[str]) -> tuple[torch.Tensor, torch.Tensor, float]:
-    """The first model's initial and final vector ``[P]`` on the CPU, and the final test accuracy."""
+
+def batch_norm_network(spec: Spec) -> torch.nn.Module:
+    """A network with batch normalisation for the images of digits."""
+    layers = torch.nn.Conv2d(spec.input_shape[0], 8, 3, padding=1), torch.nn.BatchNorm2d(8), torch.nn.ReLU()
+    return torch.nn.Sequential(*layers, torch.nn.MaxPool2d(2), torch.nn.Flatten(), torch.nn.Linear(128, spec.classes))
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """The result of a simulation, on the CPU.
+
+    Attributes:
+        initial: the first model before the first round, ``[P]``.
+        models: all models after the last round, one after the other.
+        states: all vectors of the clients' states, one after the other.
+        accuracy: of the last test.
+    """
+
+    initial: torch.Tensor
+    models: torch.Tensor
+    states: torch.Tensor
+    accuracy: float
+
+    def apart(self, reference: Simulated) -> float:
+        """The larger relative distance from a reference: of the models, by their way in the simulation (by their norm
+        if it ended with others than it began with), and of the clients' states, by their norm.
+        """
+        way = reference.models
+        if way.shape == reference.initial.shape:
+            way = way - reference.initial
+        models = _relative(self.models, reference.models, way)
+        return max(models, _relative(self.states, reference.states, reference.states))
+
+
+def _relative(vector: torch.Tensor, reference: torch.Tensor, scale: torch.Tensor) -> float:
+    """‖vector − reference‖ / ‖scale‖; 0 for equal vectors, infinity for vectors of different lengths."""
+    if vector.shape != reference.shape:
+        return float("inf")
+    return 0.0 if torch.equal(vector, reference) else float((vector - reference).norm() / scale.norm())
+
+
+def simulated(overrides: Sequence[str]) -> Simulated:
+    """The result of :data:`SETTING` with these changes. Convolutions on a GPU compute in float32 instead of TF32."""
     experiment = fedrun.build_experiment(fedrun.compose([*SETTING, *overrides]).config)
-    simulation = fedrun.Simulation(experiment)
-    state = simulation.initial()
-    initial = state.models[0].model.cpu().clone()
-    while state.round < experiment.rounds:
-        state, _ = simulation.advance(state)
-    accuracy = simulation.test(state)["test/accuracy"]
-    return initial, state.models[0].model.cpu().clone(), accuracy
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        simulation = fedrun.Simulation(experiment)
+        state = simulation.initial()
+        initial = state.models[0].model.cpu().clone()
+        while state.round < experiment.rounds:
+            state, _ = simulation.advance(state)
+        accuracy = simulation.test(state)["test/accuracy"]
+    held = state.client_states.held
+    vectors = [held[client][name] for client in sorted(held) for name in sorted(held[client])]
+    states = torch.cat([torch.zeros(0), *vectors])
+    return Simulated(initial, torch.cat([server.model.cpu() for server in state.models]), states, accuracy)
 
 
-def agreement(device: str, toy: bool) -> list[dict[str, object]]:
+def agreement(device: str, toy: bool) -> Iterator[dict[str, object]]:
     """Every strategy on the device, by both executors, against the CPU in process."""
     every = [name for name in options("strategy") if name not in FOR_ADAPTERS]
-    chosen = ("fedavg", "scaffold", "turbosvm") if toy else every
-    both = ("in_process", "vectorized")
-    return [row for name in chosen for row in compared(device, name, NEEDS.get(name, ()), both)]
+    for name in ("fedavg", "scaffold", "turbosvm", "fedbn", "fedconcat", "solo") if toy else every:
+        try:
+            yield from compared(device, name, NEEDS.get(name, ()), ("in_process", "vectorized"))
+        except Exception as error:  # one strategy must not cost the results of the others
+            yield {"strategy": name, "ok": False, "error": f"{type(error).__name__}: {error}"}
 
 
-def recurrent(device: str) -> list[dict[str, object]]:
+def recurrent(device: str) -> Iterator[dict[str, object]]:
     """LEAF's LSTM on the device against the CPU; also gradients in evaluation mode, which cuDNN does not compute."""
     with tempfile.TemporaryDirectory() as folder:
         for part in ("train", "test"):
@@ -69,8 +120,8 @@ def recurrent(device: str) -> list[dict[str, object]]:
             "local.batch_size=8",
         )
         chosen = {"fedavg": (), "scaffold": ("strategy.client.option=I",), "fedala": ()}
-        alone = ("in_process",)
-        return [row for name, keys in chosen.items() for row in compared(device, name, (*setting, *keys), alone)]
+        for name, keys in chosen.items():
+            yield from compared(device, name, (*setting, *keys), ("in_process",))
 
 
 def write_roles(path: Path) -> None:
@@ -87,45 +138,45 @@ def write_roles(path: Path) -> None:
     path.write_text(json.dumps({"users": list(users), "num_samples": counts, "user_data": users}), encoding="utf-8")
 
 
-def compared(device: str, strategy: str, overrides: Sequence[str], executors: Sequence[str]) -> list[dict[str, object]]:
+def compared(
+    device: str, strategy: str, overrides: Sequence[str], executors: Sequence[str]
+) -> Iterator[dict[str, object]]:
     """A strategy on the device, by some executors, against the CPU in process."""
-    rows: list[dict[str, object]] = []
     chosen = [f"strategy={strategy}", *overrides]
-    initial, reference, accuracy = simulated(chosen)
+    reference = simulated(chosen)
     for executor in executors:
-        there = [f"hardware.device={device}", f"hardware.executor={executor}"]
-        _, model, measured = simulated([*chosen, *there])
-        same_shape = model.shape == reference.shape == initial.shape
-        moved = (reference - initial).norm() if same_shape else reference.norm()
-        distance = float((model - reference).norm() / moved) if same_shape else float("nan")
-        rows.append(
-            {
-                "strategy": strategy,
-                "executor": executor,
-                "relative distance": distance,
-                "accuracy": measured,
-                "accuracy on the CPU": accuracy,
-                "ok": distance <= LOOSE.get(strategy, TOLERANCE),
-            }
-        )
-    return rows
+        result = simulated([*chosen, f"hardware.device={device}", f"hardware.executor={executor}"])
+        distance = result.apart(reference)
+        yield {
+            "strategy": strategy,
+            "executor": executor,
+            "relative distance": distance,
+            "accuracy": result.accuracy,
+            "accuracy on the CPU": reference.accuracy,
+            "ok": distance <= LOOSE.get(strategy, TOLERANCE),
+        }
 
 
-def determinism(device: str) -> list[dict[str, object]]:
+def determinism(device: str) -> Iterator[dict[str, object]]:
     """The same run twice gives the same bits, with deterministic kernels."""
-    rows: list[dict[str, object]] = []
-    for model, dataset in (("mlp", "digits"), ("logistic", "digits")):
+    for model in ("mlp", "logistic"):
         for executor in ("in_process", "vectorized"):
-            chosen = [f"dataset={dataset}", f"model={model}", f"hardware.device={device}"]
-            runs = [simulated([*chosen, f"hardware.executor={executor}"])[1] for _ in range(2)]
-            rows.append({"model": model, "executor": executor, "ok": bool(torch.equal(*runs))})
-    return rows
+            chosen = [f"model={model}", f"hardware.device={device}", f"hardware.executor={executor}"]
+            first, second = (simulated(chosen).models for _ in range(2))
+            yield {"model": model, "executor": executor, "ok": torch.equal(first, second)}
 
 
-def commanded(folder: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
-    """The ``fedrun`` command in a folder."""
-    command = [sys.executable, "-m", "fedrun", *SETTING, *overrides]
-    return subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True)
+def commanded(folder: Path, *overrides: str, start: Sequence[str] = ("-m", "fedrun")) -> int:
+    """The exit status of the ``fedrun`` command, started by Python with these arguments, in a folder.
+
+    Raises:
+        RuntimeError: it failed, with the end of what it said.
+    """
+    command = [sys.executable, *start, *SETTING, *overrides]
+    ended = subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True, timeout=SECONDS)
+    if ended.returncode not in (0, 128 + signal.SIGTERM):
+        raise RuntimeError(f"status {ended.returncode}: {ended.stderr[-800:]}")
+    return ended.returncode
 
 
 def metrics(folder: Path) -> list[dict[str, float]]:
@@ -135,9 +186,8 @@ def metrics(folder: Path) -> list[dict[str, float]]:
     return [{name: value for name, value in row.items() if not name.startswith("time/")} for row in rows]
 
 
-def resume(device: str) -> list[dict[str, object]]:
+def resume(device: str) -> Iterator[dict[str, object]]:
     """A run that a signal stops on one device continues on the other, and ends like an uninterrupted one."""
-    rows: list[dict[str, object]] = []
     stop = (
         "import os, signal, sys\n"
         "from fedrun.simulation.simulation import Simulation\n"
@@ -154,42 +204,55 @@ def resume(device: str) -> list[dict[str, object]]:
     for first, second in ((device, "cpu"), ("cpu", device), (device, device)):
         with tempfile.TemporaryDirectory() as whole, tempfile.TemporaryDirectory() as stopped:
             commanded(Path(whole), *chosen, f"hardware.device={second}")
-            command = [sys.executable, "-c", stop, *SETTING, *chosen, f"hardware.device={first}"]
-            status = subprocess.run(command, cwd=stopped, check=False, capture_output=True).returncode
-            ended = commanded(Path(stopped), *chosen, f"hardware.device={second}")
+            status = commanded(Path(stopped), *chosen, f"hardware.device={first}", start=("-c", stop))
+            commanded(Path(stopped), *chosen, f"hardware.device={second}")
             ours, reference = metrics(Path(stopped)), metrics(Path(whole))
             apart = max(abs(a["test/loss"] - b["test/loss"]) for a, b in zip(ours, reference, strict=True))
-            rows.append(
-                {
-                    "from": first,
-                    "to": second,
-                    "status of the stopped run": status,
-                    "largest difference of test/loss": apart,
-                    "ok": status == 143 and ended.returncode == 0 and apart < (1e-3 if first != second else 1e-6),
-                }
-            )
-    return rows
+            yield {
+                "from": first,
+                "to": second,
+                "status of the stopped run": status,
+                "largest difference of test/loss": apart,
+                "ok": status == 128 + signal.SIGTERM and apart < (1e-3 if first != second else 1e-6),
+            }
 
 
-def distributed(device: str) -> list[dict[str, object]]:
-    """One process for each GPU (at least one, so that NCCL is used) against one process without torchrun."""
+def distributed(device: str) -> Iterator[dict[str, object]]:
+    """One process for each GPU against one process without torchrun; first NCCL's sum in a group of one process,
+    because a run of one process makes no sums.
+    """
+    yield {"what": "NCCL's sum" if device.startswith("cuda") else "gloo's sum", "ok": _sum_of_one(device)}
     count = max(1, torch.cuda.device_count()) if device.startswith("cuda") else 2
-    rows: list[dict[str, object]] = []
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count), "-m", "fedrun")
     for strategy in ("fedavg", "scaffold", "fedconcat"):
         chosen = (f"strategy={strategy}", "rounds=4", f"hardware.device={device}")
         with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as several:
             commanded(Path(one), *chosen)
-            torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count)]
-            command = [*torchrun, "-m", "fedrun", *SETTING, "hardware=distributed", *chosen]
-            ended = subprocess.run(
-                command, cwd=several, check=False, capture_output=True, text=True, env={**os.environ}
-            )
-            row: dict[str, object] = {"strategy": strategy, "processes": count, "status": ended.returncode}
-            if ended.returncode == 0:
-                pairs = zip(metrics(Path(several)), metrics(Path(one)), strict=True)
-                apart = max(abs(a["test/loss"] - b["test/loss"]) for a, b in pairs)
-                row |= {"largest difference of test/loss": apart, "ok": apart < 1e-4}
-            else:
-                row |= {"ok": False, "error": ended.stderr[-400:]}
-            rows.append(row)
-    return rows
+            commanded(Path(several), *chosen, "hardware.processes=torchrun", start=torchrun)
+            pairs = zip(metrics(Path(several)), metrics(Path(one)), strict=True)
+            apart = max(abs(a["test/loss"] - b["test/loss"]) for a, b in pairs)
+            yield {
+                "what": strategy,
+                "processes": count,
+                "largest difference of test/loss": apart,
+                "ok": apart < 1e-4,
+            }
+
+
+def _sum_of_one(device: str) -> bool:
+    """Whether a vector on the device is its own sum over a group of one process."""
+    program = (
+        "import sys, torch\n"
+        "from torch.distributed import HashStore, init_process_group\n"
+        "from fedrun.execution.ranks import Ranks\n"
+        "store = HashStore()\n"
+        "init_process_group('gloo', store=store, rank=0, world_size=1)\n"
+        "vector = torch.arange(5.0, device=sys.argv[1])\n"
+        "Ranks(0, 2, store=store).all_reduce(vector)\n"  # of one rank it would return at once
+        "assert vector.tolist() == [0, 1, 2, 3, 4], vector\n"
+    )
+    command = [sys.executable, "-c", program, device]
+    ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=SECONDS)
+    if ended.returncode:
+        raise RuntimeError(ended.stderr[-800:])
+    return True

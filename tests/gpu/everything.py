@@ -5,8 +5,8 @@
 
 Needs Python 3.11 or later, torch with CUDA and a checkout; no network. It first names the Python packages that are
 missing; ``--wheels`` names a folder from which they are installed into a temporary folder. The sections run in the
-order of :data:`SECTIONS`; a section that does not fit into the time left is listed as not run. Every result is written
-at once: ``results.json`` and ``results.md`` below ``--out``. The exit status is 1 if a check failed.
+order of :data:`SECTIONS`; what does not fit into the time left is listed as not run. Every row is written at once:
+``results.json`` and ``results.md`` below ``--out``. The exit status is 1 if a check failed.
 
 With ``--toy --device cpu`` everything runs at toy size without a GPU.
 """
@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -60,8 +60,8 @@ def install(wheels: Path, folder: str) -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [folder, os.environ.get("PYTHONPATH")]))
 
 
-def sections(device: str, toy: bool) -> dict[str, Callable[[], list[dict[str, object]]]]:
-    """The function of each section; each returns rows, and a row with ``"ok": False`` is a failed check."""
+def sections(device: str, toy: bool) -> dict[str, Callable[[], Iterable[dict[str, object]]]]:
+    """The function of each section; each makes rows one by one, and a row with ``"ok": False`` is a failed check."""
     import benchmarks
     import checks
 
@@ -116,22 +116,30 @@ def main() -> int:
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
         arguments.out.mkdir(parents=True, exist_ok=True)
         results: dict[str, list[dict[str, object]]] = {}
+
+        def write() -> None:
+            (arguments.out / "results.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+            (arguments.out / "results.md").write_text(markdown(results), encoding="utf-8")
+
         for name, section in sections(arguments.device, arguments.toy).items():
             if name not in arguments.only:
                 continue
             began = time.monotonic()
-            if began > end:
-                results[name] = [{"section": name, "not run": "no time left"}]
-            else:
-                print(f"== {name}", flush=True)
-                try:
-                    results[name] = section()
-                except Exception as error:  # one section must not cost the results of the others
-                    traceback.print_exc()
-                    results[name] = [{"section": name, "ok": False, "error": f"{type(error).__name__}: {error}"}]
-                print(f"   {time.monotonic() - began:.1f} s", flush=True)
-            (arguments.out / "results.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-            (arguments.out / "results.md").write_text(markdown(results), encoding="utf-8")
+            rows = results[name] = []
+            print(f"== {name}", flush=True)
+            try:
+                for row in section() if began < end else ():
+                    rows.append(row)
+                    write()
+                    if time.monotonic() > end:
+                        break
+            except Exception as error:  # one section must not cost the results of the others
+                traceback.print_exc()
+                rows.append({"section": name, "ok": False, "error": f"{type(error).__name__}: {error}"})
+            if time.monotonic() > end:
+                rows.append({"section": name, "not run": "what is missing: no time left"})
+            write()
+            print(f"   {time.monotonic() - began:.1f} s", flush=True)
         print(markdown(results))
     failed = [name for name, rows in results.items() if any(row.get("ok") is False for row in rows)]
     if failed:
