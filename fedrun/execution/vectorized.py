@@ -148,7 +148,10 @@ class Vectorized(Executor):
         plain = not directs and not overrides(strategy, "frozen")
         fused = plain and optimizer is None and local.max_gradient_norm is None and objective.descends
         linear = linear_update(correction, local, rate) if fused else None
+        frozen, frozen_in = None, list[int]()
         for first in firsts:
+            if not plain and (running := self._epochs(sizes, first)) != frozen_in:
+                frozen, frozen_in = self._frozen(running), running
 
             def gradient(
                 parameters: torch.Tensor, batch: int, *, moves_buffers: bool = True, first: int = first
@@ -160,21 +163,25 @@ class Vectorized(Executor):
             else:
                 step = strategy.direction(gradient, weights, constants) if directs else gradient(weights, 0)
                 check_vector(strategy, "direction", step, weights.shape[-1])
-                optimizer_step(weights, step, optimizer, rate, local, correction, self._frozen(sizes, first))
+                optimizer_step(weights, step, optimizer, rate, local, correction, frozen)
             if local.repair_nonfinite:
                 repair(weights)
 
-    def _frozen(self, sizes: Sequence[int], batch: int) -> torch.Tensor | None:
-        """The parameters that do not move in a step whose first batch has this number, bool ``[c, T]``, for clients of
-        these numbers of samples.
-        """
+    def _epochs(self, sizes: Sequence[int], batch: int) -> list[int]:
+        """The epoch of the batch of this number for clients of these numbers of samples."""
+        size = self.context.local.batch_size
+        return [batch // (1 if size is None else -(-samples // size)) for samples in sizes]
+
+    def _frozen(self, epochs: Sequence[int]) -> torch.Tensor | None:
+        """The parameters that do not move in clients' steps of these epochs, bool ``[c, T]``; None: all move."""
         context = self.context
         if not overrides(context.client, "frozen"):
             return None
-        layout, size = context.network.layout, context.local.batch_size
-        masks = [context.client.frozen(layout, batch // (1 if size is None else -(-n // size))) for n in sizes]
+        layout = context.network.layout
         moving = torch.zeros(layout.trainable, dtype=torch.bool)
-        return torch.stack([moving if mask is None else mask for mask in masks]).to(context.network.vector.device)
+        masks = {epoch: context.client.frozen(layout, epoch) for epoch in set(epochs)}
+        rows = [moving if (mask := masks[epoch]) is None else mask for epoch in epochs]
+        return torch.stack(rows).to(context.network.vector.device)
 
     def _batches(
         self, clients: list[int], round: int, steps: list[int]
@@ -250,7 +257,7 @@ class Objectives:
         self._samples = context.samples
         self._task = task = context.samples.task
         self._constants = constants
-        self._batches = batches
+        self._batches = batches.to(context.samples.inputs.device)  # a copy in every step would make a GPU wait
         self._uniforms = None if uniforms is None else uniforms.to(device)
         self._forward = forward
         self._sizes = counts.T.tolist()  # [S][C]

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedrun.config.composed import compose
 from fedrun.config.options import options
@@ -51,8 +52,8 @@ def there(monkeypatch):
         yield device
 
 
-def simulation(make_experiment, overrides):
-    small = make_experiment()
+def simulation(make_experiment, overrides, **changes):
+    small = make_experiment(**changes)
     experiment = build_experiment(compose([*SETTING, *overrides]).config)
     return Simulation(replace(experiment, dataset=small.dataset, partition=small.partition, model=small.model))
 
@@ -62,9 +63,36 @@ def test_the_emulated_device_tells_mixtures(there):
     assert x.device == there and y.device.type == "cpu"
     assert (x + x).device == there and (2 * x).device == there and x[torch.tensor([0, 2])].device == there
     assert x.to("cpu").device.type == "cpu" and y.to(x).device == there
-    for mixed in (lambda: x + y, lambda: torch.stack([x, y]), lambda: y[x.long()], x.numpy):
+    draw = torch.Generator()
+    drawn = (lambda: torch.randn(3, generator=draw, device=there), lambda: x.bernoulli_(0.5, generator=draw))
+    for mixed in (lambda: x + y, lambda: torch.stack([x, y]), lambda: y[x.long()], x.numpy, *drawn):
         with pytest.raises(MixedDevicesError):
             mixed()
+
+
+class Copies(TorchDispatchMode):
+    """Counts the copies from the CPU to the emulated device."""
+
+    count = 0
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if operation is torch.ops.aten._to_copy.default and args[0].device.type == "cpu":
+            self.count += kwargs.get("device") == torch.device("cuda", 0)
+        return operation(*args, **kwargs)
+
+
+@pytest.mark.parametrize("strategy", ["fedavg", "fedbabu"])
+def test_vectorized_steps_copy_nothing_to_the_device(there, make_experiment, strategy):
+    """As many copies for 4 steps of an epoch as for 16; each would make the GPU wait for the CPU."""
+    counts = []
+    for steps in (4, 16):
+        chosen = (f"strategy={strategy}", "local.epochs=null", f"local.steps={steps}", "local.batch_size=1")
+        made = simulation(make_experiment, [*chosen, "hardware.executor=vectorized"], sizes=(20,) * 6)
+        with Copies() as copies:
+            made.advance(made.initial())
+        counts.append(copies.count)
+    assert counts[0] == counts[1]
 
 
 @pytest.mark.parametrize("executor", ["in_process", "vectorized"])

@@ -1,8 +1,9 @@
 """A device that is not the CPU, emulated on the CPU, so that code for GPUs can be tested where there is none.
 
 Tensors of the emulated device say that they are on ``cuda:0`` and live in main memory. An operation on tensors of both
-devices is an error, as on a GPU; so is reading one as a NumPy array. Copying from one to the other, numbers without
-dimensions, and indices on the CPU into a tensor elsewhere are allowed, as there.
+devices is an error, as on a GPU; so is reading one as a NumPy array, and filling one from a generator of the CPU.
+Copying from one to the other, numbers without dimensions, and indices on the CPU into a tensor elsewhere are allowed,
+as there.
 """
 
 from __future__ import annotations
@@ -125,6 +126,8 @@ def carried_out(operation: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if target is not None:
         kwargs = {**kwargs, "device": CPU}
     elsewhere = bool(there) if target is None else torch.device(target).type == DEVICE.type
+    if elsewhere and kwargs.get("generator") is not None:  # all generators are of the CPU here
+        raise MixedDevicesError(f"{name} draws from a generator of another device")
     if name == "aten::copy_":
         elsewhere = isinstance(args[0], Elsewhere)
     given = args, kwargs
