@@ -121,7 +121,7 @@ class Session:
             for path, content in ((config, self.record.config), (self.folder / OVERRIDES, list(self.record.overrides))):
                 with atomic_write(path) as file:
                     file.write(yaml_text(content).encode())
-        for line in str(summarise(self.simulation.federation)).splitlines():
+        for line in summarise(self.simulation.federation).splitlines():
             log.info(line)
         for name, words in self.decisions.items():
             log.debug("%-9s %s", name, words)  # for the log file; the display shows them

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from fedrun.data.evaluation_split import EvaluationSplit
 from fedrun.data.federation import Federation
 from fedrun.runs.display.picture_file import save_figure
 from fedrun.runs.display.wording import counted
@@ -17,103 +15,43 @@ COLUMNS = 300
 """The largest number of clients that the heat map shows side by side."""
 
 
-@dataclass(frozen=True)
-class Spread:
-    """Smallest, middle and largest of one number per client."""
-
-    min: int
-    median: float
-    max: int
-
-    @classmethod
-    def of(cls, numbers: np.ndarray) -> Spread:
-        """The spread of integers ``[N]``; all zero if there is no client."""
-        if len(numbers) == 0:
-            return cls(0, 0.0, 0)
-        return cls(int(numbers.min()), float(np.median(numbers)), int(numbers.max()))
-
-    def __str__(self) -> str:
-        if self.min == self.max:
-            return f"{self.min:,}"
-        return f"{self.min:,} to {self.max:,} (median {self.median:,g})"
-
-
-@dataclass(frozen=True)
-class FederationSummary:
-    """A federation in numbers.
-
-    Attributes:
-        clients: N, the clients that training draws from.
-        samples: training samples per client.
-        total: training samples of all clients.
-        outputs: the task, and what it predicts, in words.
-        client_classes: different classes per client; None: the task has none.
-        test_holders: how many users hold the test samples; 0 for a pooled test set.
-        held_out: whether none of these users is a client.
-        test_samples: samples that the global model is tested on.
-        evaluation_split: whether these are test or validation samples.
-        missing: names of the classes that no client holds.
-        note: what was inferred about the data; empty: nothing was.
-    """
-
-    clients: int
-    samples: Spread
-    total: int
-    outputs: str
-    client_classes: Spread | None
-    test_holders: int
-    held_out: bool
-    test_samples: int
-    evaluation_split: EvaluationSplit
-    missing: tuple[str, ...]
-    note: str
-
-    def lines(self) -> list[str]:
-        """Three lines, one more about inferred facts, and a warning if a class is missing."""
-        one = self.test_holders == 1
-        users = f"{'held-out ' if self.held_out else ''}{'user' if one else 'users'}"
-        training = "" if self.held_out else f", who also {'trains' if one else 'train'}"
-        test = f"of {self.test_holders:,} {users}{training}" if self.test_holders else "in one pooled set"
-        lines = [
-            f"clients   {self.clients:,} with {self.samples} training samples each, {self.total:,} in all",
-            f"task      {self.outputs}"
-            if self.client_classes is None
-            else f"classes   {self.client_classes} per client, {self.outputs} in the dataset",
-            f"{self.evaluation_split:<9} {self.test_samples:,} samples {test}",
-        ]
-        if self.note:
-            lines.insert(0, f"data      {self.note}")
-        if self.missing:
-            shown = ", ".join(self.missing[:10]) + (", ..." if len(self.missing) > 10 else "")
-            lines.append(f"warning: no client holds {len(self.missing)} of the {self.outputs} classes: {shown}")
-        return lines
-
-    def __str__(self) -> str:
-        return "\n".join(self.lines())
-
-
-def summarise(federation: Federation) -> FederationSummary:
-    """The federation in numbers."""
+def summarise(federation: Federation) -> str:
+    """The federation in three lines, one more about inferred facts, and a warning if no client has some class."""
     dataset, sizes = federation.dataset, federation.train.sizes.numpy()
-    task, outputs = dataset.spec.task, dataset.spec.classes
-    summary = FederationSummary(
-        clients=len(federation.train),
-        samples=Spread.of(sizes),
-        total=int(sizes.sum()),
-        outputs=f"{outputs:,}" if task.has_classes else f"{task.name} with {counted(outputs, 'output')}",
-        client_classes=None,
-        test_holders=0 if federation.has_pooled_test else len(federation.test),
-        held_out=set(federation.train.names or ()).isdisjoint(federation.test.names or ()),
-        test_samples=len(federation.test.samples),
-        evaluation_split=federation.evaluation_split,
-        missing=(),
-        note=dataset.note,
-    )
-    if not task.has_classes:
-        return summary
-    counts = federation.train.class_counts(dataset.targets, outputs).numpy()
-    missing = tuple(printable(dataset.class_names[label]) for label in np.flatnonzero(counts.sum(0) == 0))
-    return replace(summary, client_classes=Spread.of((counts > 0).sum(1)), missing=missing)
+    task, outputs = dataset.spec.task, f"{dataset.spec.classes:,}"
+    missing: list[str] = []
+    if task.has_classes:
+        counts = federation.train.class_counts(dataset.targets, dataset.spec.classes).numpy()
+        missing = [printable(dataset.class_names[label]) for label in np.flatnonzero(counts.sum(0) == 0)]
+        predicted = f"classes   {_spread((counts > 0).sum(1))} per client, {outputs} in the dataset"
+    else:
+        predicted = f"task      {task.name} with {counted(dataset.spec.classes, 'output')}"
+    lines = [f"data      {dataset.note}"] if dataset.note else []
+    lines += [
+        f"clients   {len(federation.train):,} with {_spread(sizes)} training samples each, {int(sizes.sum()):,} in all",
+        predicted,
+        f"{federation.evaluation_split:<9} {len(federation.test.samples):,} samples {_holders(federation)}",
+    ]
+    if missing:
+        shown = ", ".join(missing[:10]) + (", ..." if len(missing) > 10 else "")
+        lines.append(f"warning: no client holds {len(missing)} of the {outputs} classes: {shown}")
+    return "\n".join(lines)
+
+
+def _spread(numbers: np.ndarray) -> str:
+    """The smallest, the largest and the middle one of integers ``[N]``; 0 if there is no client."""
+    least, most = (int(numbers.min()), int(numbers.max())) if len(numbers) else (0, 0)
+    return f"{least:,}" if least == most else f"{least:,} to {most:,} (median {np.median(numbers):,g})"
+
+
+def _holders(federation: Federation) -> str:
+    """Who holds the test samples, in words."""
+    if federation.has_pooled_test or not len(federation.test):
+        return "in one pooled set"
+    held_out = set(federation.train.names or ()).isdisjoint(federation.test.names or ())
+    one = len(federation.test) == 1
+    users = f"of {len(federation.test):,} {'held-out ' if held_out else ''}{'user' if one else 'users'}"
+    return users if held_out else f"{users}, who also {'trains' if one else 'train'}"
 
 
 def plot_labels(federation: Federation, path: Path) -> None:

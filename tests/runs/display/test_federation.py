@@ -9,7 +9,7 @@ import torch
 
 from fedrun.data.datasets.base import Dataset, Scaled, Spec
 from fedrun.data.federation import ClientIndices, Federation
-from fedrun.runs.display.federation import COLUMNS, Spread, plot_labels, plot_sizes, summarise
+from fedrun.runs.display.federation import COLUMNS, plot_labels, plot_sizes, summarise
 
 
 def federation_of(labels, parts, test_parts, classes, names=None):
@@ -40,14 +40,7 @@ def test_label_counts():
 
 
 def test_summary():
-    summary = summarise(SMALL)
-    assert summary.clients == 3
-    assert summary.samples == Spread(1, 2.0, 3)
-    assert summary.total == 6
-    assert summary.client_classes == Spread(1, 2.0, 2)
-    assert (summary.test_holders, summary.test_samples) == (0, 2)
-    assert summary.missing == ("c",)
-    assert str(summary).splitlines() == [
+    assert summarise(SMALL).splitlines() == [
         "clients   3 with 1 to 3 (median 2) training samples each, 6 in all",
         "classes   1 to 2 (median 2) per client, 4 in the dataset",
         "test      2 samples in one pooled set",
@@ -56,8 +49,7 @@ def test_summary():
 
 
 def test_summary_without_a_missing_class_has_no_warning():
-    summary = summarise(federation_of([0, 1, 0, 1, 0], [[0, 1], [2, 3]], [[4], [4]], 2))
-    assert summary.lines() == [
+    assert summarise(federation_of([0, 1, 0, 1, 0], [[0, 1], [2, 3]], [[4], [4]], 2)).splitlines() == [
         "clients   2 with 2 training samples each, 4 in all",
         "classes   2 per client, 2 in the dataset",
         "test      2 samples of 2 held-out users",
@@ -77,11 +69,11 @@ def test_whose_samples_are_the_test(train, test, words):
     parts = [[index] for index in range(len(test))]
     federation = federation_of([0, 1, 0, 1], [[2], [3]], parts, 2)
     named = replace(federation, train=replace(federation.train, names=train), test=replace(federation.test, names=test))
-    assert summarise(named).lines()[2] == f"test      {len(test)} samples {words}"
+    assert summarise(named).splitlines()[2] == f"test      {len(test)} samples {words}"
 
 
 def test_a_long_list_of_missing_classes_is_cut():
-    warning = summarise(federation_of([0], [[0]], [[0]], 14, (" ", *"abcdefghijklm"))).lines()[-1]
+    warning = summarise(federation_of([0], [[0]], [[0]], 14, (" ", *"abcdefghijklm"))).splitlines()[-1]
     assert warning == "warning: no client holds 13 of the 14 classes: a, b, c, d, e, f, g, h, i, j, ..."
 
 
