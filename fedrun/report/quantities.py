@@ -10,7 +10,7 @@ from typing import Literal
 
 from fedrun.data.targets import Target
 from fedrun.data.tasks.metric_names import lower_is_better
-from fedrun.evaluation.metrics.rounds_to_target import describe, first_hit
+from fedrun.evaluation.rounds_to_target import describe, first_hit
 from fedrun.experiment.clock.base import VIRTUAL_SECONDS
 from fedrun.report.runs import Run
 from fedrun.report.settings import Setting

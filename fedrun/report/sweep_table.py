@@ -15,7 +15,7 @@ from fedrun.config.identity import IRRELEVANT
 from fedrun.data.evaluation_split import pooled_metric, recorded_split
 from fedrun.data.targets import Target
 from fedrun.data.tasks.metric_names import MEASURES
-from fedrun.evaluation.metrics.rounds_to_target import describe
+from fedrun.evaluation.rounds_to_target import describe
 from fedrun.report.quantities import spread
 from fedrun.report.table import Table
 from fedrun.runs.display import wording

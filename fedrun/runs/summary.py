@@ -13,7 +13,7 @@ import torch
 from fedrun.data.evaluation_split import pooled_names
 from fedrun.data.targets import Target
 from fedrun.data.tasks.metric_names import MEASURES, lower_is_better
-from fedrun.evaluation.metrics.rounds_to_target import first_hit
+from fedrun.evaluation.rounds_to_target import first_hit
 from fedrun.execution.choice import least_seconds
 from fedrun.experiment.clock.base import VIRTUAL_SECONDS
 from fedrun.experiment.experiment import Experiment

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from fedrun.data.evaluation_split import TARGETED
 from fedrun.data.targets import Target
-from fedrun.evaluation.metrics.rounds_to_target import describe, first_hit, interpolated
+from fedrun.evaluation.rounds_to_target import describe, first_hit, interpolated
 from fedrun.report.papers.paper import Cell
 from fedrun.report.papers.table_reading import RoundsTo, SpeedUp, TableReading, ValueAt
 from fedrun.report.quantities import finite

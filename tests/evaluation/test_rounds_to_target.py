@@ -3,7 +3,7 @@ import math
 import pytest
 
 from fedrun.data.targets import Target
-from fedrun.evaluation.metrics.rounds_to_target import describe, first_hit, interpolated
+from fedrun.evaluation.rounds_to_target import describe, first_hit, interpolated
 
 ROUNDS = [1, 2, 3, 4, 5]
 ACCURACIES = [0.10, 0.50, 0.72, 0.69, 0.80]
