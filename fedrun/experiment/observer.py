@@ -13,6 +13,13 @@ Row = Mapping[str, float | int | None]
 """One evaluated round: ``{"round": 3, "test/accuracy": 0.71, ...}``; ``round`` counts server updates made so far."""
 
 
+def round_of(row: Row) -> int:
+    """The number of server updates made when the row was written."""
+    number = row["round"]
+    assert isinstance(number, int)
+    return number
+
+
 @dataclass(frozen=True)
 class RunInfo:
     """The description of a run that observers receive when it begins.

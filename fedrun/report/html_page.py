@@ -71,7 +71,7 @@ def curve_data(settings: Sequence[Setting], metrics: Sequence[str], targets: Seq
     marked = [Target.named(target.key) for target in quantities.targets([run for _, run in runs], targets)]
     keys = grouping_keys(settings)
     every = math.gcd(*(round for _, run in runs for round in evaluated_rounds(run.rows)[1:-1])) or 1
-    last = max((int(run.rows[-1]["round"] or 0) for _, run in runs), default=0)
+    last = max((run.last_round for _, run in runs), default=0)
     step = every * -(-(last // every + 1) // POINTS)
     axes = [against for against in AXES if any(finite_positions(run, against) for _, run in runs)]
     return {

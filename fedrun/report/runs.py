@@ -13,7 +13,7 @@ import yaml
 
 from fedrun.data.evaluation_split import chosen_split
 from fedrun.data.targets import Target
-from fedrun.experiment.observer import Row
+from fedrun.experiment.observer import Row, round_of
 from fedrun.runs.folder import CONFIG, METRICS, SUMMARY, DamagedRunError, finished
 from fedrun.runs.metrics_file import evaluated_rounds, read_rows
 from fedrun.system.errors import InputError
@@ -77,7 +77,7 @@ class Run:
     @property
     def last_round(self) -> int:
         """The last evaluated round; less than the cap if the run reached all its targets."""
-        return int(self.rows[-1]["round"] or 0)
+        return round_of(self.rows[-1])
 
     @property
     def adaptive(self) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedrun.experiment.observer import Row
+from fedrun.experiment.observer import Row, round_of
 from fedrun.system.checksums import crc32_of
 from fedrun.system.errors import InputError
 
@@ -122,14 +122,14 @@ def flaw(row: Any, previous: Row | None) -> str | None:
             return f"{key} is {value!r}; a number or null is expected"
         if type(value) is int and abs(value) > LARGEST:
             return f"{key} is a whole number of {len(str(abs(value)))} digits; one that fits a float is expected"
-    if previous is not None and row["round"] <= (before := previous["round"] or 0):
+    if previous is not None and row["round"] <= (before := round_of(previous)):
         return f"round {row['round']} follows round {before}; rounds must ascend"
     return None
 
 
 def evaluated_rounds(rows: Sequence[Row]) -> list[int]:
     """The evaluated rounds."""
-    return [int(row["round"] or 0) for row in rows]
+    return [round_of(row) for row in rows]
 
 
 def series(rows: Sequence[Row], key: str) -> list[float]:

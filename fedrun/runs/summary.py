@@ -17,7 +17,7 @@ from fedrun.evaluation.rounds_to_target import first_hit
 from fedrun.execution.choice import least_seconds
 from fedrun.experiment.clock.base import VIRTUAL_SECONDS
 from fedrun.experiment.experiment import Experiment
-from fedrun.experiment.observer import Row
+from fedrun.experiment.observer import Row, round_of
 from fedrun.runs.checkpoint import Checkpoint, Identity
 from fedrun.runs.metrics_file import evaluated_rounds, series
 from fedrun.system.source_commit import loaded_commit
@@ -46,7 +46,7 @@ def best(rows: Sequence[Row], reported: str | None) -> dict[str, dict[str, float
     pooled = [name for metric in METRICS for name in pooled_names(metric)]
     for name in dict.fromkeys((*pooled, *filter(None, [reported]))):
         values = [
-            (float(value), int(row["round"] or 0))
+            (float(value), round_of(row))
             for row in rows
             if (value := row.get(name)) is not None and math.isfinite(value)
         ]

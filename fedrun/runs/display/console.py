@@ -20,9 +20,9 @@ from rich.text import Text
 from fedrun.data.evaluation_split import pooled_metric, pooled_names, recorded_split
 from fedrun.data.targets import Target
 from fedrun.data.tasks.metric_names import MEASURES, recorded_score
-from fedrun.experiment.observer import Observer, Row, RunInfo
+from fedrun.experiment.observer import Observer, Row, RunInfo, round_of
 from fedrun.runs.display import wording
-from fedrun.runs.display.progress import Progress, round_of
+from fedrun.runs.display.progress import Progress
 
 WIDTH = 100
 """The largest width of the panel in columns: a bar across a whole wide screen is hard to read."""

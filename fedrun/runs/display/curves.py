@@ -15,7 +15,7 @@ import numpy as np
 from fedrun.data.evaluation_split import pooled_names
 from fedrun.data.targets import Target
 from fedrun.experiment.clock.base import VIRTUAL_SECONDS
-from fedrun.experiment.observer import Row
+from fedrun.experiment.observer import Row, round_of
 from fedrun.runs.display import wording
 from fedrun.runs.display.picture_file import save_figure
 from fedrun.runs.metrics_file import evaluated_rounds, series
@@ -113,7 +113,7 @@ def recorded(rows: Sequence[Row], key: str) -> dict[int, float]:
     for row in rows:
         if (name := key if key in row else ESTIMATE.format(key)) in row:
             value = row[name]
-            values[int(row["round"] or 0)] = math.nan if value is None else float(value)
+            values[round_of(row)] = math.nan if value is None else float(value)
     return values
 
 

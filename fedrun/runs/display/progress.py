@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fedrun.data.evaluation_split import pooled_metric
 from fedrun.data.targets import Target
 from fedrun.data.tasks.metric_names import lower_is_better, recorded_score
-from fedrun.experiment.observer import Row, RunInfo
+from fedrun.experiment.observer import Row, RunInfo, round_of
 
 WINDOW = 32
 """Speeds are means over this many evaluated rounds: steady, but quick to follow a machine that slows down."""
@@ -133,10 +133,3 @@ class Progress:
         first, last = self._marks[0], self._marks[-1]
         seconds, amount = last.seconds - first.seconds, count(last) - count(first)
         return amount / seconds if seconds > 0 and amount >= 0 else None
-
-
-def round_of(row: Row) -> int:
-    """The number of server updates made when the row was written."""
-    number = row["round"]
-    assert isinstance(number, int)
-    return number

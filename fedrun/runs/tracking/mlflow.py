@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedrun.config.config_class import config_class
-from fedrun.experiment.observer import Observer, Row, RunInfo
+from fedrun.experiment.observer import Observer, Row, RunInfo, round_of
 from fedrun.experiment.tracking import Tracking
 from fedrun.runs.tracking.artifacts import FILES, Artifact
 from fedrun.runs.tracking.installed import require_installed
@@ -94,7 +94,7 @@ class MLflowObserver(Observer):
         from mlflow.entities import Metric
 
         assert self._client is not None
-        step, now = int(row["round"] or 0), int(1000 * time.time())
+        step, now = round_of(row), int(1000 * time.time())
         known = {key: value for key, value in row.items() if value is not None and math.isfinite(value)}
         self._client.log_batch(self._id, metrics=[Metric(key, value, now, step) for key, value in known.items()])
 

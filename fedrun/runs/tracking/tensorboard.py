@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedrun.config.config_class import config_class
-from fedrun.experiment.observer import Observer, Row, RunInfo
+from fedrun.experiment.observer import Observer, Row, RunInfo, round_of
 from fedrun.experiment.tracking import Tracking
 from fedrun.runs.folder import CURVES
 from fedrun.runs.tracking.installed import require_installed
@@ -66,7 +66,7 @@ class TensorBoardObserver(Observer):
 
     def on_row(self, row: Row) -> None:
         assert self._writer is not None
-        self._round = int(row["round"] or 0)
+        self._round = round_of(row)
         for key, value in row.items():
             if key != "round" and value is not None and math.isfinite(value):
                 self._writer.add_scalar(key, value, self._round)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 from fedrun.config.config_class import config_class
-from fedrun.experiment.observer import Observer, Row, RunInfo
+from fedrun.experiment.observer import Observer, Row, RunInfo, round_of
 from fedrun.experiment.tracking import Tracking
 from fedrun.runs.tracking.artifacts import FILES, Artifact
 from fedrun.runs.tracking.settings import flat_settings, run_name
@@ -102,7 +102,7 @@ class WandbObserver(Observer):
         except Exception as error:
             log.warning("W&B is off for this run: %s", one_line(error))
             return
-        self._round = int(run.history[-1]["round"] or 0) if run.history else 0
+        self._round = round_of(run.history[-1]) if run.history else 0
         folder = Path(self._run.dir).parents[1]  # of this session's records, and of earlier ones
         if not self._run.resumed and len(list(folder.glob(f"*run-*-{self._run.id}"))) < 2:
             for row in run.history:  # earlier sessions of the run had another tracker
@@ -113,9 +113,7 @@ class WandbObserver(Observer):
     def on_row(self, row: Row) -> None:
         if self._run is None:
             return
-        step = row["round"]
-        assert isinstance(step, int)
-        self._round = step
+        self._round = step = round_of(row)
         try:
             self._run.log({key: value for key, value in row.items() if value is not None}, step=step)
         except Exception as error:
