@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 
 from fedrun.config.allowed_values import in_message
+from fedrun.config.dotted_keys import dotted, value_at
 from fedrun.config.hydra_config import hydra_config
 from fedrun.config.key_reference import choices_with
 from fedrun.config.options import conf_dir, config_dir_option, groups, options, parts
@@ -119,9 +120,7 @@ def _why_unknown(key: str, arguments: Sequence[str], folder: Path | None) -> str
         return f"is not a key of the chosen option; allowed with {choices}"
     parents = key.replace("/", ".").split(".")[:-1]
     config = _composed([argument for argument in arguments if options(argument.partition("=")[0], folder)], folder)
-    node = config
-    for parent in parents:
-        node = node.get(parent) if isinstance(node, dict) else None
+    node = value_at(config, ".".join(parents)) if parents else config
     suggestion = did_you_mean(key, [*dotted(config), *groups([conf_dir()])])
     if not isinstance(node, dict):
         return f"unknown key; fedrun --cfg job shows all keys{suggestion}"
@@ -130,16 +129,6 @@ def _why_unknown(key: str, arguments: Sequence[str], folder: Path | None) -> str
     if suggestion and len(allowed) > READABLE:
         return f"unknown key{suggestion} fedrun --cfg job shows all keys"
     return f"unknown key; allowed{where}: {allowed}{suggestion}"
-
-
-def dotted(node: object, above: str = "") -> Iterator[str]:
-    """All keys of a configuration with those above them: ``local`` and ``local.lr``."""
-    if isinstance(node, Mapping):
-        for name, value in node.items():
-            key = f"{above}.{name}" if above else str(name)
-            if name != "_target_":
-                yield key
-                yield from dotted(value, key)
 
 
 def _composed(choices: Sequence[str], folder: Path | None) -> Any:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import Any
 
+from fedrun.config.dotted_keys import value_at
 from fedrun.config.options import config_dir_option, content, option_files
 
 
@@ -36,13 +36,8 @@ def _names(group: str, config_dir: Path | None) -> dict[object, list[str]]:
     """The options of a group by their classes."""
     names: dict[object, list[str]] = {}
     for name, path in option_files(group, config_dir).items():
-        names.setdefault(_target(group, content(group, name, path)), []).append(name)
+        option = content(group, name, path)
+        # an option may be placed at the top of the configuration
+        place = "_target_" if "_target_" in option else f"{group.replace('/', '.')}._target_"
+        names.setdefault(value_at(option, place), []).append(name)
     return names
-
-
-def _target(group: str, option: dict[str, Any]) -> object:
-    """The class of an option, which may be placed at the top of the configuration."""
-    node: Any = option
-    for name in () if "_target_" in option else group.split("/"):
-        node = node.get(name) if isinstance(node, dict) else None
-    return node.get("_target_") if isinstance(node, dict) else None

@@ -14,6 +14,7 @@ from typing import Any
 
 from fedrun.config.as_config import Plain
 from fedrun.config.defaults_lists import DefaultsTree, NotPlainError, Placed
+from fedrun.config.dotted_keys import NO_VALUE, value_at
 from fedrun.config.options import conf_dir
 from fedrun.config.overrides import parsed
 
@@ -143,9 +144,6 @@ def _resolved(node: Any, config: Plain) -> Any:
 
 def _value(key: str, config: Plain) -> Any:
     """The value that a reference names."""
-    node: Any = config
-    for name in key.split("."):
-        if not isinstance(node, dict) or name not in node:
-            raise NotPlainError
-        node = node[name]
-    return _resolved(node, config)
+    if (value := value_at(config, key, NO_VALUE)) is NO_VALUE:
+        raise NotPlainError
+    return _resolved(value, config)

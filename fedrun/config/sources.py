@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from fedrun.config.allowed_values import in_message
 from fedrun.config.as_config import Plain
 from fedrun.config.composed import compose
-from fedrun.config.composition_errors import dotted
 from fedrun.config.defaults_entry import SELF, entry_of
+from fedrun.config.dotted_keys import NO_VALUE, dotted, value_at
 from fedrun.config.hydra_config import completed
 from fedrun.config.options import conf_dir, content, files_in, groups, listed_file
 from fedrun.config.suggestions import did_you_mean
@@ -82,8 +82,10 @@ def why(key: str, overrides: Sequence[str], config_dir: Path | None = None) -> s
     if not keys:
         suggestion = did_you_mean(key, [*dotted(composed.config), *groups(folders)])
         raise InputError(f"--why {in_message(key)}: unknown key; fedrun --cfg job shows all keys{suggestion}")
-    leaves = [known for known in keys if not isinstance(_value(composed.config, known), Mapping)]
-    return "\n".join(_written(leaf, _value(composed.config, leaf), _sources(leaf, files, arguments)) for leaf in leaves)
+    leaves = [known for known in keys if not isinstance(value_at(composed.config, known), Mapping)]
+    return "\n".join(
+        _written(leaf, value_at(composed.config, leaf), _sources(leaf, files, arguments)) for leaf in leaves
+    )
 
 
 def _written(key: str, value: Any, sources: Sequence[Source]) -> str:
@@ -101,26 +103,14 @@ def _sources(key: str, files: Sequence[ConfigFile], arguments: Sequence[tuple[st
         below = key.removeprefix(f"{file.package}.") if file.package else key
         if file.package and below == key:
             continue
-        if (value := _value(file.content, below, MISSING)) is not MISSING:
+        if (value := value_at(file.content, below, NO_VALUE)) is not NO_VALUE:
             sources.append(Source(value, file.place))
     for name, value in arguments:
         if key == name or key.startswith(f"{name}."):
-            inner = _value(value, key[len(name) + 1 :], MISSING) if key != name else value
-            if inner is not MISSING:
+            inner = value_at(value, key[len(name) + 1 :], NO_VALUE) if key != name else value
+            if inner is not NO_VALUE:
                 sources.append(Source(inner, COMMAND_LINE))
     return sources
-
-
-MISSING = object()
-
-
-def _value(node: Any, key: str, default: Any = None) -> Any:
-    """The value of a dotted key."""
-    for name in key.split("."):
-        if not isinstance(node, Mapping) or name not in node:
-            return default
-        node = node[name]
-    return node
 
 
 def _composition(overrides: Sequence[str], folders: Sequence[Path]) -> tuple[list[ConfigFile], list[tuple[str, Any]]]:

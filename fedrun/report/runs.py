@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from fedrun.config.dotted_keys import value_at
 from fedrun.data.evaluation_split import chosen_split
 from fedrun.data.targets import Target
 from fedrun.experiment.observer import Row, round_of
@@ -250,13 +251,9 @@ def chosen(folder: Path, config: Mapping[str, Any]) -> tuple[str, str]:
     if len(above) >= 4 and HASH.fullmatch(above[-2]):
         return above[-4], above[-3]
 
-    def named(*path: str) -> str:
-        node: Any = config
-        for key in (*path, "_target_"):
-            node = node.get(key) if isinstance(node, dict) else None
-        return "?" if node is None else str(node).rpartition(".")[2]
-
-    return named("dataset"), named("strategy", "server")
+    targets = (value_at(config, f"{key}._target_") for key in ("dataset", "strategy.server"))
+    dataset, strategy = ("?" if target is None else str(target).rpartition(".")[2] for target in targets)
+    return dataset, strategy
 
 
 def read_config(path: Path) -> dict[str, Any]:

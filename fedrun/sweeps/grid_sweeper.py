@@ -104,7 +104,7 @@ class Grids(Sweeper):
 
     def knows(self, job: Job, key: str) -> bool:
         """Whether a job's configuration has a key."""
-        from fedrun.sweeps.search import has_key
+        from fedrun.config.dotted_keys import NO_VALUE, value_at
 
         composed = self.loader.load_configuration(self.config.hydra.job.config_name, job, RunMode.RUN)
-        return has_key(composed, key)
+        return value_at(composed, key, NO_VALUE) is not NO_VALUE

@@ -203,13 +203,3 @@ def suggest(arms: Sequence[Arm], metric: str, command: str, folder: Path) -> Non
 def suggestions(sweep: Path) -> list[Path]:
     """The suggestions that a sweep has written."""
     return sorted((sweep / HPARAMS).glob("*.yaml"))
-
-
-def has_key(config: Mapping[str, object], key: str) -> bool:
-    """Whether a composed configuration has a dotted key."""
-    node: object = config
-    for part in key.split("."):
-        if not isinstance(node, Mapping) or part not in node:
-            return False
-        node = node[part]
-    return True

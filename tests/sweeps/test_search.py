@@ -17,7 +17,6 @@ from fedrun.report.papers.table_reading import tables
 from fedrun.sweeps.outcome import Outcome
 from fedrun.sweeps.search import (
     arms,
-    has_key,
     named_after,
     settle,
     suggest,
@@ -132,13 +131,6 @@ def test_a_suggestion_is_an_option_of_hparams(tmp_path):
     assert text.startswith("# @package _global_\n# Suggested by: fedrun experiment=x\n# For: strategy=a\n")
     assert "seeds 0, 1:\n#   local.lr=0.1: 30.00 %\n#   local.lr=1.0: 50.00 %\n" in text
     assert OmegaConf.to_container(OmegaConf.load(paths[1])) == {"local": {"lr": 1.0}}
-
-
-def test_keys_of_a_configuration():
-    config = {"strategy": {"server": {"lr": None}}}
-    assert has_key(config, "strategy.server.lr")
-    assert not has_key(config, "strategy.server.alpha")
-    assert not has_key(config, "strategy.server.lr.x")
 
 
 @pytest.mark.parametrize("name", TUNES)
