@@ -14,7 +14,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from fedrun.config.hydra_config import completed
+from fedrun.config.overrides import completed
 from fedrun.config.suggestions import likely_flag
 from fedrun.execution.ranks import SINGLE_PROCESS, RankLostError, Ranks, StoppedError, join, launched
 from fedrun.system.closed_output import ignore_closed_output

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from fedrun.config.as_config import Plain
 from fedrun.config.defaults_lists import NotPlainError
 from fedrun.config.grids import scale_settings, sweeper_settings
-from fedrun.config.hydra_config import completed, hydra_config
+from fedrun.config.hydra_config import hydra_config
 from fedrun.config.options import conf_dir, files_in, further_folder
+from fedrun.config.overrides import completed
 from fedrun.config.plain_composition import plain_composition
 from fedrun.config.suggestions import allowed_names
 from fedrun.system.errors import InputError

@@ -6,28 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedrun.config.allowed_values import in_message
-from fedrun.config.options import conf_dir, options
-from fedrun.system.errors import InputError
+from fedrun.config.options import conf_dir
+from fedrun.config.overrides import completed
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
-
-
-def completed(arguments: Sequence[str]) -> list[str]:
-    """The arguments of a command line; ``~hparams`` also leaves out the strategy's own values.
-
-    Raises:
-        InputError: a group is set to a list of options.
-    """
-    for argument in arguments:
-        group, _, choice = argument.partition("=")
-        if choice.startswith("[") and (names := options(group)):
-            raise InputError(f"{in_message(argument)}: a list; allowed: {group}=OPTION, one of {', '.join(names)}")
-    return [part for argument in arguments for part in _PARTS.get(argument, (argument,))]
-
-
-_PARTS = {"~hparams": ("~hparams", "~hparams@_global_")}
 
 
 def hydra_config(overrides: Sequence[str], folder: Path | None) -> DictConfig:

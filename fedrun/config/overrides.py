@@ -1,9 +1,14 @@
-"""Read arguments of the command line, such as ``local.lr=0.1``."""
+"""Read and complete arguments of the command line, such as ``local.lr=0.1``."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING
+
+from fedrun.config.allowed_values import in_message
+from fedrun.config.options import options
+from fedrun.system.errors import InputError
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
@@ -20,3 +25,19 @@ def parsed(argument: str) -> Override:
 
     (override,) = OverridesParser.create().parse_overrides([argument])
     return override
+
+
+def completed(arguments: Sequence[str]) -> list[str]:
+    """The arguments of a command line; ``~hparams`` also leaves out the strategy's own values.
+
+    Raises:
+        InputError: a group is set to a list of options.
+    """
+    for argument in arguments:
+        group, _, choice = argument.partition("=")
+        if choice.startswith("[") and (names := options(group)):
+            raise InputError(f"{in_message(argument)}: a list; allowed: {group}=OPTION, one of {', '.join(names)}")
+    return [part for argument in arguments for part in _PARTS.get(argument, (argument,))]
+
+
+_PARTS = {"~hparams": ("~hparams", "~hparams@_global_")}

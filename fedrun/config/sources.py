@@ -12,8 +12,8 @@ from fedrun.config.as_config import Plain
 from fedrun.config.composed import compose
 from fedrun.config.defaults_entry import SELF, entry_of
 from fedrun.config.dotted_keys import NO_VALUE, dotted, value_at
-from fedrun.config.hydra_config import completed
 from fedrun.config.options import conf_dir, content, files_in, groups, listed_file
+from fedrun.config.overrides import completed
 from fedrun.config.suggestions import did_you_mean
 from fedrun.system.errors import InputError
 

@@ -14,8 +14,9 @@ from fedrun.config import defaults_lists
 from fedrun.config.composed import Composed
 from fedrun.config.defaults_lists import NotPlainError
 from fedrun.config.grids import sweeper_settings
-from fedrun.config.hydra_config import completed, hydra_config
+from fedrun.config.hydra_config import hydra_config
 from fedrun.config.options import conf_dir, groups, options
+from fedrun.config.overrides import completed
 from fedrun.config.plain_composition import plain_composition
 
 ALONE = ("experiment", "hparams", "study")
