@@ -17,17 +17,6 @@ from fedrun.strategies.vectors import MODEL
 from fedrun.system.errors import InputError
 
 
-def reject(*rules: tuple[object, str]) -> None:
-    """Raise the message of the first rule whose condition holds.
-
-    Raises:
-        InputError: one condition holds.
-    """
-    for violated, message in rules:
-        if violated:
-            raise InputError(message)
-
-
 def check_head(strategy: Strategy, evaluation: Evaluation, layout: Layout) -> None:
     """Reject a strategy that uses the head or class embeddings, where the model has no head.
 
@@ -67,18 +56,16 @@ def check_shared(strategy: Strategy, local: LocalTraining, layout: Layout) -> No
     client = strategy.client
     private = client.private(layout)
     epochs = range(local.epochs or local.steps or 1)
-    reject(
-        (
-            MODEL in client.sends and private is not None and private[: layout.uploaded].all(),
+    if MODEL in client.sends and private is not None and private[: layout.uploaded].all():
+        raise InputError(
             f"{strategy.named_client} keeps all trained parameters of this model on the clients, and nothing is left "
-            "to send; choose strategy=solo, or a model that trains layers below its head",
-        ),
-        (
-            overrides(client, "frozen") and all(_all_frozen(client, layout, epoch) for epoch in epochs),
+            "to send; choose strategy=solo, or a model that trains layers below its head"
+        )
+    if overrides(client, "frozen") and all(_all_frozen(client, layout, epoch) for epoch in epochs):
+        raise InputError(
             f"{strategy.named_client} trains no parameter of this model in any epoch; choose another strategy, or a "
-            "model that trains layers below its head",
-        ),
-    )
+            "model that trains layers below its head"
+        )
 
 
 def _all_frozen(client: ClientStrategy, layout: Layout, epoch: int) -> bool:
@@ -98,58 +85,51 @@ def check_appeal(
     client, has_tests = strategy.client, population.test_share > 0
     if "threshold" in client.wants and not appeal.known:
         raise InputError(f"{strategy.named_client} needs every client's threshold; choose appeal=warmup")
-    reject(
-        (
-            participation.by_appeal and not appeal.known,
-            "participation=flexible needs every client's threshold; choose appeal=warmup",
-        ),
-        (
-            participation.by_appeal and strategy.server.idle_training is not None,
+    if participation.by_appeal and not appeal.known:
+        raise InputError("participation=flexible needs every client's threshold; choose appeal=warmup")
+    if participation.by_appeal and strategy.server.idle_training is not None:
+        raise InputError(
             "participation=flexible cannot be combined with idle clients (strategy=fedumf), which must know in one "
-            "round who is selected in the next; choose participation=everyone",
-        ),
-        (
-            appeal.known and appeal.losses in ("test", "mixed") and not has_tests,
+            "round who is selected in the next; choose participation=everyone"
+        )
+    if appeal.known and appeal.losses in ("test", "mixed") and not has_tests:
+        raise InputError(
             f"appeal.convention={appeal.losses} needs test samples of every client; set population.test_share, "
-            "such as 0.4, or appeal.convention=train",
-        ),
-        (
-            evaluation.tuning_steps and evaluation.tuning_epochs,
+            "such as 0.4, or appeal.convention=train"
+        )
+    if evaluation.tuning_steps and evaluation.tuning_epochs:
+        raise InputError(
             f"evaluation.tuning_steps={evaluation.tuning_steps} and "
-            f"evaluation.tuning_epochs={evaluation.tuning_epochs}: at most one of the two may be other than 0",
-        ),
-        (
-            evaluation.tuned_by and not has_tests,
-            f"{evaluation.tuned_by} needs test samples of every client; set population.test_share, such as 0.4",
-        ),
-        (
-            appeal.known and population.pooled,
-            "population.pooled=true: no client is left that could have a threshold; choose appeal=none",
-        ),
-    )
+            f"evaluation.tuning_epochs={evaluation.tuning_epochs}: at most one of the two may be other than 0"
+        )
+    if evaluation.tuned_by and not has_tests:
+        raise InputError(
+            f"{evaluation.tuned_by} needs test samples of every client; set population.test_share, such as 0.4"
+        )
+    if appeal.known and population.pooled:
+        raise InputError("population.pooled=true: no client is left that could have a threshold; choose appeal=none")
 
 
 def check_adaptive(
     evaluation: Evaluation, targets: Sequence[float | str], population: Population, appeal: Appeal, strategy: Strategy
 ) -> None:
     """Reject adaptive evaluation where it would find nothing, or save nothing."""
-    by_client = population.test_share or appeal.known or is_personal(strategy.client)
-    reject(
-        (
-            evaluation.adaptive and not targets,
+    if not evaluation.adaptive:
+        return
+    if not targets:
+        raise InputError(
             "evaluation.adaptive=true looks for targets, and there are none; set targets=[0.9] or so, or "
-            "evaluation.adaptive=false",
-        ),
-        (
-            evaluation.adaptive and any(isinstance(target, str) for target in targets),
-            "evaluation.adaptive=true looks for test accuracies, and targets has other metrics; allowed: false",
-        ),
-        (
-            evaluation.adaptive and by_client,
+            "evaluation.adaptive=false"
+        )
+    if any(isinstance(target, str) for target in targets):
+        raise InputError(
+            "evaluation.adaptive=true looks for test accuracies, and targets has other metrics; allowed: false"
+        )
+    if population.test_share or appeal.known or is_personal(strategy.client):
+        raise InputError(
             "evaluation.adaptive=true is for one accuracy over all test samples, and this run evaluates every client "
-            "by itself; allowed: false",
-        ),
-    )
+            "by itself; allowed: false"
+        )
 
 
 def check_phases(
@@ -158,26 +138,18 @@ def check_phases(
     """Reject settings that need one model or one phase where there are several."""
     last = strategy.afterwards().last_rounds(rounds)
     several = strategy.clusters().several or last > 0
-    reject(
-        (
-            last and rounds == 1,
-            "rounds=1: a strategy with a second phase has rounds of both phases; allowed: at least 2",
-        ),
-        (
-            last >= rounds,
+    if last and rounds == 1:
+        raise InputError("rounds=1: a strategy with a second phase has rounds of both phases; allowed: at least 2")
+    if last >= rounds:
+        raise InputError(
             f"strategy.post_training.rounds={last}: these are the last of rounds={rounds}, of which at least one must "
-            f"be left for the encoders; allowed: 1 to {rounds - 1}, or a share such as 0.8",
-        ),
-        (
-            several and population.pooled,
-            "population.pooled=true leaves one client, and a strategy with clusters needs several",
-        ),
-        (
-            several and appeal.known,
-            "clusters have no one model that could appeal to all clients; choose appeal=none",
-        ),
-        (
-            several and evaluation.tuned_by,
-            f"{evaluation.tuned_by} needs one global model, and a strategy with clusters has several; set it to 0",
-        ),
-    )
+            f"be left for the encoders; allowed: 1 to {rounds - 1}, or a share such as 0.8"
+        )
+    if several and population.pooled:
+        raise InputError("population.pooled=true leaves one client, and a strategy with clusters needs several")
+    if several and appeal.known:
+        raise InputError("clusters have no one model that could appeal to all clients; choose appeal=none")
+    if several and evaluation.tuned_by:
+        raise InputError(
+            f"{evaluation.tuned_by} needs one global model, and a strategy with clusters has several; set it to 0"
+        )
