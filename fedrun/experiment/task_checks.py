@@ -10,7 +10,7 @@ from fedrun.data.population import Population
 from fedrun.data.tasks.base import Task
 from fedrun.experiment.appeal.base import Appeal
 from fedrun.experiment.evaluation import Evaluation
-from fedrun.experiment.strategy import ClusteredStrategy, Strategy
+from fedrun.experiment.strategy import Strategy
 from fedrun.system.errors import InputError
 from fedrun.uploads.attacks.base import Attack
 
@@ -43,9 +43,9 @@ def check_task(
         "strategy/server": strategy.server,
         "attack": attack,
         "appeal": appeal,
+        "strategy/clustering": strategy.clusters(),
+        "strategy/post_training": strategy.afterwards(),
     }
-    if isinstance(strategy, ClusteredStrategy):
-        parts |= {"strategy/clustering": strategy.clustering, "strategy/post_training": strategy.post_training}
     needing = [chosen(group, part) for group, part in parts.items() if part.needs_classes]
     if population.flipped_share:
         needing.append(f"population.flipped_share={population.flipped_share:g}")
