@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import inspect
 import logging
-import os
-import platform
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -77,7 +75,7 @@ def cached(
         return thresholds
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with write_sealed(path, f"{platform.node()}.{os.getpid()}") as file:  # another run may be writing the same
+        with write_sealed(path, shared=True) as file:
             file.write(save(packed(thresholds)))
     except OSError as error:  # the run needs them in memory only
         log.warning("%s: cannot be written (%s); other runs will compute the thresholds again", path, error.strerror)

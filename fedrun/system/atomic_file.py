@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import BinaryIO
 
 
 @contextmanager
-def atomic_write(path: Path, writer: str = "") -> Iterator[BinaryIO]:
+def atomic_write(path: Path, shared: bool = False) -> Iterator[BinaryIO]:
     """Open a temporary file for writing; at the end, once it is on the disk, it replaces ``path``.
 
     After an error the temporary file is removed and ``path`` is unchanged. A killed process leaves its
@@ -18,12 +19,13 @@ def atomic_write(path: Path, writer: str = "") -> Iterator[BinaryIO]:
 
     Args:
         path: the file to write.
-        writer: distinguishes processes that may write the same file at the same time; empty: one process.
+        shared: whether several processes may write the file at the same time: each has its own temporary file.
 
     Raises:
         OSError: the file cannot be written.
     """
-    partial = path.with_name(f"{path.name}{'.' * bool(writer)}{writer}.partial")
+    writer = f".{platform.node()}.{os.getpid()}" if shared else ""
+    partial = path.with_name(f"{path.name}{writer}.partial")
     try:
         with partial.open("wb") as file:
             yield file

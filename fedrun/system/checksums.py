@@ -51,17 +51,17 @@ class SealedFile:
 
 
 @contextmanager
-def write_sealed(path: Path, writer: str = "") -> Iterator[IO[bytes]]:
+def write_sealed(path: Path, shared: bool = False) -> Iterator[IO[bytes]]:
     """Write a file atomically, with the checksum of its content as its last line.
 
     Args:
         path: of the file.
-        writer: see :func:`fedrun.system.atomic_file.atomic_write`.
+        shared: see :func:`fedrun.system.atomic_file.atomic_write`.
 
     Raises:
         OSError: the file cannot be written.
     """
-    with atomic_write(path, writer) as file:
+    with atomic_write(path, shared) as file:
         sealed = SealedFile(file)
         yield cast("IO[bytes]", sealed)  # it has the methods that writers call
         file.write(b"crc32 %08x\n" % sealed.crc32)

@@ -1,3 +1,5 @@
+import os
+
 import pytest
 
 from fedrun.system.atomic_file import atomic_write
@@ -33,10 +35,12 @@ def test_a_full_disk_leaves_what_was_there(tmp_path):
     assert path.read_bytes() == b"old"
 
 
-def test_two_writers_do_not_meet(tmp_path):
+def test_two_writers_do_not_meet(tmp_path, monkeypatch):
     path = tmp_path / "numbers.csv"
-    with atomic_write(path, "one") as first, atomic_write(path, "two") as second:
-        first.write(b"first")
-        second.write(b"second")
+    with atomic_write(path, shared=True) as first:
+        monkeypatch.setattr(os, "getpid", lambda: 1)
+        with atomic_write(path, shared=True) as second:
+            first.write(b"first")
+            second.write(b"second")
     assert path.read_bytes() == b"first"
     assert list(tmp_path.iterdir()) == [path]

@@ -157,7 +157,7 @@ def _record_checksum(item: RemoteFile, checksum: str | None, data_dir: Path) -> 
     record.pop(_record_key(item), None)
     if checksum is not None:
         record[_record_key(item)] = checksum
-    with atomic_write(data_dir / STAGING / CHECKSUMS, secrets.token_hex(4)) as file:
+    with atomic_write(data_dir / STAGING / CHECKSUMS, shared=True) as file:
         file.write(json.dumps(record, indent=1).encode())
 
 

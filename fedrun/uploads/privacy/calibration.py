@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
-import platform
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -57,7 +55,7 @@ class Calibration:
         content = json.dumps({**target, "noise_multiplier": calibrated_release.noise_multiplier}, indent=1)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with atomic_write(path, f"{platform.node()}.{os.getpid()}") as file:  # another run may write the same file
+            with atomic_write(path, shared=True) as file:
                 file.write(content.encode())
         except OSError as error:  # the run needs the number in memory only
             log.warning("%s: cannot be written (%s); the noise will be calibrated again", path, error.strerror)
