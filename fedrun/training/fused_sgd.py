@@ -44,7 +44,7 @@ class FusedSGDStep:
         self._layers = list(dict.fromkeys(layers))
         self._parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
         self._edges = [torch.autograd.graph.get_gradient_edge(parameter) for parameter in self._parameters]
-        self._uses: Counter[torch.nn.Linear] = Counter()
+        self._uses: Counter[torch.Tensor] = Counter()  # of a weight, which several layers may share
         self._left: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
         self._rate: float | None = None
 
@@ -62,7 +62,7 @@ class FusedSGDStep:
     def _forward(self, layer: torch.nn.Linear, inputs: torch.Tensor) -> torch.Tensor:
         from fedrun.training.linear_product import Product
 
-        self._uses[layer] += 1
+        self._uses[layer.weight] += 1
         descend = partial(self._descend, layer)
         outputs: torch.Tensor = Product.apply(inputs, layer.weight, layer.bias, descend)  # type: ignore[no-untyped-call]
         return outputs
@@ -82,8 +82,8 @@ class FusedSGDStep:
             The gradient at the inputs, ``[n, in]`` of G's type.
         """
         weight = layer.weight.detach()
-        # weights whose old values are still needed, by another pass through the layer or by a linear update, move later
-        rate = self._rate if self._uses[layer] == 1 else None
+        # weights whose old values are still needed, by another pass through them or by a linear update, move later
+        rate = self._rate if self._uses[layer.weight] == 1 else None
         if rate is None:
             self._left.append((weight, outputs, inputs))
         if not needs_gradient:

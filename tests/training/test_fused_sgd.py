@@ -51,6 +51,19 @@ class Repeated(nn.Module):
         return self.last(self.inner(self.inner(self.inner(x))))
 
 
+class Tied(nn.Module):
+    """Two large layers have the same weights: the first one's gradient at its inputs needs their old values."""
+
+    def __init__(self):
+        super().__init__()
+        first, second = nn.Linear(4, 4), nn.Linear(4, 4)
+        second.weight = first.weight
+        self.inner = nn.Sequential(nn.Linear(4, 4), first, nn.Tanh(), second, nn.Linear(4, 6))
+
+    def forward(self, x):
+        return self.inner(x)
+
+
 class Beside(nn.Module):
     """Large layers beside each other, of which one looks at nothing that is trained."""
 
@@ -77,7 +90,7 @@ class Shared(nn.Module):
 
 @pytest.mark.parametrize("block", [1, 8, 10**6], ids=["by rows", "in blocks", "at once"])
 @pytest.mark.parametrize("large", [0, 20, 10**6], ids=["every layer", "some", "none"])
-@pytest.mark.parametrize("encoder", [in_place, Twice, Recurring, Repeated, Beside, Shared])
+@pytest.mark.parametrize("encoder", [in_place, Twice, Recurring, Repeated, Tied, Beside, Shared])
 def test_steps_are_those_of_torchs_sgd(monkeypatch, large, encoder, block):
     monkeypatch.setattr(descent, "LARGE", large)
     monkeypatch.setattr(descent, "BLOCK", block)
