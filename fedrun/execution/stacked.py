@@ -45,7 +45,9 @@ class StackedPerceptron:
     @classmethod
     def of(cls, network: torch.nn.Module) -> StackedPerceptron | None:
         """The network in this form; None if it has other layers."""
-        if not all(parameter.requires_grad for parameter in network.parameters()):
+        parameters = list(network.parameters())
+        shared = len(list(network.named_parameters(remove_duplicate=False))) > len(parameters)
+        if shared or not all(parameter.requires_grad for parameter in parameters):
             return None
         chain: dict[str, torch.nn.Module] = {}
         for name, module in network.named_modules(remove_duplicate=False):
@@ -56,9 +58,7 @@ class StackedPerceptron:
             flat = type(module) is torch.nn.Flatten and (module.start_dim, module.end_dim) == (1, -1)
             if not flat and type(module) not in (torch.nn.Linear, torch.nn.Dropout, *ELEMENTWISE):
                 return None
-            again = type(module) is torch.nn.Linear and any(module is other for other in chain.values())
-            overwrites = type(module) is torch.nn.LeakyReLU and module.inplace  # backward needs the outputs before it
-            if again or overwrites:
+            if type(module) is torch.nn.LeakyReLU and module.inplace:  # backward needs the outputs before it
                 return None
             chain[name] = module
         return cls(chain)

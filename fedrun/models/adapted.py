@@ -53,7 +53,7 @@ class AdaptedModel(ModelConfig):
 
         Args:
             network: maps encoded samples ``[batch, *spec.input_shape]`` to outputs ``[batch, *spec.output_shape]``; it
-                is changed in place.
+                is changed in place, and computes in float32 from then on.
             spec: of the dataset.
             inner: the part of the network to which the names in keys refer; empty: the whole network.
             fresh: children of that part that are trained besides adapters, because their weights are new.
@@ -62,8 +62,8 @@ class AdaptedModel(ModelConfig):
             InputError: there is no such layer or parameter, the layer does not compute the outputs, or the network
                 rejects the samples.
         """
+        _check_outputs(network.float(), spec, self.key)
         known = network.get_submodule(inner)
-        _check_outputs(network, spec, self.key)
         for pattern in self.freeze:
             matching = [parameter for name, parameter in known.named_parameters() if fnmatchcase(name, pattern)]
             if not matching:
@@ -157,9 +157,12 @@ def replace_batch_norm(network: torch.nn.Module) -> None:
 
 
 def _check_outputs(network: torch.nn.Module, spec: Spec, key: str) -> None:
-    """Reject outputs of another shape than the task's, and samples that the network cannot train on one by one."""
+    """Reject outputs of another shape than the task's, samples that the network cannot train on one by one, and buffers
+    that it replaces.
+    """
     try:
         trial = copy.deepcopy(network, {id(parameter): parameter for parameter in network.parameters()})
+        before, kept = dict(trial.named_buffers()), trial.state_dict().keys()
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             outputs = trial.train()(_random_samples(spec, 1))
     except MemoryError:
@@ -171,6 +174,12 @@ def _check_outputs(network: torch.nn.Module, spec: Spec, key: str) -> None:
             f"({type(error).__name__}: {one_line(str(error), 200)})"
             f"{_one_per_channel(spec) if 'more than 1 value per channel' in str(error) else ''}"
         ) from None
+    for name, buffer in trial.named_buffers():
+        if name in kept and buffer is not before[name]:  # the new one would be no part of the model's vector
+            raise InputError(
+                f"{key}: its forward pass replaces the buffer {name}; allowed: changes in place, such as "
+                f"self.{name.rpartition('.')[2]}.copy_(...)"
+            )
     if not isinstance(outputs, torch.Tensor):
         raise InputError(f"{key}: gives a {type(outputs).__name__} of outputs; allowed: a tensor")
     if outputs.shape != (1, *spec.output_shape):

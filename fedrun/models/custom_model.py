@@ -34,9 +34,10 @@ class CustomModel(AdaptedModel):
 
     def build(self, spec: Spec) -> torch.nn.Sequential:
         network = called(self.target, "model.target", {"a Spec": spec})
-        if not isinstance(network, torch.nn.Module):
+        if not isinstance(network, torch.nn.Module) or isinstance(network, torch.jit.ScriptModule):
             raise InputError(
-                f"model.target={self.target}: returns a {type(network).__name__}; allowed: a torch.nn.Module"
+                f"model.target={self.target}: returns a {type(network).__name__}; allowed: a torch.nn.Module that is "
+                "not scripted"
             )
         if self.norm == "group":
             replace_batch_norm(network)

@@ -75,6 +75,9 @@ def test_a_layer_that_is_used_twice():
     tensors = {name: tensor[None] for name, tensor in network.named_parameters()}
     torch.testing.assert_close(stacked.forward(tensors, x, nothing_dropped)[0][0], network(x[0]))
     assert StackedPerceptron.of(nn.Sequential(linear, relu, linear)) is None
+    tied = nn.Linear(6, 6)
+    tied.weight = linear.weight
+    assert StackedPerceptron.of(nn.Sequential(linear, relu, tied)) is None
 
 
 def test_what_changes_activations_in_place_is_left_to_vmap():

@@ -45,6 +45,19 @@ def module(tmp_path, monkeypatch):
         "    return build(spec)\n"
         "def pair(spec):\n"
         "    return Pair()\n"
+        "class Centred(Doubled):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.register_buffer('mean', torch.zeros(6))\n"
+        "    def forward(self, x):\n"
+        "        self.mean = 0.9 * self.mean + 0.1 * x.flatten(1).mean(0)\n"
+        "        return super().forward(x)\n"
+        "def centred(spec):\n"
+        "    return Centred()\n"
+        "def scripted(spec):\n"
+        "    return torch.jit.script(build(spec))\n"
+        "def double(spec):\n"
+        "    return build(spec).double()\n"
         "def doubled(spec):\n"
         "    return Doubled()\n"
     )
@@ -126,6 +139,8 @@ def test_outputs_of_another_shape_are_refused():
         ("users_networks.nothing", "^model.target=users_networks.nothing: returns a NoneType"),
         ("users_networks.two", "two: missing a required argument: 'width'; allowed: a function that takes a Spec$"),
         ("users_networks.pair", "users_networks.pair: gives a tuple of outputs; allowed: a tensor$"),
+        ("users_networks.centred", r"replaces the buffer mean; allowed: changes in place, such as self.mean.copy_"),
+        ("users_networks.scripted", "returns a RecursiveScriptModule; allowed: a torch.nn.Module that is not scri"),
     ],
 )
 def test_what_is_refused(target, message):
@@ -136,6 +151,11 @@ def test_what_is_refused(target, message):
 @pytest.mark.usefixtures("module")
 def test_a_class_that_takes_the_spec():
     assert custom("users_networks.Sized").build(SPEC).get_submodule("head").weight.shape == (4, 6)
+
+
+@pytest.mark.usefixtures("module")
+def test_a_network_in_another_type_computes_in_float32():
+    assert custom("users_networks.double").build(SPEC)(torch.rand(3, 2, 3)).dtype == torch.float32
 
 
 @pytest.mark.usefixtures("module")
