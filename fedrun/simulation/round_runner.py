@@ -16,6 +16,7 @@ from fedrun.execution.executor import Executor
 from fedrun.experiment.state import State
 from fedrun.strategies.client_state import ClientStates
 from fedrun.strategies.clustering.base import Assignment, ClusteringRound, FirstUpdate
+from fedrun.strategies.contract import check_received, versions
 from fedrun.strategies.phase import Phase
 from fedrun.strategies.server import CohortUpdate, ServerState
 from fedrun.strategies.vectors import CENTRES, MODEL, Vectors
@@ -191,9 +192,11 @@ class RoundRunner:
         sizes = [len(job.cohort) for job in jobs]
         for job, earlier in zip(jobs, itertools.accumulate(sizes, initial=0), strict=False):
             if len(job.cohort):
+                before = versions(job.received)
                 for result in self.executor.client_results(job, _scaled(progress, earlier, whole, sum(sizes))):
                     yield int(job.cohort[result.position]), result
                     del result  # frees its vectors before the next client trains
+                check_received(self.phase.client, job.received, before)
 
     # --- the round that infers clusters ---
 

@@ -75,6 +75,29 @@ def check_finished(strategy: ClientStrategy, finished: object, states: Mapping[s
             raise _mistake(strategy, "finish", vector, f"{name!r} of [..., {length}]")
 
 
+def versions(received: Vectors) -> dict[str, int]:
+    """How often each vector of a broadcast has been changed in place, for :func:`check_received`."""
+    return {name: vector._version for name, vector in received.items()}
+
+
+def check_received(strategy: ClientStrategy, received: Vectors, before: Mapping[str, int]) -> None:
+    """Reject changes of the broadcast in place, which the next client would receive.
+
+    Args:
+        strategy: the client strategy.
+        received: the broadcast after clients have trained.
+        before: its :func:`versions` before that.
+
+    Raises:
+        InputError: naming the class and the vectors.
+    """
+    if changed := [name for name, version in versions(received).items() if version != before[name]]:
+        raise InputError(
+            f"{_owner(strategy)}: a method has changed {', '.join(map(repr, changed))} of the broadcast in place, "
+            "which all clients share; allowed: new tensors, such as a clone"
+        )
+
+
 def check_weights(strategy: ServerStrategy, weights: object, clients: int) -> None:
     """Reject weights that are not one number per client, ``[C]``.
 
@@ -138,5 +161,9 @@ def _mistake(strategy: object, method: str, returned: object, allowed: str) -> I
         returned = f"{str(returned.dtype).removeprefix('torch.')} {list(returned.shape)}"
     elif not isinstance(returned, str):
         returned = type(returned).__name__
-    owner = type(strategy)
-    return InputError(f"{owner.__module__}.{owner.__qualname__}.{method}: returned {returned}; allowed: {allowed}")
+    return InputError(f"{_owner(strategy)}.{method}: returned {returned}; allowed: {allowed}")
+
+
+def _owner(strategy: object) -> str:
+    """The dotted path of a strategy's class."""
+    return f"{type(strategy).__module__}.{type(strategy).__qualname__}"

@@ -97,3 +97,12 @@ def test_clients(experiment: Experiment, name: str, executor: str) -> None:
         simulation.advance(simulation.initial())
     message = str(refusal.value)
     assert message.startswith(f"mine.Mine.{method}: returned {returned or 'float32 ['}") and "; allowed: " in message
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_a_client_that_changes_the_broadcast(experiment: Experiment, executor: str) -> None:
+    hardware = option("hardware", "cpu", executor=executor, threads=1)
+    changed = replace(experiment, hardware=hardware)
+    simulation = with_part(changed, "client", "start", lambda s, received, state, c, client: received[MODEL].add_(1))
+    with pytest.raises(InputError, match=r"^mine.Mine: a method has changed 'model' of the broadcast in place"):
+        simulation.advance(simulation.initial())
