@@ -11,6 +11,7 @@ import torch
 
 from fedrun.data.datasets.base import Dataset
 from fedrun.data.evaluation_split import EvaluationSplit
+from fedrun.system.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,16 @@ class ClientIndices:
 
     @classmethod
     def of(cls, parts: Sequence[np.ndarray], names: tuple[str, ...] | None = None) -> ClientIndices:
-        """From one array of sample indices per client."""
+        """From one array of sample indices per client.
+
+        Raises:
+            InputError: they are not integers ``[n_k]``.
+        """
+        for client, part in enumerate(map(np.asarray, parts)):
+            if part.ndim != 1 or (len(part) and part.dtype.kind not in "iu"):
+                raise InputError(
+                    f"the samples of client {client} are {part.dtype} {list(part.shape)}; allowed: integers [n]"
+                )
         offsets = np.cumsum([0, *(len(part) for part in parts)])
         samples = np.concatenate(parts) if parts else np.empty(0)
         return cls(torch.from_numpy(samples.astype(np.int64)), torch.from_numpy(offsets.astype(np.int64)), names)

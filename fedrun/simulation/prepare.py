@@ -26,12 +26,7 @@ def prepare_federation(experiment: Experiment) -> Federation:
     """
     dataset = experiment.dataset.load()
     partitioned = experiment.partition.split(dataset, experiment.seed)
-    if not len(partitioned.train) or not bool(partitioned.train.sizes.all()):
-        raise InputError(
-            f"{chosen('partition', experiment.partition)}: there are {len(partitioned.train)} clients, "
-            f"{int((partitioned.train.sizes == 0).sum())} of them without a training sample; allowed: at least one "
-            "client, and one sample for each"
-        )
+    _check_partitioned(chosen("partition", experiment.partition), partitioned)
     federation = experiment.population.populate(partitioned, experiment.seed)
     federation = experiment.validation.hold_out(federation, experiment.seed)
     attackers = experiment.attack.attackers(len(federation.train), experiment.seed)
@@ -45,6 +40,38 @@ def prepare_federation(experiment: Experiment) -> Federation:
     if federation.attackers:
         federation = experiment.attack.poisoned(federation, experiment.seed)
     return federation.pooled() if experiment.population.pooled else federation
+
+
+def _check_partitioned(key: str, partitioned: Federation) -> None:
+    """Reject clients without a training sample, samples that do not exist, and training on samples of the tests.
+
+    Args:
+        key: the partition's option.
+        partitioned: what the partition, which may be a user's, has returned.
+
+    Raises:
+        InputError: naming the partition.
+    """
+    if not isinstance(partitioned, Federation):
+        raise InputError(f"{key}: returns a {type(partitioned).__name__}; allowed: a Federation")
+    train = partitioned.train
+    if not len(train) or not bool(train.sizes.all()):
+        raise InputError(
+            f"{key}: there are {len(train)} clients, {int((train.sizes == 0).sum())} of them without a training "
+            "sample; allowed: at least one client, and one sample for each"
+        )
+    samples = len(partitioned.dataset.targets)
+    tests = [part.samples for part in (partitioned.test, partitioned.client_test) if part is not None]
+    for indices in (train.samples, *tests):
+        if len(wrong := indices[(indices < 0) | (indices >= samples)]):
+            raise InputError(f"{key}: a client or a test has sample {int(wrong[0])}; allowed: 0 to {samples - 1}")
+    tested = torch.zeros(samples, dtype=torch.bool)
+    tested[torch.cat(tests)] = True
+    if len(leaked := train.samples[tested[train.samples]]):
+        raise InputError(
+            f"{key}: {len(leaked)} training samples are also test samples, such as sample {int(leaked[0])}; allowed: "
+            "none"
+        )
 
 
 def _cut_to_longest(dataset: Dataset) -> Dataset:
