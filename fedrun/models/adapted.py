@@ -4,7 +4,6 @@ low-rank adapters inserted.
 
 from __future__ import annotations
 
-import copy
 from abc import abstractmethod
 from fnmatch import fnmatchcase
 from math import gcd
@@ -17,7 +16,8 @@ from fedrun.config.identity import Neutral
 from fedrun.data.datasets.base import Spec
 from fedrun.models.base import ModelConfig, encoder_and_head
 from fedrun.models.lora import LoRA
-from fedrun.system.errors import InputError, one_line
+from fedrun.models.trial import check_network, random_samples
+from fedrun.system.errors import InputError
 
 GROUPS = 2
 
@@ -62,7 +62,7 @@ class AdaptedModel(ModelConfig):
             InputError: there is no such layer or parameter, the layer does not compute the outputs, or the network
                 rejects the samples.
         """
-        _check_outputs(network.float(), spec, self.key)
+        check_network(network.float(), spec, self.key, samples=1)
         known = network.get_submodule(inner)
         for pattern in self.freeze:
             matching = [parameter for name, parameter in known.named_parameters() if fnmatchcase(name, pattern)]
@@ -118,7 +118,7 @@ def split_head(
     layer = known.get_submodule(name)
     assert isinstance(layer, torch.nn.Linear)
     shared = sum(parameter is layer.weight for _, parameter in known.named_parameters(remove_duplicate=False)) > 1
-    samples = _random_samples(spec, 2)
+    samples = random_samples(spec, 2)
     with torch.no_grad():
         network.eval()
         whole = network(samples)
@@ -154,51 +154,6 @@ def replace_batch_norm(network: torch.nn.Module) -> None:
         inner = [getattr(layer, part, None) for part in ("drop", "act")]
         following = [module for module in inner if isinstance(module, torch.nn.Module)]
         network.set_submodule(name, torch.nn.Sequential(group_norm, *following) if following else group_norm)
-
-
-def _check_outputs(network: torch.nn.Module, spec: Spec, key: str) -> None:
-    """Reject outputs of another shape than the task's, samples that the network cannot train on one by one, and buffers
-    that it replaces.
-    """
-    try:
-        trial = copy.deepcopy(network, {id(parameter): parameter for parameter in network.parameters()})
-        before, kept = dict(trial.named_buffers()), trial.state_dict().keys()
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            outputs = trial.train()(_random_samples(spec, 1))
-    except MemoryError:
-        raise
-    except Exception as error:  # of any kind, because the network is the user's; the message has it
-        shape = "x".join(map(str, spec.input_shape))
-        raise InputError(
-            f"{key}: rejects one sample of shape {shape} in training "
-            f"({type(error).__name__}: {one_line(str(error), 200)})"
-            f"{_one_per_channel(spec) if 'more than 1 value per channel' in str(error) else ''}"
-        ) from None
-    for name, buffer in trial.named_buffers():
-        if name in kept and buffer is not before[name]:  # the new one would be no part of the model's vector
-            raise InputError(
-                f"{key}: its forward pass replaces the buffer {name}; allowed: changes in place, such as "
-                f"self.{name.rpartition('.')[2]}.copy_(...)"
-            )
-    if not isinstance(outputs, torch.Tensor):
-        raise InputError(f"{key}: gives a {type(outputs).__name__} of outputs; allowed: a tensor")
-    if outputs.shape != (1, *spec.output_shape):
-        shape, wanted = ("x".join(map(str, sizes)) for sizes in (outputs.shape[1:], spec.output_shape))
-        of = f"{spec.classes} classes" if spec.task.has_classes else wanted
-        raise InputError(f"{key}: gives {shape} outputs per sample; allowed: the dataset's {of}")
-
-
-def _one_per_channel(spec: Spec) -> str:
-    larger = ", or larger images" if len(spec.input_shape) == 3 else ""
-    return f"; BatchNorm cannot train on a batch of one such sample; allowed: model.norm=group{larger}"
-
-
-def _random_samples(spec: Spec, count: int) -> torch.Tensor:
-    """Some encoded samples: numbers in [0, 1), or symbols."""
-    random = torch.Generator().manual_seed(0)
-    if spec.vocabulary is None:
-        return torch.rand(count, *spec.input_shape, generator=random)
-    return torch.randint(spec.vocabulary, (count, *spec.input_shape), generator=random)
 
 
 def _listed(names: list[str]) -> str:

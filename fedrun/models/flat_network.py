@@ -135,6 +135,10 @@ def layout_of(network: torch.nn.Sequential) -> Layout:
     Raises:
         InputError: it has other parts.
     """
+    if not isinstance(network, torch.nn.Module):
+        raise InputError(
+            f"the model's network is a {type(network).__name__}; allowed: a Sequential of encoder and head"
+        )
     children = dict(network.named_children())
     if children.keys() != {"encoder", "head"} or not isinstance(children["head"], torch.nn.Linear | torch.nn.Identity):
         parts = ", ".join(f"{name}: {type(child).__name__}" for name, child in children.items())
@@ -189,8 +193,8 @@ class FlatNetwork:
     """
 
     def __init__(self, network: torch.nn.Sequential, device: torch.device | str = "cpu") -> None:
-        self.network = network.to(device)
         self.layout = layout_of(network)
+        self.network = network.to(device)
         self.vector = torch.empty(self.layout.size, device=device)
         self.frozen: dict[str, torch.Tensor] = {}
         for name, parameter in network.named_parameters():

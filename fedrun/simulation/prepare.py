@@ -8,12 +8,14 @@ import torch
 
 from fedrun.config.option_name import chosen
 from fedrun.data.datasets.base import Dataset, Symbols
+from fedrun.data.datasets.in_memory import require_labels
 from fedrun.data.federation import ClientIndices, Federation
 from fedrun.data.population import flip
 from fedrun.data.samples import Samples
 from fedrun.experiment.checks import check_head, check_shared
 from fedrun.experiment.experiment import Experiment
 from fedrun.experiment.upload_checks import check_parameters
+from fedrun.models.trial import check_network
 from fedrun.strategies.phase import Phase, build_network, cohort_size
 from fedrun.system.errors import InputError
 
@@ -25,6 +27,7 @@ def prepare_federation(experiment: Experiment) -> Federation:
         InputError: the data cannot be used.
     """
     dataset = experiment.dataset.load()
+    _check_loaded(chosen("dataset", experiment.dataset), dataset)
     partitioned = experiment.partition.split(dataset, experiment.seed)
     _check_partitioned(chosen("partition", experiment.partition), partitioned)
     federation = experiment.population.populate(partitioned, experiment.seed)
@@ -40,6 +43,28 @@ def prepare_federation(experiment: Experiment) -> Federation:
     if federation.attackers:
         federation = experiment.attack.poisoned(federation, experiment.seed)
     return federation.pooled() if experiment.population.pooled else federation
+
+
+def _check_loaded(key: str, dataset: Dataset) -> None:
+    """Reject data that contradict their specification.
+
+    Args:
+        key: the dataset's option.
+        dataset: what the option, which may be a user's, has loaded.
+
+    Raises:
+        InputError: naming the dataset.
+    """
+    if not isinstance(dataset, Dataset):
+        raise InputError(f"{key}: loads a {type(dataset).__name__}; allowed: a Dataset")
+    spec, inputs, targets = dataset.spec, dataset.inputs, dataset.targets
+    if inputs.shape != (len(targets), *spec.input_shape):
+        raise InputError(
+            f"{key}: samples {list(inputs.shape)} with targets {list(targets.shape)}; allowed: as many, and samples "
+            f"{['n', *spec.input_shape]} as specified".replace("'", "")
+        )
+    if spec.task.has_classes and len(targets):
+        require_labels(targets.numpy(), range(spec.classes), key)
 
 
 def _check_partitioned(key: str, partitioned: Federation) -> None:
@@ -118,11 +143,7 @@ def first_phase(experiment: Experiment, federation: Federation, device: torch.de
     strategy.afterwards().check_clients(clients)
     experiment.model.check(dataset.spec)
     network = build_network(experiment.model, dataset.spec, experiment.seed, device, strategy.server)
-    if network.layout.head_size and network.layout.classes != dataset.spec.classes:
-        raise InputError(
-            f"{chosen('model', experiment.model)}: its head has {network.layout.classes} classes, the dataset has "
-            f"{dataset.spec.classes}; allowed: as many"
-        )
+    check_network(network.network, dataset.spec, chosen("model", experiment.model))
     strategy.check_private(network.layout)
     check_head(strategy, experiment.evaluation, network.layout)
     check_shared(strategy, experiment.local, network.layout)

@@ -456,7 +456,7 @@ def test_a_head_for_another_number_of_classes_is_refused(make_experiment):
     def network(spec):
         return nn.Sequential(OrderedDict(encoder=nn.Flatten(), head=nn.Linear(16, spec.classes + 1)))
 
-    with pytest.raises(InputError, match=r"its head has 4 classes, the dataset has 3; allowed: as many"):
+    with pytest.raises(InputError, match=r"gives 4 outputs per sample; allowed: the dataset's 3 classes$"):
         Simulation(make_experiment(network=network))
 
 

@@ -1,4 +1,4 @@
-"""Partitions of a user's own: what they return is checked before training."""
+"""Datasets and partitions of a user's own: what they return is checked before training."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 
 from fedrun.config.composed import compose
 from fedrun.config.config_class import config_class
-from fedrun.data.datasets.base import Dataset
+from fedrun.data.datasets.base import Dataset, DatasetConfig, Scaled, Spec
+from fedrun.data.datasets.in_memory import in_memory
 from fedrun.data.federation import ClientIndices, Federation
 from fedrun.data.partitions.base import Partition
 from fedrun.data.partitions.train_split import with_pooled_test
@@ -63,3 +64,31 @@ def test_mistakes(name: str) -> None:
 def test_lists_of_numbers() -> None:
     federation = prepare_federation(partitioned(lambda dataset: pooled(dataset, [[3, 4], [5]])))
     assert [federation.train[0].tolist(), federation.train[1].tolist()] == [[3, 4], [5]]
+
+
+SPEC = Spec(input_shape=(2,), classes=3)
+
+
+def loaded(shape: tuple[int, ...], labels: list[int]) -> Dataset:
+    split = np.zeros(shape, np.float32), np.array(labels)
+    return in_memory(SPEC, Scaled(divisor=1.0), ("a", "b", "c"), split, split)
+
+
+LOADED: dict[str, tuple[Callable[[], object], str]] = {
+    "nothing": (lambda: None, "^dataset=Mine: loads a NoneType; allowed: a Dataset$"),
+    "shape": (
+        lambda: loaded((2, 5), [0, 1]),
+        r"samples \[4, 5\] with targets \[4\]; allowed: as many, and samples \[n, 2\] as specified$",
+    ),
+    "number": (lambda: loaded((2, 2), [0, 1, 2]), r"samples \[4, 2\] with targets \[6\]; allowed: as many"),
+    "labels": (lambda: loaded((2, 2), [0, 3]), "^dataset=Mine: label 1 is 3; labels are 0 to 2$"),
+}
+
+
+@pytest.mark.parametrize("name", LOADED)
+def test_loaded_data(name: str) -> None:
+    load, message = LOADED[name]
+    attributes = {"load": lambda self: load(), "spec": property(lambda self: SPEC), "__module__": "mine"}
+    dataset = config_class(type("Mine", (DatasetConfig,), attributes))()
+    with pytest.raises(InputError, match=message):
+        prepare_federation(replace(build_experiment(compose([])), dataset=dataset))

@@ -1,0 +1,65 @@
+"""A trial of a network on random samples: whether it can be trained on a dataset, before anything else is done."""
+
+from __future__ import annotations
+
+import torch
+
+from fedrun.data.datasets.base import Spec
+from fedrun.system.errors import InputError, one_line
+
+
+def check_network(network: torch.nn.Module, spec: Spec, key: str, samples: int = 2) -> None:
+    """Reject outputs of another shape than the task's, samples that the network cannot train on, and buffers that it
+    replaces.
+
+    Args:
+        network: maps encoded samples to outputs; its parameters and buffers stay as they are.
+        spec: of the dataset.
+        key: the option and its name, for messages.
+        samples: in the batch of the trial.
+
+    Raises:
+        InputError: naming the model.
+    """
+    device = next((parameter.device for parameter in network.parameters()), torch.device("cpu"))
+    before, kept = dict(network.named_buffers()), network.state_dict().keys()
+    values = {name: buffer.clone() for name, buffer in before.items()}
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            outputs = network.train()(random_samples(spec, samples).to(device))
+    except MemoryError:
+        raise
+    except Exception as error:  # of any kind, because the network is the user's; the message has it
+        shape = "x".join(map(str, spec.input_shape))
+        raise InputError(
+            f"{key}: rejects {'one sample' if samples == 1 else f'{samples} samples'} of shape {shape} in training "
+            f"({type(error).__name__}: {one_line(str(error), 200)})"
+            f"{_one_per_channel(spec) if 'more than 1 value per channel' in str(error) else ''}"
+        ) from None
+    for name, buffer in network.named_buffers():
+        if name in kept and buffer is not before[name]:  # the new one would be no part of the model's vector
+            raise InputError(
+                f"{key}: its forward pass replaces the buffer {name}; allowed: changes in place, such as "
+                f"self.{name.rpartition('.')[2]}.copy_(...)"
+            )
+    for name, value in values.items():
+        before[name].copy_(value)
+    if not isinstance(outputs, torch.Tensor):
+        raise InputError(f"{key}: gives a {type(outputs).__name__} of outputs; allowed: a tensor")
+    if outputs.shape != (samples, *spec.output_shape):
+        shape, wanted = ("x".join(map(str, sizes)) for sizes in (outputs.shape[1:], spec.output_shape))
+        of = f"{spec.classes} classes" if spec.task.has_classes else wanted
+        raise InputError(f"{key}: gives {shape} outputs per sample; allowed: the dataset's {of}")
+
+
+def _one_per_channel(spec: Spec) -> str:
+    larger = ", or larger images" if len(spec.input_shape) == 3 else ""
+    return f"; BatchNorm cannot train on a batch of one such sample; allowed: model.norm=group{larger}"
+
+
+def random_samples(spec: Spec, count: int) -> torch.Tensor:
+    """Some encoded samples: numbers in [0, 1), or symbols."""
+    random = torch.Generator().manual_seed(0)
+    if spec.vocabulary is None:
+        return torch.rand(count, *spec.input_shape, generator=random)
+    return torch.randint(spec.vocabulary, (count, *spec.input_shape), generator=random)

@@ -1,0 +1,72 @@
+"""The trial of a network before a run."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parametrizations, prune, spectral_norm
+
+from fedrun.data.datasets.base import Spec
+from fedrun.models.trial import check_network
+from fedrun.system.errors import InputError
+
+SPEC = Spec((2, 3), 4)
+
+
+def classifier(*layers: nn.Module) -> nn.Sequential:
+    return nn.Sequential(nn.Flatten(), *layers, nn.Linear(6, 4))
+
+
+class Replacing(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(6))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.mean = 0.9 * self.mean + 0.1 * x.mean(0)
+        return x - self.mean
+
+
+NETWORKS = {
+    "batch norm": lambda: classifier(nn.BatchNorm1d(6)),
+    "dropout": lambda: classifier(nn.Dropout(0.5)),
+    "spectral norm": lambda: classifier(spectral_norm(nn.Linear(6, 6))),
+    "parametrised": lambda: classifier(parametrizations.weight_norm(nn.Linear(6, 6))),
+    "pruned": lambda: classifier(prune.l1_unstructured(nn.Linear(6, 6), "weight", 3)),
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_nothing_changes(name: str) -> None:
+    """Neither parameters and buffers nor torch's random numbers."""
+    network = NETWORKS[name]()
+    before, drawn = copy.deepcopy(network.state_dict()), torch.get_rng_state()
+    check_network(network, SPEC, "model=mine")
+    assert torch.equal(torch.get_rng_state(), drawn)
+    assert all(torch.equal(tensor, before[key]) for key, tensor in network.state_dict().items())
+
+
+MISTAKES = {
+    "outputs": (lambda: nn.Sequential(nn.Flatten(), nn.Linear(6, 3)), "gives 3 outputs per sample; .* 4 classes$"),
+    "samples": (lambda: classifier(nn.Linear(5, 6)), r"rejects 2 samples of shape 2x3 in training \(RuntimeError: "),
+    "a tuple": (lambda: nn.Sequential(nn.Flatten(0, 1), nn.LSTM(3, 4)), "gives a tuple of outputs; allowed: a tensor$"),
+    "buffer": (lambda: classifier(Replacing()), "replaces the buffer 1.mean; allowed: changes in place, such as self"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes(name: str) -> None:
+    build, message = MISTAKES[name]
+    with pytest.raises(InputError, match=f"^model=mine: .*{message}"):
+        check_network(build(), SPEC, "model=mine")
+
+
+def test_a_batch_of_one() -> None:
+    """BatchNorm trains on two samples, but not on one."""
+    network = classifier(nn.BatchNorm1d(6))
+    check_network(network, SPEC, "model=mine")
+    with pytest.raises(InputError, match=r"rejects one sample of .*; allowed: model.norm=group$"):
+        check_network(network, SPEC, "model=mine", samples=1)
