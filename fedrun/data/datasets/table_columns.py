@@ -140,7 +140,8 @@ class ColumnKeys:
             if len(columns) > 1:
                 yield f"dataset.{key}: which of {' and '.join(columns)}? allowed: one of them, or null"
         gaps = _gaps(inputs)
-        unusable = [f"columns without numbers among the inputs: {', '.join(others)}"] if others else []
+        described = (f"{name}{_first_text(inputs, name)}" for name in others)
+        unusable = [f"columns without numbers among the inputs: {', '.join(described)}"] if others else []
         if gaps:
             incomplete = (
                 f"{name} (row {first}{f' and {more} more' if more else ''})" for name, (first, more) in gaps.items()
@@ -173,6 +174,19 @@ def _gaps(table: pyarrow.Table) -> dict[str, tuple[int, int]]:
         if missing.any():
             gaps[name] = (int(missing.argmax()) + 1, int(missing.sum()) - 1)
     return gaps
+
+
+def _first_text(table: pyarrow.Table, column: str) -> str:
+    """The first text of a column in which most values are numbers, such as ``" (row 3: '?')"``; else nothing."""
+    if not textual(table, column):
+        return ""
+    values = map(str, table.column(column).to_pylist())
+    texts = [(row, value) for row, value in enumerate(values, start=1) if not _is_number(value)]
+    if not 0 < 2 * len(texts) < table.num_rows:
+        return ""
+    row, value = texts[0]
+    more = f", and {len(texts) - 1} more" if len(texts) > 1 else ""
+    return f" (row {row}: {value!r}{more})"
 
 
 def _wrong_names(names: Sequence[str], roles: Mapping[str, Sequence[str]]) -> Iterator[str]:

@@ -119,7 +119,11 @@ def test_rows_may_belong_to_nobody(tmp_path: Path) -> None:
         ),
         (
             TABLE.replace("x,5,1", "x,five,1"),
-            "columns without numbers among the inputs: a; allowed: dataset.drop=[a] leaves out what has no role",
+            "columns without numbers among the inputs: a (row 3: 'five'); allowed: dataset.drop=[a] leaves out",
+        ),
+        (
+            TABLE.replace("x,5,1", "x,?,1").replace("y,7", "y,?"),
+            "columns without numbers among the inputs: a (row 3: '?', and 1 more); allowed: ",
         ),
         (TABLE.replace("y,7", ",7").replace("x", "1").replace("y", "2"), "row 4 has client ''"),
         (TABLE.replace("10,test", "10,valid"), "row 2 has part 'valid'; allowed: train, test"),
