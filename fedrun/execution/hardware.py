@@ -85,6 +85,8 @@ class Hardware:
             if self.deterministic:
                 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
             torch.use_deterministic_algorithms(self.deterministic, warn_only=True)
+            # fedrun reads no uninitialised memory; to fill it would cost a kernel for every new tensor
+            torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
         return device
 
     def fit_threads(self, step: int) -> None:

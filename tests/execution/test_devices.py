@@ -126,7 +126,9 @@ def test_kernels_are_deterministic_only_where_a_run_asks_for_it(monkeypatch):
             )
             hardware.prepare(parallel_jobs=1)
             enabled.append(torch.are_deterministic_algorithms_enabled())
+            assert not torch.utils.deterministic.fill_uninitialized_memory
     finally:
         torch.use_deterministic_algorithms(False)
+        torch.utils.deterministic.fill_uninitialized_memory = True
         torch.set_num_threads(threads)
     assert enabled == [True, False]
