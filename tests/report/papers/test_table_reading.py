@@ -132,7 +132,7 @@ def test_tables_that_are_read_off_the_same_runs(made, read):
         (["experiment=fedumf/table4", "strategy=fedumf"], "server", "alpha", 0.5),
         (["experiment=maxfl/table1", "hparams=maxfl_fmnist", "strategy=maxfl"], "client", "tuning_steps", 0),
         (["experiment=maxfl/table3", "hparams=maxfl_sent140", "strategy=maxfl"], "client", "tuning_steps", 5),
-        (["experiment=fedconcat/table1", "strategy=moon", "scale=smoke"], "client", "mu", 5.0),
+        (["experiment=fedconcat/table1", "strategy=moon", "scale=smoke"], "client", "mu", 0.1),
         (["experiment=fedconcat/table14", "strategy=fedconcat_ib"], "clustering", "formula", "softmax_bias"),
     ],
 )
