@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fedrun.config.allowed_values import in_message
 from fedrun.config.as_config import Plain
-from fedrun.config.composed import compose
+from fedrun.config.composed import Composed, compose
 from fedrun.config.defaults_entry import SELF, entry_of
 from fedrun.config.dotted_keys import NO_VALUE, dotted, value_at
+from fedrun.config.grids import Job, jobs, stages, sweeper_settings
+from fedrun.config.hydra_config import hydra_config
 from fedrun.config.options import conf_dir, content, files_in, groups, listed_file
-from fedrun.config.overrides import completed
+from fedrun.config.overrides import completed, parsed
 from fedrun.config.suggestions import did_you_mean
 from fedrun.system.errors import InputError
 
@@ -21,6 +23,12 @@ if TYPE_CHECKING:
     from hydra.core.default_element import ResultDefault
 
 COMMAND_LINE = "command line"
+SWEEP = "the sweep (hydra.sweeper)"
+SEARCH = "values that the search tries (hydra.sweeper.stages)"
+
+
+Argument: TypeAlias = tuple[str, Any, str]
+"""A key, its value, and who sets it."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +37,7 @@ class Source:
 
     Attributes:
         value: as written there.
-        place: the file, or the command line.
+        place: the file, the command line, or the sweep.
     """
 
     value: Any
@@ -62,6 +70,8 @@ class ConfigFile:
 def why(key: str, overrides: Sequence[str], config_dir: Path | None = None) -> str:
     """Every place that sets a value, in order; the last one takes effect. Keys below the key are listed one by one.
 
+    For a sweep, such as an experiment's, there is one answer for each value that its jobs have.
+
     Args:
         key: such as ``local.lr``; or a config group, such as ``strategy/client``, for the choice of its option.
         overrides: as on the command line.
@@ -70,18 +80,68 @@ def why(key: str, overrides: Sequence[str], config_dir: Path | None = None) -> s
     Raises:
         InputError: the configuration cannot be composed, or has no such key.
     """
-    composed, overrides = compose(overrides, config_dir), completed(overrides)
+    arguments = completed(overrides)
     folders = [folder for folder in (config_dir, conf_dir()) if folder]
-    files, arguments = _composition(overrides, folders)
+    common = [argument for argument in arguments if not parsed(argument).is_sweep_override()]
+    composed = compose(common, config_dir)
+    all_jobs, tuned = _runs(arguments, common, config_dir)
+    jobs_by_value: dict[str, list[Job]] = {}
+    for job in all_jobs:
+        if (value := _value(key, compose(job, config_dir), folders)) is not NO_VALUE:
+            jobs_by_value.setdefault(repr(value), []).append(job)
+    if not jobs_by_value:
+        suggestion = did_you_mean(key, [*dotted(composed.config), *groups(folders)])
+        raise InputError(f"--why {in_message(key)}: unknown key; fedrun --cfg job shows all keys{suggestion}")
+    answers = []
+    for alike in jobs_by_value.values():
+        own = " ".join(override for override in alike[0] if override not in arguments)
+        title = f"{len(alike)} of {len(all_jobs)} jobs, such as {own}:\n" if len(all_jobs) > 1 else ""
+        files, values = _composition(alike[0], arguments, folders)
+        answers.append(title + _answer(key, compose(alike[0], config_dir), files, [*values, *tuned], folders))
+    return "\n\n".join(answers)
+
+
+def _key(argument: str) -> str:
+    """``KEY`` of ``KEY=VALUE``."""
+    return argument.partition("=")[0]
+
+
+def _runs(arguments: list[str], common: list[str], config_dir: Path | None) -> tuple[list[Job], list[Argument]]:
+    """The overrides of each run that a command line starts, and the values that a search tries.
+
+    Args:
+        arguments: of the command line.
+        common: those of them that choose one value.
+        config_dir: folder of further options.
+    """
+    from hydra.types import RunMode
+
+    config = hydra_config(common, config_dir)
+    if config.hydra.mode != RunMode.MULTIRUN:
+        return [arguments], []
+    sweeper = sweeper_settings(config.hydra)
+    given = {_key(argument) for argument in arguments}
+    searched = [(key, values, SEARCH) for stage in stages(sweeper, config.scale) for key, values in stage.items()]
+    return jobs(sweeper, config.name, config.scale, arguments, None), [one for one in searched if one[0] not in given]
+
+
+def _value(key: str, composed: Composed, folders: Sequence[Path]) -> Any:
+    """The value of a key, or the option of a group; ``NO_VALUE`` if there is no such key."""
+    if (group := key.replace(".", "/")) in groups(folders):
+        return composed.choices.get(group)
+    return value_at(composed.config, key, NO_VALUE)
+
+
+def _answer(
+    key: str, composed: Composed, files: Sequence[ConfigFile], arguments: Sequence[Argument], folders: Sequence[Path]
+) -> str:
+    """The places that set a key, or choose the option of a group, in one configuration."""
     group = key.replace(".", "/")
     if group in groups(folders):
         chosen = [Source(option, file.place) for file in files for name, option in file.choices() if name == group]
-        chosen += [Source(value, COMMAND_LINE) for name, value in arguments if name == group]
+        chosen += [Source(value, place) for name, value, place in arguments if name == group]
         return _written(group, composed.choices.get(group), chosen)
     keys = [known for known in dotted(composed.config) if known == key or known.startswith(f"{key}.")]
-    if not keys:
-        suggestion = did_you_mean(key, [*dotted(composed.config), *groups(folders)])
-        raise InputError(f"--why {in_message(key)}: unknown key; fedrun --cfg job shows all keys{suggestion}")
     leaves = [known for known in keys if not isinstance(value_at(composed.config, known), Mapping)]
     return "\n".join(
         _written(leaf, value_at(composed.config, leaf), _sources(leaf, files, arguments)) for leaf in leaves
@@ -96,7 +156,7 @@ def _written(key: str, value: Any, sources: Sequence[Source]) -> str:
     return "\n".join([f"{key}={in_message(value)}", *lines])
 
 
-def _sources(key: str, files: Sequence[ConfigFile], arguments: Sequence[tuple[str, Any]]) -> list[Source]:
+def _sources(key: str, files: Sequence[ConfigFile], arguments: Sequence[Argument]) -> list[Source]:
     """The places that set a key, in the order in which they are merged."""
     sources = []
     for file in files:
@@ -105,16 +165,24 @@ def _sources(key: str, files: Sequence[ConfigFile], arguments: Sequence[tuple[st
             continue
         if (value := value_at(file.content, below, NO_VALUE)) is not NO_VALUE:
             sources.append(Source(value, file.place))
-    for name, value in arguments:
+    for name, value, place in arguments:
         if key == name or key.startswith(f"{name}."):
             inner = value_at(value, key[len(name) + 1 :], NO_VALUE) if key != name else value
             if inner is not NO_VALUE:
-                sources.append(Source(inner, COMMAND_LINE))
+                sources.append(Source(inner, place))
     return sources
 
 
-def _composition(overrides: Sequence[str], folders: Sequence[Path]) -> tuple[list[ConfigFile], list[tuple[str, Any]]]:
-    """The files of a configuration in the order in which Hydra merges them, and the keys and values of arguments."""
+def _composition(
+    overrides: Sequence[str], arguments: Sequence[str], folders: Sequence[Path]
+) -> tuple[list[ConfigFile], list[Argument]]:
+    """The files of a configuration in the order in which Hydra merges them, and its overrides.
+
+    Args:
+        overrides: of the job.
+        arguments: of the command line.
+        folders: of options.
+    """
     from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
     from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -128,9 +196,13 @@ def _composition(overrides: Sequence[str], folders: Sequence[Path]) -> tuple[lis
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         loader = GlobalHydra.instance().config_loader()
         defaults = loader.compute_defaults_list("config", [*search_path, *overrides], RunMode.RUN).defaults
-        parsed = OverridesParser.create(config_loader=loader).parse_overrides(list(overrides))
-    arguments = [(override.get_key_element().lstrip("+~"), override.value()) for override in parsed]
-    return [file for default in defaults if (file := _file(default, folders)) is not None], arguments
+        read = OverridesParser.create(config_loader=loader).parse_overrides(list(overrides))
+    given = {_key(argument) for argument in arguments}
+    values = [
+        (override.get_key_element().lstrip("+~"), override.value(), COMMAND_LINE if _key(text) in given else SWEEP)
+        for text, override in zip(overrides, read, strict=True)
+    ]
+    return [file for default in defaults if (file := _file(default, folders)) is not None], values
 
 
 def _file(default: ResultDefault, folders: Sequence[Path]) -> ConfigFile | None:

@@ -174,6 +174,26 @@ def test_every_key_has_an_explanation(chosen: str) -> None:
         assert above or key in explained or key.replace(".", "/") in groups([conf_dir()]) or key in aliases, key
 
 
+def test_why_in_a_sweep() -> None:
+    """A sweep's jobs are answered by their values; the sweep is one of the places that set them."""
+    assert why("strategy.client.mu", ["experiment=fedconcat/table1", "dataset=fmnist", "strategy=fedprox,moon"]) == (
+        """\
+12 of 24 jobs, such as hparams=fedconcat_c2 strategy=fedprox seed=0:
+strategy.client.mu=0.01
+  0.01  conf/strategy/client/fedprox.yaml
+
+12 of 24 jobs, such as hparams=fedconcat_c2 strategy=moon strategy.client.mu=0.1 seed=0:
+strategy.client.mu=0.1
+  1.0  conf/strategy/client/moon.yaml
+  0.1  the sweep (hydra.sweeper)"""
+    )
+    one = ["experiment=demo", "strategy=turbosvm", "seed=1"]
+    assert why("strategy", one) == ("strategy=turbosvm\n  fedavg    conf/config.yaml\n  turbosvm  command line")
+    assert why("local.lr", ["experiment=turbosvm/tune", "scale=small"]).endswith(
+        "\n  0.00001,0.0001,0.001,0.01,0.1,1.0  values that the search tries (hydra.sweeper.stages)"
+    )
+
+
 @pytest.mark.parametrize("ask", [lambda key: why(key, []), lambda key: explain_key(key, Experiment)])
 @pytest.mark.parametrize(("key", "meant"), [("lr", "local.lr"), ("local.Lr", "local.lr"), ("strateg", "strategy")])
 def test_an_unknown_key(ask, key: str, meant: str) -> None:
