@@ -12,7 +12,7 @@ import torch
 
 from fedrun.data.evaluation_split import pooled_names
 from fedrun.data.targets import Target
-from fedrun.data.tasks.metric_names import MEASURES, lower_is_better
+from fedrun.data.tasks.metric_names import lower_is_better, measures
 from fedrun.evaluation.rounds_to_target import first_hit
 from fedrun.execution.choice import least_seconds
 from fedrun.experiment.clock.base import VIRTUAL_SECONDS
@@ -21,9 +21,6 @@ from fedrun.experiment.observer import Row, round_of
 from fedrun.runs.checkpoint import Checkpoint, Identity
 from fedrun.runs.metrics_file import evaluated_rounds, series
 from fedrun.system.source_commit import loaded_commit
-
-METRICS = (*MEASURES, "loss")
-"""Metrics of all tasks whose best value is in the summary."""
 
 PACKAGES = ("fedrun", "numpy", "scikit-learn", "hydra-core")
 
@@ -43,7 +40,8 @@ def _times(rows: Sequence[Row], rounds_to: Mapping[str, int | None]) -> dict[str
 def best(rows: Sequence[Row], reported: str | None) -> dict[str, dict[str, float]]:
     """The best value of each test metric and of the reported accuracy, and the round where it was first reached."""
     best_values: dict[str, dict[str, float]] = {}
-    pooled = [name for metric in METRICS for name in pooled_names(metric)]
+    recorded = measures(name for row in rows for name in row)
+    pooled = [name for metric in (*recorded, "loss") for name in pooled_names(metric)]
     for name in dict.fromkeys((*pooled, *filter(None, [reported]))):
         values = [
             (float(value), round_of(row))

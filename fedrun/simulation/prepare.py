@@ -12,6 +12,7 @@ from fedrun.data.datasets.in_memory import require_labels
 from fedrun.data.federation import ClientIndices, Federation
 from fedrun.data.population import flip
 from fedrun.data.samples import Samples
+from fedrun.data.tasks.trial import check_task
 from fedrun.experiment.checks import check_head, check_shared
 from fedrun.experiment.experiment import Experiment
 from fedrun.experiment.upload_checks import check_parameters
@@ -65,6 +66,8 @@ def _check_loaded(key: str, dataset: Dataset) -> None:
         )
     if spec.task.has_classes and len(targets):
         require_labels(targets.numpy(), range(spec.classes), key)
+    if not type(spec.task).__module__.startswith("fedrun."):  # a user's
+        check_task(spec.task, targets[:2], spec.output_shape, spec.classes)
 
 
 def _check_partitioned(key: str, partitioned: Federation) -> None:

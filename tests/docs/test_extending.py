@@ -11,6 +11,8 @@ import torch
 import fedrun
 from fedrun.config.composed import compose
 from fedrun.experiment.experiment import build_experiment
+from fedrun.report.sweep_table import tabulate
+from fedrun.runs.display.curves import panels_of
 from fedrun.simulation.simulation import Simulation
 
 GUIDE = Path(__file__).parents[2] / "docs" / "extending.md"
@@ -58,3 +60,33 @@ def test_its_tracker(package: Path) -> None:
     lines = (Path(summary["folder"]) / "metric.csv").read_text().splitlines()
     assert [line.partition(",")[0] for line in lines] == ["0", "1"]
     assert float(lines[1].partition(",")[2]) == pytest.approx(summary["final"]["test/accuracy"])
+
+
+def test_its_task(package: Path) -> None:
+    """Its metrics are printed, plotted, reported and targets like those of fedrun's tasks."""
+    command = re.search(r"fedrun (dataset=custom (?:.*\\\n)?.*)", GUIDE.read_text(encoding="utf-8"))
+    assert command
+    overrides = [*command[1].replace("\\\n", " ").split(), "tracking=none", "hardware.threads=1", "display=none"]
+    summaries = {
+        executor: fedrun.run(
+            build_experiment(compose([*overrides, f"hardware.executor={executor}", f"name={executor}"]))
+        )
+        for executor in ("in_process", "vectorized")
+    }
+    for summary in summaries.values():
+        assert summary["final"].keys() >= {"test/dice", "test/pixel_accuracy", "train/dice"}
+        assert 0 < summary["rounds_to"]["test/dice:0.9"] <= summary["best"]["test/dice"]["round"]
+        loaded = fedrun.load(summary["folder"])
+        test = loaded.dataset.inputs[loaded.dataset.train_size :], loaded.dataset.targets[loaded.dataset.train_size :]
+        found = loaded.predict(test[0])
+        dice = [
+            2 * sum(p and t for p, t in zip(mask.flatten(), truth.flatten(), strict=True)) / (mask.sum() + truth.sum())
+            for mask, truth in zip(found.numpy(), test[1].numpy(), strict=True)
+        ]
+        assert summary["final"]["test/dice"] == pytest.approx(sum(dice) / len(dice), abs=1e-6)
+    assert summaries["in_process"]["final"]["test/dice"] == pytest.approx(
+        summaries["vectorized"]["final"]["test/dice"], abs=1e-3
+    )
+    table = tabulate(list(summaries.values())[:1])
+    assert table.header == ("", "runs", "dice", "pixel accuracy", "to test dice 0.9")
+    assert [title for title, _ in panels_of([summaries["in_process"]["final"]])][:2] == ["dice", "pixel accuracy"]

@@ -37,7 +37,7 @@ class Spec:
     @property
     def output_shape(self) -> tuple[int, ...]:
         """The shape of a model's outputs for one sample."""
-        return (*self.input_shape, self.classes) if self.task.per_symbol else (self.classes,)
+        return self.task.output_shape(self.input_shape, self.classes)
 
 
 @dataclass(frozen=True)

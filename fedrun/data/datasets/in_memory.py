@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
@@ -11,6 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
+from fedrun.config.as_config import as_config
 from fedrun.data.datasets.augmentation import Augmentation
 from fedrun.data.datasets.base import Dataset, DatasetConfig, Encoding, Scaled, Spec, Users
 from fedrun.data.datasets.fingerprint import fingerprint
@@ -95,6 +97,9 @@ class InMemory(DatasetConfig):
             )
         if not task.has_classes:
             task.check_targets(dataset.targets, int(classes), "targets")
+        if task != CLASSIFICATION:  # the same targets may be learned in several ways
+            known = fingerprint([dataset.fingerprint, json.dumps(as_config(task, "task"))])
+            dataset = replace(dataset, fingerprint=known)
         return cls(dataset)
 
     @classmethod

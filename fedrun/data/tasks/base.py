@@ -16,10 +16,11 @@ class Task(ABC):
     """The meaning of a model's outputs for a dataset's targets. A task is a value: a frozen dataclass.
 
     Attributes:
-        measures: names of the metrics of all samples together, :attr:`score` first.
+        measures: names of the metrics of all samples together, :attr:`score` first. If less is better, the name has
+            one of the words in :data:`fedrun.data.tasks.metric_names.LOWER_IS_BETTER`, such as ``brier_error``.
         has_classes: whether a target is one class of several, int64 ``[n]``, and a model's head has one row per class.
             Partitions by label, attacks on labels and strategies that compare classes need it.
-        per_symbol: whether a model gives an output for every symbol of a text: ``[B, length, k]``, not ``[B, k]``.
+        per_symbol: whether a model gives outputs for every symbol of a text, and batches are cut to their longest text.
     """
 
     measures: ClassVar[tuple[str, ...]]
@@ -39,13 +40,22 @@ class Task(ABC):
         """The task's name in messages."""
         return type(self).__name__
 
+    def output_shape(self, input_shape: tuple[int, ...], outputs: int) -> tuple[int, ...]:
+        """The shape of a model's outputs for a sample.
+
+        Args:
+            input_shape: of the sample.
+            outputs: k, the numbers that a model gives for a sample, or for each part of it, such as a symbol.
+        """
+        return (outputs,)
+
     @abstractmethod
     def check_targets(self, targets: torch.Tensor, outputs: int, where: str) -> None:
         """Reject targets that the task cannot use.
 
         Args:
             targets: ``[n, ...]``.
-            outputs: k, the numbers that a model gives for a sample or a symbol.
+            outputs: k.
             where: the source's name, for the message.
 
         Raises:
@@ -57,7 +67,7 @@ class Task(ABC):
         """The loss of every sample, float32 ``[B]``.
 
         Args:
-            outputs: of the model, float32 ``[B, k]`` or, per symbol, ``[B, length, k]``.
+            outputs: of the model, float32 ``[B, *output_shape]``, usually ``[B, k]``.
             targets: of the samples, ``[B, ...]``.
         """
 
@@ -76,7 +86,7 @@ class Task(ABC):
 
     @abstractmethod
     def predictions(self, outputs: torch.Tensor) -> torch.Tensor:
-        """A model's predictions from its outputs, ``[B, ...]`` in the targets' shape."""
+        """A model's predictions from its outputs, ``[B, ...]``: what the scores and metrics need."""
 
     @abstractmethod
     def scores(self, predictions: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -88,7 +98,7 @@ class Task(ABC):
 
     @abstractmethod
     def metrics(self, results: SampleResults, outputs: int) -> dict[str, float]:
-        """The metrics of all samples together, without the loss; :attr:`score` is one of them.
+        """The metrics of all samples together, without the loss: those of :attr:`measures`.
 
         Args:
             results: of one model.
@@ -138,8 +148,18 @@ class SampleResults:
         return (values.mean() if weights is None else (values * weights).sum() / weights.sum()).item()
 
     def metrics(self, outputs: int) -> dict[str, float]:
-        """``loss`` and the task's metrics, of all samples together."""
-        return {"loss": self.mean_loss, **self.task.metrics(self, outputs)}
+        """``loss`` and the task's metrics, of all samples together.
+
+        Raises:
+            InputError: the task computes other metrics than its :attr:`Task.measures`.
+        """
+        metrics = self.task.metrics(self, outputs)
+        if metrics.keys() != set(self.task.measures):
+            raise InputError(
+                f"{self.task.name}.metrics: returned {', '.join(metrics)}; allowed: the metrics of its measures, "
+                f"{', '.join(self.task.measures)}"
+            )
+        return {"loss": self.mean_loss, **{name: float(metrics[name]) for name in self.task.measures}}
 
 
 def joined(parts: Sequence[SampleResults]) -> SampleResults:

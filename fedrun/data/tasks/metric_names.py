@@ -1,17 +1,23 @@
-"""Properties of a metric by its name, for readers of files: whether less is better, and which is the task's score."""
+"""Properties of a metric by its name, for readers of files: the task's own metrics, and whether less is better."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-SCORES = ("accuracy", "subset_accuracy", "token_accuracy", "mae")
-""":attr:`fedrun.data.tasks.base.Task.score` of every task."""
+from fedrun.data.evaluation_split import EVALUATION_SPLITS
 
-MEASURES = (*SCORES, "rmse", "r2", "perplexity", "map", "f1", "mcc")
-"""The metrics of the pooled samples of all tasks, without the loss, in the order in which they are shown."""
-
-LOWER_IS_BETTER = frozenset({"loss", "mae", "rmse", "perplexity"})
+LOWER_IS_BETTER = frozenset({"loss", "error", "mae", "mse", "rmse", "perplexity", "brier", "ece"})
 """Words in the names of metrics for which less is better."""
+
+CLASSIFICATION = ["accuracy", "f1", "mcc"]
+"""The metrics of a classification."""
+
+MEANS = ("participants", "all")
+"""The clients whose mean model is evaluated by ``evaluation.client_means``."""
+
+APART = ("loss", "evaluated", "attack_success")
+ENDINGS_APART = ("_estimate", *(f"_of_{clients}" for clients in MEANS))
+"""Metrics of pooled samples that are not the task's, and endings of their names."""
 
 
 def lower_is_better(metric: str) -> bool:
@@ -19,7 +25,15 @@ def lower_is_better(metric: str) -> bool:
     return not LOWER_IS_BETTER.isdisjoint(metric.rpartition("/")[2].split("_"))
 
 
+def measures(metrics: Iterable[str]) -> list[str]:
+    """The task's metrics, the score first, among recorded metrics such as ``test/mae``, in their order.
+
+    See :attr:`fedrun.data.tasks.base.Task.measures`.
+    """
+    pooled = [name for part, _, name in (metric.rpartition("/") for metric in metrics) if part in EVALUATION_SPLITS]
+    return list(dict.fromkeys(name for name in pooled if name not in APART and not name.endswith(ENDINGS_APART)))
+
+
 def recorded_score(metrics: Iterable[str]) -> str:
-    """The task's score among the names of recorded metrics such as ``test/mae``; ``accuracy`` if there is none."""
-    names = {metric.rpartition("/")[2] for metric in metrics}
-    return next((score for score in SCORES if score in names), SCORES[0])
+    """The task's score among recorded metrics such as ``test/mae``; ``accuracy`` if there is none."""
+    return next(iter(measures(metrics)), "accuracy")

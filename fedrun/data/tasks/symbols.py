@@ -28,6 +28,9 @@ class TokenClassification(Task):
     measures: ClassVar[tuple[str, ...]] = ("token_accuracy", "f1")
     per_symbol: ClassVar[bool] = True
 
+    def output_shape(self, input_shape: tuple[int, ...], outputs: int) -> tuple[int, ...]:
+        return (*input_shape, outputs)
+
     def check_targets(self, targets: torch.Tensor, outputs: int, where: str) -> None:
         require_shape(targets, (None,), "a class for every symbol", where)
         require_classes(targets[targets != IGNORED], outputs, where)

@@ -17,9 +17,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from fedrun.data.evaluation_split import pooled_metric, pooled_names, recorded_split
+from fedrun.data.evaluation_split import pooled_metric, recorded_split
 from fedrun.data.targets import Target
-from fedrun.data.tasks.metric_names import MEASURES, recorded_score
+from fedrun.data.tasks.metric_names import CLASSIFICATION, measures, recorded_score
 from fedrun.experiment.observer import Observer, Row, RunInfo, round_of
 from fedrun.runs.display import wording
 from fedrun.runs.display.progress import Progress
@@ -166,12 +166,11 @@ def columns(row: Row) -> tuple[tuple[str, int, str | None], ...]:
     The metrics are those that the row has, or a classification's where the row has only an estimate of the accuracy.
     They are of validation samples if no test sample is used.
     """
-    recorded = [metric for metric in MEASURES if any(name in row for name in pooled_names(metric))]
-    shown = recorded or ["accuracy", "f1", "mcc"]
-    measures = ((wording.NAMES[metric], max(10, len(wording.NAMES[metric]) + 3), f"test/{metric}") for metric in shown)
+    shown = measures(row) or CLASSIFICATION
+    names = {metric: wording.name(metric) for metric in shown}
     return (
         ("round", 7, None),
-        *measures,
+        *((name, max(10, len(name) + 3), f"test/{metric}") for metric, name in names.items()),
         ("loss", 11, "test/loss"),
         ("train loss", 12, "train/loss"),
         ("time left", 14, None),
@@ -258,7 +257,7 @@ def facts(progress: Progress) -> Table:
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column()
     part = recorded_split(row)
-    grid.add_row(part, measured(row, tuple(f"{part}/{metric}" for metric in (ESTIMATE, *MEASURES, "loss"))))
+    grid.add_row(part, measured(row, tuple(f"{part}/{metric}" for metric in (ESTIMATE, *measures(row), "loss"))))
     score = recorded_score(row)
     if row.get("train/loss") is not None:
         grid.add_row("train", measured(row, (f"train/{score}", "train/loss")))

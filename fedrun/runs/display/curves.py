@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -14,6 +15,7 @@ import numpy as np
 
 from fedrun.data.evaluation_split import pooled_names
 from fedrun.data.targets import Target
+from fedrun.data.tasks.metric_names import measures
 from fedrun.experiment.clock.base import VIRTUAL_SECONDS
 from fedrun.experiment.observer import Row, round_of
 from fedrun.runs.display import wording
@@ -22,7 +24,9 @@ from fedrun.runs.metrics_file import evaluated_rounds, series
 from fedrun.system.errors import InputError
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 Seeds = Sequence[Sequence[Row]]
 """The rows of several runs that differ in nothing but their seed."""
@@ -140,21 +144,14 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 MARKERS = ("o", "s", "^", "D", "v", "X")  # one fewer than the colours: 42 labels before a pair of them is repeated
 INK, GRID = "#333333", "#DDDDDD"
 
-PANELS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("accuracy (%)", pooled_names("accuracy")),
-    ("subset accuracy (%)", pooled_names("subset_accuracy")),
-    ("token accuracy (%)", pooled_names("token_accuracy")),
-    ("MAE", pooled_names("mae")),
-    ("RMSE", pooled_names("rmse")),
-    ("R²", pooled_names("r2")),
-    ("perplexity", pooled_names("perplexity")),
-    ("mAP (%)", pooled_names("map")),
-    ("F1 (%)", pooled_names("f1")),
-    ("MCC (%)", pooled_names("mcc")),
-    ("loss", (*pooled_names("loss"), "train/loss")),
-    ("GM-Appeal (%)", ("clients/gm_appeal",)),
-)
-"""Title of each panel and the metrics in it; a panel none of whose metrics was recorded is left out."""
+
+def panels_of(rows: Iterable[Row]) -> list[tuple[str, tuple[str, ...]]]:
+    """Title of each panel and the metrics in it: the task's metrics, the losses, GM-Appeal."""
+    groups = [pooled_names(measure) for measure in measures(key for row in rows for key in row)]
+    groups += [(*pooled_names("loss"), "train/loss"), ("clients/gm_appeal",)]
+    names = [keys[0].rpartition("/")[2] for keys in groups]
+    titles = [f"{wording.name(name)}{' (%)' if wording.is_share(name) else ''}" for name in names]
+    return list(zip(titles, groups, strict=True))
 
 
 def plot_curves(runs: Mapping[str, Seeds], path: Path, targets: Sequence[Target]) -> None:
@@ -169,14 +166,15 @@ def plot_curves(runs: Mapping[str, Seeds], path: Path, targets: Sequence[Target]
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
+    found = panels_of(row for seeds in runs.values() for rows in seeds for row in rows)
     curves = {
         (label, key): line
         for label, seeds in runs.items()
-        for _, keys in PANELS
+        for _, keys in found
         for key in keys
         if (line := curve(seeds, key)) is not None
     }
-    panels = [(title, keys) for title, keys in PANELS if any((label, key) in curves for label in runs for key in keys)]
+    panels = [(title, keys) for title, keys in found if any((label, key) in curves for label in runs for key in keys)]
     columns = min(2 if len(panels) <= 4 else 3, max(len(panels), 1))
     lines = max(math.ceil(len(panels) / columns), 1)
     width, height = 0.6 + 3.6 * columns, 0.9 + 2.6 * lines
@@ -214,15 +212,34 @@ def plot_curves(runs: Mapping[str, Seeds], path: Path, targets: Sequence[Target]
     if len(runs) == 1:
         figure.suptitle(next(iter(runs)), fontsize=11, color=INK)
     elif handles:
-        figure.legend(
-            handles, labels, loc="outside upper center", ncols=legend_columns(labels, width), frameon=False, fontsize=10
-        )
+        add_legend(figure, handles, labels)
     save_figure(figure, path, dpi=160)
 
 
-def legend_columns(labels: Sequence[str], width: float) -> int:
-    """The number of a legend's columns, at most 4, that fit into a figure's width in inches."""
-    return max(1, min(len(labels), 4, int(width / (0.55 + 0.085 * max(map(len, labels))))))
+def add_legend(figure: Figure, handles: Sequence[Artist], labels: Sequence[str], below: bool = False) -> None:
+    """A legend above the panels, or below them, in at most 4 columns.
+
+    Long labels are wrapped, and the figure grows by the legend's lines.
+    """
+    width, height = figure.get_size_inches()
+    mark, letter, line = 0.55, 0.085, 0.2  # in inches, at this font size
+    longest = max(1, int(width / letter - mark / letter))
+    wrapped = [textwrap.fill(label, longest) for label in labels]
+    lines = [text.splitlines() for text in wrapped]
+    columns = max(
+        1, min(len(labels), 4, int(width / (mark + letter * max(len(one) for text in lines for one in text))))
+    )
+    rows = math.ceil(len(labels) / columns)
+    column_lines = [sum(map(len, lines[first : first + rows])) for first in range(0, len(lines), rows)]
+    figure.set_size_inches(width, height + line * (max(column_lines) - 1))
+    figure.legend(
+        handles,
+        wrapped,
+        loc="outside lower center" if below else "outside upper center",
+        ncols=columns,
+        frameon=False,
+        fontsize=10,
+    )
 
 
 def plot_metric(runs: Mapping[str, Seeds], path: Path, key: str, against: Against, targets: Sequence[Target]) -> None:
@@ -251,7 +268,7 @@ def plot_metric(runs: Mapping[str, Seeds], path: Path, key: str, against: Agains
     finish(axes, remarked(title, curves.values()), AXES[against], logarithmic=wording.is_loss(key))
     mark_targets(axes, targets)
     if len(curves) > 1:
-        axes.legend(frameon=False, fontsize=9)
+        add_legend(figure, *axes.get_legend_handles_labels())
     else:
         axes.set_title(next(iter(curves)), fontsize=10, color=INK, loc="right")
     save_figure(figure, path, dpi=160)

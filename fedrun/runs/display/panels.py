@@ -15,10 +15,10 @@ from fedrun.runs.display.curves import (
     Against,
     Look,
     Seeds,
+    add_legend,
     curve,
     draw,
     finish,
-    legend_columns,
     look_of,
     remarked,
 )
@@ -90,8 +90,7 @@ def plot_panels(
     columns = min(2 if len(curves) <= 4 else 3, len(curves))
     rows = math.ceil(len(curves) / columns)
     engine = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08)
-    width = 0.6 + 3.9 * columns
-    figure = Figure(figsize=(width, 1.3 + 2.8 * rows), layout=engine)
+    figure = Figure(figsize=(0.6 + 3.9 * columns, 1.3 + 2.8 * rows), layout=engine)
     looks = {
         label: look_of(number)
         for number, label in enumerate(dict.fromkeys(label for lines in curves.values() for label in lines))
@@ -114,14 +113,7 @@ def plot_panels(
     for axes in grid[len(curves) :]:
         axes.set_axis_off()
     figure.suptitle(f"{title}\n{caption}", fontsize=10, color=INK)
-    figure.legend(
-        list(named.values()),
-        list(named),
-        loc="outside lower center",
-        ncols=legend_columns(list(named), width),
-        frameon=False,
-        fontsize=9,
-    )
+    add_legend(figure, list(named.values()), list(named), below=True)
     save_figure(figure, path, dpi=160)
 
 

@@ -7,22 +7,13 @@ from collections.abc import Iterable
 
 from fedrun.data.evaluation_split import EVALUATION_SPLITS, TARGETED
 from fedrun.data.targets import Target
+from fedrun.data.tasks.metric_names import MEANS, measures
 
-MEANS = ("participants", "all")
-"""Whose mean model is evaluated by ``evaluation.client_means``."""
-
-SCORES = {
+NAMES = {
     "accuracy": "accuracy",
     "subset_accuracy": "subset accuracy",
     "token_accuracy": "token accuracy",
     "mae": "MAE",
-}
-"""The score of each task, as people write it."""
-
-NAMES = {
-    "accuracy": "accuracy",
-    "accuracy_estimate": "estimated accuracy",
-    **SCORES,
     "rmse": "RMSE",
     "r2": "R²",
     "perplexity": "perplexity",
@@ -34,23 +25,21 @@ NAMES = {
     "epsilon": "ε",
     "gm_appeal": "GM-Appeal",
     "preferred_accuracy": "preferred accuracy",
-    **{
-        key: words
-        for score, name in SCORES.items()
-        for key, words in {
-            f"{score}_mean": f"mean {name}",
-            f"{score}_std": f"std of {name}",
-            f"{score}_worst_tenth": f"{name} of the worst tenth",
-            f"{score}_weighted": f"{name} by samples",
-        }.items()
-    },
-    "loss_mean": "mean loss",
-    **{f"{score}_of_{models}": f"{name} of {models}" for score, name in SCORES.items() for models in MEANS},
 }
-"""The part of a metric's key after the slash, as people write it."""
+"""The part of a known metric's key after the slash, as people write it."""
 
-NUMBERS = frozenset({"mae", "rmse", "r2", "perplexity", "epsilon"})
-"""Words in the names of known metrics that are not shares; losses are not shares either."""
+ENDINGS = {
+    "_estimate": "estimated {}",
+    "_mean": "mean {}",
+    "_std": "std of {}",
+    "_worst_tenth": "{} of the worst tenth",
+    "_weighted": "{} by samples",
+    **{f"_of_{clients}": f"{{}} of {clients}" for clients in MEANS},
+}
+"""Endings of the names of metrics that summarise another one, and how people write them."""
+
+NUMBERS = frozenset({"mae", "rmse", "r2", "perplexity", "loss", "epsilon"})
+"""Known metrics that are not shares."""
 
 MODELS = {"tuned_": "tuned", "global_": "global"}
 """Prefixes of metrics of a tuned model, or of the global model next to the clients' own."""
@@ -60,17 +49,22 @@ ABSENT = "-"
 
 def name(key: str) -> str:
     """``test/f1`` → ``test F1``."""
-    part, _, metric = key.rpartition("/")
-    plain, model = _plain(metric)
-    return " ".join(filter(None, (part, model, NAMES.get(plain, plain.replace("_", " ")))))
+    part = key.rpartition("/")[0]
+    metric, ending, model = _parts(key)
+    return " ".join(filter(None, (part, model, ENDINGS.get(ending, "{}").format(_words(metric)))))
 
 
-def _plain(metric: str) -> tuple[str, str]:
-    """A metric without the prefix of its model, and the model's name."""
-    for begin, model in MODELS.items():
-        if metric.startswith(begin):
-            return metric.removeprefix(begin), model
-    return metric, ""
+def _words(metric: str) -> str:
+    return NAMES.get(metric, metric.replace("_", " "))
+
+
+def _parts(key: str) -> tuple[str, str, str]:
+    """``clients/tuned_f1_mean`` → ``f1``, ``_mean``, ``tuned``: the metric, its ending and its model's name."""
+    metric = key.rpartition("/")[2]
+    begin = next((begin for begin in MODELS if metric.startswith(begin)), "")
+    metric = metric.removeprefix(begin)
+    ending = next((ending for ending in ENDINGS if metric not in NAMES and metric.endswith(ending)), "")
+    return metric.removesuffix(ending), ending, MODELS.get(begin, "")
 
 
 def is_loss(key: str) -> bool:
@@ -79,9 +73,9 @@ def is_loss(key: str) -> bool:
 
 
 def is_share(key: str) -> bool:
-    """Whether a metric is written in percent: all known ones except losses and :data:`NUMBERS` are."""
-    metric = _plain(key.rpartition("/")[2])[0]
-    return metric in NAMES and not is_loss(key) and NUMBERS.isdisjoint(metric.split("_"))
+    """Whether a metric is written in percent: all known ones except :data:`NUMBERS` are."""
+    metric = _parts(key)[0]
+    return metric in NAMES and metric not in NUMBERS
 
 
 def value(key: str, number: float | None) -> str:
@@ -138,14 +132,15 @@ def rate(per_second: float) -> str:
 
 
 def in_order(keys: Iterable[str]) -> list[str]:
-    """Known metrics, test, validation and train first, then the rest; unknown ones (counts, times) are left out."""
-    known = [key for key in keys if _plain(key.rpartition("/")[2])[0] in NAMES]
-    parts = [*EVALUATION_SPLITS, "train"]
-    metrics = list(NAMES)
+    """Test, validation and train first, then the rest; only known metrics and the task's own, no counts and times."""
+    keys = list(keys)
+    known = list(dict.fromkeys((*(_parts(measure)[0] for measure in measures(keys)), *NAMES)))
+    parts, endings = [*EVALUATION_SPLITS, "train"], ["", *ENDINGS]
 
-    def place(key: str) -> tuple[int, str, str, int]:
-        part, _, metric = key.rpartition("/")
-        plain, model = _plain(metric)
-        return (parts.index(part) if part in parts else len(parts), part, model, metrics.index(plain))
+    def place(key: str) -> tuple[int, str, str, bool, int, int]:
+        part = key.rpartition("/")[0]
+        metric, ending, model = _parts(key)
+        number = parts.index(part) if part in parts else len(parts)
+        return number, part, model, bool(ending), known.index(metric), endings.index(ending)
 
-    return sorted(known, key=place)
+    return sorted((key for key in keys if _parts(key)[0] in known), key=place)

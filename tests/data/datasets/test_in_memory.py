@@ -200,3 +200,15 @@ def test_a_data_frame():
         fedrun.InMemory.of_table({"age": [1.0]}, columns)
     with pytest.raises(InputError, match=r"^columns: Digits; allowed: a dataset option for tables"):
         fedrun.InMemory.of_table(frame, fedrun.option("dataset", "digits"))
+
+
+def test_the_same_arrays_with_another_task_are_other_data() -> None:
+    inputs, targets = np.zeros((4, 2), dtype=np.float32), np.arange(4, dtype=np.float32)[:, None]
+    tasks = (Regression(), Regression(std=(2.0,)))
+    first, second = (
+        fedrun.InMemory.of((inputs, targets), (inputs, targets), classes=1, task=task).load().fingerprint
+        for task in tasks
+    )
+    assert first != second
+    again = fedrun.InMemory.of((inputs, targets), (inputs, targets), classes=1, task=tasks[0])
+    assert again.load().fingerprint == first

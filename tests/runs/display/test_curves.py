@@ -7,9 +7,9 @@ from matplotlib.image import imread
 
 from fedrun.data.targets import Target
 from fedrun.runs.display.curves import (
+    add_legend,
     curve,
     explain_dashes,
-    legend_columns,
     mark_targets,
     plot_curves,
     plot_metric,
@@ -163,10 +163,21 @@ def test_the_name_of_a_target_at_the_top_is_below_its_line():
     assert [(text.get_text(), text.get_va()) for text in axes.texts] == [("20 %", "bottom"), ("90 %", "top")]
 
 
-def test_a_legend_has_as_many_columns_as_fit():
-    # A column takes 0.55 inches and 0.085 for each letter: 2.335 for 21 letters, 1.06 for six.
-    names = [f"fedprox local.lr={number:4d}" for number in range(12)]
-    assert len(names[0]) == 21
-    assert legend_columns(names, 7.8) == 3
-    assert legend_columns(["fedavg", "fedadam"], 7.8) == 2
-    assert legend_columns(["x" * 200] * 5, 7.8) == 1
+@pytest.mark.parametrize(
+    ("labels", "columns", "lines"),
+    [
+        # In 7.8 inches. A column takes 0.55 inches and 0.085 for each letter: 2.335 for 21 letters, 1.06 for six.
+        ([f"fedprox local.lr={number:4d}" for number in range(12)], 3, 4),
+        (["fedavg", "fedadam"], 2, 1),
+        # 85 letters fit: two labels of 100 letters have two lines each.
+        (["word " * 20, "more " * 20], 1, 4),
+    ],
+)
+def test_a_legend_has_as_many_columns_as_fit_and_the_figure_grows_by_its_lines(labels, columns, lines):
+    figure = Figure(figsize=(7.8, 4.0), layout="constrained")
+    handles = [figure.add_subplot().plot([0, 1])[0] for _ in labels]
+    add_legend(figure, handles, labels)
+    assert figure.legends[0]._ncols == columns
+    assert figure.get_size_inches() == pytest.approx((7.8, 4.0 + 0.2 * (lines - 1)))
+    written = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert " ".join(" ".join(written).split()) == " ".join(" ".join(labels).split())

@@ -1,0 +1,56 @@
+"""A trial of a task on two samples: whether its methods return what their docstrings say."""
+
+from __future__ import annotations
+
+import torch
+
+from fedrun.data.tasks.base import SampleResults, Task
+from fedrun.data.tasks.metric_names import measures
+from fedrun.system.errors import InputError, one_line
+
+
+def check_task(task: Task, targets: torch.Tensor, output_shape: tuple[int, ...], outputs: int) -> None:
+    """Reject a task, such as a user's, with wrong measures or whose methods return wrong shapes.
+
+    Args:
+        task: of the dataset.
+        targets: of some samples, ``[B, ...]``.
+        output_shape: of a model's outputs for a sample.
+        outputs: k, see :meth:`Task.output_shape`.
+
+    Raises:
+        InputError: naming the task's class and its method.
+    """
+    if not task.measures or measures(f"test/{name}" for name in task.measures) != list(task.measures):
+        raise InputError(
+            f"{task.name}.measures: {', '.join(task.measures) or 'none'}; allowed: different names without a slash, "
+            "other than loss"
+        )
+    logits = torch.zeros(len(targets), *output_shape)
+    try:
+        losses, predictions = task.loss(logits, targets), task.predictions(logits)
+        _require_one_each("loss", task, losses, targets)
+        if predictions.shape[:1] != targets.shape[:1]:
+            raise InputError(f"{task.name}.predictions: returned {_shape(predictions)}; allowed: [{len(targets)}, ...]")
+        _require_one_each("scores", task, task.scores(predictions, targets), targets)
+        if (weights := task.weights(targets)) is not None:
+            _require_one_each("weights", task, weights, targets)
+        SampleResults(losses, predictions, targets, task).metrics(outputs)
+    except (InputError, MemoryError):
+        raise
+    except Exception as error:  # of any kind, because the task is the user's; the message has it
+        raise InputError(
+            f"{task.name}: rejects outputs {_shape(logits)}, as its output_shape says, with targets {_shape(targets)} "
+            f"({type(error).__name__}: {one_line(str(error), 200)})"
+        ) from error
+
+
+def _require_one_each(method: str, task: Task, returned: torch.Tensor, targets: torch.Tensor) -> None:
+    if returned.shape != (len(targets),):
+        raise InputError(
+            f"{task.name}.{method}: returned {_shape(returned)} for {len(targets)} samples; allowed: a number for each"
+        )
+
+
+def _shape(tensor: torch.Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
