@@ -134,6 +134,15 @@ class Evaluator:
         """F_k(w), the loss of each client on its training samples, and its score there, float64 ``[N]`` each."""
         return self._by_holder(state, SEEN, self._phase.federation.train)
 
+    def training_losses(self, state: State, clients: torch.Tensor) -> torch.Tensor:
+        """F_k(w) of some clients (int64 ``[c]``), float64 ``[c]``."""
+        train = self._phase.federation.train
+        if self._personal or len(clients) == len(train):
+            return self.on_training(state)[0][clients]
+        some = ClientIndices.of([train[client].numpy() for client in clients.tolist()])
+        models = [server.model for server in state.models]
+        return per_holder(self._evaluate_on_all_ranks(models, some.samples), some)[0]
+
     # --- on the pooled samples ---
 
     def _pooled_metrics(self, state: State) -> Metrics:

@@ -85,12 +85,13 @@ def check_appeal(
     client, has_tests = strategy.client, population.test_share > 0
     if "threshold" in client.wants and not appeal.known:
         raise InputError(f"{strategy.named_client} needs every client's threshold; choose appeal=warmup")
-    if participation.by_appeal and not appeal.known:
-        raise InputError("participation=flexible needs every client's threshold; choose appeal=warmup")
-    if participation.by_appeal and strategy.server.idle_training is not None:
+    rule = chosen("participation", participation)
+    if participation.needs_thresholds and not appeal.known:
+        raise InputError(f"{rule} needs every client's threshold; choose appeal=warmup")
+    if not participation.is_uniform and strategy.server.idle_training is not None:
         raise InputError(
-            "participation=flexible cannot be combined with idle clients (strategy=fedumf), which must know in one "
-            "round who is selected in the next; choose participation=everyone"
+            f"{rule} cannot be combined with idle clients (strategy=fedumf), which must know in one round who is "
+            "selected in the next; choose participation=everyone"
         )
     if appeal.known and appeal.losses in ("test", "mixed") and not has_tests:
         raise InputError(

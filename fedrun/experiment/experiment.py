@@ -65,7 +65,7 @@ class Experiment:
         compression: how uploads are compressed.
         secure_sum: whether the server learns the sum of the uploads only.
         appeal: every client's threshold for the loss of the global model.
-        participation: which clients are willing to take part.
+        participation: which clients take part in a round.
         clock: the clients' devices, by which virtual time is measured.
         evaluation: when and how the global model is tested.
         hardware: the device and the executor.
@@ -167,10 +167,10 @@ class Experiment:
         self._check_uploads()
         self.privacy.check(self.local)
         check_transforms(self.strategy, self.privacy, self.compression, self.secure_sum, self.attack, self.population)
-        if type(self.privacy) is not Privacy and self.participation.by_appeal:
+        if type(self.privacy) is not Privacy and not self.participation.is_uniform:
             raise InputError(
-                f"{chosen('privacy', self.privacy)} with participation that depends on the data: nothing is "
-                "proved; choose participation=everyone"
+                f"{chosen('privacy', self.privacy)} with {chosen('participation', self.participation)}, whose choice "
+                "may depend on the data: nothing is proved; choose participation=everyone"
             )
         if self.study is not None and self.hardware.processes not in ("auto", 1):
             raise InputError(

@@ -27,6 +27,7 @@ from fedrun.execution.ranks import SINGLE_PROCESS, Ranks
 from fedrun.execution.vector_store import VectorStore
 from fedrun.experiment.appeal.base import Thresholds
 from fedrun.experiment.experiment import Experiment
+from fedrun.experiment.participation.base import Candidates, select
 from fedrun.experiment.state import State, Totals
 from fedrun.models.flat_network import FlatNetwork
 from fedrun.simulation.costs import round_costs, start_costs
@@ -34,7 +35,7 @@ from fedrun.simulation.phase_runner import PhaseRunner
 from fedrun.simulation.prepare import first_phase, prepare_federation
 from fedrun.simulation.round_runner import RoundResult, RoundRunner
 from fedrun.simulation.round_work import RoundWork
-from fedrun.simulation.selection import Participations, select, select_cohort
+from fedrun.simulation.selection import Participations, select_cohort
 from fedrun.simulation.server_step import aggregate, empty_round, upload_pipeline, without_displacement
 from fedrun.strategies.client_state import NO_STATE, ClientStates
 from fedrun.strategies.contract import check_start
@@ -251,13 +252,18 @@ class Simulation:
     def cohort(self, state: State) -> tuple[torch.Tensor, Metrics]:
         """The clients that take part in the next round; see :func:`fedrun.simulation.selection.select_cohort`."""
         active = self._active(state)
-
-        def willing_clients() -> torch.Tensor:
-            # F_k(w) < ρ_k
-            return active.evaluator.on_training(state)[0] < self.thresholds[SEEN].train
-
+        phase = active.phase
+        candidates = Candidates(
+            seed=phase.seed,
+            round=state.round,
+            rounds=phase.rounds,
+            size=phase.cohort_size,
+            samples=phase.federation.train.sizes,
+            losses=lambda clients: active.evaluator.training_losses(state, clients),
+            thresholds=lambda: self.thresholds[SEEN].train,
+        )
         poisson = self.experiment.privacy.cohort_sampling == "poisson"
-        return select_cohort(state, active.phase, self.experiment.participation, willing_clients, poisson)
+        return select_cohort(state, phase, self.experiment.participation, candidates, poisson)
 
     def advance(self, state: State, progress: RoundProgress = lambda done, cohort: None) -> tuple[State, Metrics]:
         """One round.

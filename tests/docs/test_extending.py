@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -90,3 +91,14 @@ def test_its_task(package: Path) -> None:
     table = tabulate(list(summaries.values())[:1])
     assert table.header == ("", "runs", "dice", "pixel accuracy", "to test dice 0.9")
     assert [title for title, _ in panels_of([summaries["in_process"]["final"]])][:2] == ["dice", "pixel accuracy"]
+
+
+def test_its_participation_rule(package: Path) -> None:
+    """Over two days each client takes part in the rounds of its hours only."""
+    overrides = ["participation=daily", "partition.clients=10", "clients_per_round=1.0", "rounds=48", "dataset=digits"]
+    simulation = Simulation(build_experiment(compose([*overrides, "hardware.threads=1"], "conf")))
+    state = simulation.initial()
+    there = [set(simulation.cohort(replace(state, round=round))[0].tolist()) for round in range(48)]
+    assert there[:24] == there[24:]
+    assert all(sum(client in cohort for cohort in there[:24]) == 12 for client in range(10))
+    assert simulation.advance(state)[1]["clients/available"] == len(there[0])

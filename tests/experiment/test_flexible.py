@@ -10,7 +10,7 @@ import torch
 
 from fedrun.config.build import option
 from fedrun.experiment.appeal.base import Thresholds
-from fedrun.simulation.selection import select
+from fedrun.experiment.participation.base import select
 from fedrun.simulation.simulation import Simulation
 
 from ..helpers.appeal import constant

@@ -7,8 +7,8 @@ from collections import OrderedDict
 import torch
 from torch import nn
 
+from fedrun.experiment.participation.base import select
 from fedrun.experiment.state import State
-from fedrun.simulation.selection import select
 from fedrun.simulation.simulation import Simulation
 
 from .naive_averaging import NaiveServer

@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from fedrun.simulation.selection import Participations, select
+from fedrun.experiment.participation.base import select
+from fedrun.simulation.selection import Participations
 from fedrun.strategies.phase import cohort_size
 from fedrun.system.errors import InputError
 

@@ -13,10 +13,10 @@ from torch import nn
 from fedrun.config.composed import compose
 from fedrun.data.federation import ClientIndices
 from fedrun.experiment.experiment import Experiment, build_experiment
+from fedrun.experiment.participation.base import select
 from fedrun.experiment.state import State, Totals
 from fedrun.experiment.strategy import Strategy
 from fedrun.models.inference import evaluate, per_holder
-from fedrun.simulation.selection import select
 from fedrun.simulation.simulation import Simulation
 from fedrun.system.errors import InputError
 

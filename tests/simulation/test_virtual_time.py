@@ -13,11 +13,11 @@ from fedrun.config.composed import compose
 from fedrun.config.options import options
 from fedrun.experiment.clock.base import VIRTUAL_SECONDS
 from fedrun.experiment.experiment import build_experiment
+from fedrun.experiment.participation.base import select
 from fedrun.runs.folder import METRICS
 from fedrun.runs.metrics_file import read_rows
 from fedrun.runs.run import run
 from fedrun.simulation.costs import round_costs
-from fedrun.simulation.selection import select
 from fedrun.simulation.simulation import Simulation
 
 from ..conftest import SIZES

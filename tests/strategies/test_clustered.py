@@ -13,8 +13,8 @@ from fedrun.config.build import option
 from fedrun.config.composed import compose
 from fedrun.execution.distributed_cohort import empty_update
 from fedrun.experiment.experiment import build_experiment
+from fedrun.experiment.participation.base import select
 from fedrun.simulation.round_runner import RoundResult
-from fedrun.simulation.selection import select
 from fedrun.simulation.simulation import Simulation
 from fedrun.system.randomness import generator
 

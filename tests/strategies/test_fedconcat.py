@@ -17,11 +17,11 @@ from fedrun.config.build import option
 from fedrun.config.composed import compose
 from fedrun.data.datasets.augmentation import Augmentation
 from fedrun.experiment.experiment import build_experiment
+from fedrun.experiment.participation.base import select
 from fedrun.models.parallel_encoders import ParallelEncoders
 from fedrun.runs import session
 from fedrun.runs.run import run
 from fedrun.runs.saved_model import save_model
-from fedrun.simulation.selection import select
 from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.server import Senders
 from fedrun.system.errors import InputError

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from fedrun.config.build import option
+from fedrun.experiment.participation.base import select
 from fedrun.experiment.strategy import Strategy
 from fedrun.models.flat_network import Layout, Slot
-from fedrun.simulation.selection import select
 from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.client import Outputs
 from fedrun.system.errors import InputError

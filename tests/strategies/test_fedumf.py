@@ -13,10 +13,10 @@ from torch import nn
 from fedrun.config.build import option
 from fedrun.data.datasets.base import Dataset, Scaled, Spec
 from fedrun.execution.context import CohortJob
+from fedrun.experiment.participation.base import select
 from fedrun.experiment.strategy import Strategy
 from fedrun.simulation import selection
 from fedrun.simulation import simulation as simulation_module
-from fedrun.simulation.selection import select
 from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.feddc import FedDCClient
 

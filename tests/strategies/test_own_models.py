@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from fedrun.config.build import option
+from fedrun.experiment.participation.base import select
 from fedrun.experiment.strategy import Strategy
-from fedrun.simulation.selection import select
 from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.vectors import MODEL
 

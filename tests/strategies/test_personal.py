@@ -12,7 +12,7 @@ from torch import nn
 from fedrun.config.build import option
 from fedrun.config.composed import compose
 from fedrun.experiment.experiment import build_experiment
-from fedrun.simulation.selection import select
+from fedrun.experiment.participation.base import select
 from fedrun.simulation.simulation import Simulation
 from fedrun.system.errors import RunError
 from fedrun.system.randomness import generator

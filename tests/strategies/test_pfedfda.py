@@ -11,9 +11,9 @@ import torch
 from scipy.stats import multivariate_normal
 
 from fedrun.config.build import option
+from fedrun.experiment.participation.base import select
 from fedrun.experiment.strategy import Strategy
 from fedrun.models.flat_network import Layout, Slot
-from fedrun.simulation.selection import select
 from fedrun.simulation.simulation import Simulation
 from fedrun.strategies import pfedfda
 from fedrun.strategies.pfedfda import FeatureStatistics, PFedFDA, global_statistics, log_prior

@@ -15,11 +15,11 @@ from fedrun.config.build import option
 from fedrun.config.composed import compose
 from fedrun.data.population import Population
 from fedrun.experiment.experiment import build_experiment
+from fedrun.experiment.participation.base import select
 from fedrun.experiment.strategy import Strategy
 from fedrun.runs import session
 from fedrun.runs.client_table import save_clients
 from fedrun.runs.run import run
-from fedrun.simulation.selection import select
 from fedrun.simulation.simulation import Simulation
 from fedrun.system.errors import InputError
 from fedrun.system.randomness import generator

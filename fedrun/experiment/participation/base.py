@@ -1,30 +1,82 @@
-"""Which clients are willing to take part."""
+"""Which clients take part in a round."""
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
 
 from fedrun.config.config_class import config_class
+from fedrun.system.randomness import generator, numpy_generator
 
-Rule = Literal["draw_willing", "draw_then_drop"]
+
+def select(seed: int, round: int, clients: int, count: int) -> torch.Tensor:
+    """A uniform draw without replacement for round t = 0, 1, .., in random order.
+
+    It depends on the arguments alone, so the draw of any round can be repeated in any other round.
+
+    Args:
+        seed: the run's seed.
+        round: t.
+        clients: N.
+        count: C, at most N.
+
+    Returns:
+        Client numbers, int64 ``[C]``.
+    """
+    if count == clients:
+        return torch.randperm(clients, generator=generator(seed, "selection", round))
+    drawn = numpy_generator(seed, "selection", round).choice(clients, count, replace=False)
+    return torch.from_numpy(drawn).to(torch.int64)
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """What the choice of a round's participants may depend on.
+
+    Attributes:
+        seed: the run's seed; random numbers depend on it, on the round and on nothing else.
+        round: t = 0, 1, ..
+        rounds: T, the rounds of the run's phase.
+        size: M, the number of participants of a round, at most N.
+        samples: n_k, the training samples of each client, int64 ``[N]``.
+        losses: computes F_k(w), the mean loss of the global model on each of some clients' training samples, float64
+            ``[c]``, given their numbers, int64 ``[c]``.
+        thresholds: returns ρ_k, float64 ``[N]``, if the clients have thresholds (``appeal``).
+    """
+
+    seed: int
+    round: int
+    rounds: int
+    size: int
+    samples: torch.Tensor
+    losses: Callable[[torch.Tensor], torch.Tensor]
+    thresholds: Callable[[], torch.Tensor]
 
 
 @config_class
 class Participation:
-    """All selected clients take part; the base of rules by which clients decline."""
+    """Every selected client takes part, and selection is uniform; the base of other rules."""
 
     @property
-    def by_appeal(self) -> bool:
-        """Whether only clients to whom the global model appeals take part, once participation is not mandatory."""
+    def is_uniform(self) -> bool:
+        """Whether the participants are those of :func:`select`, so that they are known in advance."""
+        return type(self).participants is Participation.participants
+
+    @property
+    def needs_thresholds(self) -> bool:
+        """Whether it compares losses with the clients' thresholds."""
         return False
 
-    @property
-    def rule(self) -> Rule:
-        """``draw_willing``: the cohort is drawn from the willing clients; ``draw_then_drop``: it is drawn from all
-        clients, and those who are not willing are dropped.
-        """
-        return "draw_willing"
+    def participants(self, candidates: Candidates) -> tuple[torch.Tensor, dict[str, float]]:
+        """The clients that take part in a round, a pure function of the candidates.
 
-    def mandatory(self, round: int, rounds: int) -> bool:
-        """Whether every selected client must take part in round t = 0, 1, .. of T."""
-        return True
+        Args:
+            candidates: see :class:`Candidates`.
+
+        Returns:
+            Client numbers, int64 ``[C]``, different ones; C may be 0. And metrics to record, such as
+            ``clients/willing``.
+        """
+        return select(candidates.seed, candidates.round, len(candidates.samples), candidates.size), {}

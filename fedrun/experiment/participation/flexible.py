@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated
+from typing import Annotated, Literal
 
+import torch
 from annotated_types import Ge, Le
 
 from fedrun.config.config_class import config_class
-from fedrun.experiment.participation.base import Participation, Rule
+from fedrun.experiment.participation.base import Candidates, Participation, select
 
 
 @config_class
@@ -20,19 +21,32 @@ class Flexible(Participation):
 
     Attributes:
         mandatory_share: share of the rounds, from the first on, in which every client takes part when selected.
-        draws: see :attr:`fedrun.experiment.participation.base.Participation.rule`.
+        draws: ``draw_willing``: the participants are drawn from the willing clients; ``draw_then_drop``: they are drawn
+            from all clients, and those who are not willing are dropped.
     """
 
     mandatory_share: Annotated[float, Ge(0), Le(1)]
-    draws: Rule
+    draws: Literal["draw_willing", "draw_then_drop"]
 
     @property
-    def by_appeal(self) -> bool:
+    def needs_thresholds(self) -> bool:
         return True
 
-    @property
-    def rule(self) -> Rule:
-        return self.draws
-
     def mandatory(self, round: int, rounds: int) -> bool:
+        """Whether every selected client must take part in round t = 0, 1, .. of T."""
         return round < math.ceil(self.mandatory_share * rounds - 1e-9)
+
+    def participants(self, candidates: Candidates) -> tuple[torch.Tensor, dict[str, float]]:
+        clients = torch.arange(len(candidates.samples))
+        willing = torch.ones(len(clients), dtype=torch.bool)
+        if not self.mandatory(candidates.round, candidates.rounds):
+            # F_k(w) < ρ_k
+            willing = candidates.losses(clients) < candidates.thresholds()
+        if self.draws == "draw_then_drop":
+            drawn = select(candidates.seed, candidates.round, len(clients), candidates.size)
+            chosen = drawn[willing[drawn]]
+        else:
+            available = clients[willing]
+            count = min(candidates.size, len(available))
+            chosen = available[select(candidates.seed, candidates.round, len(available), count)] if count else available
+        return chosen, {"clients/willing": float(willing.sum()), "clients/participants": float(len(chosen))}

@@ -1,0 +1,141 @@
+"""Of some candidates, the clients with the largest losses take part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+import torch
+
+from fedrun.config.build import option
+from fedrun.experiment.experiment import Experiment
+from fedrun.experiment.participation.base import Candidates, Participation, select
+from fedrun.experiment.participation.power_of_choice import PowerOfChoice
+from fedrun.simulation.simulation import Simulation
+from fedrun.system.errors import InputError
+
+from ..helpers.small_networks import mlp
+
+
+def candidates(samples: list[int], losses: list[float], size: int, round: int = 0) -> Candidates:
+    values = torch.tensor(losses, dtype=torch.float64)
+    return Candidates(
+        seed=0,
+        round=round,
+        rounds=10,
+        size=size,
+        samples=torch.tensor(samples),
+        losses=lambda clients: values[clients],
+        thresholds=lambda: pytest.fail("no thresholds are needed"),
+    )
+
+
+def test_all_clients_are_candidates() -> None:
+    found, metrics = PowerOfChoice(candidates=10.0).participants(
+        candidates([1, 1, 1, 1, 1], [0.3, 0.9, 0.1, 0.7, 0.5], 2)
+    )
+    assert (found.tolist(), metrics) == ([1, 3], {})
+
+
+def test_candidates_are_drawn_by_their_samples_and_the_largest_losses_stay() -> None:
+    """Two of four are candidates, and the one with the larger loss stays, over 4 000 rounds.
+
+    With n = (1, 1, 2, 4) the first is k with p_k = n_k / 8 and the second j with p_j / (1 − p_k); clients are in order
+    of their losses, so the larger number of the pair stays.
+    """
+    shares = np.array([1, 1, 2, 4]) / 8
+    expected = np.zeros(4)
+    for first in range(4):
+        for second in set(range(4)) - {first}:
+            expected[max(first, second)] += shares[first] * shares[second] / (1 - shares[first])
+    rounds = 4000
+    counts = np.zeros(4)
+    for round in range(rounds):
+        of_round = candidates([1, 1, 2, 4], [0.1, 0.2, 0.3, 0.4], 1, round)
+        (chosen,) = PowerOfChoice(candidates=2.0).participants(of_round)[0].tolist()
+        counts[chosen] += 1
+    deviation = np.sqrt(rounds * expected * (1 - expected))
+    assert counts[0] == expected[0] == 0
+    assert (abs(counts - rounds * expected) <= 4 * deviation).all()
+
+
+def test_ties_are_broken_at_random() -> None:
+    first = {
+        PowerOfChoice(candidates=4.0).participants(candidates([1] * 4, [0.5] * 4, 1, round))[0].item()
+        for round in range(40)
+    }
+    assert first == {0, 1, 2, 3}
+
+
+def test_losses_are_those_of_the_global_model(make_experiment: Callable[..., Experiment]) -> None:
+    rule = option("participation", "power_of_choice", candidates=2.0)
+    experiment = make_experiment(network=mlp, clients_per_round=2, rounds=4, participation=rule)
+    simulation = Simulation(experiment)
+    state = simulation.initial()
+    for round in range(3):
+        network = mlp(simulation.dataset.spec)
+        network.load_state_dict(simulation.network.layout.views(state.server.model.clone()))
+        losses = []
+        for client in range(6):
+            own = simulation.federation.train[client]
+            inputs, labels = simulation.dataset.inputs[own].float() / 255, simulation.dataset.targets[own]
+            losses.append(torch.nn.functional.cross_entropy(network(inputs), labels).item())
+        sizes = simulation.federation.train.sizes.tolist()
+        expected = rule.participants(candidates(sizes, losses, 2, round))[0]
+        found, _ = simulation.cohort(state)
+        assert found.tolist() == expected.tolist()
+        state, _ = simulation.advance(state)
+
+
+@dataclass(frozen=True)
+class Returns(Participation):
+    """Returns what it is given."""
+
+    numbers: torch.Tensor
+
+    def participants(self, candidates: Candidates) -> tuple[torch.Tensor, dict[str, float]]:
+        return self.numbers, {"clients/asked": 9.0}
+
+
+@pytest.mark.parametrize(
+    ("numbers", "returned"),
+    [
+        ([0, 0], "int64 [2]"),
+        ([0, 6], "int64 [2]"),
+        ([-1], "int64 [1]"),
+        ([0.0], "float32 [1]"),
+        ([[1]], "int64 [1, 1]"),
+    ],
+)
+def test_what_a_users_rule_may_return(
+    make_experiment: Callable[..., Experiment], numbers: list[float], returned: str
+) -> None:
+    rule = Returns(torch.tensor(numbers))
+    simulation = Simulation(make_experiment(network=mlp, clients_per_round=2, participation=rule))
+    with pytest.raises(InputError) as error:
+        simulation.advance(simulation.initial())
+    assert str(error.value) == (
+        f"participation=Returns: returned {returned}; allowed: the numbers of different clients, int64 [C], each from "
+        "0 to 5"
+    )
+
+
+@pytest.mark.parametrize("executor", ["in_process", "vectorized"])
+def test_more_participants_than_usual_and_none(make_experiment: Callable[..., Experiment], executor: str) -> None:
+    experiment = make_experiment(network=mlp, clients_per_round=2, hardware={"executor": executor})
+    everyone = Simulation(replace(experiment, participation=Returns(torch.arange(6))))
+    state, metrics = everyone.advance(everyone.initial())
+    assert state.totals.client_samples == int(everyone.federation.train.sizes.sum())
+    assert metrics["clients/asked"] == 9
+    nobody = Simulation(replace(experiment, participation=Returns(torch.arange(0))))
+    before = nobody.initial()
+    state, _ = nobody.advance(before)
+    assert state.server is before.server and state.round == 1
+
+
+def test_uniform_selection_is_recognised() -> None:
+    assert Participation().is_uniform
+    assert not PowerOfChoice(candidates=2.0).is_uniform and not Returns(torch.arange(2)).is_uniform
+    assert Participation().participants(candidates([1] * 9, [0.0] * 9, 3, 4))[0].tolist() == select(0, 4, 9, 3).tolist()
