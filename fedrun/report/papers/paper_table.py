@@ -199,7 +199,8 @@ def provenance(name: str, scale: Scale, matched: Matched) -> list[str]:
     lines = [f"Scale: {scale} ({command}). {described_runs(runs)} Mean ± std over seeds (ddof 0)."]
     lines += [f"Different from the experiment: {line}." for line in matched.deviations]
     lines += [
-        f"Left out because they {problem}: {len(others)} runs of this sweep, such as {others[0].folder}."
+        f"Left out because they {problem}: {wording.counted(len(others), 'run')} of this sweep, such as "
+        f"{others[0].folder}."
         for problem, others in matched.left_out.items()
         if others
     ]
@@ -264,7 +265,7 @@ def omissions(
             f"Not run yet with all of the seeds {', '.join(map(str, all_seeds))}: {fewer} of {len(measured)} cells."
         )
     if unfinished:
-        lines.append(f"Left out because they are unfinished: {unfinished} runs.")
+        lines.append(f"Left out because they are unfinished: {wording.counted(unfinished, 'run')}.")
     if matched.not_compared:
         lines.append(
             "Not compared, because a version of fedrun with other keys made some runs: "

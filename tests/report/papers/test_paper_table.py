@@ -99,7 +99,7 @@ def test_runs_that_deviate_count_and_are_reported(folders):
     assert by_strategy(table)["fedavg"][1] == "1.0 ± 0.0"
     assert "Different from the experiment: local.lr=0.3 where the experiment has 0.1 (2 runs)." in table.above
     assert table.above[-1].startswith(
-        "Left out because they belong to no cell of this table: 1 runs of this sweep, such as "
+        "Left out because they belong to no cell of this table: 1 run of this sweep, such as "
     )
 
 
@@ -111,7 +111,7 @@ def test_runs_of_a_table_that_shares_the_sweep_are_no_strays(folders):
     (table,) = paper_tables("maxfl/table5", "small", found(folders))
     assert "scaffold" not in by_strategy(table)
     (line,) = [line for line in table.above if line.startswith("Left out")]
-    assert line.startswith("Left out because they belong to no cell of this table: 1 runs of this sweep, such as ")
+    assert line.startswith("Left out because they belong to no cell of this table: 1 run of this sweep, such as ")
     assert "/krum/" in line
 
 
@@ -225,7 +225,7 @@ def test_a_partial_table_says_what_is_missing(folders):
     assert table.notes[1:4] == (
         "Not run yet: 5 of 7 cells.",
         "Not run yet with all of the seeds 0, 2: 1 of 7 cells.",
-        "Left out because they are unfinished: 1 runs.",
+        "Left out because they are unfinished: 1 run.",
     )
     with pytest.raises(InputError, match=r"no finished runs \(available at scale smoke\); start "):
         paper_tables("turbosvm/table2", "full", found(folders))
