@@ -80,7 +80,8 @@ def tabulate(summaries: Sequence[Summary]) -> Table:
         *(["reported"] if own else []),
         *(f"to {wording.target(Target.named(target))}" for target in targets),
     )
-    in_percent = ", in percent" if all(map(wording.is_share, metrics)) else ", shares in percent"
+    shares = [wording.is_share(metric) for metric in metrics]
+    in_percent = ", in percent" if all(shares) else ", shares in percent" if any(shares) else ""
     parts = " and ".join(dict.fromkeys(recorded_split(run["final"]) for run in summaries))
     return Table(
         "", header, rows, notes=(NOTE.format(parts.capitalize(), in_percent), *([ROUNDS_TO] if targets else []), *own)

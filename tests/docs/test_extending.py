@@ -90,6 +90,7 @@ def test_its_task(package: Path) -> None:
     )
     table = tabulate(list(summaries.values())[:1])
     assert table.header == ("", "runs", "dice", "pixel accuracy", "to test dice 0.9")
+    assert table.notes[0] == "Test metrics after the last round; mean ± std over seeds (ddof 0)."
     assert [title for title, _ in panels_of([summaries["in_process"]["final"]])][:2] == ["dice", "pixel accuracy"]
 
 
