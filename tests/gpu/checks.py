@@ -8,7 +8,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 
 import torch
@@ -16,6 +19,7 @@ import torch
 import fedrun
 from fedrun.config.options import options
 from fedrun.data.datasets.base import Spec
+from fedrun.system.cores import cores
 
 SETTING = ("rounds=3", "clients_per_round=5", "local.lr=0.05", "tracking=none", "display=none", "hardware.threads=1")
 
@@ -94,13 +98,21 @@ def simulated(overrides: Sequence[str]) -> Simulated:
 
 
 def agreement(device: str, toy: bool) -> Iterator[dict[str, object]]:
-    """Every strategy on the device, by both executors, against the CPU in process."""
+    """Every strategy on the device, by both executors, against the CPU in process; several strategies at once."""
     every = [name for name in options("strategy") if name not in FOR_ADAPTERS]
-    for name in ("fedavg", "scaffold", "turbosvm", "fedbn", "fedconcat", "solo") if toy else every:
-        try:
-            yield from compared(device, name, NEEDS.get(name, ()), ("in_process", "vectorized"))
-        except Exception as error:  # one strategy must not cost the results of the others
-            yield {"strategy": name, "ok": False, "error": f"{type(error).__name__}: {error}"}
+    chosen = ("fedavg", "scaffold", "turbosvm", "fedbn", "fedconcat", "solo") if toy else tuple(every)
+    jobs = 1 if toy else max(1, min(8, cores() // 2))
+    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+        for rows in pool.map(partial(_agreement, device), chosen):
+            yield from rows
+
+
+def _agreement(device: str, strategy: str) -> list[dict[str, object]]:
+    """The rows of one strategy in :func:`agreement`."""
+    try:
+        return list(compared(device, strategy, NEEDS.get(strategy, ()), ("in_process", "vectorized")))
+    except Exception as error:  # one strategy must not cost the results of the others
+        return [{"strategy": strategy, "ok": False, "error": f"{type(error).__name__}: {error}"}]
 
 
 def recurrent(device: str) -> Iterator[dict[str, object]]:
