@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from fedrun.runs.run import run
     from fedrun.simulation.simulation import Simulation
 
+__version__ = "0.2.0"
+
 __all__ = [
     "InMemory",
     "InputError",

@@ -98,9 +98,9 @@ def _answer(arguments: Sequence[str]) -> str | None:
     parser.error = reject  # type: ignore[method-assign]  # as for Hydra's parser above
     options, others = parser.parse_known_args(arguments)
     if options.version:  # Hydra would print its own
-        from importlib.metadata import version
+        from fedrun import __version__
 
-        return f"fedrun {version('fedrun')}"
+        return f"fedrun {__version__}"
     if not (options.help or options.explain or options.why):
         return None
     from fedrun.config.options import further_folder

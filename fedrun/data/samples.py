@@ -41,7 +41,7 @@ class Samples:
 
     def gather(self, indices: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Compact inputs ``[*indices.shape, ...]`` and targets ``[*indices.shape, ...]``, for indices of any shape."""
-        flat = indices.flatten().to(self.inputs.device)
+        flat = indices.flatten().to(self.inputs.device, non_blocking=True)  # the host need not wait for its own copy
         inputs, targets = (
             tensor.index_select(0, flat).view(*indices.shape, *tensor.shape[1:]).to(self.device)
             for tensor in (self.inputs, self.targets)

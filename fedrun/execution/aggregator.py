@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -94,10 +95,13 @@ class Aggregator:
         if counts:
             client = int(self.clients[position])
             self._processed.append((client, trained.processed + trained.measured, trained.compared))
+        vectors = (*uploads.values(), *result.client_state.values())
+        *sums, loss, score = _numbers([*(vector.sum() for vector in vectors), trained.loss_sum, trained.score_sum])
         # A sum is finite exactly if every entry is, except for an overflow, which would be a failure, too.
-        if not all(bool(vector.sum().isfinite()) for vector in (*uploads.values(), *result.client_state.values())):
+        if not all(map(math.isfinite, sums)):
             return
-        reports = {name: float(vector) for name, vector in uploads.items() if vector.numel() == 1}
+        single = zip(uploads.items(), sums[: len(uploads)], strict=True)
+        reports = {name: number for (name, vector), number in single if vector.numel() == 1}
         weight = fraction * self._weight(position, reports)
         self._total += weight
         # until a client has a weight, all count alike
@@ -127,8 +131,8 @@ class Aggregator:
         # also an empty state, which drops the result of idle training
         self.client_states[int(self.clients[position])] = self._keep(state)
         self._accepted_samples += trained.processed
-        self._loss += float(trained.loss_sum)
-        self._score += float(trained.score_sum)
+        self._loss += loss
+        self._score += score
 
     def _squared_norm(self, uploads: Vectors) -> float | None:
         """How far a client's parameters lie from the broadcast ones, if the server strategy requests it."""
@@ -181,6 +185,11 @@ class Aggregator:
             },
             squared_norms=None if self._origin is None else _column(norms),
         )
+
+
+def _numbers(scalars: Sequence[torch.Tensor]) -> list[float]:
+    """Scalars as numbers: one wait for a GPU, not one for each."""
+    return [float(number) for number in torch.stack([scalar.double() for scalar in scalars]).tolist()]
 
 
 def _column(values: Iterable[float]) -> torch.Tensor:

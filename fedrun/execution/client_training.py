@@ -10,7 +10,7 @@ from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.vectors import Vectors
 from fedrun.system.randomness import address, generator
 from fedrun.training.noised_steps import train_noised
-from fedrun.training.objective import Trained
+from fedrun.training.record import Trained
 from fedrun.training.train import train
 
 

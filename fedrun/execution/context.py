@@ -13,7 +13,7 @@ from fedrun.strategies.client_state import LAST, OPTIMIZER, PRIVATE, ClientState
 from fedrun.strategies.clustering.context import TrainingContext
 from fedrun.strategies.server import IdleTraining, Senders, ServerStrategy
 from fedrun.strategies.vectors import Vectors
-from fedrun.training.objective import Trained
+from fedrun.training.record import Trained
 from fedrun.uploads.attacks.base import Attack
 from fedrun.uploads.pipeline import UploadPipeline
 from fedrun.uploads.privacy.base import NoisedSteps

@@ -39,6 +39,9 @@ class Hardware:
             each takes the GPU of its number on its machine.
         deterministic: on a GPU, use deterministic kernels where PyTorch has them, so that a repeated run is identical;
             PyTorch warns of the others.
+        cuda_graphs: on a GPU, record SGD steps and forward passes as CUDA graphs, which start all of a step's kernels
+            at once. fedrun does not record what waits for the GPU or draws random numbers on the CPU. Set it to false
+            for models whose forward pass makes other decisions in Python, such as by counting its calls.
         client_memory_gb: main memory for client states, GiB; the rest is memory-mapped in the run's folder.
     """
 
@@ -46,6 +49,7 @@ class Hardware:
     executor: Literal["in_process", "vectorized", "auto"] | None
     threads: Annotated[int, Ge(1), Le(1024)] | None
     deterministic: bool
+    cuda_graphs: bool
     client_memory_gb: Annotated[float, Ge(0)]
     processes: Literal["auto", "torchrun"] | Annotated[int, Ge(1), Le(1024)]
 

@@ -27,8 +27,8 @@ from fedrun.strategies.contract import check_losses, check_vector, linear_correc
 from fedrun.strategies.vectors import MODEL, Vectors
 from fedrun.system.randomness import generator
 from fedrun.training.batches import epochs
-from fedrun.training.objective import Trained
 from fedrun.training.optimizer_step import fresh_state, linear_update, optimizer_step, repair
+from fedrun.training.record import Trained
 
 GROUP = 128
 """The largest number of clients trained at once; more would cost memory and gain little."""

@@ -13,13 +13,15 @@ training then takes 0.6 to 0.95 of the time, and evaluation 0.4 to 0.95.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
 
 from fedrun.data.datasets.fingerprint import fingerprint
+from fedrun.models.cuda_graphs import CudaGraphs
 from fedrun.system.errors import InputError
 
 RESIDUAL = "residual"
@@ -180,6 +182,17 @@ def layout_of(network: torch.nn.Sequential) -> Layout:
     )
 
 
+def _is_unaligned(module: torch.nn.Module) -> bool:
+    """Whether a tensor of a layer on a GPU begins where cuDNN's batch normalisation cannot read it."""
+    tensors = (*module.parameters(recurse=False), *module.buffers(recurse=False))
+    return any(tensor.is_cuda and tensor.is_floating_point() and tensor.data_ptr() % 16 for tensor in tensors)
+
+
+def _without_cudnn(forward: Callable[[torch.Tensor], torch.Tensor], inputs: torch.Tensor) -> torch.Tensor:
+    with torch.backends.cudnn.flags(enabled=False):
+        return forward(inputs)
+
+
 class FlatNetwork:
     """A network whose tensors are views into one vector.
 
@@ -188,6 +201,7 @@ class FlatNetwork:
         layout: where each tensor lies.
         vector: θ, float32 ``[P]``.
         frozen: the frozen parameters by name; they never change.
+        cuda_graphs: the recorded functions of the network; None: they are not recorded.
         initial: θ with which the network was built, ``[P]``; None for a network without frozen parameters, which can be
             rebuilt at the cost of θ.
     """
@@ -195,6 +209,7 @@ class FlatNetwork:
     def __init__(self, network: torch.nn.Sequential, device: torch.device | str = "cpu") -> None:
         self.layout = layout_of(network)
         self.network = network.to(device)
+        self.cuda_graphs: CudaGraphs | None = None
         self.vector = torch.empty(self.layout.size, device=device)
         self.frozen: dict[str, torch.Tensor] = {}
         for name, parameter in network.named_parameters():
@@ -210,6 +225,9 @@ class FlatNetwork:
             assert tensor is not None
             view.copy_(tensor.detach())
             tensor.data = view
+        for module in network.modules():
+            if isinstance(module, torch.nn.modules.batchnorm._BatchNorm) and _is_unaligned(module):
+                module.forward = partial(_without_cudnn, module.forward)  # type: ignore[method-assign]
         self._parameters = [parameters[slot.name] for slot in self.layout.slots if slot.stop <= self.layout.trainable]
         self.initial = self.vector.clone() if self.frozen else None
         self._counters = [buffer for buffer in buffers.values() if not buffer.is_floating_point()]

@@ -6,9 +6,11 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from fedrun.data.datasets.base import is_ragged
 from fedrun.data.federation import ClientIndices
 from fedrun.data.samples import Samples
 from fedrun.data.tasks.base import SampleResults
+from fedrun.models.cuda_graphs import RecordedFunction
 from fedrun.models.flat_network import FlatNetwork
 from fedrun.models.precision import Precision, computing
 
@@ -17,9 +19,26 @@ def evaluate(
     network: FlatNetwork, samples: Samples, indices: torch.Tensor, batch_size: int, precision: Precision = "float32"
 ) -> SampleResults:
     """Run the loaded model over samples (sample numbers, int64 ``[n]``) in evaluation mode."""
-    module = network.network.eval()
-    with torch.no_grad(), computing(precision, samples.device):
-        return _results(lambda encoded: module(encoded).float(), samples, indices, batch_size)
+    module, graphs = network.network.eval(), network.cuda_graphs
+
+    def outputs(encoded: torch.Tensor) -> torch.Tensor:
+        computed: torch.Tensor = module(encoded)
+        return computed.float()
+
+    if graphs is None or is_ragged(samples.encoding):
+        with torch.no_grad(), computing(precision, samples.device):
+            return _results(lambda batch: _of_batch(outputs, samples, batch), samples, indices, batch_size)
+
+    def of_batch(batch: torch.Tensor) -> OfBatch:
+        with computing(precision, samples.device):  # inside, because a recording must round the parameters itself
+            return _of_batch(outputs, samples, batch)
+
+    def recorded() -> tuple[RecordedFunction[OfBatch], Samples]:
+        return RecordedFunction(graphs, of_batch, "a forward pass"), samples  # as long as it is kept, so is its id
+
+    function, _ = graphs.kept(("evaluate", id(samples), precision), recorded)
+    with torch.no_grad():
+        return _results(lambda batch: [part.clone() for part in function(batch)], samples, indices, batch_size)
 
 
 def labelled_embeddings(
@@ -61,25 +80,31 @@ def ensemble(
         return samples.task.combined(total, len(models))
 
     with torch.no_grad():
-        return _results(summed, samples, indices, batch_size)
+        return _results(lambda batch: _of_batch(summed, samples, batch), samples, indices, batch_size)
+
+
+OfBatch = Sequence[torch.Tensor]
+"""The losses, predictions and targets of a batch, ``[B, ...]`` each."""
+
+
+def _of_batch(outputs_of: Callable[[torch.Tensor], torch.Tensor], samples: Samples, batch: torch.Tensor) -> OfBatch:
+    """The results for sample numbers ``[B]`` of a function from encoded samples ``[B, ...]`` to outputs."""
+    task = samples.task
+    inputs, truth = samples.gather(batch)
+    outputs = outputs_of(samples.encoding(inputs))
+    predicted = task.predictions(outputs)
+    if task.per_symbol:  # a batch is cut to its longest text
+        predicted = torch.nn.functional.pad(predicted, (0, truth.shape[1] - predicted.shape[1]))
+    return task.loss(outputs, truth), predicted, truth
 
 
 def _results(
-    outputs_of: Callable[[torch.Tensor], torch.Tensor], samples: Samples, indices: torch.Tensor, batch_size: int
+    of_batch: Callable[[torch.Tensor], OfBatch], samples: Samples, indices: torch.Tensor, batch_size: int
 ) -> SampleResults:
-    """The results of a function from encoded samples ``[B, ...]`` to outputs ``[B, ...]``, batch by batch."""
-    task = samples.task
-    losses, predictions, targets = [], [], []
-    for batch in torch.split(indices, batch_size):
-        inputs, truth = samples.gather(batch)
-        outputs = outputs_of(samples.encoding(inputs))
-        losses.append(task.loss(outputs, truth))
-        predicted = task.predictions(outputs)
-        if task.per_symbol:  # a batch is cut to its longest text
-            predicted = torch.nn.functional.pad(predicted, (0, truth.shape[1] - predicted.shape[1]))
-        predictions.append(predicted)
-        targets.append(truth)
-    return SampleResults(torch.cat(losses).cpu(), torch.cat(predictions).cpu(), torch.cat(targets).cpu(), task)
+    """The results for sample numbers ``[n]``, batch by batch."""
+    parts = [of_batch(batch) for batch in torch.split(indices.to(samples.inputs.device), batch_size)]
+    losses, predictions, targets = (torch.cat(some).cpu() for some in zip(*parts, strict=True))
+    return SampleResults(losses, predictions, targets, samples.task)
 
 
 def per_holder(results: SampleResults, clients: ClientIndices) -> tuple[torch.Tensor, torch.Tensor]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from fedrun import __version__
 from fedrun.data.evaluation_split import pooled_names
 from fedrun.data.targets import Target
 from fedrun.data.tasks.metric_names import lower_is_better, measures
@@ -22,7 +23,7 @@ from fedrun.runs.checkpoint import Checkpoint, Identity
 from fedrun.runs.metrics_file import evaluated_rounds, series
 from fedrun.system.source_commit import loaded_commit
 
-PACKAGES = ("fedrun", "numpy", "scikit-learn", "hydra-core")
+PACKAGES = ("numpy", "scikit-learn", "hydra-core")
 
 
 def hits(rows: Sequence[Row], targets: Sequence[Target]) -> dict[str, int | None]:
@@ -58,7 +59,8 @@ def versions() -> dict[str, str]:
     """The versions of Python and the packages, and the commit of fedrun if it runs from a checkout."""
     packages = {name: version(name) for name in PACKAGES}
     source = {} if (commit := loaded_commit()) is None else {"commit": commit}
-    return {"python": platform.python_version(), "torch": torch.__version__, **packages, **source}
+    python = platform.python_version()
+    return {"python": python, "torch": torch.__version__, "fedrun": __version__, **packages, **source}
 
 
 def summarise_run(

@@ -29,6 +29,7 @@ from fedrun.experiment.appeal.base import Thresholds
 from fedrun.experiment.experiment import Experiment
 from fedrun.experiment.participation.base import Candidates, select
 from fedrun.experiment.state import State, Totals
+from fedrun.models.cuda_graphs import CudaGraphs
 from fedrun.models.flat_network import FlatNetwork
 from fedrun.simulation.costs import round_costs, start_costs
 from fedrun.simulation.phase_runner import PhaseRunner
@@ -156,6 +157,8 @@ class Simulation:
 
     def _activated(self, phase: Phase, models: tuple[torch.Tensor, ...] = ()) -> ActivePhase:
         experiment, attackers = self.experiment, phase.federation.attackers
+        if experiment.hardware.cuda_graphs and phase.samples.device.type == "cuda":
+            phase.network.cuda_graphs = CudaGraphs(phase.samples.device)
         pipeline, mechanism = upload_pipeline(experiment, phase, self._calibration)
         context = ExecutionContext(
             network=phase.network,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import torch
 
-from fedrun.data.datasets.base import Encoding, Symbols
+from fedrun.data.datasets.base import Encoding, is_ragged
 from fedrun.strategies.local_training import LocalTraining
 
 BLOCK = 2**18
@@ -71,7 +71,6 @@ def batches(
 
     Each batch of padded texts is encoded alone, because it is cut to its longest text.
     """
-    alone = isinstance(encoding, Symbols) and encoding.padding is not None
-    size = batch_size * (1 if alone else max(1, BLOCK // (batch_size * inputs[0].numel())))
+    size = batch_size * (1 if is_ragged(encoding) else max(1, BLOCK // (batch_size * inputs[0].numel())))
     for block, block_labels in zip(torch.split(inputs, size), torch.split(labels, size), strict=True):
         yield from zip(torch.split(encoding(block), batch_size), torch.split(block_labels, batch_size), strict=True)

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from types import TracebackType
 
 import torch
 
@@ -40,6 +39,7 @@ class FusedSGDStep:
             and isinstance(layer.weight, torch.nn.Parameter)  # pruned layers compute it before each pass
             and layer.weight.requires_grad
             and layer.weight.numel() >= LARGE
+            and layer.weight.device.type == "cpu"  # a GPU loses more by further launches
         )
         self._layers = list(dict.fromkeys(layers))
         self._parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
@@ -53,9 +53,7 @@ class FusedSGDStep:
             layer.forward = partial(self._forward, layer)  # type: ignore[method-assign]
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         for layer in self._layers:
             del layer.forward
 

@@ -18,8 +18,8 @@ from fedrun.strategies.contract import check_losses, check_vector, linear_correc
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.vectors import Vectors
 from fedrun.system.errors import InputError
-from fedrun.training.objective import Trained
 from fedrun.training.optimizer_step import fresh_state, optimizer_step, repair
+from fedrun.training.record import Trained
 from fedrun.uploads.privacy.base import NoisedSteps
 from fedrun.uploads.privacy.clipping import clip_factor, joint_norm
 

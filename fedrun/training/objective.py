@@ -1,9 +1,8 @@
-"""The objective of one client, and a record of the processed samples."""
+"""The objective of one client."""
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 
 import torch
 
@@ -14,42 +13,22 @@ from fedrun.models.precision import Precision, computing
 from fedrun.strategies.client import ClientStrategy, Outputs, overrides
 from fedrun.strategies.contract import check_losses
 from fedrun.strategies.vectors import Vectors
-
-
-@dataclass(frozen=True)
-class Trained:
-    """The record of one client's local training.
-
-    Attributes:
-        steps: SGD steps made.
-        processed: samples processed.
-        loss_sum: sum over processed samples of :meth:`ClientStrategy.loss`, float32 scalar on the device.
-        score_sum: sum over processed samples of the task's score, a scalar on the device; for classification the number
-            of correct predictions, int64.
-        compared: samples processed by forward passes under reference models.
-        measured: samples processed forward and backward besides the steps.
-    """
-
-    steps: int
-    processed: int
-    loss_sum: torch.Tensor
-    score_sum: torch.Tensor
-    compared: int = 0
-    measured: int = 0
-
-
-MOST_OUTPUTS = 2**24
-"""Outputs that are collected before their scores are computed, so that one call serves several steps."""
+from fedrun.training.record import Record
 
 
 class Objective:
-    """The objective of one client: gradients batch by batch, and a record of the processed samples.
+    """The objective of one client: gradients batch by batch.
+
+    Attributes:
+        processed: samples processed, forward and backward.
+        compared: samples processed by forward passes under reference models.
 
     Args:
         network: the loaded network, set to training mode.
         strategy: the client strategy, whose hooks change plain SGD.
         constants: from :meth:`ClientStrategy.constants`.
         task: of the dataset.
+        record: of the processed samples; every call adds to it.
         precision: of forward and backward passes.
     """
 
@@ -59,8 +38,10 @@ class Objective:
         strategy: ClientStrategy,
         constants: Vectors,
         task: Task,
+        record: Record,
         precision: Precision = "float32",
     ) -> None:
+        self._record = record
         self._network = network
         self._precision = precision
         self._strategy = strategy
@@ -74,13 +55,8 @@ class Objective:
         self._encoder, self._head = (network.network.get_submodule(name) for name in ("encoder", "head"))
         self._earlier: list[torch.Tensor] = []  # embeddings [n_k, d] of each finished epoch
         self._embedded: list[torch.Tensor] = []  # of the current one, batch by batch
-        self._compared = 0
-        self._losses: list[torch.Tensor] = []
-        self._sizes: list[int] = []
-        self._logits: list[torch.Tensor] = []
-        self._targets: list[torch.Tensor] = []
-        self._collected = 0
-        self._scores: list[torch.Tensor] = []
+        self.processed = 0
+        self.compared = 0
         network.network.train()
 
     def gradient(self, x: torch.Tensor, y: torch.Tensor, index: int = 0) -> torch.Tensor:
@@ -110,22 +86,9 @@ class Objective:
             losses = self._strategy.loss(outputs, y, self._constants)
             check_losses(self._strategy, losses, len(y))
             loss = self._task.mean_of(losses, y)
-        self._losses.append(loss.detach())
-        self._sizes.append(len(y))
-        self._logits.append(logits.detach())
-        self._targets.append(y)
-        self._collected += logits.numel()
-        if self._task.per_symbol or self._collected > MOST_OUTPUTS:  # texts of several lengths cannot be joined
-            self._compute_scores()
+        self.processed += len(y)
+        self._record.add(loss.detach(), logits.detach(), y)
         return loss
-
-    def _compute_scores(self) -> None:
-        """Add the scores of the collected outputs."""
-        predictions = self._task.predictions(torch.cat(self._logits))
-        self._scores.append(self._task.scores(predictions, torch.cat(self._targets)).sum())
-        self._logits.clear()
-        self._targets.clear()
-        self._collected = 0
 
     def _outputs(self, x: torch.Tensor, embeddings: torch.Tensor | None, logits: torch.Tensor, index: int) -> Outputs:
         """A batch's outputs, with the measurements that the strategy requests."""
@@ -142,7 +105,7 @@ class Objective:
             return Outputs(logits, embeddings, earlier_embeddings=earlier, task=self._task)
         with self._computing:
             computed = self._frozen.outputs(x)
-        self._compared += len(computed) * len(x)
+        self.compared += len(computed) * len(x)
         references = {name: Outputs(z.float(), embedded.float()) for name, (embedded, z) in computed.items()}
         return Outputs(logits, embeddings, references, earlier, self._task)
 
@@ -155,11 +118,3 @@ class Objective:
         if self._recalls:
             self._earlier.append(torch.cat(self._embedded))
             self._embedded.clear()
-
-    def trained(self, steps: int) -> Trained:
-        """The record, after this many steps."""
-        losses = torch.stack(self._losses)
-        if self._collected:
-            self._compute_scores()
-        score_sum = self._scores[0] if len(self._scores) == 1 else torch.stack(self._scores).sum()
-        return Trained(steps, sum(self._sizes), losses @ losses.new_tensor(self._sizes), score_sum, self._compared)

@@ -8,21 +8,19 @@ change plain SGD.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
-from functools import partial
 
 import torch
 
 from fedrun.data.samples import Samples
 from fedrun.models.flat_network import FlatNetwork
-from fedrun.strategies.client import ClientStrategy, overrides, shuffles
-from fedrun.strategies.contract import check_vector, linear_correction
+from fedrun.strategies.client import ClientStrategy, shuffles
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.vectors import Vectors
 from fedrun.training.batches import batches, epochs
-from fedrun.training.fused_sgd import FusedSGDStep
-from fedrun.training.objective import Objective, Trained
-from fedrun.training.optimizer_step import fresh_state, linear_update, optimizer_step, repair
+from fedrun.training.optimizer_step import fresh_state
+from fedrun.training.record import Collected, Running, Trained
+from fedrun.training.recorded_steps import RecordedSteps, can_record
+from fedrun.training.steps import Steps
 
 
 def train(
@@ -51,55 +49,44 @@ def train(
         optimizer: its state ``[S]`` to begin with, updated in place; None: a new state.
         augment: changes the compact inputs ``[n, ...]`` of one epoch after another; None: no augmentation.
     """
-    weights, buffers = network.vector.tensor_split([network.layout.trainable])
-    state = fresh_state(weights, local) if optimizer is None else optimizer
-    correction = linear_correction(strategy, constants, len(weights))
-    directs, freezes = overrides(strategy, "direction"), overrides(strategy, "frozen")
-    fused = state is None and local.max_gradient_norm is None and not (directs or freezes)
-    linear = linear_update(correction, local, rate) if fused else None
-    objective = Objective(network, strategy, constants, samples.task, local.precision)
+    trainable = network.vector[: network.layout.trainable]
+    state = fresh_state(trainable, local) if optimizer is None else optimizer
     batch = len(indices) if local.batch_size is None else local.batch_size
-    group: list[tuple[torch.Tensor, torch.Tensor]] = []  # the batches of a step along `direction`
-
-    def gradient_at(parameters: torch.Tensor, batch: int, *, moves_buffers: bool = True) -> torch.Tensor:
-        current, kept = weights.clone(), None if moves_buffers else buffers.clone()
-        weights.copy_(parameters)
-        gradient = objective.gradient(*group[batch]).clone()
-        weights.copy_(current)
-        if kept is not None:
-            buffers.copy_(kept)
-        return gradient
-
-    def step(x: torch.Tensor, y: torch.Tensor, index: int, frozen: torch.Tensor | None) -> bool:
-        if fused_step is not None:
-            fused_step.step(objective.loss(x, y, index), rate, None if linear is None else partial(linear, weights))
-            return True
-        if not directs:
-            gradient = objective.gradient(x, y, index)
-        else:
-            group.append((x, y))
-            if len(group) < len(strategy.passes):
-                return False
-            gradient = strategy.direction(gradient_at, weights, constants)
-            check_vector(strategy, "direction", gradient, len(weights))
-            group.clear()
-        optimizer_step(weights, gradient, state, rate, local, correction, frozen)
-        return True
-
-    with FusedSGDStep(network.network) if fused else nullcontext() as fused_step:
-        steps = 0
+    with _steps(network, strategy, local, rate, constants, samples, state) as steps:
+        made = 0
         for epoch, order in enumerate(epochs(len(indices), local, generator, shuffles(strategy))):
             mask = strategy.frozen(network.layout, epoch)
-            frozen = None if mask is None else mask.to(weights.device)
+            frozen = None if mask is None else mask.to(trainable.device)
             inputs, labels = samples.gather(indices[order])
             if augment is not None:
                 inputs = augment(inputs)
             for index, (x, y) in enumerate(batches(inputs, labels, batch, samples.encoding)):
-                steps += step(x, y, index, frozen)
-                if local.repair_nonfinite:
-                    repair(weights)
-            objective.end_epoch()
-    return objective.trained(steps)
+                made += steps.step(x, y, index, frozen)
+            steps.end_epoch()
+    return steps.trained(made)
+
+
+def _steps(
+    network: FlatNetwork,
+    strategy: ClientStrategy,
+    local: LocalTraining,
+    rate: float,
+    constants: Vectors,
+    samples: Samples,
+    state: torch.Tensor | None,
+) -> Steps | RecordedSteps:
+    """The steps of one client, recorded if the network's functions are."""
+    graphs, task = network.cuda_graphs, samples.task
+    if graphs is None or not can_record(strategy, samples.encoding):
+        on_cpu = network.vector.device.type == "cpu"
+        record = Collected(task) if on_cpu else Running(task, network.vector.device)
+        return Steps(network, strategy, local, rate, constants, task, state, record)
+    shapes = tuple((name, vector.shape) for name, vector in constants.items())
+
+    def recorded() -> RecordedSteps:
+        return RecordedSteps(graphs, network, strategy, local, rate, constants, task, state)
+
+    return graphs.kept(("steps", id(strategy), rate, shapes), recorded).of(constants, state)
 
 
 def full_gradient(network: FlatNetwork, samples: Samples, indices: torch.Tensor, batch_size: int) -> torch.Tensor:

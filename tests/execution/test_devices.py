@@ -15,6 +15,7 @@ from fedrun.experiment.experiment import build_experiment
 from fedrun.simulation.simulation import Simulation
 
 from ..helpers.elsewhere import MixedDevicesError, emulated
+from ..helpers.graphs_on_cpu import GraphsOnCpu
 
 SETTING = ("rounds=4", "clients_per_round=4", "local.lr=0.05", "local.batch_size=12", "tracking=none")
 FLEXIBLE = (
@@ -48,6 +49,7 @@ CASES = {strategy: (f"strategy={strategy}",) for strategy in options("strategy")
 @pytest.fixture
 def there(monkeypatch):
     monkeypatch.setattr(Hardware, "prepare", lambda *_: torch.device("cuda", 0))
+    monkeypatch.setattr("fedrun.simulation.simulation.CudaGraphs", lambda device: GraphsOnCpu())
     with emulated(monkeypatch) as device:
         yield device
 
@@ -121,6 +123,7 @@ def test_kernels_are_deterministic_only_where_a_run_asks_for_it(monkeypatch):
                 executor="in_process",
                 threads=None,
                 deterministic=deterministic,
+                cuda_graphs=True,
                 client_memory_gb=4.0,
                 processes="auto",
             )

@@ -170,12 +170,16 @@ def compared(
 
 
 def determinism(device: str) -> Iterator[dict[str, object]]:
-    """The same run twice gives the same bits, with deterministic kernels."""
-    for model in ("mlp", "logistic"):
+    """The same run twice gives the same bits, with deterministic kernels; also without CUDA graphs."""
+    for model in (("model=mlp",), ("model=mlp", "model.dropout=0.5"), ("model=logistic",)):
         for executor in ("in_process", "vectorized"):
-            chosen = [f"model={model}", f"hardware.device={device}", f"hardware.executor={executor}"]
+            chosen = [*model, f"hardware.device={device}", f"hardware.executor={executor}"]
             first, second = (simulated(chosen).models for _ in range(2))
-            yield {"model": model, "executor": executor, "ok": torch.equal(first, second)}
+            yield {"model": " ".join(model), "executor": executor, "ok": torch.equal(first, second)}
+            if executor == "in_process":
+                plain = simulated([*chosen, "hardware.cuda_graphs=false"]).models
+                what = "in_process, against no CUDA graphs"
+                yield {"model": " ".join(model), "executor": what, "ok": torch.equal(first, plain)}
 
 
 def commanded(folder: Path, *overrides: str, start: Sequence[str] = ("-m", "fedrun")) -> int:
@@ -187,7 +191,7 @@ def commanded(folder: Path, *overrides: str, start: Sequence[str] = ("-m", "fedr
     command = [sys.executable, *start, *SETTING, *overrides]
     ended = subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True, timeout=SECONDS)
     if ended.returncode not in (0, 128 + signal.SIGTERM):
-        raise RuntimeError(f"status {ended.returncode}: {ended.stderr[-800:]}")
+        raise RuntimeError(f"status {ended.returncode}: {ended.stderr[-3000:]}")
     return ended.returncode
 
 

@@ -35,10 +35,10 @@ SECTIONS = (
     "resume",
     "distributed",
     "femnist",
-    "resnet",
-    "lstm",
     "evaluation",
     "turbosvm",
+    "lstm",
+    "resnet",
 )
 
 
@@ -72,10 +72,10 @@ def sections(device: str, toy: bool) -> dict[str, Callable[[], Iterable[dict[str
         "resume": lambda: checks.resume(device),
         "distributed": lambda: checks.distributed(device),
         "femnist": lambda: benchmarks.femnist(device, toy),
-        "resnet": lambda: benchmarks.resnet(device, toy),
-        "lstm": lambda: benchmarks.lstm(device, toy),
         "evaluation": lambda: benchmarks.evaluation(device, toy),
         "turbosvm": lambda: benchmarks.turbosvm(device, toy),
+        "lstm": lambda: benchmarks.lstm(device, toy),
+        "resnet": lambda: benchmarks.resnet(device, toy),
     }
 
 

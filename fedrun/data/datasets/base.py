@@ -122,6 +122,11 @@ Encoding = Callable[["torch.Tensor"], "torch.Tensor"]
 """Turns a stored batch into network inputs: :class:`Scaled`, :class:`Standardised`, :class:`Symbols`."""
 
 
+def is_ragged(encoding: Encoding) -> bool:
+    """Whether batches of the same number of samples can have different shapes: each is cut to its longest text."""
+    return isinstance(encoding, Symbols) and encoding.padding is not None
+
+
 @dataclass(frozen=True)
 class Users:
     """The users who produced the samples of a dataset.

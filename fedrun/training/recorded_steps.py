@@ -1,0 +1,96 @@
+"""The steps of one client after another on a GPU, recorded as CUDA graphs."""
+
+from __future__ import annotations
+
+import torch
+
+from fedrun.data.datasets.base import Encoding, is_ragged
+from fedrun.data.tasks.base import Task
+from fedrun.models.cuda_graphs import CudaGraphs, RecordedFunction
+from fedrun.models.flat_network import FlatNetwork
+from fedrun.strategies.client import ClientStrategy, overrides
+from fedrun.strategies.local_training import LocalTraining
+from fedrun.strategies.vectors import Vectors
+from fedrun.training.record import Running, Trained
+from fedrun.training.steps import Steps
+
+
+def can_record(strategy: ClientStrategy, encoding: Encoding) -> bool:
+    """Whether a client strategy's steps do the same with every batch of the same shape, of every client."""
+    changes = overrides(strategy, "direction") or overrides(strategy, "frozen")
+    return not (changes or "earlier_embeddings" in strategy.wants or is_ragged(encoding))
+
+
+class RecordedSteps:
+    """:class:`Steps` that serve one client after another.
+
+    What a step reads and writes besides the network stays where it is: the constants, the optimizer's state and the
+    record.
+
+    Args:
+        graphs: the recorded functions of the network.
+        network: holds the model.
+        strategy: the client strategy, for which :func:`can_record` is true.
+        local: hyper-parameters; the number of steps does not matter.
+        rate: η_t.
+        constants: of one of the clients, from :meth:`ClientStrategy.constants`.
+        task: of the dataset.
+        state: of its optimizer, ``[S]``; None: it has none.
+    """
+
+    def __init__(
+        self,
+        graphs: CudaGraphs,
+        network: FlatNetwork,
+        strategy: ClientStrategy,
+        local: LocalTraining,
+        rate: float,
+        constants: Vectors,
+        task: Task,
+        state: torch.Tensor | None,
+    ) -> None:
+        self._network = network
+        self._references = len(strategy.reference_models)
+        self._constants = {name: torch.empty_like(vector) for name, vector in constants.items()}
+        self._state = None if state is None else torch.empty_like(state)
+        self._record = Running(task, network.vector.device)
+        self._steps = Steps(network, strategy, local, rate, self._constants, task, self._state, self._record)
+        self._step = RecordedFunction(graphs, self._make, "an SGD step")
+        self._of_client: torch.Tensor | None = None
+        self._processed = 0
+
+    def _make(self, x: torch.Tensor, y: torch.Tensor) -> None:
+        with self._steps as steps:
+            steps.step(x, y)
+
+    def of(self, constants: Vectors, state: torch.Tensor | None) -> RecordedSteps:
+        """These steps for another client: with its constants, and the state of its optimizer, updated at the end."""
+        for name, vector in self._constants.items():
+            vector.copy_(constants[name])
+        if self._state is not None and state is not None:
+            self._state.copy_(state)
+        self._of_client = state
+        self._record.clear()
+        self._processed = 0
+        return self
+
+    def __enter__(self) -> RecordedSteps:
+        self._network.network.train()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._of_client is not None and self._state is not None:
+            self._of_client.copy_(self._state)
+
+    def step(self, x: torch.Tensor, y: torch.Tensor, index: int = 0, frozen: torch.Tensor | None = None) -> bool:
+        """Make one step: see :meth:`Steps.step`."""
+        self._step(x, y)
+        self._processed += len(y)
+        return True
+
+    def end_epoch(self) -> None:
+        """Nothing is kept from one epoch for the next."""
+
+    def trained(self, steps: int) -> Trained:
+        """The record, after this many steps."""
+        return Trained(steps, self._processed, *self._record.sums(), self._references * self._processed)

@@ -1,0 +1,67 @@
+"""Recorded steps and forward passes give what the same work gives without a recording."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import pytest
+import torch
+from torch import nn
+
+import fedrun
+
+from ..helpers.graphs_on_cpu import GraphsOnCpu
+
+SETTING = ("rounds=4", "clients_per_round=5", "local.batch_size=16", "local.lr=0.05", "tracking=none")
+
+CASES = {
+    "fedavg": (),
+    "a rate per round": ("local.lr_decay=0.5",),
+    "a linear correction": ("strategy=fedprox",),
+    "client state": ("strategy=scaffold",),
+    "a loss with constants": ("strategy=fedlc",),
+    "reference models": ("strategy=moon",),
+    "personal entries": ("strategy=fedper",),
+    "momentum": ("local.momentum=0.9", "local.weight_decay=0.01"),
+    "adam, its state kept": ("local.optimizer=adam", "strategy=fedbabu", "local.max_gradient_norm=1.0"),
+    "bfloat16": ("local.precision=bfloat16", "evaluation.precision=bfloat16"),
+    "batch normalisation": ("model=custom", f"model.target={__name__}.normalised"),
+    "dropout": ("model.dropout=0.5",),
+    "repaired": ("local.repair_nonfinite=true",),
+}
+
+
+def normalised(spec):
+    encoder = nn.Sequential(nn.Conv2d(1, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten())
+    return nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(144, spec.classes)))
+
+
+def simulated(overrides, graphs):
+    simulation = fedrun.Simulation(fedrun.build_experiment(fedrun.compose([*SETTING, *overrides]).config))
+    simulation.network.cuda_graphs = graphs
+    state, rows = simulation.initial(), []
+    for _ in range(4):
+        state, metrics = simulation.advance(state)
+        rows.append({**metrics, **simulation.test(state)})
+    return state, rows
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_recorded_steps_equal_others(case):
+    overrides = ("hardware.executor=in_process", *CASES[case])
+    graphs = GraphsOnCpu()
+    (state, rows), (expected, expected_rows) = simulated(overrides, graphs), simulated(overrides, None)
+    assert graphs.captures >= 2  # steps and forward passes
+    torch.testing.assert_close(state.models[0].model, expected.models[0].model, rtol=1e-5, atol=1e-6)
+    for row, of_others in zip(rows, expected_rows, strict=True):
+        assert row.keys() == of_others.keys()
+        for name in row:
+            if not name.startswith("time/"):
+                assert row[name] == pytest.approx(of_others[name], rel=1e-4), name
+
+
+@pytest.mark.parametrize("strategy", ["fedsam", "fedrep"])
+def test_steps_that_change_from_batch_to_batch_are_not_recorded(strategy):
+    graphs = GraphsOnCpu()
+    simulated((f"strategy={strategy}", "hardware.executor=in_process"), graphs)
+    assert [key[0] for key in graphs._kept] == ["evaluate"]
