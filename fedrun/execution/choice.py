@@ -31,21 +31,21 @@ ExecutorTimings = tuple[tuple[str, float], ...]
 
 
 def trains_side_by_side(network: FlatNetwork, precision: Precision, clients: int) -> bool:
-    """Whether ``vectorized`` is faster by the rule: on a CPU, for perceptrons without large layers and some clients.
+    """Whether ``vectorized`` is faster by the rule: for perceptrons, on a CPU without large layers, and some clients.
 
-    Their steps cost little arithmetic, so one step for all clients saves most of the time. In process the steps of
-    large layers are fused, which is as fast. The rule measures nothing, so a repeated run is identical.
+    Their steps cost little arithmetic, so one step for all clients saves most of the time. In process on a CPU the
+    steps of large layers are fused, which is as fast. The rule measures nothing, so a repeated run is identical.
 
     Args:
         network: of each client.
         precision: of the SGD steps.
         clients: of a round in this process.
     """
+    on_gpu = network.vector.device.type == "cuda"
     return (
-        network.vector.device.type == "cpu"
-        and precision == "float32"
+        precision == "float32"
         and clients >= FEWEST
-        and all(parameter.numel() < LARGE for parameter in network.network.parameters())
+        and (on_gpu or all(parameter.numel() < LARGE for parameter in network.network.parameters()))
         and StackedPerceptron.of(network.network) is not None
     )
 

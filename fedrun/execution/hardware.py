@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from typing import Annotated, Literal
 
 import torch
@@ -28,8 +29,8 @@ class Hardware:
             normalisation, recurrence and (except for perceptrons on a CPU in float32) dropout (others are trained in
             process, with a warning); ``auto``: each in two of the first four rounds, then the faster one; in process if
             the other does not support the work. The choice depends on measured times, so a repeated run may differ by
-            rounding. None: ``vectorized`` on a CPU for perceptrons without large layers and at least four clients per
-            round (:func:`fedrun.execution.choice.trains_side_by_side`), otherwise ``in_process``.
+            rounding. None: ``vectorized`` for perceptrons (on a CPU: without large layers) and at least four clients
+            per round (:func:`fedrun.execution.choice.trains_side_by_side`), otherwise ``in_process``.
         threads: CPU threads of PyTorch, at most 1024; None: ``OMP_NUM_THREADS`` if it is set; otherwise 1 for networks
             with less than :data:`SMALL_STEP` per step, and for others all cores, shared evenly among the processes of
             the run or the parallel jobs of the sweep.
@@ -91,6 +92,8 @@ class Hardware:
             torch.use_deterministic_algorithms(self.deterministic, warn_only=True)
             # fedrun reads no uninitialised memory; to fill it would cost a kernel for every new tensor
             torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+            # a model is one vector in another order than cuDNN's, to which each call of a recurrent layer copies
+            warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk")
         return device
 
     def fit_threads(self, step: int) -> None:
@@ -114,6 +117,11 @@ class Hardware:
         own = torch.device("cuda", ranks.local)
         torch.cuda.set_device(own)
         return own
+
+
+def gpu_name(device: torch.device) -> str | None:
+    """The product name of a GPU; None for the CPU."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else None
 
 
 def openmp_threads() -> int | None:

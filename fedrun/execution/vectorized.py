@@ -116,6 +116,7 @@ class Vectorized(Executor):
             sent = torch.stack([self.tampered(model[k], job, client) for k, client in enumerate(clients)])
         info = replace(info, start=start)
         uploads, next_state = self.finished(sent, job, received, state, constants, optimizer, info)
+        processed = objective.processed.tolist()
         for k, position in enumerate(positions):
             result = ClientResult(
                 position,
@@ -123,7 +124,7 @@ class Vectorized(Executor):
                 model[k],
                 {name: vectors[k] for name, vectors in uploads.items()},
                 {name: vectors[k] for name, vectors in next_state.items()},
-                Trained(steps[k], int(objective.processed[k]), objective.losses[k], objective.scores[k]),
+                Trained(steps[k], processed[k], objective.losses[k], objective.scores[k]),
             )
             yield self.uploaded(result, job, partial(info.of, k))
 

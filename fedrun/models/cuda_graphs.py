@@ -54,6 +54,7 @@ class CudaGraphs:
         self._pool = torch.cuda.graph_pool_handle()
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._kept: OrderedDict[Hashable, Any] = OrderedDict()
+        self._warned: dict[Any, Any] = {}  # so that a warning of every step is shown once
 
     def kept(self, key: Hashable, build: Callable[[], T], most: int = 8) -> T:
         """An object that is built once for a key, such as one with recorded functions; the newest ``most`` are kept."""
@@ -78,7 +79,8 @@ class CudaGraphs:
         waits = [warning for warning in caught if WAITS in str(warning.message)]
         for warning in caught:
             if warning not in waits and PROTOTYPE not in str(warning.message):
-                warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+                at = warning.filename, warning.lineno
+                warnings.warn_explicit(warning.message, warning.category, *at, registry=self._warned)
         if waits:
             return result, f"it waits for the GPU ({waits[0].filename}:{waits[0].lineno})"
         if not torch.equal(drawn[0], torch.get_rng_state()) or drawn[1] != random.getstate():

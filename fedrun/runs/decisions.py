@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import torch
 
 from fedrun.execution.choice import AUTO
+from fedrun.execution.hardware import gpu_name
 from fedrun.experiment.experiment import Experiment
 from fedrun.experiment.state import State
 from fedrun.runs.display.wording import counted
@@ -28,7 +29,7 @@ def decisions(experiment: Experiment, simulation: Simulation, state: State) -> M
     executor = simulation.executor_name(state)
     if experiment.hardware.executor == AUTO:
         executor += " at first; the faster one after a trial"
-    computing = counted(torch.get_num_threads(), "thread") if device.type == "cpu" else str(device)
+    computing = gpu_name(device) or counted(torch.get_num_threads(), "thread")
     count = simulation.ranks.count
     processes = f"1 process with {computing}" if count == 1 else f"{count} processes with {computing} each"
     batches, privacy = {}, experiment.privacy

@@ -13,6 +13,7 @@ from typing import Any
 from fedrun.data.targets import Target, targets_of
 from fedrun.evaluation.client_results import Metrics
 from fedrun.execution.distributed_client_state import DistributedClientStates
+from fedrun.execution.hardware import gpu_name
 from fedrun.execution.ranks import StoppedError
 from fedrun.experiment.clock.base import VIRTUAL_SECONDS
 from fedrun.experiment.experiment import Experiment
@@ -243,7 +244,8 @@ class Session:
         with writing(curves):
             plot_curves({self.record.title: [rows]}, curves, self.targets)
         executor = self.simulation.executor_name(state)
-        summary = summarise_run(self.experiment, self.identity, last, rows, self.targets, executor, self.decisions)
+        gpu = gpu_name(self.simulation.device)
+        summary = summarise_run(self.experiment, self.identity, last, rows, self.targets, executor, self.decisions, gpu)
         if (reported := summary["reported"]) is not None:
             log.debug("reported  %s %s", wording.name(reported), wording.value(reported, summary["final"][reported]))
         with writing(self.folder / SUMMARY):

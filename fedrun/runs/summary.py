@@ -71,6 +71,7 @@ def summarise_run(
     targets: Sequence[Target],
     executor: str,
     decisions: Mapping[str, str],
+    gpu: str | None,
 ) -> dict[str, Any]:
     """The summary of a complete run.
 
@@ -82,6 +83,7 @@ def summarise_run(
         targets: whose first round is reported.
         executor: name of the executor of the next round, if there were one.
         decisions: the choices of the run, in words.
+        gpu: the name of each process's GPU; None: it computes on the CPU.
     """
     record = experiment.record
     reported = experiment.evaluation.reported(experiment.strategy.client, rows[-1].keys())
@@ -106,7 +108,11 @@ def summarise_run(
         "rounds_to": (rounds_to := hits(rows, targets)),
         **({} if VIRTUAL_SECONDS not in rows[-1] else {"virtual_seconds_to": _times(rows, rounds_to)}),
         "seconds": last.seconds,
-        "machine": {"processes": last.processes, "threads": torch.get_num_threads()},
+        "machine": {
+            "processes": last.processes,
+            "threads": torch.get_num_threads(),
+            **({} if gpu is None else {"gpu": gpu}),
+        },
         "executor": {"name": executor, "seconds_per_sample": least_seconds(last.state.timings)},
         "decisions": dict(decisions),
         "versions": versions(),

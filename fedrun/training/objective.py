@@ -57,7 +57,8 @@ class Objective:
         self._embedded: list[torch.Tensor] = []  # of the current one, batch by batch
         self.processed = 0
         self.compared = 0
-        network.network.train()
+        if not network.network.training:
+            network.network.train()
 
     def gradient(self, x: torch.Tensor, y: torch.Tensor, index: int = 0) -> torch.Tensor:
         """The gradient ``[T]`` of :meth:`loss` at the loaded model, overwritten by the next call."""

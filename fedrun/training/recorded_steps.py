@@ -75,7 +75,8 @@ class RecordedSteps:
         return self
 
     def __enter__(self) -> RecordedSteps:
-        self._network.network.train()
+        if not self._network.network.training:
+            self._network.network.train()
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -12,7 +12,7 @@ SCRIPT = Path(__file__).with_name("everything.py")
 
 
 def test_the_script_runs_at_toy_size(tmp_path: Path) -> None:
-    sections = ["agreement", "recurrent", "determinism", "femnist", "evaluation", "turbosvm", "lstm"]
+    sections = ["agreement", "recurrent", "determinism", "femnist", "tiny", "evaluation", "turbosvm", "lstm"]
     command = [sys.executable, str(SCRIPT), "--toy", "--device", "cpu", "--out", str(tmp_path), "--only", *sections]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}  # more only lose time at this size
     ended = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True, env=environment)

@@ -226,17 +226,24 @@ def described_runs(runs: Sequence[Run]) -> str:
         for run in summaries
     )
     line = f"Data: {', '.join(data)}. Seeds: {', '.join(map(str, seeds))}. Code: {'; '.join(code)}."
-    hours = core_hours(summaries)
-    return line if hours is None else f"{line} Cost: {hours:.2g} core hours."
+    costs = " and ".join(f"{hours:.2g} {what}" for what, hours in cost_in_hours(summaries).items())
+    return f"{line} Cost: {costs}." if costs else line
 
 
-def core_hours(summaries: Sequence[Mapping[str, Any]]) -> float | None:
-    """Hours that runs took, times the threads they used; None if some of them did not record their threads."""
+def cost_in_hours(summaries: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Hours that runs took, times the threads or GPUs they used: ``core hours``, and ``hours of`` each kind of GPU.
+
+    Empty if some of the runs did not record their machine.
+    """
     machines = [(summary["seconds"], summary["machine"]) for summary in summaries if "machine" in summary]
     if len(machines) < len(summaries):
-        return None
-    used = (seconds * machine["processes"] * machine["threads"] for seconds, machine in machines)
-    return float(sum(used) / 3600)
+        return {}
+    hours: dict[str, float] = {}
+    for seconds, machine in machines:
+        gpu = machine.get("gpu")
+        what, each = ("core hours", machine["threads"]) if gpu is None else (f"hours of {gpu}", 1)
+        hours[what] = hours.get(what, 0.0) + seconds * machine["processes"] * each / 3600
+    return hours
 
 
 def omissions(

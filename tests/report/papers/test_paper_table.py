@@ -1,7 +1,7 @@
 import pytest
 
 from fedrun.report.papers.matching import match
-from fedrun.report.papers.paper_table import core_hours, paper_tables
+from fedrun.report.papers.paper_table import cost_in_hours, paper_tables
 from fedrun.report.runs import find
 from fedrun.report.settings import leaves, unrecorded
 from fedrun.system.errors import InputError
@@ -311,11 +311,13 @@ def test_speed_ups_are_of_means_of_rounds_that_are_rounded_up(folders):
     assert by_strategy(speed)["0.1"][1] == "2.6"
 
 
-def test_the_cost_of_runs_in_core_hours():
+def test_the_cost_of_runs():
     """Half an hour in two processes, and a quarter of one with four threads: two hours of a core."""
     summaries = [
         {"seconds": 1800.0, "machine": {"processes": 2, "threads": 1}},
         {"seconds": 900.0, "machine": {"processes": 1, "threads": 4}},
     ]
-    assert core_hours(summaries) == 2.0
-    assert core_hours([*summaries, {"seconds": 1.0}]) is None  # of a version that did not record it
+    assert cost_in_hours(summaries) == {"core hours": 2.0}
+    on_gpu = {"seconds": 360.0, "machine": {"processes": 2, "threads": 8, "gpu": "NVIDIA H200"}}
+    assert cost_in_hours([*summaries, on_gpu]) == {"core hours": 2.0, "hours of NVIDIA H200": 0.2}
+    assert cost_in_hours([*summaries, {"seconds": 1.0}]) == {}  # of a version that did not record it
