@@ -83,7 +83,7 @@ def ensemble(
         return _results(lambda batch: _of_batch(summed, samples, batch), samples, indices, batch_size)
 
 
-OfBatch = Sequence[torch.Tensor]
+OfBatch = Sequence["torch.Tensor"]
 """The losses, predictions and targets of a batch, ``[B, ...]`` each."""
 
 
