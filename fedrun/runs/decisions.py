@@ -32,6 +32,7 @@ def decisions(experiment: Experiment, simulation: Simulation, state: State) -> M
     computing = gpu_name(device) or counted(torch.get_num_threads(), "thread")
     count = simulation.ranks.count
     processes = f"1 process with {computing}" if count == 1 else f"{count} processes with {computing} each"
+    has_idle_gpu = device.type == "cpu" and torch.cuda.device_count()
     batches, privacy = {}, experiment.privacy
     if isinstance(privacy, SampleLevel):
         drawn = f"each sample with probability {privacy.sample_share:g} per step"
@@ -46,7 +47,8 @@ def decisions(experiment: Experiment, simulation: Simulation, state: State) -> M
         "hparams": experiment.record.hparams or "none published for this dataset",
         "cohort": f"{phase.cohort_size:,} of {clients:,} clients per round",
         **batches,
-        "machine": f"{processes}, {counted(cores(), 'core')}; executor {executor}",
+        "machine": f"{processes}, {counted(cores(), 'core')}; executor {executor}"
+        + ("; hardware=gpu would use this machine's GPU" if has_idle_gpu else ""),
         "tested": simulation.evaluator(state).tested,
         **accuracy,
     }

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from fedrun.config.composed import compose
 from fedrun.data.datasets.in_memory import InMemory
@@ -30,6 +31,12 @@ def test_defaults_and_what_the_command_names() -> None:
     assert shown["cohort"] == "3 of 8 clients per round"
     assert shown["machine"].startswith("1 process with 1 thread, ")
     assert shown["machine"].endswith("; executor in_process")
+
+
+def test_a_gpu_that_the_run_does_not_use(monkeypatch) -> None:
+    assert "GPU" not in decided()["machine"]
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    assert decided()["machine"].endswith("; executor vectorized; hardware=gpu would use this machine's GPU")
 
 
 def test_objects_that_replaced_an_option() -> None:
