@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from fedrun.data.datasets.base import Encoding, is_ragged
-from fedrun.data.tasks.base import Task
 from fedrun.models.cuda_graphs import CudaGraphs, RecordedFunction
 from fedrun.models.flat_network import FlatNetwork
 from fedrun.strategies.client import ClientStrategy, overrides
-from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.vectors import Vectors
 from fedrun.training.record import Running, Trained
 from fedrun.training.steps import Steps
@@ -30,31 +30,30 @@ class RecordedSteps:
     Args:
         graphs: the recorded functions of the network.
         network: holds the model.
-        strategy: the client strategy, for which :func:`can_record` is true.
-        local: hyper-parameters; the number of steps does not matter.
-        rate: η_t.
+        build: the steps with constants, a state of the optimizer and a record; their client strategy is one for which
+            :func:`can_record` is true.
         constants: of one of the clients, from :meth:`ClientStrategy.constants`.
-        task: of the dataset.
         state: of its optimizer, ``[S]``; None: it has none.
+        record: of the processed samples.
+        references: number of reference models of the client strategy.
     """
 
     def __init__(
         self,
         graphs: CudaGraphs,
         network: FlatNetwork,
-        strategy: ClientStrategy,
-        local: LocalTraining,
-        rate: float,
+        build: Callable[[Vectors, torch.Tensor | None, Running], Steps],
         constants: Vectors,
-        task: Task,
         state: torch.Tensor | None,
+        record: Running,
+        references: int,
     ) -> None:
         self._network = network
-        self._references = len(strategy.reference_models)
         self._constants = {name: torch.empty_like(vector) for name, vector in constants.items()}
         self._state = None if state is None else torch.empty_like(state)
-        self._record = Running(task, network.vector.device)
-        self._steps = Steps(network, strategy, local, rate, self._constants, task, self._state, self._record)
+        self._record = record
+        self._references = references
+        self._steps = build(self._constants, self._state, record)
         self._step = RecordedFunction(graphs, self._make, "an SGD step")
         self._of_client: torch.Tensor | None = None
         self._processed = 0

@@ -27,8 +27,8 @@ class Steps:
         strategy: the client strategy, whose hooks change plain SGD.
         local: hyper-parameters.
         rate: η_t.
-        constants: from :meth:`ClientStrategy.constants`.
         task: of the dataset.
+        constants: from :meth:`ClientStrategy.constants`.
         state: of the optimizer, ``[S]``, updated in place; None: it has none.
         record: of the processed samples.
     """
@@ -39,8 +39,8 @@ class Steps:
         strategy: ClientStrategy,
         local: LocalTraining,
         rate: float,
-        constants: Vectors,
         task: Task,
+        constants: Vectors,
         state: torch.Tensor | None,
         record: Record,
     ) -> None:

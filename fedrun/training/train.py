@@ -8,6 +8,7 @@ change plain SGD.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 
@@ -18,7 +19,7 @@ from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.vectors import Vectors
 from fedrun.training.batches import batches, epochs
 from fedrun.training.optimizer_step import fresh_state
-from fedrun.training.record import Collected, Running, Trained
+from fedrun.training.record import Collected, Record, Running, Trained
 from fedrun.training.recorded_steps import RecordedSteps, can_record
 from fedrun.training.steps import Steps
 
@@ -76,16 +77,18 @@ def _steps(
     state: torch.Tensor | None,
 ) -> Steps | RecordedSteps:
     """The steps of one client, recorded if the network's functions are."""
-    graphs, task = network.cuda_graphs, samples.task
+    graphs, device = network.cuda_graphs, network.vector.device
+    build = partial(Steps, network, strategy, local, rate, samples.task)
     if graphs is None or not can_record(strategy, samples.encoding):
-        on_cpu = network.vector.device.type == "cpu"
-        record = Collected(task) if on_cpu else Running(task, network.vector.device)
-        return Steps(network, strategy, local, rate, constants, task, state, record)
-    shapes = tuple((name, vector.shape) for name, vector in constants.items())
+        return build(
+            constants, state, Collected(samples.task) if device.type == "cpu" else Running(samples.task, device)
+        )
 
     def recorded() -> RecordedSteps:
-        return RecordedSteps(graphs, network, strategy, local, rate, constants, task, state)
+        record, references = Running(samples.task, device), len(strategy.reference_models)
+        return RecordedSteps(graphs, network, build, constants, state, record, references)
 
+    shapes = tuple((name, vector.shape) for name, vector in constants.items())
     return graphs.kept(("steps", id(strategy), rate, shapes), recorded).of(constants, state)
 
 
