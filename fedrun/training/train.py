@@ -80,9 +80,8 @@ def _steps(
     graphs, device = network.cuda_graphs, network.vector.device
     build = partial(Steps, network, strategy, local, rate, samples.task)
     if graphs is None or not can_record(strategy, samples.encoding):
-        return build(
-            constants, state, Collected(samples.task) if device.type == "cpu" else Running(samples.task, device)
-        )
+        record: Record = Collected(samples.task) if device.type == "cpu" else Running(samples.task, device)
+        return build(constants, state, record)
 
     def recorded() -> RecordedSteps:
         record, references = Running(samples.task, device), len(strategy.reference_models)
