@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedrun.system.errors import InputError, RunError
 from fedrun.system.openmp import limit_spinning
+from fedrun.system.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from fedrun.config.build import option
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
     from fedrun.report.load import load, load_all
     from fedrun.runs.run import run
     from fedrun.simulation.simulation import Simulation
-
-__version__ = "0.2.0"
 
 __all__ = [
     "InMemory",

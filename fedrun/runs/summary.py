@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-from fedrun import __version__
 from fedrun.data.evaluation_split import pooled_names
 from fedrun.data.targets import Target
 from fedrun.data.tasks.metric_names import lower_is_better, measures
@@ -22,6 +21,7 @@ from fedrun.experiment.observer import Row, round_of
 from fedrun.runs.checkpoint import Checkpoint, Identity
 from fedrun.runs.metrics_file import evaluated_rounds, series
 from fedrun.system.source_commit import loaded_commit
+from fedrun.system.version import VERSION
 
 PACKAGES = ("numpy", "scikit-learn", "hydra-core")
 
@@ -60,7 +60,7 @@ def versions() -> dict[str, str]:
     packages = {name: version(name) for name in PACKAGES}
     source = {} if (commit := loaded_commit()) is None else {"commit": commit}
     python = platform.python_version()
-    return {"python": python, "torch": torch.__version__, "fedrun": __version__, **packages, **source}
+    return {"python": python, "torch": torch.__version__, "fedrun": VERSION, **packages, **source}
 
 
 def summarise_run(

@@ -1,0 +1,3 @@
+"""The version of fedrun."""
+
+VERSION = "0.2.0"
