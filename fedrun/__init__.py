@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedrun.system.errors import InputError, RunError
 from fedrun.system.openmp import limit_spinning
-from fedrun.system.version import VERSION as __version__
+from fedrun.system.version import __version__
 
 if TYPE_CHECKING:
     from fedrun.config.build import option
@@ -45,6 +45,7 @@ __all__ = [
     "InputError",
     "RunError",
     "Simulation",
+    "__version__",
     "build_experiment",
     "compose",
     "load",

@@ -21,7 +21,7 @@ from fedrun.system.closed_output import ignore_closed_output
 from fedrun.system.errors import BAD_INPUT, InputError, RunError, foreseen, one_line
 from fedrun.system.lazy_import import lazy_import
 from fedrun.system.signals import stop_behind
-from fedrun.system.version import VERSION
+from fedrun.system.version import __version__
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -99,7 +99,7 @@ def _answer(arguments: Sequence[str]) -> str | None:
     parser.error = reject  # type: ignore[method-assign]  # as for Hydra's parser above
     options, others = parser.parse_known_args(arguments)
     if options.version:  # Hydra would print its own
-        return f"fedrun {VERSION}"
+        return f"fedrun {__version__}"
     if not (options.help or options.explain or options.why):
         return None
     from fedrun.config.options import further_folder

@@ -21,7 +21,7 @@ from fedrun.experiment.observer import Row, round_of
 from fedrun.runs.checkpoint import Checkpoint, Identity
 from fedrun.runs.metrics_file import evaluated_rounds, series
 from fedrun.system.source_commit import loaded_commit
-from fedrun.system.version import VERSION
+from fedrun.system.version import __version__
 
 PACKAGES = ("numpy", "scikit-learn", "hydra-core")
 
@@ -60,7 +60,7 @@ def versions() -> dict[str, str]:
     packages = {name: version(name) for name in PACKAGES}
     source = {} if (commit := loaded_commit()) is None else {"commit": commit}
     python = platform.python_version()
-    return {"python": python, "torch": torch.__version__, "fedrun": VERSION, **packages, **source}
+    return {"python": python, "torch": torch.__version__, "fedrun": __version__, **packages, **source}
 
 
 def summarise_run(
