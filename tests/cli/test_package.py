@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,8 @@ def test_the_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
 def test_names() -> None:
     assert (fedrun.run, fedrun.Simulation) == (run, Simulation)
     assert dir(fedrun) == sorted(fedrun.__all__)
-    for name in fedrun.__all__:
+    assert fedrun.__version__ == version("fedrun")
+    for name in set(fedrun.__all__) - {"__version__"}:
         assert getattr(fedrun, name).__name__ == name
     with pytest.raises(AttributeError, match="^module 'fedrun' has no attribute 'nothing'$"):
         fedrun.nothing  # noqa: B018
