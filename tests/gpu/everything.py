@@ -96,6 +96,12 @@ def markdown(results: dict[str, list[dict[str, object]]]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def _has_cuda() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=8.0)
@@ -112,6 +118,9 @@ def main() -> int:
             install(arguments.wheels, packages)
         if missing := missing_packages():
             print(f"missing packages: {', '.join(missing)}; give a folder of wheels with --wheels", flush=True)
+            return 2
+        if arguments.device.startswith("cuda") and not _has_cuda():
+            print("PyTorch sees no CUDA device; allowed without one: --device cpu --toy", flush=True)
             return 2
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         sys.path[:0] = [str(REPOSITORY), str(Path(__file__).parent), str(REPOSITORY / "tests" / "benchmarks")]

@@ -11,6 +11,16 @@ from pathlib import Path
 SCRIPT = Path(__file__).with_name("everything.py")
 
 
+def test_a_machine_without_a_gpu(tmp_path: Path) -> None:
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    ended = subprocess.run(
+        [sys.executable, str(SCRIPT)], cwd=tmp_path, check=False, capture_output=True, text=True, env=environment
+    )
+    assert (ended.returncode, ended.stderr) == (2, "")
+    assert ended.stdout == "PyTorch sees no CUDA device; allowed without one: --device cpu --toy\n"
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_script_runs_at_toy_size(tmp_path: Path) -> None:
     sections = ["agreement", "recurrent", "determinism", "femnist", "tiny", "evaluation", "turbosvm", "lstm"]
     command = [sys.executable, str(SCRIPT), "--toy", "--device", "cpu", "--out", str(tmp_path), "--only", *sections]
