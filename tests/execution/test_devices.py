@@ -42,6 +42,12 @@ CASES = {strategy: (f"strategy={strategy}",) for strategy in options("strategy")
     "momentum, clipping and decay": ("local.momentum=0.5", "local.max_gradient_norm=1.0", "local.weight_decay=0.01"),
     "turbosvm on fedadam": ("strategy=turbosvm", "strategy/server@strategy.server.base=fedadam"),
     "noised steps": ("privacy=sample_level", "privacy.noise_multiplier=1.0"),
+    "topk with error feedback": ("compression=topk", "compression.fraction=0.1"),
+    "quantize": ("compression=quantize", "compression.down=half"),
+    "user_level": ("privacy=user_level", "privacy.noise_multiplier=1.0"),
+    "secure_sum": ("secure_sum=fixed_point",),
+    "sign": ("compression=sign",),
+    "randk": ("compression=randk",),
     "sign_flip": ("attack=sign_flip", "attack.share=0.34"),
 }
 
