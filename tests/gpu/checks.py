@@ -101,8 +101,11 @@ def agreement(device: str, toy: bool) -> Iterator[dict[str, object]]:
     """Every strategy on the device, by both executors, against the CPU in process; several strategies at once."""
     every = [name for name in options("strategy") if name not in FOR_ADAPTERS]
     chosen = ("fedavg", "scaffold", "turbosvm", "fedbn", "fedconcat", "solo") if toy else tuple(every)
-    jobs = 1 if toy else max(1, min(8, cores() // 2))
-    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+    if toy:
+        for strategy in chosen:
+            yield from _agreement(device, strategy)
+        return
+    with ProcessPoolExecutor(max(1, min(8, cores() // 2)), get_context("spawn")) as pool:
         for rows in pool.map(partial(_agreement, device), chosen):
             yield from rows
 
