@@ -317,7 +317,8 @@ def _failed(ranks: Ranks, error: Exception) -> int:
 
 def _run_study(study: Study, folder: Path, seed: int) -> str:
     """Run a study in its folder; return its result as text."""
-    from fedrun.runs.folder import require_writable, writing
+    from fedrun.runs.folder import require_writable
+    from fedrun.system.writing import writing
 
     require_writable(folder)
     with writing(folder):

@@ -18,7 +18,8 @@ class ClientResults:
     """A model's results for every client of a population, and whether it appeals to the client: ``[n]`` each.
 
     Attributes:
-        score: mean of the task's score over the client's own test samples, float64; NaN for a client that has none.
+        score: mean of the task's score over the client's own test samples, float64; NaN for a client that has none, the
+            worst (±∞) if it is not a number because the model has diverged.
         loss: the loss that is compared with the threshold (without thresholds: the loss on the test samples), float64;
             NaN for a client that has no such samples, ∞ if its model has diverged.
         threshold: ρ_k, float64; None without thresholds.
@@ -26,7 +27,7 @@ class ClientResults:
         preferred_accuracy: test accuracy of the model that the client prefers, float64; None if clients have only the
             global model.
         task: of the dataset.
-        tests: the number of the client's test samples, int64; None if it is not used.
+        tests: the number of the client's test samples, int64.
     """
 
     score: torch.Tensor
@@ -35,7 +36,7 @@ class ClientResults:
     appeal: torch.Tensor | None
     preferred_accuracy: torch.Tensor | None
     task: Task
-    tests: torch.Tensor | None = None
+    tests: torch.Tensor
 
     @classmethod
     def of(
@@ -44,13 +45,16 @@ class ClientResults:
         thresholds: Thresholds | None,
         convention: Convention,
         task: Task,
-        tests: torch.Tensor | None = None,
+        tests: torch.Tensor,
     ) -> ClientResults:
         """Compare results with thresholds, if there are any; the convention is not ``auto`` here."""
-        score, of_train = results.test_score, thresholds is not None and convention == "train"
-        loss = results.train_loss if of_train else results.test_loss
-        counted = torch.ones_like(loss, dtype=torch.bool) if of_train else ~score.isnan()
-        loss = torch.where(loss.isnan() & counted, torch.inf, loss)  # a model that has diverged appeals to no client
+        of_train = thresholds is not None and convention == "train"
+        loss, score = results.train_loss if of_train else results.test_loss, results.test_score
+        tested = tests > 0
+        # A model that has diverged has the worst loss and score; it appeals to no client.
+        loss = torch.where(loss.isnan() & (tested | of_train), torch.inf, loss)
+        worst = torch.inf if lower_is_better(task.score) else -torch.inf
+        score = torch.where(score.isnan() & tested, worst, score)
         if thresholds is None:
             return cls(score, loss, None, None, None, task, tests)
         threshold = thresholds.test if convention == "test" else thresholds.train
@@ -61,31 +65,29 @@ class ClientResults:
 
     def metrics(self) -> Metrics:
         """``loss_mean``; with test samples, of the task's score, such as accuracy, ``accuracy_mean``, ``accuracy_std``
-        over clients (ddof 0), ``accuracy_worst_tenth`` (the mean over the tenth of them, rounded up, with the worst)
-        and ``untested``; with thresholds ``gm_appeal``; with both, and if clients have their own model to prefer,
-        ``preferred_accuracy``.
+        over clients (ddof 0), ``accuracy_worst_tenth`` (the mean over the tenth of them, rounded up, with the worst),
+        ``accuracy_weighted`` and ``untested``; with thresholds ``gm_appeal``; with both, and if clients have their own
+        model to prefer, ``preferred_accuracy``.
 
-        They are plain means over clients, except ``accuracy_weighted`` (if ``tests`` are known), which is weighted by
-        test samples. Clients without test samples are left out of them, and counted as untested.
+        They are plain means over clients, except ``accuracy_weighted``, which is weighted by test samples. Clients
+        without test samples are left out of them, and counted as untested.
         """
-        tested, name = ~self.score.isnan(), self.task.score
-        metrics = {"loss_mean": self.loss.nanmean().item()}
+        name, metrics = self.task.score, {"loss_mean": self.loss.nanmean().item()}
+        tested = self.tests > 0
         if tested.any():
-            score = self.score[tested]
+            score, sizes = self.score[tested], self.tests[tested].double()
             worst = score.sort(descending=lower_is_better(name)).values[: -(-len(score) // 10)]
             metrics |= {
                 f"{name}_mean": score.mean().item(),
                 f"{name}_std": score.std(correction=0).item(),
                 f"{name}_worst_tenth": worst.mean().item(),
                 "untested": float((~tested).sum()),
+                # Σ_k n_k a_k / Σ_k n_k
+                f"{name}_weighted": ((sizes @ score) / sizes.sum()).item(),
             }
-        if tested.any() and self.tests is not None:
-            # Σ_k n_k a_k / Σ_k n_k
-            sizes = self.tests[tested].double()
-            metrics[f"{name}_weighted"] = ((sizes @ self.score[tested]) / sizes.sum()).item()
         if self.appeal is not None:
             # GM-Appeal(w) = (1/N) Σ_k 1{f_k(w) < ρ_k}
             metrics["gm_appeal"] = self.appeal[~self.loss.isnan()].double().mean().item()
         if self.preferred_accuracy is not None and tested.any():
-            metrics["preferred_accuracy"] = self.preferred_accuracy.nanmean().item()
+            metrics["preferred_accuracy"] = self.preferred_accuracy[tested].mean().item()
         return metrics

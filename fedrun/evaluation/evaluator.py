@@ -28,7 +28,7 @@ from fedrun.strategies.client import is_personal, state_names, trains_global_mod
 from fedrun.strategies.client_state import LAST
 from fedrun.strategies.phase import Phase
 from fedrun.strategies.server import LAST_MEAN, ServerState
-from fedrun.strategies.sgd import SGD, HeadSGD
+from fedrun.strategies.sgd import HEAD_SGD, PLAIN_SGD
 from fedrun.strategies.vectors import MODEL
 from fedrun.system.randomness import generator
 from fedrun.uploads.pipeline import UploadPipeline
@@ -89,9 +89,10 @@ class Evaluator:
             metrics[pooled_name(split, "attack_success")] = hit.mean_score
         if self._experiment.evaluation.client_means:
             metrics |= {pooled_name(split, name): value for name, value in self._score_of_means(state).items()}
-        for population, by_tuning in self.clients(state).items():
-            for tuning, results in by_tuning.items():
-                metrics |= {f"{population}/{tuning}{name}": value for name, value in results.metrics().items()}
+        for group in self._groups:
+            for kind, results in self._results_by_kind(state, group).items():
+                named = self._client_results(group, results).metrics()
+                metrics |= {f"{group.name}/{kind}{name}": value for name, value in named.items()}
         return metrics
 
     def results(self, state: State, indices: torch.Tensor) -> SampleResults:
@@ -107,32 +108,16 @@ class Evaluator:
             known[id(indices)] = self._evaluate_on_all_ranks([server.model for server in state.models], indices)
         return known[id(indices)]
 
-    def clients(self, state: State) -> dict[str, dict[str, ClientResults]]:
-        """The results of each client, by population; empty if clients have neither test samples nor thresholds.
-
-        Each population has the results of the model without tuning (under ``""``) and, if requested, those of the
-        global model after tuning by the client (under ``"tuned_"``). If clients have their own models, there are also
-        those of the global one (under ``"global_"``).
+    def clients(self, state: State) -> dict[str, ClientResults]:
+        """The results of the model that each client uses, without tuning, by population; empty if clients have neither
+        test samples nor thresholds.
         """
-        thresholds = self._thresholds()
-        return {
-            population.name: {
-                tuning: ClientResults.of(
-                    results,
-                    thresholds.get(population.name),
-                    self._convention,
-                    self._phase.samples.task,
-                    None if population.test is None else population.test.sizes,
-                )
-                for tuning, results in self._own_results(state, population).items()
-            }
-            for population in client_groups(self._phase.federation)
-            if population.test is not None or self._experiment.appeal.known
-        }
+        return {group.name: self._client_results(group, self._own_results(state, group)) for group in self._groups}
 
     def on_training(self, state: State) -> tuple[torch.Tensor, torch.Tensor]:
         """F_k(w), the loss of each client on its training samples, and its score there, float64 ``[N]`` each."""
-        return self._by_holder(state, SEEN, self._phase.federation.train)
+        train = self._phase.federation.train
+        return per_holder(self._results_of(SEEN, state, train), train)
 
     def training_losses(self, state: State, clients: torch.Tensor) -> torch.Tensor:
         """F_k(w) of some clients (int64 ``[c]``), float64 ``[c]``."""
@@ -210,46 +195,59 @@ class Evaluator:
         clustered = phase.clustering.several and phase.federation.client_test is not None
         return clustered or is_personal(phase.client)
 
-    def _own_results(self, state: State, population: ClientGroup) -> dict[str, OwnResults]:
-        """The results of each client of a population on its own samples, without and with local tuning."""
-        appeal, evaluation = self._experiment.appeal, self._experiment.evaluation
-        unknown = torch.full((len(population.train),), float("nan"), dtype=torch.float64)
-        train_loss, test_loss, score = unknown, unknown, unknown
-        if population.test is not None:
-            test_loss, score = self._by_holder(state, population.name, population.test)
-        of_train = self._convention == "train"
-        if appeal.known and of_train:
-            train_loss, _ = self._by_holder(state, population.name, population.train)
-        results = {"": OwnResults(train_loss, test_loss, score)}
+    @property
+    def _groups(self) -> list[ClientGroup]:
+        """The populations whose clients are evaluated."""
+        groups = client_groups(self._phase.federation)
+        return [group for group in groups if group.test is not None or self._experiment.appeal.known]
+
+    def _client_results(self, group: ClientGroup, results: OwnResults) -> ClientResults:
+        """The results of a population's clients, compared with their thresholds."""
+        tests = torch.zeros(len(group.train), dtype=torch.int64) if group.test is None else group.test.sizes
+        thresholds = self._thresholds().get(group.name)
+        return ClientResults.of(results, thresholds, self._convention, self._phase.samples.task, tests)
+
+    def _results_by_kind(self, state: State, group: ClientGroup) -> dict[str, OwnResults]:
+        """A population's results of the models that the clients use (under ``""``); if clients have their own models,
+        also of the global one (``"global_"``); if requested, of the global model after tuning (``"tuned_"``).
+        """
+        results, evaluation = {"": self._own_results(state, group)}, self._experiment.evaluation
         client, local = self._phase.client, self._phase.local
-        if (
-            is_personal(client)
-            and trains_global_model(client)
-            and population.name == SEEN
-            and population.test is not None
-        ):
-            by_holder = per_holder(self.results(state, population.test.samples), population.test)
-            results["global_"] = OwnResults(unknown, *by_holder)
+        if is_personal(client) and trains_global_model(client) and group.name == SEEN and group.test is not None:
+            results["global_"] = self._on_own_samples(group, lambda clients: self.results(state, clients.samples))
         if (tuning := evaluation.tuning(local, local.rate(state.round))) is not None:
             results["tuned_"] = own_results(
                 self._experiment,
                 self._phase,
-                population,
+                group,
                 state.server.model,
                 tuning,
                 self._ranks,
-                client=SGD() if evaluation.tuning_part == "model" else HeadSGD(),
+                client=PLAIN_SGD if evaluation.tuning_part == "model" else HEAD_SGD,
                 round=state.round,
-                of_train=of_train,
+                of_train=self._convention == "train",
                 timings=state.timings,
             )
         return results
 
-    def _by_holder(self, state: State, population: str, clients: ClientIndices) -> tuple[torch.Tensor, torch.Tensor]:
-        """Mean loss and score of each client of a population on some of its own samples, float64 ``[n]`` each."""
+    def _own_results(self, state: State, group: ClientGroup) -> OwnResults:
+        """The results of the model that each client of a population uses."""
+        return self._on_own_samples(group, partial(self._results_of, group.name, state))
+
+    def _on_own_samples(self, group: ClientGroup, evaluate: Callable[[ClientIndices], SampleResults]) -> OwnResults:
+        """A population's results on the clients' test samples, and on the training samples if their losses are
+        compared.
+        """
+        unknown = torch.full((len(group.train),), float("nan"), dtype=torch.float64)
+        test_loss, score = (unknown, unknown) if group.test is None else per_holder(evaluate(group.test), group.test)
+        compared = self._experiment.appeal.known and self._convention == "train"
+        train_loss = per_holder(evaluate(group.train), group.train)[0] if compared else unknown
+        return OwnResults(train_loss, test_loss, score)
+
+    def _results_of(self, population: str, state: State, clients: ClientIndices) -> SampleResults:
+        """The results, on some of their own samples, of the model that each client of a population uses."""
         personal = population == SEEN and self._personal
-        results = self._personal_results(state, clients) if personal else self.results(state, clients.samples)
-        return per_holder(results, clients)
+        return self._personal_results(state, clients) if personal else self.results(state, clients.samples)
 
     def _personal_results(self, state: State, clients: ClientIndices) -> SampleResults:
         """The results of each client's models on its samples, in order; those of the newest state are kept."""

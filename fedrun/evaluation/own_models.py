@@ -17,12 +17,10 @@ from fedrun.strategies.client import ClientStrategy
 from fedrun.strategies.client_state import NO_STATE
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.phase import Phase
-from fedrun.strategies.sgd import SGD
+from fedrun.strategies.sgd import PLAIN_SGD
 from fedrun.strategies.vectors import MODEL
 from fedrun.system.randomness import address
 from fedrun.uploads.pipeline import UploadPipeline
-
-PLAIN = SGD()
 
 
 def own_results(
@@ -33,7 +31,7 @@ def own_results(
     local: LocalTraining,
     ranks: Ranks,
     *,
-    client: ClientStrategy = PLAIN,
+    client: ClientStrategy = PLAIN_SGD,
     round: int = -1,
     of_train: bool = True,
     timings: ExecutorTimings = (),

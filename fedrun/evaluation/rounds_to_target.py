@@ -15,11 +15,8 @@ from fedrun.data.targets import Target
 
 def first_hit(rounds: Sequence[int], values: Sequence[float], target: Target) -> int | None:
     """The first evaluated round from 1 on whose value reaches the target; None if there is none (TurboSVM-FL)."""
-    sign, goal = target.sign, target.sign * target.value
-    for round, value in zip(rounds, values, strict=True):
-        if round >= 1 and sign * value >= goal:
-            return round
-    return None
+    pairs = zip(rounds, values, strict=True)
+    return next((round for round, value in pairs if round >= 1 and target.reached(value)), None)
 
 
 def interpolated(rounds: Sequence[int], values: Sequence[float], target: Target) -> float | None:

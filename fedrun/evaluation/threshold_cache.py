@@ -23,7 +23,14 @@ log = logging.getLogger(__name__)
 FIELDS = ("train", "test", "solo_accuracy")
 
 
-def key(experiment: Experiment, dataset: Dataset, layout: Layout, populations: Sequence[ClientGroup]) -> str:
+def key(
+    experiment: Experiment,
+    dataset: Dataset,
+    layout: Layout,
+    initial: torch.Tensor,
+    frozen: str,
+    populations: Sequence[ClientGroup],
+) -> str:
     """Sixteen hex digits that change with everything that thresholds depend on.
 
     These are the clients, their samples and the encoding, the initial model, the local training, and the code of these,
@@ -34,14 +41,17 @@ def key(experiment: Experiment, dataset: Dataset, layout: Layout, populations: S
         experiment: of the run.
         dataset: of the run.
         layout: of the network, which the server strategy may have changed.
+        initial: the initial model, ``[P]``; its weights may come from a file that has changed.
+        frozen: the fingerprint of the network's frozen parameters.
         populations: the clients, with their training and test samples.
     """
-    of = experiment
-    settings = (of.partition, of.population, of.validation, of.attack, of.seed, of.model, of.local, of.appeal)
+    keys = ("partition", "population", "validation", "attack", "seed", "model", "local", "appeal")
+    settings = tuple(getattr(experiment, name) for name in keys)
     data = (dataset.spec, dataset.fingerprint, dataset.encoding, dataset.augmentation)
     parameters = tuple(slot.name for slot in layout.slots)
     code = [source(type(setting)) for setting in settings]
-    digest = hashlib.sha256(repr((settings, data, parameters, code)).encode())
+    digest = hashlib.sha256(repr((settings, data, parameters, code, frozen)).encode())
+    digest.update(initial.cpu().numpy().tobytes())
     for population in populations:
         digest.update(population.name.encode())
         for shares in (population.train, population.test):

@@ -44,5 +44,6 @@ def client_thresholds(experiment: Experiment, phase: Phase, cache: Path | None, 
         return {}
     if cache is None or not appeal.trained:
         return compute()
-    name = key(experiment, phase.federation.dataset, phase.network.layout, clients)
+    network, initial = phase.network, phase.initial_model()
+    name = key(experiment, phase.federation.dataset, network.layout, initial, network.frozen_fingerprint, clients)
     return cached(cache / f"{name}.safetensors", compute, ranks)

@@ -1,4 +1,4 @@
-"""The computations of a single client on its training samples besides its SGD steps."""
+"""The computations of clients on their training samples besides their SGD steps."""
 
 from __future__ import annotations
 
@@ -6,10 +6,17 @@ from dataclasses import replace
 
 import torch
 
-from fedrun.execution.context import ExecutionContext
-from fedrun.models.inference import labelled_embeddings
+from fedrun.data.federation import ClientIndices
+from fedrun.execution.client_training import train_client
+from fedrun.execution.context import CohortJob, ExecutionContext
+from fedrun.models.inference import FORWARD_BATCH, evaluate, labelled_embeddings, per_holder
 from fedrun.strategies.client_info import ClientInfo, LabelledEmbeddings
-from fedrun.strategies.clustering.context import FORWARD_BATCH
+from fedrun.strategies.local_training import LocalTraining
+from fedrun.strategies.sgd import PLAIN_SGD
+from fedrun.strategies.vectors import MODEL
+from fedrun.system.randomness import address
+from fedrun.training.batches import processed
+from fedrun.training.train import full_gradient
 
 
 class BatchGradient:
@@ -57,3 +64,48 @@ def training_embeddings(context: ExecutionContext, client: int) -> LabelledEmbed
         return measured
 
     return embed
+
+
+def initial_losses(context: ExecutionContext, job: CohortJob) -> torch.Tensor:
+    """F_k at the broadcast model as each of the cohort reports it, float64 ``[C, 1]``."""
+    if context.client.steps_before_loss:
+        losses = torch.stack([_loss_after_steps(context, job, client) for client in job.cohort.tolist()])
+    else:
+        context.network.load(job.received[MODEL])
+        parts = [context.clients[client] for client in job.cohort.tolist()]
+        indices = ClientIndices(torch.cat(parts), torch.tensor([0, *map(len, parts)]).cumsum(0))
+        losses, _ = per_holder(evaluate(context.network, context.samples, indices.samples, FORWARD_BATCH), indices)
+    if context.attack is not None and job.uploads:
+        for position, client in enumerate(job.cohort.tolist()):
+            if client in context.attackers:
+                losses[position] = context.attack.reported(losses[position])
+    return losses[:, None].to(context.network.vector.device)
+
+
+def _loss_after_steps(context: ExecutionContext, job: CohortJob, client: int) -> torch.Tensor:
+    """F_k after the client has adapted the broadcast model by some steps of SGD, a float64 scalar."""
+    local, seed = _before_loss(context), address(context.seed, "tuning")
+    train_client(context, PLAIN_SGD, local, client, job.round, seed, job.received[MODEL], {})
+    return context.results(context.network.vector, client).losses.double().mean()
+
+
+def _before_loss(context: ExecutionContext) -> LocalTraining:
+    """The settings of local training before clients measure their initial loss."""
+    return replace(context.local, epochs=None, steps=context.client.steps_before_loss)
+
+
+def initial_gradients(context: ExecutionContext, job: CohortJob) -> torch.Tensor:
+    """The gradient of F_k at the broadcast model for each of the cohort, float32 ``[C, T]``."""
+    context.network.load(job.received[MODEL])
+    parts = [context.clients[client] for client in job.cohort.tolist()]
+    return torch.stack([full_gradient(context.network, context.samples, part, FORWARD_BATCH) for part in parts])
+
+
+def measured_samples(context: ExecutionContext, samples: int) -> tuple[int, int]:
+    """The number of samples that a client with ``samples`` of its own processes for its measurements: forward and
+    backward, forward only.
+    """
+    client = context.client
+    adapting = processed(samples, _before_loss(context)) if client.steps_before_loss else 0
+    backward = adapting + samples * ("initial_gradient" in client.wants)
+    return backward, samples * len(client.wants & {"initial_loss", "training_embeddings"})

@@ -9,22 +9,17 @@ from functools import cached_property
 
 import torch
 
-from fedrun.data.federation import ClientIndices
-from fedrun.execution.client_training import train_client
+from fedrun.execution.client_measurements import initial_gradients, initial_losses, measured_samples
 from fedrun.execution.context import ClientResult, CohortJob, ExecutionContext, Progress
-from fedrun.models.inference import evaluate, per_holder
 from fedrun.strategies.client import state_names
 from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.client_state import OPTIMIZER, PRIVATE, ClientStates
-from fedrun.strategies.clustering.context import FORWARD_BATCH
 from fedrun.strategies.contract import check_finished, check_vector
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.server import CohortUpdate
-from fedrun.strategies.sgd import SGD
 from fedrun.strategies.vectors import MODEL, Vectors
-from fedrun.system.randomness import address, generator
+from fedrun.system.randomness import generator
 from fedrun.training.batches import processed, steps_of
-from fedrun.training.train import full_gradient
 
 
 class Executor(ABC):
@@ -85,55 +80,12 @@ class Executor(ABC):
             steps=self.steps(job).float()[:, None].to(device),
             mean_steps=self._mean_steps,
             label_counts=None if self._label_counts is None else self._label_counts[clients],
-            initial_loss=self._initial_losses(job) if "initial_loss" in wants else None,
-            initial_gradient=self._initial_gradients(job) if "initial_gradient" in wants else None,
+            initial_loss=initial_losses(context, job) if "initial_loss" in wants else None,
+            initial_gradient=initial_gradients(context, job) if "initial_gradient" in wants else None,
             threshold=None if thresholds is None else thresholds[clients, None],
             initial_model=context.initial_model,
             mixture=None if job.mixture is None else job.mixture.float().to(device),
         )
-
-    def _initial_losses(self, job: CohortJob) -> torch.Tensor:
-        """F_k at the broadcast model as each of the cohort reports it, float64 ``[C, 1]``."""
-        context = self.context
-        if context.client.steps_before_loss:
-            losses = torch.stack([self._loss_after_steps(job, client) for client in job.cohort.tolist()])
-        else:
-            context.network.load(job.received[MODEL])
-            parts = [context.clients[client] for client in job.cohort.tolist()]
-            indices = ClientIndices(torch.cat(parts), torch.tensor([0, *map(len, parts)]).cumsum(0))
-            losses, _ = per_holder(evaluate(context.network, context.samples, indices.samples, FORWARD_BATCH), indices)
-        if context.attack is not None and job.uploads:
-            for position, client in enumerate(job.cohort.tolist()):
-                if client in context.attackers:
-                    losses[position] = context.attack.reported(losses[position])
-        return losses[:, None].to(context.network.vector.device)
-
-    def _loss_after_steps(self, job: CohortJob, client: int) -> torch.Tensor:
-        """F_k after the client has adapted the broadcast model by some steps of SGD, a float64 scalar."""
-        context = self.context
-        local = self._before_loss
-        model = job.received[MODEL]
-        train_client(context, SGD(), local, client, job.round, address(context.seed, "tuning"), model, {})
-        return context.results(context.network.vector, client).losses.double().mean()
-
-    @property
-    def _before_loss(self) -> LocalTraining:
-        """The settings of local training before clients measure their initial loss."""
-        return replace(self.context.local, epochs=None, steps=self.context.client.steps_before_loss)
-
-    def _initial_gradients(self, job: CohortJob) -> torch.Tensor:
-        """The gradient of F_k at the broadcast model for each of the cohort, float32 ``[C, T]``."""
-        context = self.context
-        context.network.load(job.received[MODEL])
-        parts = [context.clients[client] for client in job.cohort.tolist()]
-        return torch.stack([full_gradient(context.network, context.samples, part, FORWARD_BATCH) for part in parts])
-
-    def _measured_samples(self, samples: int) -> tuple[int, int]:
-        """The number of samples that a client processes for its measurements: forward and backward, forward only."""
-        client = self.context.client
-        adapting = processed(samples, self._before_loss) if client.steps_before_loss else 0
-        backward = adapting + samples * ("initial_gradient" in client.wants)
-        return backward, samples * len(client.wants & {"initial_loss", "training_embeddings"})
 
     @cached_property
     def usual_samples(self) -> torch.Tensor:
@@ -141,14 +93,14 @@ class Executor(ABC):
 
         int64 ``[N, 2]``.
         """
-        client, sizes = self.context.client, self.context.clients.sizes
+        context, client, sizes = self.context, self.context.client, self.context.clients.sizes
         by_size: dict[int, tuple[int, int]] = {}
         for number, size in enumerate(sizes.tolist()):
             if size not in by_size:
                 trained = processed(size, self.local(int(self.usual_steps[number]), number), client.passes)
                 # in the first epoch there are no earlier embeddings to compare with
                 compared = trained - min(size, trained) if "earlier_embeddings" in client.wants else trained
-                extra, forward = self._measured_samples(size)
+                extra, forward = measured_samples(context, size)
                 by_size[size] = trained + extra, len(client.reference_models) * compared + forward
         return torch.tensor([by_size[size] for size in sizes.tolist()])
 
@@ -278,7 +230,7 @@ class Executor(ABC):
     def with_measured(self, update: CohortUpdate) -> CohortUpdate:
         """A cohort's update, with the samples of its measurements counted."""
         sizes = self.context.clients.sizes[update.processed[:, 0]].tolist()
-        measured = torch.tensor([(0, *self._measured_samples(size)) for size in sizes], dtype=torch.int64)
+        measured = torch.tensor([(0, *measured_samples(self.context, size)) for size in sizes], dtype=torch.int64)
         return replace(update, processed=update.processed + measured.reshape(-1, 3))
 
     def idle(self, job: CohortJob) -> ClientStates:

@@ -40,7 +40,7 @@ def started(count: int, work: Callable[[Ranks], int]) -> Iterator[Ranks]:
         work: the function that each other rank runs in its own process. It returns the exit status of the process.
 
     Raises:
-        RunError: they cannot be reached.
+        RunError: they cannot be started or reached.
     """
     torch.distributed.is_available()  # before the processes are forked, so that it is loaded once
     from torch.distributed import distributed_c10d  # noqa: F401 - likewise
@@ -49,10 +49,12 @@ def started(count: int, work: Callable[[Ranks], int]) -> Iterator[Ranks]:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # all ranks are on this machine
     with tempfile.TemporaryDirectory(prefix="fedrun-") as folder:
         store = Path(folder) / "store"
-        processes = [FORK.Process(target=_rank, args=(number, count, store, work)) for number in range(1, count)]
-        for process in processes:
-            process.start()
+        processes: list[ForkProcess] = []
         try:
+            for number in range(1, count):
+                process = FORK.Process(target=_rank, args=(number, count, store, work))
+                _start(process, count)
+                processes.append(process)
             _wait_for_all(processes, _store(store, count))
             yield _connected(0, count, store)
             seconds = SECONDS_FOR_REASON
@@ -61,6 +63,15 @@ def started(count: int, work: Callable[[Ranks], int]) -> Iterator[Ranks]:
             raise
         finally:
             _end(processes, seconds)
+
+
+def _start(process: ForkProcess, count: int) -> None:
+    try:
+        process.start()
+    except OSError as error:
+        raise RunError(
+            f"hardware.processes: {count} processes cannot be started ({error.strerror}); try fewer processes"
+        ) from error
 
 
 def _store(path: Path, count: int) -> Store:

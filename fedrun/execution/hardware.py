@@ -87,6 +87,7 @@ class Hardware:
         shared = max(1, cores() // (parallel_jobs * ranks.local_count))
         torch.set_num_threads(self.threads or openmp_threads() or shared)
         if device.type == "cuda":
+            torch.cuda.set_device(device.index or 0)  # dropout draws from the current device's generator
             if self.deterministic:
                 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
             torch.use_deterministic_algorithms(self.deterministic, warn_only=True)
@@ -114,9 +115,7 @@ class Hardware:
                 f"{devices} CUDA devices, and each needs its own; allowed: hardware.device=cuda, and at most as many "
                 "processes"
             )
-        own = torch.device("cuda", ranks.local)
-        torch.cuda.set_device(own)
-        return own
+        return torch.device("cuda", ranks.local)
 
 
 def gpu_name(device: torch.device) -> str | None:

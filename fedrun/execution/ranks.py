@@ -70,7 +70,6 @@ class Ranks:
         count: the number of ranks.
         local: number of this rank among those on its machine.
         local_count: the number of ranks on its machine.
-        broken: whether a rank was lost; no further communication is possible.
         stop_signal: the number of the signal that requested a stop of this rank; 0: none.
     """
 
@@ -81,7 +80,6 @@ class Ranks:
         self.count = count
         self.local = local
         self.local_count = local_count
-        self.broken = False
         self.stop_signal = 0
         self._store = store
         self._devices: ProcessGroup | None = None
@@ -212,7 +210,6 @@ class Ranks:
         try:
             yield
         except RuntimeError as error:  # gloo's, NCCL's and the store's errors are of this kind
-            self.broken = True
             raise RankLostError(self._reason()) from error
 
     def _reason(self) -> str:

@@ -53,6 +53,8 @@ class StackedPerceptron:
         for name, module in network.named_modules(remove_duplicate=False):
             if module._forward_pre_hooks or module._forward_hooks:  # for example weights computed from other tensors
                 return None
+            if "forward" in vars(module):  # replaced for this layer alone
+                return None
             if type(module) is torch.nn.Sequential:
                 continue
             flat = type(module) is torch.nn.Flatten and (module.start_dim, module.end_dim) == (1, -1)

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from fedrun.system.checksums import DamagedFileError
+from fedrun.system.writing import writing
 
 CHUNK_BYTES = 64 * 2**20
 """The file grows by at least this much."""
@@ -63,7 +64,7 @@ class VectorStore:
         """A stored float32 copy of a vector, on the CPU.
 
         Raises:
-            OSError: the disk is full.
+            InputError: the disk is full.
         """
         size = 4 * vector.numel()
         if self._in_memory + size <= self._limit or size > self._slot_bytes:
@@ -72,7 +73,8 @@ class VectorStore:
             weakref.finalize(copy, self._released, size)
             return copy
         if not self._free:
-            self._grow()
+            with writing(self._path or Path(tempfile.gettempdir())):
+                self._grow()
         number, length = self._free.pop(), vector.numel()
         mapped = self._mapped(number, length).copy_(vector.detach())
         return self._referenced(mapped, Slot(number, length, _crc32(mapped)))

@@ -281,7 +281,7 @@ class Objectives:
             check_losses(strategy, losses, len(targets))
             return losses
 
-        self._losses = None if plain else torch.vmap(loss, in_dims=(0, 0, dims))
+        self._losses_of = None if plain else torch.vmap(loss, in_dims=(0, 0, dims))
 
         def client_loss(
             parameters: dict[str, torch.Tensor], fixed: Vectors, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor
@@ -342,10 +342,10 @@ class Objectives:
         """The sum of the last c clients' losses, whose gradient for each is its own."""
         x, y, real, weight = self._batch(index, len(at))
         logits, passed = perceptron.forward(self._views(at), x, self._drop(index, len(at)))
-        if self._losses is None:
+        if self._losses_of is None:
             losses = self._task.loss(logits.flatten(0, 1), y.flatten(0, 1)).view_as(real)
         else:
-            losses = self._losses(logits, y, of_last(self._constants, len(at)))
+            losses = self._losses_of(logits, y, of_last(self._constants, len(at)))
         client_losses = (losses * weight).sum(1)
         self._record(client_losses.detach(), logits.detach(), y, real)
         return client_losses.sum(), passed

@@ -16,10 +16,9 @@ from fedrun.config.identity import Neutral
 from fedrun.data.datasets.base import Spec
 from fedrun.models.base import ModelConfig, encoder_and_head
 from fedrun.models.lora import LoRA
+from fedrun.models.resnet import GROUPS
 from fedrun.models.trial import check_network, random_samples
 from fedrun.system.errors import InputError
-
-GROUPS = 2
 
 Norm = Literal["batch", "group"]
 """``batch``: the layers stay as they are. ``group``: each BatchNorm becomes GroupNorm."""

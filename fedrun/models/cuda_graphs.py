@@ -19,6 +19,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+import numpy
 import torch
 
 from fedrun.system.errors import InputError
@@ -34,6 +35,9 @@ memory, which a recording must not do, and show whether the function can be reco
 
 SHAPES = 64
 """Shapes of arguments for which one function is recorded; those that were not used for the longest time make room."""
+
+KEPT = 8
+"""Recorded objects of a network: the steps of one or two client strategies, and evaluations of some datasets."""
 
 WAITS = "called a synchronizing CUDA operation"
 """PyTorch's warning of an operation that waits for the GPU."""
@@ -51,24 +55,31 @@ class CudaGraphs:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._pool = torch.cuda.graph_pool_handle()
+        self._newest: torch.cuda.CUDAGraph | None = None  # the memory of all graphs exists as long as one of them
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        self._kept: OrderedDict[Hashable, Any] = OrderedDict()
+        self._kept: OrderedDict[Hashable, tuple[Hashable, Any]] = OrderedDict()
         self._warned: dict[Any, Any] = {}  # so that a warning of every step is shown once
 
-    def kept(self, key: Hashable, build: Callable[[], T], most: int = 8) -> T:
-        """An object that is built once for a key, such as one with recorded functions; the newest ``most`` are kept."""
-        if key not in self._kept:
-            self._kept[key] = build()
+    def kept(self, key: Hashable, build: Callable[[], T], version: Hashable = None) -> T:
+        """An object that is built once for a key, such as one with recorded functions.
+
+        Args:
+            key: of the object. The :data:`KEPT` most recently used ones are kept.
+            build: makes it.
+            version: of the object; another version replaces it.
+        """
+        if self._kept.get(key, (object(),))[0] != version:
+            self._kept.pop(key, None)  # before its successor needs memory
+            self._kept[key] = version, build()
         self._kept.move_to_end(key)
-        while len(self._kept) > most:
+        if len(self._kept) > KEPT:
             self._kept.popitem(last=False)
-        found: T = self._kept[key]
+        found: T = self._kept[key][1]
         return found
 
     def watched(self, function: Callable[[], T]) -> tuple[T, str | None]:
         """Call a function: its result, and the reason why it cannot be recorded, or None."""
-        drawn = torch.get_rng_state(), random.getstate()
+        drawn = _drawn_on_cpu()
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             torch.cuda.set_sync_debug_mode("warn")
@@ -83,7 +94,7 @@ class CudaGraphs:
                 warnings.warn_explicit(warning.message, warning.category, *at, registry=self._warned)
         if waits:
             return result, f"it waits for the GPU ({waits[0].filename}:{waits[0].lineno})"
-        if not torch.equal(drawn[0], torch.get_rng_state()) or drawn[1] != random.getstate():
+        if drawn != _drawn_on_cpu():
             return result, "it draws random numbers on the CPU"
         return result, None
 
@@ -101,7 +112,7 @@ class CudaGraphs:
         try:
             # torch.cuda.graph would also return free memory to the system, which takes longer than the recording
             with torch.cuda.stream(self._stream):
-                graph.capture_begin(pool=self._pool)
+                graph.capture_begin(pool=None if self._newest is None else self._newest.pool())
                 try:
                     result = function()
                 finally:
@@ -115,7 +126,14 @@ class CudaGraphs:
             if collects:
                 gc.enable()
         torch.cuda.current_stream(self._device).wait_stream(self._stream)
+        self._newest = graph
         return graph.replay, result
+
+
+def _drawn_on_cpu() -> tuple[object, ...]:
+    """The state of the random generators of the CPU, to be compared."""
+    of_numpy = numpy.random.get_state(legacy=False)["state"]
+    return torch.get_rng_state().numpy().tobytes(), random.getstate(), of_numpy["pos"], of_numpy["key"].tobytes()
 
 
 @dataclass

@@ -199,7 +199,8 @@ class FlatNetwork:
     """A network whose tensors are views into one vector.
 
     Attributes:
-        network: the module; its trained parameters and persistent float buffers are views into ``vector``.
+        network: the module; its trained parameters and persistent float buffers are views into ``vector``. Only the
+            whole module changes between training and evaluation mode, never a part of it.
         layout: where each tensor lies.
         vector: θ, float32 ``[P]``.
         frozen: the frozen parameters by name; they never change.

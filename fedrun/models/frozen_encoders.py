@@ -19,13 +19,12 @@ class FrozenEncoders:
     """
 
     def __init__(self, network: FlatNetwork, models: Mapping[str, torch.Tensor]) -> None:
-        shared = {id(parameter): parameter for parameter in network.network.parameters()}  # replaced or frozen, all
-        self._encoder, self._head = (
-            copy.deepcopy(network.network.get_submodule(name), shared) for name in ("encoder", "head")
-        )
-        for module in self._encoder.modules():
-            if isinstance(module, torch.nn.modules.batchnorm._BatchNorm):
-                module.track_running_stats = False  # training mode would change them
+        module = network.network
+        shared = {id(tensor): tensor for tensor in (*module.parameters(), *module.buffers())}  # all replaced or fixed
+        self._encoder, self._head = (copy.deepcopy(module.get_submodule(name), shared) for name in ("encoder", "head"))
+        for layer in self._encoder.modules():
+            if isinstance(layer, torch.nn.modules.batchnorm._BatchNorm):
+                layer.track_running_stats = False  # training mode would change them
         views = {name: network.layout.views(model) for name, model in models.items()}
         self._tensors = {name: _of_part(each, "encoder.") for name, each in views.items()}
         self._heads = {name: _of_part(each, "head.") for name, each in views.items()}

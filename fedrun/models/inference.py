@@ -14,6 +14,9 @@ from fedrun.models.cuda_graphs import RecordedFunction
 from fedrun.models.flat_network import FlatNetwork
 from fedrun.models.precision import Precision, computing
 
+FORWARD_BATCH = 1024
+"""Samples per forward pass where clients only evaluate the broadcast model."""
+
 
 def evaluate(
     network: FlatNetwork, samples: Samples, indices: torch.Tensor, batch_size: int, precision: Precision = "float32"
@@ -45,7 +48,7 @@ def labelled_embeddings(
     network: FlatNetwork, samples: Samples, indices: torch.Tensor, batch_size: int, precision: Precision = "float32"
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The embeddings ``[n, d]`` of samples under the loaded model, in evaluation mode; their labels, int64 ``[n]``."""
-    encoder = network.network.get_submodule("encoder").eval()
+    encoder = network.network.eval().get_submodule("encoder")
     embeddings, labels = [], []
     with torch.no_grad(), computing(precision, samples.device):
         for batch in torch.split(indices, batch_size):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from fedrun.report.settings import Setting, by_short_key, differing, written
+from fedrun.report.settings import WHO_HOLDS, Setting, by_short_key, differing, written
 from fedrun.system.errors import InputError
 
 
@@ -19,10 +19,13 @@ class Baselines:
     Attributes:
         name: the only one's name, or the strategy.
         settings: one for each condition.
+        alike: settings that are compared only if the same clients hold the same samples: keys about that in which they
+            differ are part of the condition.
     """
 
     name: str
     settings: tuple[Setting, ...]
+    alike: tuple[Setting, ...] = ()
 
     @classmethod
     def named(cls, settings: Sequence[Setting], name: str) -> Baselines:
@@ -42,7 +45,8 @@ class Baselines:
     @cached_property
     def keys(self) -> list[str]:
         """The keys of a condition besides the dataset."""
-        return [key for key in differing(self.settings) if not key.startswith("strategy.")]
+        own = [key for key in differing(self.settings) if not key.startswith("strategy.")]
+        return list(dict.fromkeys([*own, *(key for key in differing(self.alike) if key.startswith(WHO_HOLDS))]))
 
     @property
     def distinct(self) -> bool:

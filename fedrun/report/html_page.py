@@ -15,16 +15,14 @@ from fedrun.data.targets import Target
 from fedrun.report import quantities
 from fedrun.report.quantities import Quantity
 from fedrun.report.runs import Run
-from fedrun.report.settings import Setting, differing, identity, short_key, written
+from fedrun.report.settings import WHO_HOLDS, Setting, differing, identity, short_key, written
 from fedrun.report.table import Table, html
 from fedrun.runs.display import wording
 from fedrun.runs.display.curves import AXES, Against, recorded, spent
+from fedrun.runs.folder import FEDERATION
 from fedrun.runs.metrics_file import evaluated_rounds
 
 FOLDER = Path(__file__).parent / "page"
-WHO_HOLDS = ("dataset.", "partition.", "population.", "validation.")
-"""Sections of the configuration that determine which client holds which training samples."""
-
 POINTS = 400
 """A curve with more points than this is drawn at evenly spaced ones."""
 
@@ -170,7 +168,7 @@ def federations(settings: Sequence[Setting]) -> str:
     figures: dict[str, tuple[Path, list[str]]] = {}
     for setting in settings:
         federation = identity({key: value for key, value in setting.leaves.items() if key.startswith(WHO_HOLDS)})
-        picture = next((path for run in setting.runs if (path := run.folder / "federation.png").is_file()), None)
+        picture = next((path for run in setting.runs if (path := run.folder / FEDERATION).is_file()), None)
         if federation in figures:
             figures[federation][1].append(setting.name)
         elif picture is not None:

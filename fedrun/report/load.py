@@ -150,7 +150,7 @@ class LoadedRun:
         with torch.no_grad():
             task, encode = self.dataset.spec.task, self.dataset.encoding
             batches = [task.predictions(network(encode(batch))) for batch in torch.split(samples, batch_size)]
-        return torch.cat(batches) if batches else torch.empty(0, dtype=torch.int64)
+        return torch.cat(batches)
 
     def _result(self, name: str) -> Path:
         """A file of the finished run."""

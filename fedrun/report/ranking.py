@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from fedrun.data.evaluation_split import TARGETED
 from fedrun.data.tasks.metric_names import lower_is_better
@@ -31,10 +33,11 @@ def ranking(settings: Sequence[Setting], key: str = TARGETED) -> list[Table]:
         key: the metric after the last round.
 
     Returns:
-        No table for a condition in which fewer than three settings have two seeds in common; none at all if several of
-        FedAvg's settings differ in its own keys only.
+        No table for a condition in which FedAvg and two other settings do not have two seeds in common; none at all if
+        several of FedAvg's settings differ in its own keys only.
     """
-    baselines = Baselines(BASELINE, tuple(setting for setting in settings if setting.strategy == BASELINE))
+    own = tuple(setting for setting in settings if setting.strategy == BASELINE)
+    baselines = Baselines(BASELINE, own, alike=tuple(settings))
     if not baselines.distinct:
         return []
     tables = []
@@ -48,10 +51,12 @@ def _ranked(settings: Sequence[Setting], baseline: Setting, quantity: Quantity, 
     """The table of the settings of one condition, or none."""
     values = {setting.name: {run.seed: quantity.of(run) for run in setting.complete} for setting in settings}
     known = {name: {seed: value for seed, value in own.items() if value is not None} for name, own in values.items()}
-    seeds = sorted({seed for own in known.values() for seed in own})
-    ranked = [setting for setting in settings if len(known[setting.name]) == len(seeds)]
+    others = Counter(seed for setting in settings if setting is not baseline for seed in known[setting.name])
+    seeds = sorted(seed for seed in known[baseline.name] if others[seed] >= 2)
+    ranked = [_with_seeds(setting, seeds) for setting in settings if known[setting.name].keys() >= set(seeds)]
     if len(ranked) < 3 or len(seeds) < 2:
         return []
+    baseline = _with_seeds(baseline, seeds)
     sign = 1 if lower_is_better(quantity.key) else -1
     of_seed = [ranks([sign * known[setting.name][seed] for setting in ranked]) for seed in seeds]
     columns = zip(*of_seed, strict=True)
@@ -61,16 +66,21 @@ def _ranked(settings: Sequence[Setting], baseline: Setting, quantity: Quantity, 
             setting.name,
             str(Measured.of(quantity, setting)),
             f"{mean[setting.name]:.2f}",
-            "" if setting is baseline else outcome(quantity, compare(setting, baseline, quantity, "t"), len(seeds)),
+            "" if setting == baseline else outcome(quantity, compare(setting, baseline, quantity, "t"), len(seeds)),
         )
         for setting in sorted(ranked, key=lambda setting: mean[setting.name])
     )
     notes = [NOTE.format(seeds=", ".join(map(str, seeds)))]
-    if incomplete := [setting.name for setting in settings if setting not in ranked]:
+    names = {setting.name for setting in ranked}
+    if incomplete := [setting.name for setting in settings if setting.name not in names]:
         notes.append(f"Not ranked, without a result for every seed: {', '.join(incomplete)}.")
     header = ("setting", quantity.heading, "mean rank", f"difference from {baseline.name}")
     title = ", ".join(filter(None, [f"Ranks by {quantity.heading}", condition]))
     return [Table(title, header, rows, notes=tuple(notes))]
+
+
+def _with_seeds(setting: Setting, seeds: Sequence[int]) -> Setting:
+    return replace(setting, runs=tuple(run for run in setting.runs if run.seed in seeds))
 
 
 def ranks(values: list[float]) -> list[float]:

@@ -24,6 +24,9 @@ places of files are among them: the data's fingerprint shows whether their conte
 CHOSEN = frozenset({"dataset._target_", "strategy._target_"})
 """Keys that reports do not list, because each setting has the names of its dataset and its strategy."""
 
+WHO_HOLDS = ("dataset.", "partition.", "population.", "validation.")
+"""Sections of the configuration that determine which client holds which training samples."""
+
 
 @dataclass(frozen=True)
 class Setting:

@@ -55,7 +55,7 @@ class Checkpoint:
     metrics: Written
     tracking_id: str
     seconds: float
-    processes: int = 1
+    processes: int
 
 
 def save(path: Path, checkpoint: Checkpoint, identity: Identity, store: VectorStore) -> None:
@@ -162,7 +162,13 @@ def load(path: Path, identity: Identity, initial: State, store: VectorStore) -> 
         totals = Totals(**content["totals"])
         timings = tuple((str(name), float(seconds)) for name, seconds in content["timings"])
         state = State(int(content["round"]), models, client_states, totals, content["membership"], finished, timings)
-        return Checkpoint(state, Written(**content["metrics"]), content["tracking_id"], content["seconds"])
+        return Checkpoint(
+            state,
+            Written(**content["metrics"]),
+            content["tracking_id"],
+            content["seconds"],
+            int(content["processes"]),
+        )
     except InputError:
         raise
     except DamagedFileError as error:

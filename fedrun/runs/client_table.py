@@ -23,10 +23,10 @@ def save_clients(simulation: Simulation, state: State, path: Path) -> None:
     """Write a row per training client (seen), per unseen client, and per holder of pooled test samples.
 
     Loss, score (``accuracy`` of a classification), threshold and appeal are those of the final model, without tuning,
-    on the client's own test samples.
-    For a client without test samples they are those on its training samples (the loss alone if thresholds are compared
-    with training losses; null if ``evaluation.train_clients`` excludes them). ``samples`` counts training samples, and
-    test samples for holders of test samples.
+    on the client's own test samples (the loss on its training samples if thresholds are compared with training losses);
+    null for a client without any. If no client has test samples, loss and score are those on the training samples, or
+    null if ``evaluation.train_clients`` excludes them. ``samples`` counts training samples, and test samples for
+    holders of test samples.
 
     All ranks of a run must call this; the leader writes.
 
@@ -62,21 +62,16 @@ def _client_rows(simulation: Simulation, state: State) -> list[dict[str, Any]]:
     federation, task = phase.federation, phase.samples.task
     train, test, unseen = federation.train, federation.test, federation.unseen
     client_results = evaluator.clients(state)
-    seen = _on_own_tests(client_results, SEEN) or _training(simulation, state)
+    seen = client_results.get(SEEN) or _training(simulation, state)
     rows = _rows(train, seen, True, federation.flipped, task)
     for client in federation.attackers:
         rows[client]["attacker"] = True
     if unseen is not None:
-        rows += _rows(unseen.train, _on_own_tests(client_results, UNSEEN), False, unseen.flipped, task)
+        rows += _rows(unseen.train, client_results.get(UNSEEN), False, unseen.flipped, task)
     pooled = None
     if not is_personal(phase.client):  # otherwise there is no common model
         pooled = _losses(*per_holder(evaluator.results(state, test.samples), test), task)
     return rows + _rows(test, pooled, False, None, task)
-
-
-def _on_own_tests(client_results: dict[str, dict[str, ClientResults]], group: str) -> ClientResults | None:
-    """The results of the model without tuning for a group of clients, if they have their own test samples."""
-    return client_results[group][""] if group in client_results else None
 
 
 def _training(simulation: Simulation, state: State) -> ClientResults | None:
@@ -90,7 +85,7 @@ def _training(simulation: Simulation, state: State) -> ClientResults | None:
 
 
 def _losses(loss: torch.Tensor, score: torch.Tensor, task: Task) -> ClientResults:
-    return ClientResults(score, loss, None, None, None, task)
+    return ClientResults(score, loss, None, None, None, task, torch.zeros(len(loss), dtype=torch.int64))
 
 
 def _rows(

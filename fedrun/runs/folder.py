@@ -15,6 +15,7 @@ from fedrun.runs.metrics_file import null_for_nan
 from fedrun.system.atomic_file import atomic_write
 from fedrun.system.checksums import CHECKSUMS, checksum_line, damaged_files, write_checksums
 from fedrun.system.errors import InputError
+from fedrun.system.writing import writing
 
 SUMMARY = "summary.json"
 CHECKPOINT = "checkpoint.pt"
@@ -109,19 +110,8 @@ def locked(folder: Path) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Turn a failing write below ``path`` (full disk, read-only folder) into an error of one line."""
-    try:
-        yield
-    except OSError as error:
-        raise InputError(
-            f"{error.filename or path}: cannot be written ({error.strerror or error}); make room or choose "
-            "another output_dir; the files so far are kept, and the same command continues the run"
-        ) from error
-
-
 def clear(folder: Path) -> None:
     """Delete a former run's files (and nothing else), the ones that mark it finished first."""
     for name in WRITTEN:
-        (folder / name).unlink(missing_ok=True)
+        with writing(folder / name):
+            (folder / name).unlink(missing_ok=True)

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from fedrun.runs.folder import writing
 from fedrun.system.errors import InputError, RunError
+from fedrun.system.writing import writing
 
 
 @contextmanager

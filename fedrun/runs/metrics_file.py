@@ -77,6 +77,10 @@ class MetricsFile:
         self.written = Written(self.written.size + len(line), zlib.crc32(line, self.written.crc32))
         return clean
 
+    def sync(self) -> None:
+        """Wait until the file is on the disk: a checkpoint must not survive a power failure that its metrics do not."""
+        os.fsync(self._file.fileno())
+
     def close(self) -> None:
         with suppress(OSError):  # closing tries to write again; :meth:`append` has reported the error
             self._file.close()

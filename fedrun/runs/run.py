@@ -11,7 +11,7 @@ from fedrun.data.federation import Federation
 from fedrun.execution.ranks import SINGLE_PROCESS, Ranks
 from fedrun.experiment.experiment import Experiment
 from fedrun.experiment.observer import Observer
-from fedrun.runs.folder import CLIENT_STATES, LOG, SUMMARY, clear, finished, locked, require_writable, writing
+from fedrun.runs.folder import CLIENT_STATES, LOG, SUMMARY, clear, finished, locked, require_writable
 from fedrun.runs.log_file import log_to
 from fedrun.runs.observers import chosen_observers
 from fedrun.runs.session import Session
@@ -83,10 +83,15 @@ def run(
     with ExitStack() as contexts:
         with ranks.raise_on_all():
             if ranks.is_leader:
-                for context in (locked(folder), writing(folder), log_to(folder / LOG, record.overrides)):
-                    contexts.enter_context(context)
+                contexts.enter_context(locked(folder))
                 if experiment.overwrite:
                     clear(folder)
+                else:
+                    summary = earlier_summary(experiment)  # another process may have finished the run since
+                if summary is None:
+                    contexts.enter_context(log_to(folder / LOG, record.overrides))
+        if (summary := ranks.broadcast(summary)) is not None:
+            return summary
         if observers is None:
             observers = chosen_observers(experiment, parallel_jobs) if ranks.is_leader else ()
         return Session(experiment, simulation, observers).run()

@@ -28,7 +28,6 @@ from fedrun.runs.display.curves import plot_curves
 from fedrun.runs.display.federation import plot_labels, summarise
 from fedrun.runs.folder import (
     CHECKPOINT,
-    CLIENT_STATES,
     CLIENTS,
     CONFIG,
     CURVES,
@@ -38,7 +37,6 @@ from fedrun.runs.folder import (
     OVERRIDES,
     SUMMARY,
     finish,
-    writing,
 )
 from fedrun.runs.metrics_file import MetricsFile, Written, read_rows
 from fedrun.runs.observers import Observers
@@ -48,6 +46,7 @@ from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.client_state import NO_STATE
 from fedrun.system.atomic_file import atomic_write
 from fedrun.system.source_commit import loaded_commit
+from fedrun.system.writing import writing
 from fedrun.system.yaml_file import yaml_text
 
 log = logging.getLogger(__name__)
@@ -68,12 +67,13 @@ class Session:
         self.identity = Identity(self.record.hash, experiment.seed, data, appeal, frozen)
         self.began = time.perf_counter()
         self.decisions: Mapping[str, str] = {}
+        self._metrics: MetricsFile | None = None  # of the leader
         self._saved: Checkpoint | None = None
         self._distributed: DistributedClientStates | None = None
 
     def run(self) -> dict[str, Any]:
         """Start or resume, run the missing rounds and write the results; return the summary."""
-        last, metrics, rows = self.resumed()
+        last, rows = self.resumed()
         try:
             # On all ranks: together they compute the phase in which a run is resumed.
             self.decisions = decisions(self.experiment, self.simulation, last.state)
@@ -82,29 +82,30 @@ class Session:
                     self.describe()
             info = self.info(last, rows)
             self.observers.notify(lambda observer: observer.on_start(info))
-            last = self.rounds(last, metrics, rows)
+            last = self.rounds(last, rows)
             summary = self.finish(last, rows)
             self.observers.notify(lambda observer: observer.on_end(summary))
             return summary
         finally:
             self.observers.close()
-            if metrics is not None:
-                metrics.close()
+            if self._metrics is not None:
+                self._metrics.close()
 
-    def resumed(self) -> tuple[Checkpoint, MetricsFile | None, list[Row]]:
-        """The checkpoint of an interrupted run, or the beginning of a new one; the leader's metrics file; its rows."""
-        last = Checkpoint(self.simulation.initial(), Written(), uuid.uuid4().hex[:12], 0.0)
-        metrics, rows = None, list[Row]()
+    def resumed(self) -> tuple[Checkpoint, list[Row]]:
+        """The checkpoint of an interrupted run, or the beginning of a new one, and the rows of its metrics file."""
+        last = Checkpoint(self.simulation.initial(), Written(), uuid.uuid4().hex[:12], 0.0, self.ranks.count)
+        rows = list[Row]()
         path = self.folder / CHECKPOINT
         with self.ranks.raise_on_all():
             if self.ranks.is_leader:
                 if path.exists():
                     last = checkpoints.load(path, self.identity, last.state, self.simulation.store)
-                metrics = MetricsFile(self.folder / METRICS, last.metrics)
+                with writing(self.folder / METRICS):
+                    self._metrics = MetricsFile(self.folder / METRICS, last.metrics)
                 rows = list(read_rows(self.folder / METRICS))
         self._saved = last
         if self.ranks.count == 1:
-            return last, metrics, rows
+            return last, rows
         client_states = last.state.client_states
         state, rows = self.ranks.broadcast((replace(last.state, client_states=NO_STATE).to("cpu"), rows))
         state = state.to(self.simulation.device)
@@ -112,7 +113,7 @@ class Session:
         if client_to_rank is not None:
             self._distributed = DistributedClientStates(self.ranks, client_to_rank, client_states.keep)
             client_states = self._distributed.scatter(client_states)
-        return replace(last, state=replace(state, client_states=client_states)), metrics, rows
+        return replace(last, state=replace(state, client_states=client_states)), rows
 
     def describe(self) -> None:
         """Write the configuration to the folder, and a summary of the federation and the decisions to the log."""
@@ -127,13 +128,13 @@ class Session:
         for name, words in self.decisions.items():
             log.debug("%-9s %s", name, words)  # for the log file; the display shows them
 
-    def rounds(self, last: Checkpoint, metrics: MetricsFile | None, rows: list[Row]) -> Checkpoint:
+    def rounds(self, last: Checkpoint, rows: list[Row]) -> Checkpoint:
         """Run the missing rounds; return the checkpoint after the last one.
 
         ``last`` is always a state together with the content of the metrics file at that state. So a consistent pair is
         saved, whatever ends the loop.
         """
-        experiment, simulation = self.experiment, self.simulation
+        experiment, simulation, metrics = self.experiment, self.simulation, self._metrics
         earlier_seconds, stop_signal = last.seconds, 0
 
         def reached(state: State) -> Checkpoint:
@@ -156,8 +157,7 @@ class Session:
                 last = reached(last.state)
             while not stop_signal and not self.over(last.state, rows):
                 round = last.state.round + 1
-                with writing(self.folder / CLIENT_STATES):
-                    state, round_metrics = simulation.advance(last.state, self.client_progress(round))
+                state, round_metrics = simulation.advance(last.state, self.client_progress(round))
                 if round % experiment.evaluation.every == 0 or round == experiment.rounds:
                     record(state, round_metrics)
                 last = reached(state)
@@ -185,8 +185,10 @@ class Session:
         if self._distributed is not None:
             client_states = self._distributed.gather(checkpoint.state.client_states)
             checkpoint = replace(checkpoint, state=replace(checkpoint.state, client_states=client_states))
-        if not self.ranks.is_leader:
+        if self._metrics is None:
             return
+        with writing(self.folder / METRICS):
+            self._metrics.sync()
         with writing(self.folder / CHECKPOINT):
             checkpoints.save(self.folder / CHECKPOINT, checkpoint, self.identity, self.simulation.store)
         self._saved = checkpoint  # the store must not reuse the slots that the checkpoint names

@@ -46,13 +46,13 @@ def round_costs(
         executor: computes how many samples a client processes in a round.
         devices: of the clients; None: no virtual time.
     """
-    at_rest = torch.full((len(phase.federation.train),), phase.server.idle_training is not None)
-    at_rest[cohort] = False
-    resting = at_rest.nonzero().flatten()  # all of them train; only those that are selected next are computed
-    transfers = _transfers(phase, cohort, resting, result, executor)
-    idle, idle_forward = executor.usual_samples[resting].sum(0).tolist() if len(resting) else (0, 0)
-    client_samples = result.client_samples + idle
-    forward_samples = int(result.processed[:, 2].sum()) + idle_forward + client_samples * phase.frozen_encoders
+    idle = torch.full((len(phase.federation.train),), phase.server.idle_training is not None)
+    idle[cohort] = False
+    idle_clients = idle.nonzero().flatten()  # all of them train; only those that are selected next are computed
+    transfers = _transfers(phase, cohort, idle_clients, result, executor)
+    backward, forward = executor.usual_samples[idle_clients].sum(0).tolist() if len(idle_clients) else (0, 0)
+    client_samples = result.client_samples + backward
+    forward_samples = int(result.processed[:, 2].sum()) + forward + client_samples * phase.frozen_encoders
     return Totals(
         params_up=int(transfers.params_up.sum()),
         params_down=int(transfers.params_down.sum()),
@@ -89,10 +89,10 @@ def start_costs(phase: Phase, devices: Devices | None) -> Totals:
 
 
 def _transfers(
-    phase: Phase, cohort: torch.Tensor, resting: torch.Tensor, result: RoundResult, executor: Executor
+    phase: Phase, cohort: torch.Tensor, idle_clients: torch.Tensor, result: RoundResult, executor: Executor
 ) -> Transfers:
     """The transfers of a round's participants, and after them those of clients that train without being selected."""
-    clients, count = torch.cat([cohort, resting]), len(cohort)
+    clients, count = torch.cat([cohort, idle_clients]), len(cohort)
     params_up, params_down, bytes_up, bytes_down = (torch.zeros_like(clients) for _ in range(4))
     if phase.federation.is_pooled:
         return Transfers(clients, params_up, params_down, bytes_up, bytes_down)

@@ -291,7 +291,9 @@ class Simulation:
         state = replace(state, client_states=replace(state.client_states, lengths=runner.context.state_lengths))
         cohort, metrics = self.cohort(state)
         if not len(cohort) and not active.mechanism.answers_empty_cohorts:
-            return replace(state, round=state.round + 1), {**metrics, "time/round_s": time.perf_counter() - began}
+            waited = Totals(virtual_seconds=0.0 if self.devices is None else self.devices.server)
+            unchanged = replace(state, round=state.round + 1, totals=state.totals + waited)
+            return unchanged, {**metrics, "time/round_s": time.perf_counter() - began}
         round_runner = runner.round_runner(state.timings)
         if len(cohort):
             result, timings = runner.run(state, cohort, lambda done: progress(done, len(cohort)))

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fedrun.runs.folder import writing
 from fedrun.system.atomic_file import atomic_write
+from fedrun.system.writing import writing
 
 OUTCOME = "outcome.json"
 

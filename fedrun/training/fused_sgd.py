@@ -36,6 +36,7 @@ class FusedSGDStep:
             if type(parent) is torch.nn.Sequential
             for layer in parent.children()
             if type(layer) is torch.nn.Linear
+            and "forward" not in vars(layer)  # replaced for this layer alone
             and isinstance(layer.weight, torch.nn.Parameter)  # pruned layers compute it before each pass
             and layer.weight.requires_grad
             and layer.weight.numel() >= LARGE

@@ -48,19 +48,20 @@ class RecordedSteps:
         record: Running,
         references: int,
     ) -> None:
-        self._network = network
         self._constants = {name: torch.empty_like(vector) for name, vector in constants.items()}
         self._state = None if state is None else torch.empty_like(state)
         self._record = record
         self._references = references
-        self._steps = build(self._constants, self._state, record)
-        self._step = RecordedFunction(graphs, self._make, "an SGD step")
+        self._module = network.network
+        steps = build(self._constants, self._state, record)
+
+        def make(x: torch.Tensor, y: torch.Tensor) -> None:  # without self: a cycle would keep GPU memory for long
+            with steps:
+                steps.step(x, y)
+
+        self._step = RecordedFunction(graphs, make, "an SGD step")
         self._of_client: torch.Tensor | None = None
         self._processed = 0
-
-    def _make(self, x: torch.Tensor, y: torch.Tensor) -> None:
-        with self._steps as steps:
-            steps.step(x, y)
 
     def of(self, constants: Vectors, state: torch.Tensor | None) -> RecordedSteps:
         """These steps for another client: with its constants, and the state of its optimizer, updated at the end."""
@@ -74,8 +75,8 @@ class RecordedSteps:
         return self
 
     def __enter__(self) -> RecordedSteps:
-        if not self._network.network.training:
-            self._network.network.train()
+        if not self._module.training:
+            self._module.train()
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -8,6 +8,7 @@ change plain SGD.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -88,7 +89,8 @@ def _steps(
         return RecordedSteps(graphs, network, build, constants, state, record, references)
 
     shapes = tuple((name, vector.shape) for name, vector in constants.items())
-    return graphs.kept(("steps", id(strategy), rate, shapes), recorded).of(constants, state)
+    key = "steps", id(strategy), replace(local, epochs=None, steps=1), shapes
+    return graphs.kept(key, recorded, version=rate).of(constants, state)
 
 
 def full_gradient(network: FlatNetwork, samples: Samples, indices: torch.Tensor, batch_size: int) -> torch.Tensor:

@@ -78,7 +78,7 @@ def main() -> None:
             state, _ = simulation.advance(state)
         trained = time.perf_counter() - began
         participants, beyond = len(state.client_states.held), peak() - data
-        checkpoint = Checkpoint(state, Written(), "", 0.0)
+        checkpoint = Checkpoint(state, Written(), "", 0.0, 1)
         path = folder / "checkpoint.pt"
         began = time.perf_counter()
         save(path, checkpoint, IDENTITY, simulation.store)

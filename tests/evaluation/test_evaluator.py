@@ -37,10 +37,11 @@ def of(*values: float) -> torch.Tensor:
     return torch.tensor(values, dtype=torch.float64)
 
 
-def judged(loss: torch.Tensor, rho: torch.Tensor, accuracy: torch.Tensor, solo: torch.Tensor | None) -> ClientResults:
-    return ClientResults.of(
-        OwnResults(loss + 5, loss, accuracy), Thresholds(rho + 9, rho, solo), "test", CLASSIFICATION
-    )
+def judged(
+    loss: torch.Tensor, rho: torch.Tensor, accuracy: torch.Tensor, solo: torch.Tensor | None, *tests: int
+) -> ClientResults:
+    results, thresholds = OwnResults(loss + 5, loss, accuracy), Thresholds(rho + 9, rho, solo)
+    return ClientResults.of(results, thresholds, "test", CLASSIFICATION, torch.tensor(tests or [1] * len(loss)))
 
 
 def test_gm_appeal_is_strict():
@@ -57,12 +58,13 @@ def test_the_preferred_model_is_chosen_by_loss():
 
 
 def test_clients_without_tests_are_left_out_and_counted():
-    found = judged(of(0.5, NAN, 0.9), of(0.6, NAN, 0.9), of(0.5, NAN, 1.0), of(0.25, NAN, 0.5)).metrics()
+    found = judged(of(0.5, NAN, 0.9), of(0.6, NAN, 0.9), of(0.5, NAN, 1.0), of(0.25, NAN, 0.5), 2, 0, 6).metrics()
     assert found == {
         "loss_mean": pytest.approx(0.7),
         "accuracy_mean": 0.75,
         "accuracy_std": 0.25,
         "accuracy_worst_tenth": 0.5,
+        "accuracy_weighted": pytest.approx(0.875),  # (2 · 0.5 + 6 · 1) / 8
         "untested": 1.0,
         "gm_appeal": 0.5,
         "preferred_accuracy": 0.5,
@@ -72,17 +74,34 @@ def test_clients_without_tests_are_left_out_and_counted():
 def test_how_fair_accuracies_are():
     """0, 0.1, .., 1: of eleven clients the worst tenth are 0 and 0.1; the variance is (11² - 1) / 12 / 100."""
     accuracies = of(*(number / 10 for number in (7, 0, 4, 10, 1, 9, 2, 8, 3, 6, 5)))
-    found = ClientResults.of(OwnResults(accuracies, accuracies, accuracies), None, "test", CLASSIFICATION).metrics()
+    results, tests = OwnResults(accuracies, accuracies, accuracies), torch.ones(11, dtype=torch.int64)
+    found = ClientResults.of(results, None, "test", CLASSIFICATION, tests).metrics()
     assert found["accuracy_worst_tenth"] == pytest.approx(0.05)
     assert found["accuracy_std"] == pytest.approx(0.1**0.5)
 
 
 def test_the_worst_tenth_of_errors_is_the_highest() -> None:
-    errors = torch.tensor([3.0, 9.0, 1.0, math.nan], dtype=torch.float64)
-    found = ClientResults.of(OwnResults(errors, errors, errors), None, "test", Regression()).metrics()
+    errors, tests = of(3.0, 9.0, 1.0, NAN), torch.tensor([1, 2, 1, 0])
+    found = ClientResults.of(OwnResults(errors, errors, errors), None, "test", Regression(), tests).metrics()
+    mean, variance = 13 / 3, 104 / 9
     assert found == pytest.approx(
-        {"loss_mean": 13 / 3, "mae_mean": 13 / 3, "mae_std": (104 / 9) ** 0.5, "mae_worst_tenth": 9, "untested": 1}
+        {
+            "loss_mean": mean,
+            "mae_mean": mean,
+            "mae_std": variance**0.5,
+            "mae_worst_tenth": 9,
+            "mae_weighted": 5.5,  # (3 + 2 · 9 + 1) / 4
+            "untested": 1,
+        }
     )
+
+
+def test_a_diverged_regression_is_tested_and_has_the_worst_error() -> None:
+    """Its error is no number, but the client has test samples: leaving it out would flatter the mean."""
+    errors = of(3.0, NAN)
+    found = ClientResults.of(OwnResults(errors, errors, errors), None, "test", Regression(), torch.tensor([1, 1]))
+    assert found.score.tolist() == [3.0, math.inf]
+    assert (found.metrics()["mae_mean"], found.metrics()["untested"]) == (math.inf, 0.0)
 
 
 def test_a_model_that_has_diverged_appeals_to_nobody():
@@ -95,7 +114,7 @@ def test_a_model_that_has_diverged_appeals_to_nobody():
 def test_a_model_that_has_diverged_counts_without_thresholds():
     """The second client's loss is infinite, though not known; the third has no test sample."""
     results = OwnResults(of(NAN, NAN, NAN), of(0.5, NAN, NAN), of(1.0, 0.0, NAN))
-    found = ClientResults.of(results, None, "test", CLASSIFICATION).metrics()
+    found = ClientResults.of(results, None, "test", CLASSIFICATION, torch.tensor([1, 1, 0])).metrics()
     assert found["loss_mean"] == float("inf")
     assert (found["accuracy_mean"], found["untested"]) == (0.5, 1.0)
 
@@ -182,6 +201,24 @@ def test_the_global_model_beside_own_ones(make_experiment):
     for name in names:  # Ditto's global model is FedAvg's
         assert personal[f"clients/global_{name}"] == pytest.approx(common[f"clients/{name}"], rel=1e-5)
     assert personal["clients/loss_mean"] != pytest.approx(common["clients/loss_mean"], rel=1e-5)
+
+
+def test_the_global_models_appeal_by_training_losses(make_experiment):
+    """Ditto's global model is FedAvg's, so it appeals to the same clients. One loss in the middle separates them."""
+    ditto = Strategy(client=option("strategy/client", "ditto"), server=option("strategy/server", "fedavg"))
+
+    def metrics(rho: float, **changes):
+        made = make_experiment(network=mlp, population=TESTED, appeal=constant(rho), **changes)
+        simulation = Simulation(made)
+        state, _ = simulation.advance(simulation.initial())
+        return simulation.test(state), simulation.evaluator(state).on_training(state)[0]
+
+    _, losses = metrics(1.0)
+    rho = losses.median().item() + 1e-4
+    (common, _), (personal, _) = metrics(rho), metrics(rho, strategy=ditto)
+    assert 0 < common["clients/gm_appeal"] < 1
+    assert personal["clients/global_gm_appeal"] == common["clients/gm_appeal"]
+    assert personal["clients/global_loss_mean"] == pytest.approx(common["clients/loss_mean"], rel=1e-5)
 
 
 def rows_of(simulation, state, tmp_path):

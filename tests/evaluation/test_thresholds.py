@@ -30,6 +30,7 @@ from ..helpers.naive_averaging import NaiveClients
 from ..helpers.small_networks import NETWORKS, measured, mlp, network_of
 
 LAYOUT = Layout((Slot("a", (2,), 0, 2, "Linear"), Slot("b", (1,), 2, 3, "Linear")), 3, 3, slice(0, 0), 0, 0)
+INITIAL = torch.zeros(LAYOUT.size)
 
 
 @pytest.mark.parametrize("network", NETWORKS)
@@ -243,12 +244,15 @@ def test_the_key_changes_with_what_thresholds_depend_on(make_experiment):
         replace(data, augmentation=Augmentation(pad=1, crop=1.0, flip=0.5, rotation=0.0, fill="reflect")),
     ]
     regrouped = [ClientGroup("clients", ClientIndices.of([np.array([0]), np.array([1, 2])]), None)]
-    keys = {key(each, data, LAYOUT, clients) for each in (experiment, *changed)}
-    keys |= {key(experiment, each, LAYOUT, clients) for each in others} | {key(experiment, data, LAYOUT, regrouped)}
-    keys.add(key(experiment, data, replace(LAYOUT, slots=LAYOUT.slots[:1]), clients))
-    assert len(keys) == 1 + len(changed) + len(others) + 2
+    keys = {key(each, data, LAYOUT, INITIAL, "", clients) for each in (experiment, *changed)}
+    keys |= {key(experiment, each, LAYOUT, INITIAL, "", clients) for each in others}
+    keys.add(key(experiment, data, LAYOUT, INITIAL, "", regrouped))
+    keys.add(key(experiment, data, replace(LAYOUT, slots=LAYOUT.slots[:1]), INITIAL, "", clients))
+    keys.add(key(experiment, data, LAYOUT, INITIAL + 1, "", clients))  # such as another file of pretrained weights
+    keys.add(key(experiment, data, LAYOUT, INITIAL, "other", clients))
+    assert len(keys) == 1 + len(changed) + len(others) + 4
     for same in (replace(experiment, rounds=3), replace(experiment, clients_per_round=2)):
-        assert key(same, data, LAYOUT, clients) == key(experiment, data, LAYOUT, clients)
+        assert key(same, data, LAYOUT, INITIAL, "", clients) == key(experiment, data, LAYOUT, INITIAL, "", clients)
 
 
 def test_the_key_changes_with_the_code(make_experiment, monkeypatch):
@@ -258,11 +262,11 @@ def test_the_key_changes_with_the_code(make_experiment, monkeypatch):
         experiment.dataset.load(),
         [ClientGroup("clients", ClientIndices.of([np.array([0, 1]), np.array([2])]), None)],
     )
-    before = key(experiment, data, LAYOUT, clients)
+    before = key(experiment, data, LAYOUT, INITIAL, "", clients)
     assert "class WarmUp" in cache.source(type(experiment.appeal))
     own = type(experiment.model)
     monkeypatch.setattr(cache, "source", lambda kind: "other" if kind is own else source(kind))
-    assert key(experiment, data, LAYOUT, clients) != before
+    assert key(experiment, data, LAYOUT, INITIAL, "", clients) != before
 
 
 def test_validation_samples_do_not_tell_a_later_runs_thresholds(make_experiment, tmp_path):

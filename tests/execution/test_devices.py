@@ -118,14 +118,15 @@ def test_every_strategy(there, make_experiment, chosen, executor):
 
 
 def test_kernels_are_deterministic_only_where_a_run_asks_for_it(monkeypatch):
-    """Also in the second run of a process."""
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    """Also in the second run of a process. The run's GPU becomes the current one, which dropout's seed is for."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", (current := []).append)
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     threads, enabled = torch.get_num_threads(), []
     try:
         for deterministic in (True, False):
             hardware = Hardware(
-                device="cuda",
+                device="cuda" if deterministic else "cuda:1",
                 executor="in_process",
                 threads=None,
                 deterministic=deterministic,
@@ -136,6 +137,7 @@ def test_kernels_are_deterministic_only_where_a_run_asks_for_it(monkeypatch):
             hardware.prepare(parallel_jobs=1)
             enabled.append(torch.are_deterministic_algorithms_enabled())
             assert not torch.utils.deterministic.fill_uninitialized_memory
+        assert current == [0, 1]
     finally:
         torch.use_deterministic_algorithms(False)
         torch.utils.deterministic.fill_uninitialized_memory = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 import weakref
 from collections import OrderedDict
@@ -317,6 +318,25 @@ def test_the_order_of_the_cohort_does_not_matter(make_experiment, executor, name
     assert set(memory.held) == set(other.held) == ({0, 1, 4, 5} if name == "scaffold" else set())
     for client in memory.held:
         torch.testing.assert_close(memory.held[client]["control"], other.held[client]["control"], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["fedproto", "pfedfda"])
+@pytest.mark.parametrize("layer", [nn.BatchNorm1d(6), nn.Dropout(0.5)], ids=lambda layer: type(layer).__name__)
+def test_a_clients_measurements_leave_the_next_ones_training_as_it_is(make_experiment, name, layer):
+    """After its training a client embeds its samples in evaluation mode; the next client trains with dropout and with
+    the statistics of its batches.
+    """
+
+    def network(spec):
+        encoder = nn.Sequential(nn.Flatten(), nn.Linear(16, 6), copy.deepcopy(layer))
+        return nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(6, spec.classes)))
+
+    run_cohort = work(make_experiment(network=network, strategy=strategy(name)), "in_process")
+    alone = {name: vector.clone() for name, vector in next(run_cohort.client_results([2])).uploads.items()}
+    *_, second = run_cohort.client_results([5, 2])
+    assert alone.keys() == second.uploads.keys() and alone
+    for sent, vector in alone.items():
+        assert torch.equal(second.uploads[sent], vector), sent
 
 
 def small_alike() -> Dataset:

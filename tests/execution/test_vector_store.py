@@ -123,14 +123,15 @@ def test_a_full_disk_is_an_error_and_not_a_crash(tmp_path: Path) -> None:
     code = f"""
 import resource, torch
 from fedrun.execution.vector_store import VectorStore
+from fedrun.system.errors import InputError
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 try:
     VectorStore(3, 0, __import__("pathlib").Path({str(tmp_path / "memory")!r})).keep(torch.ones(3))
-except OSError as error:
-    print("refused", error.errno)
+except InputError as error:
+    print("refused:", error)
 """
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ended.stdout.startswith("refused")
+    assert ended.stdout.startswith(f"refused: {tmp_path / 'memory'}: cannot be written (")
 
 
 SETTING = ("partition.clients=8", "clients_per_round=3", "model.hidden=[8]", "tracking=none", "rounds=5")

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import random
+from functools import partial
+
+import numpy as np
 import pytest
 import torch
 
+from fedrun.models import cuda_graphs
 from fedrun.models.cuda_graphs import SHAPES, RecordedFunction
 
 from ..helpers.graphs_on_cpu import GraphsOnCpu
@@ -49,10 +54,27 @@ def test_a_function_that_cannot_be_recorded_runs_as_it_is(caplog):
     assert caplog.messages == ["a step is not recorded as a CUDA graph: it waits for the GPU (model.py:7)"]
 
 
-def test_the_newest_objects_are_kept(graphs):
-    built = [graphs.kept(key, object, most=2) for key in "abab"]
+def test_the_most_recently_used_objects_are_kept(graphs, monkeypatch):
+    monkeypatch.setattr(cuda_graphs, "KEPT", 2)
+    built = [graphs.kept(key, object) for key in "abab"]
     assert built[0] is built[2]
     assert built[1] is built[3]
-    graphs.kept("c", object, most=2)  # instead of a, the one not used for the longest time
-    assert graphs.kept("b", object, most=2) is built[1]
-    assert graphs.kept("a", object, most=2) is not built[0]
+    graphs.kept("c", object)  # instead of a, the one not used for the longest time
+    assert graphs.kept("b", object) is built[1]
+    assert graphs.kept("a", object) is not built[0]
+
+
+def test_another_version_replaces_an_object(graphs):
+    first = graphs.kept("steps", object, version=0.1)
+    assert graphs.kept("steps", object, version=0.1) is first
+    assert graphs.kept("steps", object, version=0.05) is not first
+    assert list(graphs._kept) == ["steps"]
+
+
+@pytest.mark.parametrize("draw", [partial(torch.rand, 1), random.random, np.random.rand])
+def test_random_numbers_of_the_cpu_are_noticed(draw):
+    """A recording would repeat the decision that the number led to."""
+    before = cuda_graphs._drawn_on_cpu()
+    assert cuda_graphs._drawn_on_cpu() == before
+    draw()
+    assert cuda_graphs._drawn_on_cpu() != before

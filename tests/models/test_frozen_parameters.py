@@ -82,7 +82,7 @@ def test_a_checkpoint_is_of_one_set_of_frozen_parameters(experiment, tmp_path):
     state, path = simulation.initial(), tmp_path / "checkpoint.pt"
     identity = Identity("config", 0, "data", frozen=simulation.network.frozen_fingerprint)
     store = VectorStore(TRAINED, 2**20, None)
-    checkpoint.save(path, Checkpoint(state, Written(), "", 0.0), identity, store)
+    checkpoint.save(path, Checkpoint(state, Written(), "", 0.0, 1), identity, store)
     assert torch.equal(checkpoint.load(path, identity, state, store).state.server.model, state.server.model)
     saved = torch.load(path, weights_only=True)
     assert saved["models"][0]["model"].shape == (TRAINED,)

@@ -49,6 +49,30 @@ def test_settings_without_every_seed_are_named(folders):
     assert table.notes[1:] == ("Not ranked, without a result for every seed: krum.",)
 
 
+def test_more_seeds_of_one_setting_do_not_prevent_a_ranking(folders):
+    """FedAvg has two more seeds, which nobody else has: they count nowhere, its mean included."""
+    (table,) = ranking(compared(folders, FINALS | {"fedavg": (0.5, 0.6, 0.7, 0.1, 0.1)}))
+    assert [row[:3] for row in table.rows] == [
+        ("turbosvm", "62.00 ± 8.98", "1.33"),
+        ("median", "50.00 ± 32.66", "2.17"),
+        ("fedavg", "60.00 ± 8.16", "2.50"),
+    ]
+    assert "Means over seeds 0, 1, 2. " in table.notes[0]
+
+
+def test_settings_on_other_partitions_are_not_ranked_together(folders):
+    """FedAvg has finished on one partition only: the others' runs on another one have no baseline yet."""
+    for strategy, values in FINALS.items():
+        server = {"strategy.server._target_": f"fedrun.strategies.{strategy}.X"}
+        for beta in (0.1,) if strategy == "fedavg" else (0.1, 0.5):
+            for seed, value in enumerate(values):
+                changes = {**server, "partition.beta": beta}
+                folders.write(seed, rows(0.1, value), strategy=strategy, changes=changes)
+    (table,) = ranking(settings(find([str(folders.top)]).runs)[0])
+    assert len(table.rows) == 3
+    assert all("beta=0.5" not in row[0] for row in table.rows)
+
+
 @pytest.mark.parametrize(
     "finals",
     [

@@ -21,12 +21,15 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
+import fedrun.runs.run as run_module
 from fedrun.config.composed import compose
 from fedrun.data.datasets.in_memory import InMemory
 from fedrun.experiment.experiment import Experiment, build_experiment
 from fedrun.experiment.observer import Observer, Row, RunInfo
 from fedrun.report.runs import find
+from fedrun.runs import checkpoint
 from fedrun.runs.folder import locked
+from fedrun.runs.metrics_file import MetricsFile
 from fedrun.runs.run import run
 from fedrun.runs.summary import best
 from fedrun.simulation.simulation import Simulation
@@ -358,6 +361,47 @@ def test_overwrite_computes_again(ran: Folder) -> None:
     assert results(folder) == computed
     assert after.keys() == before.keys()
     assert all(after[name][0] > before[name][0] for name in ("metrics.jsonl", "summary.json", "checkpoint.pt"))
+    log = (folder / "run.log").read_text().splitlines()
+    assert "overwrite=true" in log[0]
+    assert log[-1].endswith("finished")
+
+
+def test_a_run_that_another_process_finishes_while_the_data_are_prepared(
+    ran: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its results are returned, not written again."""
+    build, finished = run_module.build_simulation, []
+
+    def build_meanwhile(*arguments: Any) -> Simulation:
+        monkeypatch.setattr(run_module, "build_simulation", build)
+        finished.append(contents(ran("rounds=2")))
+        return build(*arguments)
+
+    monkeypatch.setattr(run_module, "build_simulation", build_meanwhile)
+    folder = ran("rounds=2", watched_by=(Interrupting(1, 1),))
+    assert contents(folder) == finished[0]
+
+
+def test_a_failing_read_is_not_reported_as_a_failing_write(ran: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user's strategy may read a file that is missing: the error is shown as it is."""
+
+    def advance(*arguments: Any) -> None:
+        raise FileNotFoundError(2, "No such file or directory", "weights.csv")
+
+    monkeypatch.setattr(Simulation, "advance", advance)
+    with pytest.raises(FileNotFoundError):
+        ran("rounds=1")
+
+
+def test_the_metrics_are_on_the_disk_before_the_checkpoint_that_names_them(
+    ran: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+    sync, save = MetricsFile.sync, checkpoint.save
+    monkeypatch.setattr(MetricsFile, "sync", lambda file: (calls.append("metrics"), sync(file)))
+    monkeypatch.setattr(checkpoint, "save", lambda *arguments: (calls.append("checkpoint"), save(*arguments)))
+    ran("rounds=2", "checkpoint_seconds=0")
+    assert calls == ["metrics", "checkpoint"] * (len(calls) // 2) and len(calls) >= 4
 
 
 def test_a_finished_run_in_another_place(ran: Folder, tmp_path: Path) -> None:

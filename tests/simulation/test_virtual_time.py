@@ -10,10 +10,11 @@ import pytest
 
 from fedrun.config.build import option
 from fedrun.config.composed import compose
+from fedrun.config.config_class import config_class
 from fedrun.config.options import options
 from fedrun.experiment.clock.base import VIRTUAL_SECONDS
 from fedrun.experiment.experiment import build_experiment
-from fedrun.experiment.participation.base import select
+from fedrun.experiment.participation.base import Participation, select
 from fedrun.runs.folder import METRICS
 from fedrun.runs.metrics_file import read_rows
 from fedrun.runs.run import run
@@ -46,6 +47,22 @@ def times(experiment, rounds: int) -> list[float]:
     for _ in range(rounds):
         states.append(simulation.advance(states[-1])[0])
     return [state.totals.virtual_seconds for state in states]
+
+
+@config_class
+class Nobody(Participation):
+    """In odd rounds nobody takes part."""
+
+    def participants(self, candidates):
+        cohort, metrics = super().participants(candidates)
+        return cohort[: 0 if candidates.round % 2 else None], metrics
+
+
+def test_a_round_without_participants_takes_the_servers_time(make_experiment):
+    clock = option("clock", "lognormal", server=2.0, **CLOCK)
+    start, first, second = times(make_experiment(network=mlp, clock=clock, participation=Nobody()), 2)
+    assert start == 0 < first
+    assert second - first == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize("executor", ["in_process", "vectorized"])

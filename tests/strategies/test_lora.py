@@ -273,7 +273,7 @@ def test_a_resumed_run_is_the_same_to_the_last_bit(simulation, name, tmp_path):
     run = simulation(name)
     identity = Identity("config", 0, "data", frozen=run.network.frozen_fingerprint)
     store, state = VectorStore(run.network.layout.size, 2**20, None), advanced(run)
-    checkpoint.save(tmp_path / "checkpoint.pt", Checkpoint(state, Written(), "", 0.0), identity, store)
+    checkpoint.save(tmp_path / "checkpoint.pt", Checkpoint(state, Written(), "", 0.0, 1), identity, store)
     again = simulation(name)
     resumed = checkpoint.load(tmp_path / "checkpoint.pt", identity, again.initial(), again.store).state
     models = [each.advance(at)[0].server.model for each, at in ((run, state), (again, resumed))]

@@ -81,7 +81,7 @@ def test_a_client_remembers_its_whole_model_across_a_checkpoint(make_experiment,
     state, _ = simulation.advance(simulation.initial())
     assert {len(vectors["previous"]) for vectors in state.client_states.held.values()} == {size}
     identity = Identity("c", 0, "d")
-    save(tmp_path / "checkpoint.pt", Checkpoint(state, Written(), "", 0.0), identity, simulation.store)
+    save(tmp_path / "checkpoint.pt", Checkpoint(state, Written(), "", 0.0, 1), identity, simulation.store)
     restored = load(tmp_path / "checkpoint.pt", identity, simulation.initial(), simulation.store).state
     for _ in range(2):
         state, restored = simulation.advance(state)[0], simulation.advance(restored)[0]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections import OrderedDict
 
 import pytest
@@ -65,3 +67,27 @@ def test_steps_that_change_from_batch_to_batch_are_not_recorded(strategy):
     graphs = GraphsOnCpu()
     simulated((f"strategy={strategy}", "hardware.executor=in_process"), graphs)
     assert [key[0] for key in graphs._kept] == ["evaluate"]
+
+
+def test_the_steps_of_a_former_rate_are_released_at_once():
+    """Without Python's garbage collector, which does not know how much memory of a GPU they hold."""
+    chosen = ("hardware.executor=in_process", "local.lr_decay=0.5")
+    simulation = fedrun.Simulation(fedrun.build_experiment(fedrun.compose([*SETTING, *chosen]).config))
+    graphs = simulation.network.cuda_graphs = GraphsOnCpu()
+    state, _ = simulation.advance(simulation.initial())
+    (first,) = (weakref.ref(kept) for key, (_, kept) in graphs._kept.items() if key[0] == "steps")
+    gc.disable()
+    try:
+        simulation.advance(state)
+        assert first() is None
+    finally:
+        gc.enable()
+    assert [key[0] for key in graphs._kept].count("steps") == 1
+
+
+def test_clients_that_adapt_the_model_first_share_recorded_steps():
+    """MaxFL's clients train some steps before they measure their loss: two recordings serve all clients."""
+    chosen = ("strategy=maxfl", "strategy.client.tuning_steps=2", "appeal=warmup", "appeal.steps=3")
+    graphs = GraphsOnCpu()
+    simulated(("hardware.executor=in_process", *chosen), graphs)
+    assert [key[0] for key in graphs._kept].count("steps") == 2

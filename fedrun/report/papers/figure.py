@@ -30,7 +30,7 @@ from fedrun.report.papers.table_reading import (
 )
 from fedrun.report.papers.table_reading import load as load_table
 from fedrun.report.runs import Run
-from fedrun.report.settings import leaves, varying, written
+from fedrun.report.settings import Setting, leaves, settings, varying, written
 from fedrun.runs.display import wording
 from fedrun.runs.display.curves import Against
 from fedrun.runs.display.panels import Line, Published, plot_panels
@@ -219,19 +219,20 @@ def of_experiment(figure: Figure, scale: Scale | None, runs: Sequence[Run]) -> t
     """The runs of the figure's lines among those of an experiment without a table, and their scale."""
     for one in SCALES if scale is None else [scale]:
         name = experiment_sweep(figure.experiment).run_name(one)
-        runs_at = []
-        for run in runs:
-            if run.complete and run.config["name"] == name:
-                content = leaves(run.config)
-                values = {key: written(content, key) for key in content}
-                runs_at.append(({**values, "dataset": run.dataset, "strategy": run.strategy}, [run]))
-        if runs_at:
-            panels = grouped(figure, runs_at)
+        found, _ = settings([run for run in runs if run.complete and run.config["name"] == name])
+        if found:
+            panels = grouped(figure, [(_coordinates(setting), setting.runs) for setting in found])
             for lines in panels.values():
                 for name_of_line, line in lines.items():
                     _check_alike(figure, name_of_line, line.runs)
             return panels, one
     return {}, scale
+
+
+def _coordinates(setting: Setting) -> dict[str, str]:
+    """A setting's values under their keys, its dataset and its strategy."""
+    values = {key: written(setting.leaves, key) for key in setting.leaves}
+    return {**values, "dataset": setting.dataset, "strategy": setting.strategy}
 
 
 def _check_alike(figure: Figure, line: str, runs: Sequence[Run]) -> None:

@@ -10,11 +10,8 @@ from fedrun.data.federation import ClientIndices
 from fedrun.data.samples import Samples
 from fedrun.data.tasks.base import SampleResults
 from fedrun.models.flat_network import FlatNetwork
-from fedrun.models.inference import evaluate
+from fedrun.models.inference import FORWARD_BATCH, evaluate
 from fedrun.strategies.local_training import LocalTraining
-
-FORWARD_BATCH = 1024
-"""Samples per forward pass where clients only evaluate the broadcast model."""
 
 
 @dataclass(frozen=True)

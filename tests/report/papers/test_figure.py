@@ -106,6 +106,11 @@ def test_a_figure_with_a_sweep_of_its_own(folders):
         "alpha=1.0": [0],
     }
     assert grouped(figure, []) == {}
+    copied = job_config(["experiment=fedumf/figure_alpha", "scale=smoke", "strategy.server.alpha=0.1"])
+    copied["output_dir"] = "elsewhere"
+    folders.write(0, rows(0.1, 0.9), strategy="fedumf", config=copied)
+    panels, _ = of_experiment(figure, None, find([str(folders.top)]).runs)
+    assert [run.seed for run in panels[""]["alpha=0.1"].runs] == [0, 1]  # a seed counts once
     repeated = job_config(
         ["experiment=fedumf/figure_alpha", "scale=smoke", "strategy.server.alpha=0.1", "local.lr=0.003"]
     )
