@@ -161,7 +161,8 @@ def aggregate(
         if update is None or not (update.mean or len(update.clients)):  # clients that send nothing have no mean
             continue
         members = clients if nearest is None else int((nearest == number).sum())
-        round = Round(state.round, phase.end, members, layout, phase.seed, phase.local.rate(state.round))
+        rate, momentum = phase.local.rate(state.round), phase.local.momentum
+        round = Round(state.round, phase.end, members, layout, phase.seed, rate, momentum)
         server = result.models[number]
         counts = context.label_counts[update.clients] if "label_counts" in phase.server.wants else None
         arrived = attacked(phase, server, replace(update, label_counts=counts), context)

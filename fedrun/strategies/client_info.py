@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 
@@ -17,6 +17,25 @@ if TYPE_CHECKING:
 LabelledEmbeddings = Callable[["torch.Tensor"], "tuple[torch.Tensor, torch.Tensor]"]
 """The embeddings ``[n, d]`` of a client's n training samples under a model ``[P]``, in evaluation mode and without
 gradient, and their labels, int64 ``[n]``."""
+
+Steps = TypeVar("Steps", float, "torch.Tensor")
+
+
+def effective_steps(steps: Steps, momentum: float) -> Steps:
+    """‖a‖₁, the sum of the weights with which the gradients of SGD enter a displacement / η (FedNova, arXiv 2007.07481,
+    section 4).
+
+    K steps along the same gradient g move a model by −‖a‖₁ η g, because step i's direction is v_i = ρ v_{i−1} + g.
+
+    Args:
+        steps: K, also of many clients.
+        momentum: ρ; without momentum ‖a‖₁ = K.
+    """
+    if not momentum:
+        return steps
+    # (K − ρ (1 − ρ^K) / (1 − ρ)) / (1 − ρ)
+    power: Steps = momentum**steps
+    return (steps - momentum * (1 - power) / (1 - momentum)) / (1 - momentum)
 
 
 @dataclass(frozen=True)
@@ -83,15 +102,13 @@ class ClientInfo:
 
     @property
     def effective_steps(self) -> torch.Tensor:
-        """‖a‖₁, the sum of the weights with which the gradients of SGD enter the client's displacement / η_t (FedNova,
-        arXiv 2007.07481, section 4): K_k without momentum, float32 ``[..., 1]``.
-        """
-        rho = self.local.momentum
-        if not rho:
-            return self.steps
-        # (K − ρ (1 − ρ^K) / (1 − ρ)) / (1 − ρ)
-        steps = self.steps.double()
-        return ((steps - rho * (1 - rho**steps) / (1 - rho)) / (1 - rho)).float()
+        """‖a_k‖₁ of :func:`effective_steps`: K_k without momentum, float32 ``[..., 1]``."""
+        return effective_steps(self.steps.double(), self.local.momentum).float()
+
+    @property
+    def mean_effective_steps(self) -> float:
+        """‖ā‖₁ of :func:`effective_steps`, of K̄ steps: K̄ without momentum."""
+        return effective_steps(float(self.mean_steps), self.local.momentum)
 
     def random(self, purpose: str, draw: Callable[[torch.Generator], torch.Tensor]) -> torch.Tensor:
         """Random numbers of the client, ``[..., m]`` where ``draw`` returns ``[m]``.

@@ -41,6 +41,7 @@ class Round:
         layout: the position of every tensor in a model's vector.
         seed: the run's seed, for :func:`fedrun.system.randomness.generator`.
         lr: η_t, the learning rate with which the clients trained.
+        momentum: ρ, the momentum with which they trained.
     """
 
     index: int
@@ -49,6 +50,7 @@ class Round:
     layout: Layout
     seed: int
     lr: float
+    momentum: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
