@@ -12,6 +12,7 @@ import torch
 from annotated_types import Ge, Gt, Lt
 
 from fedrun.config.config_class import config_class
+from fedrun.config.identity import Neutral
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.server import CohortUpdate, Round, Senders
 from fedrun.strategies.vectors import Vectors
@@ -45,6 +46,7 @@ class UserLevel(Privacy):
         noise_multiplier: z ≥ 0; the noise on the sum has standard deviation z S. None: calibrated to ``epsilon``.
         epsilon: ε > 0, the target for the run's rounds; z is calibrated to it. None if ``noise_multiplier`` is given.
         delta: δ in (0, 1); None: N^−1.1.
+        allow_large_delta: whether δ ≥ 1/N is accepted.
         accountant: computes z and ``privacy/epsilon``.
         denominator: of the mean: ``fixed``: q N, which is known in advance; ``cohort``: the clients that took part. An
             upload that is not finite counts as the zero vector.
@@ -59,6 +61,7 @@ class UserLevel(Privacy):
     noise_multiplier: Annotated[float, Ge(0)] | None
     epsilon: Annotated[float, Gt(0)] | None
     delta: Annotated[float, Gt(0), Lt(1)] | None
+    allow_large_delta: Annotated[bool, Neutral(False)]
     accountant: AccountantName
     denominator: Literal["fixed", "cohort"]
     max_weight: Annotated[float, Gt(0)] | None
@@ -94,7 +97,7 @@ class UserLevel(Privacy):
             raise InputError(
                 f"privacy.noise_cohort={self.noise_cohort}: allowed: at least the {cohorts.size} clients per round"
             )
-        delta = chosen_delta(self.delta, self.population or cohorts.clients, "clients")
+        delta = chosen_delta(self.delta, self.population or cohorts.clients, "clients", self.allow_large_delta)
         ours = Release(cohorts.clients, cohorts.size, self.noise_multiplier or 0.0, self.sampling)
         scaled = None
         if self.noise_cohort is not None and self.population is not None:
@@ -246,13 +249,17 @@ def check_target(noise_multiplier: float | None, epsilon: float | None) -> None:
         raise InputError(f"privacy.noise_multiplier, privacy.epsilon: {given}; allowed: one of the two, the other null")
 
 
-def chosen_delta(delta: float | None, count: int, units: str) -> float:
-    """δ: what was set, or N^−1.1. A warning says if it is not below 1/N.
+def chosen_delta(delta: float | None, count: int, units: str, allow_large: bool) -> float:
+    """δ: what was set, or N^−1.1.
 
     Args:
         delta: as set; None: by default.
         count: N, the number of protected units.
         units: what they are, in words.
+        allow_large: whether δ ≥ 1/N is accepted.
+
+    Raises:
+        InputError: δ ≥ 1/N is not accepted.
     """
     if delta is None:
         chosen = min(math.pow(count, -1.1), 0.5)
@@ -261,13 +268,9 @@ def chosen_delta(delta: float | None, count: int, units: str) -> float:
                 "privacy.delta=%.2g by default, for %d %s: ε at so large a δ means little", chosen, count, units
             )
         return chosen
-    if delta >= 1 / count:
-        log.warning(
-            "privacy.delta=%g: a mechanism that publishes one of the %d %s at random would satisfy it; choose a value "
-            "well below %g",
-            delta,
-            count,
-            units,
-            1 / count,
+    if delta >= 1 / count and not allow_large:
+        raise InputError(
+            f"privacy.delta={delta:g}: a mechanism that publishes one of the {count} {units} at random would satisfy "
+            f"it; allowed: below {1 / count:g}, best well below, or privacy.allow_large_delta=true"
         )
     return delta

@@ -307,7 +307,6 @@ def test_fixed_cohorts_as_if_poisson(make_experiment):
 @pytest.mark.parametrize(
     ("changes", "warning"),
     [
-        ({"privacy": private(delta=0.5)}, r"privacy.delta=0.5: .* well below 0.166667"),
         ({"privacy": private(denominator="cohort")}, r"privacy.denominator=cohort: .* and ε does not cover"),
         (
             {"privacy": private(), "targets": (0.9,), "stop_at_targets": True},
@@ -319,6 +318,22 @@ def test_what_epsilon_does_not_cover(make_experiment, caplog, changes, warning):
     with caplog.at_level("WARNING", "fedrun"):
         Simulation(make_experiment(network=mlp, **changes))
     assert re.search(warning, caplog.text)
+
+
+@pytest.mark.parametrize(
+    ("name", "units", "largest"),
+    [("user_level", "6 clients", 6), ("local", "6 clients", 6), ("sample_level", "20 samples", 20)],
+)
+def test_a_large_delta_must_be_allowed(make_experiment, name, units, largest):
+    def build(**settings):
+        return Simulation(make_experiment(network=mlp, privacy=private(name, **settings)))
+
+    with pytest.raises(InputError, match=rf"privacy.delta=0.2: .* {units} .* allowed: below {1 / largest:g}, .*=true"):
+        build(delta=0.2)
+    with pytest.raises(InputError, match="allow_large_delta"):
+        build(delta=1 / largest)
+    build(delta=0.99 / largest)
+    build(delta=0.2, allow_large_delta=True)
 
 
 def test_batch_normalisation_that_stays_with_the_clients(make_experiment):
