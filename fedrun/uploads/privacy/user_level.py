@@ -15,7 +15,7 @@ from fedrun.config.config_class import config_class
 from fedrun.config.identity import Neutral
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.server import CohortUpdate, Round, Senders
-from fedrun.strategies.vectors import Vectors
+from fedrun.strategies.vectors import MODEL, Vectors
 from fedrun.system.errors import InputError
 from fedrun.system.randomness import generator
 from fedrun.uploads.privacy.accountant import AccountantName, Release, Sampling, installed, warn_if_missing
@@ -43,6 +43,8 @@ class UserLevel(Privacy):
         clip: S > 0, the largest Euclidean norm of a client's upload.
         layers: ``flat``: one norm over all entries; ``equal``, ``by_size``: a bound for every tensor, S / √m or
             proportional to the root of its size.
+        extra_share: s in (0, 1): the model's displacement is clipped to S √(1 − s), and what the client sends besides,
+            such as a control variate, to S √s; None: one norm over all that is sent.
         noise_multiplier: z ≥ 0; the noise on the sum has standard deviation z S. None: calibrated to ``epsilon``.
         epsilon: ε > 0, the target for the run's rounds; z is calibrated to it. None if ``noise_multiplier`` is given.
         delta: δ in (0, 1); None: N^−1.1.
@@ -58,6 +60,7 @@ class UserLevel(Privacy):
 
     clip: Annotated[float, Gt(0)]
     layers: Layers
+    extra_share: Annotated[Annotated[float, Gt(0), Lt(1)] | None, Neutral(None)]
     noise_multiplier: Annotated[float, Ge(0)] | None
     epsilon: Annotated[float, Gt(0)] | None
     delta: Annotated[float, Gt(0), Lt(1)] | None
@@ -162,7 +165,8 @@ class CentralNoise(Mechanism):
         return self.release.noise_multiplier
 
     def send(self, displacements: Vectors, sender: Sender) -> Sent:
-        longer = clip(displacements, self.bound(sender.received), self.settings.layers, sender.shapes)
+        bound, settings = self.bound(sender.received), self.settings
+        longer = clip(displacements, bound, settings.layers, sender.shapes, settings.extra_share)
         return Sent(displacements if longer else {}, measures={CLIPPED: float(longer)})
 
     def combine(self, displacements: Vectors, update: CohortUpdate, slots: Vectors, round: Round) -> Combined:
@@ -213,7 +217,9 @@ class CentralNoise(Mechanism):
         return metrics | {name: epsilon for name, epsilon in losses.items() if epsilon is not None}
 
 
-def clip(displacements: Vectors, bound: float, layers: Layers, shapes: Mapping[str, Shape]) -> bool:
+def clip(
+    displacements: Vectors, bound: float, layers: Layers, shapes: Mapping[str, Shape], extra_share: float | None = None
+) -> bool:
     """Scale a client's displacements in place to a joint norm of at most S; whether they were longer.
 
     Args:
@@ -221,8 +227,14 @@ def clip(displacements: Vectors, bound: float, layers: Layers, shapes: Mapping[s
         bound: S.
         layers: which norms are bounded, see :class:`UserLevel`.
         shapes: of the displacements.
+        extra_share: s, see :class:`UserLevel`.
     """
     names = sorted(displacements)
+    if extra_share is not None and len(names) > 1 and MODEL in names:
+        # S² = S_D² + S_c² with S_c² = s S²
+        extra = {name: displacements[name] for name in names if name != MODEL}
+        model_longer = clip({MODEL: displacements[MODEL]}, bound * math.sqrt(1 - extra_share), layers, shapes)
+        return clip(extra, bound * math.sqrt(extra_share), layers, shapes) or model_longer
     if layers == "flat":
         pieces, bounds = [[displacements[name] for name in names]], [bound]
     else:
