@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from functools import partial
 
 import torch
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedrun.execution.context import ExecutionContext
 from fedrun.models.inference import labelled_embeddings
+from fedrun.models.precision import computing
 from fedrun.strategies.client_info import ClientInfo, LabelledEmbeddings
 from fedrun.strategies.clustering.context import FORWARD_BATCH
 
@@ -41,8 +45,12 @@ class BatchGradient:
 
 def measuring(context: ExecutionContext, client: int, info: ClientInfo) -> ClientInfo:
     """A client's information with its measurements on its training samples."""
-    embed = training_embeddings(context, client)
-    return replace(info, batch_gradient=BatchGradient(context, client), training_embeddings=embed)
+    return replace(
+        info,
+        batch_gradient=BatchGradient(context, client),
+        training_embeddings=training_embeddings(context, client),
+        measured_statistics=partial(with_measured_statistics, context, client),
+    )
 
 
 def training_embeddings(context: ExecutionContext, client: int) -> LabelledEmbeddings:
@@ -57,3 +65,28 @@ def training_embeddings(context: ExecutionContext, client: int) -> LabelledEmbed
         return measured
 
     return embed
+
+
+def with_measured_statistics(context: ExecutionContext, client: int, model: torch.Tensor) -> torch.Tensor:
+    """A model ``[P]`` with the means and variances of a client's training samples in its BatchNorm layers; the loaded
+    model stays loaded.
+
+    They are those of the batches of one pass, averaged over the batches. Other layers are in evaluation mode.
+    """
+    network, samples, indices = context.network, context.samples, context.clients[client]
+    loaded = network.vector.clone()
+    network.load(model)
+    layers = [layer for layer in network.network.eval().modules() if isinstance(layer, _BatchNorm)]
+    momenta = [layer.momentum for layer in layers]
+    for layer in layers:
+        layer.reset_running_stats()
+        layer.momentum = None  # a plain average over the batches
+        layer.train()
+    with torch.no_grad(), computing(context.local.precision, samples.device):
+        for batch in indices.tensor_split(math.ceil(len(indices) / FORWARD_BATCH)):
+            network.network(samples.encoding(samples.gather(batch)[0]))
+    for layer, momentum in zip(layers, momenta, strict=True):
+        layer.momentum = momentum
+    measured = network.vector.clone()
+    network.load(loaded)
+    return measured

@@ -66,6 +66,8 @@ class ClientInfo:
         training_embeddings: from a model ``[P]`` to the embeddings and labels of the client's training samples; for
             strategies that want it, in :meth:`ClientStrategy.finish`, one client at a time, and in
             :meth:`ClientStrategy.own_model`. It costs a forward pass over the samples, which counts once in a round.
+        measured_statistics: from a model ``[P]`` to the same model with the means and variances of the client's
+            training samples in its BatchNorm layers, in :meth:`ClientStrategy.own_model`.
         mixture: the weight of each of several models for the client, float32 ``[..., M]``; None if there is only one.
         start: where local training started, ``[..., P]``; None before :meth:`ClientStrategy.finish`.
     """
@@ -87,6 +89,7 @@ class ClientInfo:
     initial_model: torch.Tensor | None = None
     batch_gradient: Callable[[torch.Tensor, torch.Tensor], tuple[float, torch.Tensor]] | None = None
     training_embeddings: LabelledEmbeddings | None = None
+    measured_statistics: Callable[[torch.Tensor], torch.Tensor] | None = None
     mixture: torch.Tensor | None = None
     start: torch.Tensor | None = None
 
