@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from functools import partial
 
 import torch
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedrun.data.federation import ClientIndices
 from fedrun.execution.client_training import train_client
 from fedrun.execution.context import CohortJob, ExecutionContext
 from fedrun.models.inference import FORWARD_BATCH, evaluate, labelled_embeddings, per_holder
+from fedrun.models.precision import computing
 from fedrun.strategies.client_info import ClientInfo, LabelledEmbeddings
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.sgd import PLAIN_SGD
@@ -48,8 +52,12 @@ class BatchGradient:
 
 def measuring(context: ExecutionContext, client: int, info: ClientInfo) -> ClientInfo:
     """A client's information with its measurements on its training samples."""
-    embed = training_embeddings(context, client)
-    return replace(info, batch_gradient=BatchGradient(context, client), training_embeddings=embed)
+    return replace(
+        info,
+        batch_gradient=BatchGradient(context, client),
+        training_embeddings=training_embeddings(context, client),
+        measured_statistics=partial(with_measured_statistics, context, client),
+    )
 
 
 def training_embeddings(context: ExecutionContext, client: int) -> LabelledEmbeddings:
@@ -109,3 +117,29 @@ def measured_samples(context: ExecutionContext, samples: int) -> tuple[int, int]
     adapting = processed(samples, _before_loss(context)) if client.steps_before_loss else 0
     backward = adapting + samples * ("initial_gradient" in client.wants)
     return backward, samples * len(client.wants & {"initial_loss", "training_embeddings"})
+
+
+def with_measured_statistics(context: ExecutionContext, client: int, model: torch.Tensor) -> torch.Tensor:
+    """A model ``[P]`` with the means and variances of a client's training samples in its BatchNorm layers; the loaded
+    model stays loaded.
+
+    They are those of the batches of one pass, averaged over the batches. Other layers are in evaluation mode.
+    """
+    network, samples, indices = context.network, context.samples, context.clients[client]
+    loaded = network.vector.clone()
+    network.load(model)
+    layers = [layer for layer in network.network.eval().modules() if isinstance(layer, _BatchNorm)]
+    momenta = [layer.momentum for layer in layers]
+    for layer in layers:
+        layer.reset_running_stats()
+        layer.momentum = None  # a plain average over the batches
+        layer.train()
+    with torch.no_grad(), computing(context.local.precision, samples.device):
+        for batch in indices.tensor_split(math.ceil(len(indices) / FORWARD_BATCH)):
+            network.network(samples.encoding(samples.gather(batch)[0]))
+    for layer, momentum in zip(layers, momenta, strict=True):
+        layer.momentum = momentum
+        layer.eval()
+    measured = network.vector.clone()
+    network.load(loaded)
+    return measured

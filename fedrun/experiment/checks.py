@@ -88,10 +88,10 @@ def check_appeal(
     rule = chosen("participation", participation)
     if participation.needs_thresholds and not appeal.known:
         raise InputError(f"{rule} needs every client's threshold; choose appeal=warmup")
-    if not participation.is_uniform and strategy.server.idle_training is not None:
+    if not participation.known_in_advance and strategy.server.idle_training is not None:
         raise InputError(
             f"{rule} cannot be combined with idle clients (strategy=fedumf), which must know in one round who is "
-            "selected in the next; choose participation=everyone"
+            "selected in the next; choose participation=everyone or bernoulli"
         )
     if appeal.known and appeal.losses in ("test", "mixed") and not has_tests:
         raise InputError(

@@ -25,7 +25,9 @@ from fedrun.uploads.attacks.colluding import Colluding
 from fedrun.uploads.pipeline import UploadPipeline
 from fedrun.uploads.privacy.base import Cohorts, Mechanism, Privacy
 from fedrun.uploads.privacy.calibration import Calibration
+from fedrun.uploads.privacy.local import Local
 from fedrun.uploads.privacy.sample_level import SampleLevel
+from fedrun.uploads.privacy.user_level import UserLevel
 from fedrun.uploads.secure_sum import FixedPoint
 
 log = logging.getLogger(__name__)
@@ -53,6 +55,14 @@ def upload_pipeline(experiment: Experiment, phase: Phase, calibration: Calibrati
         _check_private(experiment, phase)
         if mechanism.changes_uploads:
             _check_lengths(chosen("privacy", privacy), "clipped", phase, pipeline)
+        if isinstance(privacy, UserLevel | Local) and privacy.extra_share is None and len(phase.client.sends) > 1:
+            log.warning(
+                "%s clips the model and what else %s sends (%s) by one norm, and the longest leaves little of the "
+                "others; privacy.extra_share=0.5 bounds it apart",
+                chosen("privacy", privacy),
+                chosen("strategy/client", phase.client),
+                ", ".join(sorted(phase.client.sends - {MODEL})),
+            )
     if isinstance(secure_sum, FixedPoint):
         _check_buffers(chosen("secure_sum", secure_sum), "sent in float32, not as integers", experiment, phase)
         _check_lengths(chosen("secure_sum", secure_sum), "rounded", phase, pipeline)
@@ -161,7 +171,8 @@ def aggregate(
         if update is None or not (update.mean or len(update.clients)):  # clients that send nothing have no mean
             continue
         members = clients if nearest is None else int((nearest == number).sum())
-        round = Round(state.round, phase.end, members, layout, phase.seed, phase.local.rate(state.round))
+        rate, momentum = phase.local.rate(state.round), phase.local.momentum
+        round = Round(state.round, phase.end, members, layout, phase.seed, rate, momentum)
         server = result.models[number]
         counts = context.label_counts[update.clients] if "label_counts" in phase.server.wants else None
         arrived = attacked(phase, server, replace(update, label_counts=counts), context)

@@ -27,7 +27,7 @@ from fedrun.execution.ranks import SINGLE_PROCESS, Ranks
 from fedrun.execution.vector_store import VectorStore
 from fedrun.experiment.appeal.base import Thresholds
 from fedrun.experiment.experiment import Experiment
-from fedrun.experiment.participation.base import Candidates, select
+from fedrun.experiment.participation.base import Candidates
 from fedrun.experiment.state import State, Totals
 from fedrun.models.cuda_graphs import CudaGraphs
 from fedrun.models.flat_network import FlatNetwork
@@ -254,19 +254,22 @@ class Simulation:
 
     def cohort(self, state: State) -> tuple[torch.Tensor, Metrics]:
         """The clients that take part in the next round; see :func:`fedrun.simulation.selection.select_cohort`."""
+        phase, poisson = self.phase(state), self.experiment.privacy.cohort_sampling == "poisson"
+        return select_cohort(state, phase, self.experiment.participation, self._candidates(state, state.round), poisson)
+
+    def _candidates(self, state: State, round: int) -> Candidates:
+        """What the choice of a round's participants may depend on."""
         active = self._active(state)
         phase = active.phase
-        candidates = Candidates(
+        return Candidates(
             seed=phase.seed,
-            round=state.round,
+            round=round,
             rounds=phase.rounds,
             size=phase.cohort_size,
             samples=phase.federation.train.sizes,
             losses=lambda clients: active.evaluator.training_losses(state, clients),
             thresholds=lambda: self.thresholds[SEEN].train,
         )
-        poisson = self.experiment.privacy.cohort_sampling == "poisson"
-        return select_cohort(state, phase, self.experiment.participation, candidates, poisson)
 
     def advance(self, state: State, progress: RoundProgress = lambda done, cohort: None) -> tuple[State, Metrics]:
         """One round.
@@ -304,7 +307,7 @@ class Simulation:
             result, timings = empty_round(phase, state), state.timings
         client_states = result.client_states
         if phase.server.idle_training is not None and state.round + 1 < phase.end:
-            client_states = self._idle(phase, round_runner, result.jobs[0], client_states)
+            client_states = self._idle(state, round_runner, result.jobs[0], client_states)
         trained = time.perf_counter()
         models, steps = aggregate(phase, state, result, runner.context, active.mechanism)
         ended = time.perf_counter()
@@ -328,12 +331,12 @@ class Simulation:
             timings=timings,
         ), metrics
 
-    def _idle(self, phase: Phase, runner: RoundRunner, task: CohortJob, client_states: ClientStates) -> ClientStates:
+    def _idle(self, state: State, runner: RoundRunner, task: CohortJob, client_states: ClientStates) -> ClientStates:
         """The states after the idle training of the clients that are selected in the next round but not in this one.
 
         The idle training of other clients has no effect, because its result lasts for one round.
         """
-        following = select(phase.seed, task.round + 1, len(phase.federation.train), phase.cohort_size)
+        following, _ = self.experiment.participation.participants(self._candidates(state, task.round + 1))
         idle = following[~torch.isin(following, task.cohort)]
         if not len(idle):
             return client_states

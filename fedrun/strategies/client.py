@@ -135,7 +135,10 @@ class ClientStrategy:
     """
 
     reference_models: ClassVar[tuple[str, ...]] = ()
-    evaluates_newcomers: ClassVar[bool] = False
+
+    @property
+    def evaluates_newcomers(self) -> bool:
+        return False
 
     @property
     def reported(self) -> tuple[EvaluatedModel, Averaging]:
@@ -222,7 +225,8 @@ class ClientStrategy:
             received: the newest broadcast, with the global model that is evaluated, ``[P]``.
             client_state: the client's state.
             client: its information in the next round, with :attr:`ClientInfo.batch_gradient` and
-                :attr:`ClientInfo.training_embeddings`, but without the threshold and the initial model.
+                :attr:`ClientInfo.training_embeddings`, but without the threshold and the initial model, and with
+            :attr:`ClientInfo.measured_statistics`.
         """
         private = self.private(client.layout)
         if private is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 
@@ -17,6 +17,25 @@ if TYPE_CHECKING:
 LabelledEmbeddings = Callable[["torch.Tensor"], "tuple[torch.Tensor, torch.Tensor]"]
 """The embeddings ``[n, d]`` of a client's n training samples under a model ``[P]``, in evaluation mode and without
 gradient, and their labels, int64 ``[n]``."""
+
+Steps = TypeVar("Steps", float, "torch.Tensor")
+
+
+def effective_steps(steps: Steps, momentum: float) -> Steps:
+    """‖a‖₁, the sum of the weights with which the gradients of SGD enter a displacement / η (FedNova, arXiv 2007.07481,
+    section 4).
+
+    K steps along the same gradient g move a model by −‖a‖₁ η g, because step i's direction is v_i = ρ v_{i−1} + g.
+
+    Args:
+        steps: K, also of many clients.
+        momentum: ρ; without momentum ‖a‖₁ = K.
+    """
+    if not momentum:
+        return steps
+    # (K − ρ (1 − ρ^K) / (1 − ρ)) / (1 − ρ)
+    power: Steps = momentum**steps
+    return (steps - momentum * (1 - power) / (1 - momentum)) / (1 - momentum)
 
 
 @dataclass(frozen=True)
@@ -47,6 +66,8 @@ class ClientInfo:
         training_embeddings: from a model ``[P]`` to the embeddings and labels of the client's training samples; for
             strategies that want it, in :meth:`ClientStrategy.finish`, one client at a time, and in
             :meth:`ClientStrategy.own_model`. It costs a forward pass over the samples, which counts once in a round.
+        measured_statistics: from a model ``[P]`` to the same model with the means and variances of the client's
+            training samples in its BatchNorm layers, in :meth:`ClientStrategy.own_model`.
         mixture: the weight of each of several models for the client, float32 ``[..., M]``; None if there is only one.
         start: where local training started, ``[..., P]``; None before :meth:`ClientStrategy.finish`.
     """
@@ -68,6 +89,7 @@ class ClientInfo:
     initial_model: torch.Tensor | None = None
     batch_gradient: Callable[[torch.Tensor, torch.Tensor], tuple[float, torch.Tensor]] | None = None
     training_embeddings: LabelledEmbeddings | None = None
+    measured_statistics: Callable[[torch.Tensor], torch.Tensor] | None = None
     mixture: torch.Tensor | None = None
     start: torch.Tensor | None = None
 
@@ -83,15 +105,13 @@ class ClientInfo:
 
     @property
     def effective_steps(self) -> torch.Tensor:
-        """‖a‖₁, the sum of the weights with which the gradients of SGD enter the client's displacement / η_t (FedNova,
-        arXiv 2007.07481, section 4): K_k without momentum, float32 ``[..., 1]``.
-        """
-        rho = self.local.momentum
-        if not rho:
-            return self.steps
-        # (K − ρ (1 − ρ^K) / (1 − ρ)) / (1 − ρ)
-        steps = self.steps.double()
-        return ((steps - rho * (1 - rho**steps) / (1 - rho)) / (1 - rho)).float()
+        """‖a_k‖₁ of :func:`effective_steps`: K_k without momentum, float32 ``[..., 1]``."""
+        return effective_steps(self.steps.double(), self.local.momentum).float()
+
+    @property
+    def mean_effective_steps(self) -> float:
+        """‖ā‖₁ of :func:`effective_steps`, of K̄ steps: K̄ without momentum."""
+        return effective_steps(float(self.mean_steps), self.local.momentum)
 
     def random(self, purpose: str, draw: Callable[[torch.Generator], torch.Tensor]) -> torch.Tensor:
         """Random numbers of the client, ``[..., m]`` where ``draw`` returns ``[m]``.

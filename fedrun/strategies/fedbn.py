@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 
 from fedrun.config.config_class import config_class
+from fedrun.config.identity import Neutral
 from fedrun.models.flat_network import Layout
 from fedrun.strategies.client import Averaging, ClientStrategy, EvaluatedModel
+from fedrun.strategies.client_info import ClientInfo
+from fedrun.strategies.vectors import MODEL, Vectors
 from fedrun.system.errors import InputError
 
 BATCH_NORM = ("BatchNorm", "SyncBatchNorm")
@@ -19,15 +22,21 @@ BATCH_NORM = ("BatchNorm", "SyncBatchNorm")
 class FedBN(ClientStrategy):
     """Plain local SGD of the whole network; normalisation layers, with their running statistics, are not sent.
 
-    A client that has not taken part is evaluated by the initial normalisation layers.
-
     Attributes:
         layers: ``batch``: the paper's, batch normalisation; ``all``: every normalisation layer, such as ``GroupNorm``.
+        newcomers: by which normalisation layers clients are evaluated that have not taken part yet: ``initial``; or
+            ``measured``: the initial scale and shift, with means and variances of the client's training samples under
+            the global model.
     """
 
     layers: Literal["batch", "all"]
+    newcomers: Annotated[Literal["measured", "initial"], Neutral("initial")]
 
     reported: ClassVar[tuple[EvaluatedModel, Averaging]] = ("own", "clients")
+
+    @property
+    def evaluates_newcomers(self) -> bool:
+        return self.newcomers == "measured"
 
     def private(self, layout: Layout) -> torch.Tensor:
         mask = torch.zeros(layout.size, dtype=torch.bool)
@@ -41,3 +50,9 @@ class FedBN(ClientStrategy):
                 "one, or strategy.client.layers=all for group and layer normalisation"
             )
         return mask
+
+    def own_model(self, received: Vectors, client_state: Vectors, client: ClientInfo) -> torch.Tensor:
+        if not client.is_new.all():
+            return super().own_model(received, client_state, client)
+        assert client.measured_statistics is not None
+        return client.measured_statistics(received[MODEL])

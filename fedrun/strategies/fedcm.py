@@ -10,19 +10,21 @@ from annotated_types import Gt, Le
 from fedrun.config.config_class import config_class
 from fedrun.models.flat_network import Layout
 from fedrun.strategies.client import ClientStrategy, Gradient
-from fedrun.strategies.client_info import ClientInfo
+from fedrun.strategies.client_info import ClientInfo, effective_steps
 from fedrun.strategies.server import CohortUpdate, Round, ServerState, UniformServer
 from fedrun.strategies.vectors import MODEL, Vectors
 
 GLOBAL_GRADIENT = "global_gradient"
-"""m ``[T]``, minus the mean displacement of the last round per step and learning rate; zero in the first round."""
+"""m ``[T]``, minus the mean displacement of the last round per effective step and learning rate; zero in the first
+round."""
 
 
 @config_class
 class FedCMClient(ClientStrategy):
     """Step along α g(y) + (1 − α) m, where g is the gradient, or another strategy's direction.
 
-    Weight decay is added to the mix, and gradient clipping applies to it.
+    Weight decay is added to the mix, and gradient clipping applies to it. With local momentum, m is divided by the
+    number of effective steps, so that it stays a mean direction.
 
     Attributes:
         alpha: α in (0, 1]; 1: plain SGD.
@@ -67,6 +69,7 @@ class FedCMServer(UniformServer):
         delta = model[:trainable] - x
         # x ← x + η_g Δ
         model[:trainable] = x + self.lr * delta
-        # m ← −Δ / (K η_t), with K the mean number of steps of the participants (of all clients if they are private)
-        steps = update.steps.double().mean().item()
+        # m ← −Δ / (a η_t), with a the mean ‖a_k‖₁ of the participants (of all clients if they are private), which is
+        # their number of steps without momentum
+        steps = effective_steps(update.steps.double(), round.momentum).mean().item()
         return ServerState(model, {GLOBAL_GRADIENT: delta.div_(-steps * round.lr)}), {}

@@ -29,7 +29,8 @@ class FedDCClient(ClientStrategy):
     Training begins at w, except with FedUmf's server strategy, where clients that were idle start ahead of w. The drift
     uses the whole displacement y_k − w, because the server corrects by the drift. The gradient state estimates a
     gradient from the round's K steps, so it uses their displacement, from the start of training. FedUmf's paper does
-    not specify this.
+    not specify this. With momentum, which the authors' code does not have, the displacement is divided by the number of
+    effective steps, so that it stays a gradient.
 
     Attributes:
         alpha: α ≥ 0; a client uses α_k = α / ω_k with ω_k = n_k N / Σ n_j.
@@ -61,10 +62,10 @@ class FedDCClient(ClientStrategy):
         end, w, start = (each[..., : client.trainable] for each in (model, received[MODEL], client.start))
         # h_k ← h_k + y_k − w
         drift = client_state[DRIFT] + (end - w)
-        # g_k ← g_k + s with s = −G/ω_k − D/(K̄ η_0), where D is the displacement by this round's steps, and K̄ and
-        # η_0 are the same for every client and round
+        # g_k ← g_k + s with s = −G/ω_k − D/(‖ā‖₁ η_0), where D is the displacement by this round's steps, and ‖ā‖₁
+        # (K̄ without momentum) and η_0 are the same for every client and round
         moved = end - start
-        change = -moved / (client.mean_steps * client.local.lr) - received[GRADIENT] / client.relative_size
+        change = -moved / (client.mean_effective_steps * client.local.lr) - received[GRADIENT] / client.relative_size
         state = {DRIFT: drift, GRADIENT: client_state[GRADIENT] + change}
         return {MODEL: model, GRADIENT: client.relative_size * change}, state
 

@@ -32,6 +32,7 @@ class FedExP(UniformServer):
     eps: Annotated[float, Gt(0)]
 
     wants: ClassVar[frozenset[Requirement]] = frozenset({"squared_norms"})
+    refinable: ClassVar[bool] = False
 
     def init(self, model: torch.Tensor, layout: Layout, clients: int) -> ServerState:
         return ServerState(model, {ITERATE: model})

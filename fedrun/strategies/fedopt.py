@@ -96,6 +96,7 @@ class FedAdagrad(FedOpt):
         return {"fedadagrad/m": torch.zeros_like(parameters), "fedadagrad/v": v}
 
     def step(self, parameters: torch.Tensor, delta: torch.Tensor, slots: Vectors) -> tuple[torch.Tensor, Slots]:
+        # m ← β₁ m + (1 − β₁) Δ,  v ← v + Δ²,  x ← x + η_g m / (√v + τ)
         m = moving_average(slots["fedadagrad/m"], delta, self.beta1)
         v = slots["fedadagrad/v"].addcmul(delta, delta)
         return stepped(parameters, m, v.sqrt().add_(self.eps), self.lr), {"fedadagrad/m": m, "fedadagrad/v": v}
@@ -129,6 +130,7 @@ class FedAdam(FedOpt):
     def step(self, parameters: torch.Tensor, delta: torch.Tensor, slots: Vectors) -> tuple[torch.Tensor, Slots]:
         if self.variant == "torch":
             return self._adam.step(parameters, delta.neg_(), slots, "fedadam")
+        # m ← β₁ m + (1 − β₁) Δ,  v ← β₂ v + (1 − β₂) Δ²,  x ← x + η_g m / (√v + τ)
         m = moving_average(slots["fedadam/m"], delta, self.beta1)
         v = moving_average(slots["fedadam/v"], delta.square(), self.beta2)
         return stepped(parameters, m, v.sqrt().add_(self.eps), self.lr), {"fedadam/m": m, "fedadam/v": v}
@@ -153,6 +155,7 @@ class FedYogi(FedOpt):
         }
 
     def step(self, parameters: torch.Tensor, delta: torch.Tensor, slots: Vectors) -> tuple[torch.Tensor, Slots]:
+        # m ← β₁ m + (1 − β₁) Δ,  v ← v − (1 − β₂) Δ² sign(v − Δ²),  x ← x + η_g m / (√v + τ)
         m = moving_average(slots["fedyogi/m"], delta, self.beta1)
         v, squared = slots["fedyogi/v"], delta.square()
         v = v.addcmul(squared, (v - squared).sign_(), value=self.beta2 - 1)
@@ -184,6 +187,7 @@ class FedAMS(FedOpt):
     def step(self, parameters: torch.Tensor, delta: torch.Tensor, slots: Vectors) -> tuple[torch.Tensor, Slots]:
         if self.variant == "torch":
             return self._adam.step(parameters, delta.neg_(), slots, "fedams")
+        # m ← β₁ m + (1 − β₁) Δ,  v ← β₂ v + (1 − β₂) Δ²,  v̂ ← max(v̂, v, ε),  x ← x + η_g m / √v̂
         m = moving_average(slots["fedams/m"], delta, self.beta1)
         v = moving_average(slots["fedams/v"], delta.square(), self.beta2)
         largest = torch.maximum(slots["fedams/v_max"], v).clamp_min(self.eps)

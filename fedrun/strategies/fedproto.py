@@ -89,6 +89,7 @@ class FedProtoClient(ClientStrategy):
         assert client.training_embeddings is not None
         embeddings, labels = client.training_embeddings(model)
         counts = client.label_counts
+        # c_kj = the mean of z over the client's samples of class j;  w_kj c_kj and w_kj are sent
         sums = embeddings.new_zeros(len(counts), embeddings.shape[1]).index_add_(0, labels, embeddings)
         means = sums / counts.clamp_min(1)[:, None]
         weights = counts if self.weighting == "samples" else (counts > 0).float()

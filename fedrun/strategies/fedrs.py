@@ -33,6 +33,7 @@ class FedRS(ClientStrategy):
     def constants(self, received: Vectors, client_state: Vectors, client: ClientInfo) -> Vectors:
         assert client.label_counts is not None
         counts = client.label_counts
+        # (1 − α) r_c + α, where r_c is n_c / max_c' n_c', or [n_c > 0]: 1 for a class that the client has, else α
         ratio = counts / counts.amax(-1, keepdim=True) if self.soft else (counts > 0).float()
         return {"scale": (1 - self.alpha) * ratio + self.alpha}
 

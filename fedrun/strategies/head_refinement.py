@@ -12,7 +12,6 @@ from annotated_types import Gt
 from fedrun.config.config_class import config_class
 from fedrun.models.flat_network import Layout
 from fedrun.strategies.adam import Adam
-from fedrun.strategies.fedexp import FedExP
 from fedrun.strategies.server import (
     CohortUpdate,
     IdleTraining,
@@ -91,6 +90,10 @@ class HeadRefinement(ServerStrategy):
         return self.base.wants | {"head"}
 
     @property
+    def refinable(self) -> bool:
+        return self.base.refinable
+
+    @property
     def with_bias(self) -> bool:
         """Whether embeddings hold the bias as their last coordinate."""
         return self.bias == "coordinate"
@@ -109,10 +112,10 @@ class HeadRefinement(ServerStrategy):
                     f"strategy.server.base: {name} cannot be its own base; choose one such as fedavg or fedadam"
                 )
             inner = inner.base
-        if isinstance(inner, FedExP):  # it sends an iterate of its own, not the refined model
+        if not inner.refinable:
             raise InputError(
-                "strategy.server.base: FedExP evaluates another model than clients receive, and only that one would be "
-                "refined; choose one such as fedavg or fedadam"
+                f"strategy.server.base: {type(inner).__name__} evaluates another model than clients receive, and only "
+                "that one would be refined; choose one such as fedavg or fedadam"
             )
 
     def prepare(self, network: torch.nn.Module) -> None:

@@ -61,5 +61,6 @@ def krum_scores(vectors: torch.Tensor, byzantine: int) -> torch.Tensor:
     for part in torch.split(vectors, COLUMNS, dim=1):
         # differences, not the expanded square: clients lie close together
         distances += torch.cdist(part, part, compute_mode="donot_use_mm_for_euclid_dist").double().square()
+    # s_k = Σ ‖y_k − y_j‖² over the M − f − 2 nearest j ≠ k
     neighbours = len(vectors) - byzantine - 2
     return distances.sort(dim=1).values[:, 1 : 1 + neighbours].sum(1)  # the nearest is the vector itself

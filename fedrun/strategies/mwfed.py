@@ -73,9 +73,11 @@ class MWFedServer(ServerStrategy):
 
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         excess = update.reports[EXCESS]
+        # ω_k ← ω_k (1 + γ) if F_k(w) ≥ ρ_k, or ω_k exp(γ (F_k(w) − ρ_k))
         growth = math.log1p(self.gamma) * (excess >= 0).double() if self.growth == "threshold" else self.gamma * excess
         exponents = state.slots[WEIGHTS].log()  # where no growth can overflow
         exponents[update.clients] += growth.to(exponents)
-        weights = round.clients * exponents.softmax(0).clamp_min(LEAST_WEIGHT)  # ω ← ω N / Σ ω
+        # ω ← ω N / Σ ω
+        weights = round.clients * exponents.softmax(0).clamp_min(LEAST_WEIGHT)
         metrics = {"largest_weight": weights.max().item()}
         return ServerState(update.mean[MODEL], {WEIGHTS: weights}), metrics

@@ -128,6 +128,7 @@ class PFedFDA(FedPer):
         self, shared: FeatureStatistics, embeddings: torch.Tensor, labels: torch.Tensor
     ) -> FeatureStatistics:
         """The class means and the pooled covariance within classes; the global mean of a class that is missing."""
+        # μ_c = the mean of the z_i of class c,  Σ = Σ_i (z_i − μ_{y_i}) (z_i − μ_{y_i})ᵀ / (n − 1) + the added term
         counts = torch.bincount(labels, minlength=len(shared.means))[:, None]
         sums = torch.zeros_like(shared.means).index_add_(0, labels, embeddings)
         means = torch.where(counts > 0, sums / counts.clamp_min(1), shared.means)

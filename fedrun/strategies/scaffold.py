@@ -32,10 +32,10 @@ class ScaffoldClient(ClientStrategy):
             pass over its data; ``II``: from its displacement, without extra cost. With momentum the displacement is
             divided by the number of effective steps, so that the control variate stays a mean gradient.
         variant: ``paper``, or ``feddc``: as in the code of FedDC (utils_methods.py), whose tables contain SCAFFOLD. It
-            needs option II. The displacement is divided by K̄ η_0 instead of K_k η_t, so by the same number for all
-            clients and rounds. The server's control variate is divided by ω_k = n_k N / Σ n_j in a client's step, and
-            the client's change is multiplied by ω_k in the upload. In that code all clients make K̄ steps: set
-            ``local.steps``.
+            needs option II. The displacement is divided by ‖ā‖₁ η_0 (K̄ η_0 without momentum) instead of ‖a_k‖₁ η_t, so
+            by the same number for all clients and rounds. The server's control variate is divided by ω_k = n_k N / Σ
+            n_j in a client's step, and the client's change is multiplied by ω_k in the upload. In that code all clients
+            make K̄ steps: set ``local.steps``.
     """
 
     option: Literal["I", "II"]
@@ -81,8 +81,8 @@ class ScaffoldClient(ClientStrategy):
         # c_k⁺ = c_k − c + (x − y_k) / (‖a_k‖₁ η), where ‖a_k‖₁ = K_k without momentum, and η is the rate in use
         moved = received[MODEL][..., : client.trainable] - model[..., : client.trainable]
         if self.variant == "feddc":
-            # c_k⁺ = c_k − c + (x − y_k) / (K̄ η_0);  Δc_k = ω_k (c_k⁺ − c_k)
-            change = moved / (client.mean_steps * client.local.lr) - received[CONTROL]
+            # c_k⁺ = c_k − c + (x − y_k) / (‖ā‖₁ η_0);  Δc_k = ω_k (c_k⁺ − c_k)
+            change = moved / (client.mean_effective_steps * client.local.lr) - received[CONTROL]
             return {MODEL: model, CONTROL: client.relative_size * change}, {CONTROL: client_state[CONTROL] + change}
         change = moved / (client.effective_steps * client.lr) - received[CONTROL]
         return {MODEL: model, CONTROL: change}, {CONTROL: client_state[CONTROL] + change}

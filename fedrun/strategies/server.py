@@ -41,6 +41,7 @@ class Round:
         layout: the position of every tensor in a model's vector.
         seed: the run's seed, for :func:`fedrun.system.randomness.generator`.
         lr: η_t, the learning rate with which the clients trained.
+        momentum: ρ, the momentum with which they trained.
     """
 
     index: int
@@ -49,6 +50,7 @@ class Round:
     layout: Layout
     seed: int
     lr: float
+    momentum: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,6 +187,8 @@ class ServerStrategy(ABC):
             ``head``: the model has a head, which the server strategy changes beyond what the clients send;
             ``squared_norms``: the server measures how far each model that it receives lies from its broadcast.
         idle_training: training of clients that are not selected; None: they do not train.
+        refinable: whether the state's model may be changed after :meth:`aggregate`, because the next broadcast follows
+            from it.
     """
 
     @property
@@ -210,6 +214,10 @@ class ServerStrategy(ABC):
     @property
     def idle_training(self) -> IdleTraining | None:
         return None
+
+    @property
+    def refinable(self) -> bool:
+        return True
 
     @property
     def wants(self) -> frozenset[Requirement]:

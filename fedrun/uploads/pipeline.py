@@ -182,7 +182,7 @@ class UploadPipeline:
             total += FLOAT * (length - kept)
             if self.is_transformed(length):
                 shape = self._shape(name)
-                sizes = [transform.upload_bytes(shape.entries, shape.head) for transform in self._senders]
+                sizes = [transform.upload_bytes(shape) for transform in self._senders]
                 changed = next((size for size in sizes if size is not None), FLOAT * shape.entries)
                 total += changed - FLOAT * shape.entries
         return total

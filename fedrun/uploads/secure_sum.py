@@ -15,7 +15,7 @@ from annotated_types import Ge, Gt, Le
 from fedrun.config.config_class import config_class
 from fedrun.strategies.vectors import Vectors
 from fedrun.system.errors import InputError
-from fedrun.uploads.transform import Sender, Sent, UploadTransform
+from fedrun.uploads.transform import Sender, Sent, Shape, UploadTransform
 
 CLIPPED_ENTRIES = "secure_sum/clipped_share"
 """Among a client's measures: the share of its displacements' entries outside [−c, c]."""
@@ -91,8 +91,8 @@ class FixedPoint(SecureSum):
         sent = {name: self.rounded(vector) for name, vector in displacements.items()}
         return Sent(sent, measures={CLIPPED_ENTRIES: outside / entries} if entries else {})
 
-    def upload_bytes(self, entries: int, head: int) -> int | None:
-        return -(-entries * self.bits // 8)
+    def upload_bytes(self, shape: Shape) -> int | None:
+        return -(-shape.entries * self.bits // 8)
 
     def extra_bytes(self) -> int:
         return self.overhead_bytes + -(-self.bits // 8)  # and the client's weight

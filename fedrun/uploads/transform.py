@@ -162,10 +162,8 @@ class UploadTransform:
         """
         return None
 
-    def upload_bytes(self, entries: int, head: int) -> int | None:
-        """Bytes of an upload's displacement of this length, whose last ``head`` entries are the head's; None: the
-        transform does not change them.
-        """
+    def upload_bytes(self, shape: Shape) -> int | None:
+        """Bytes of an upload's displacement of this shape; None: the transform does not change them."""
         return None
 
     def extra_bytes(self) -> int:

@@ -32,6 +32,14 @@ class NaiveClients:
     mu: float = 0.0
     repair_nonfinite: bool = False
 
+    def effective(self, steps: int) -> float:
+        """How far a constant gradient of 1 moves the model by these steps of rate 1."""
+        moved = velocity = 0.0
+        for _ in range(steps):
+            velocity = self.momentum * velocity + 1
+            moved += velocity
+        return moved
+
     def batches(self, count: int, order: torch.Generator) -> list[torch.Tensor]:
         """A permutation per epoch, cut into batches; with ``steps``, as many epochs as needed."""
         size = self.batch_size or count
@@ -141,10 +149,7 @@ class NaiveScaffold(NaiveServer):
             network, steps = self.trained(client, index, correction)
             eta = self.clients.lr * self.clients.lr_decay**index
             y = dict(network.named_parameters())
-            weight, divisor = 0.0, 0.0  # of a gradient: how far a unit has moved the model after the remaining steps
-            for _ in range(steps):
-                weight = self.clients.momentum * weight + 1
-                divisor += weight * eta
+            divisor = eta * self.clients.effective(steps)
             new = {name: own[name] - self.control[name] + (x[name] - y[name].detach()) / divisor for name in x}
             changes.append({name: new[name] - own[name] for name in x})
             self.controls[client] = new

@@ -49,11 +49,14 @@ class NaiveSteps(NaiveServer):
         inputs, labels = self.data[client]
         network = copy.deepcopy(start).train()
         batches = self.clients.batches(len(labels), generator(self.seed, "batches", index, client))
+        velocity = zeros(network)
         for batch in batches:
             step = direction(network, inputs[batch], labels[batch])
             with torch.no_grad():
                 for name, parameter in network.named_parameters():
-                    parameter.sub_(self.rate(index) * (step[name] + self.clients.weight_decay * parameter))
+                    own = step[name] + self.clients.weight_decay * parameter
+                    velocity[name] = self.clients.momentum * velocity[name] + own
+                    parameter.sub_(self.rate(index) * velocity[name])
         return network, len(batches)
 
 
@@ -102,7 +105,7 @@ class NaiveFedCM(NaiveSteps):
         before = parameters(self.network)
         walks = [self.walk(k, index, self.network, mixed) for k in cohort]
         self.load(weighted_mean([network for network, _ in walks], [1.0] * len(cohort)))
-        after, steps = parameters(self.network), sum(steps for _, steps in walks) / len(walks)
+        after, steps = parameters(self.network), sum(self.clients.effective(steps) for _, steps in walks) / len(walks)
         self.m = {name: (before[name] - after[name]) / (steps * self.rate(index)) for name in after}
 
 

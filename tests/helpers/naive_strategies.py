@@ -215,7 +215,7 @@ class NaiveFedDC(NaiveFedDyn):
             omega, h, g = self.omega(client), self.drifts[client], self.gradients[client]
             networks.append(self.train(client, index, penalty=self.penalty(client))[0])
             y, start = parameters(networks[-1]), self.start(client)
-            steps = {name: (y[name] - start[name]) / (mean_steps * local.lr) for name in w}
+            steps = {name: (y[name] - start[name]) / (local.effective(mean_steps) * local.lr) for name in w}
             state = {name: g[name] - self.gradient[name] / omega - steps[name] for name in w}
             changes.append({name: (state[name] - g[name]) * omega for name in w})
             self.gradients[client] = state

@@ -33,7 +33,7 @@ class Quadratics:
     samples: tuple[int, ...]
     lr: float
     steps: int
-    total: int | None = None
+    momentum: float = 0.0
     states: dict[int, dict[str, torch.Tensor]] = field(default_factory=dict)
 
     def ends(self, state: ServerState) -> list[tuple[torch.Tensor, dict[str, torch.Tensor]]]:
@@ -41,10 +41,10 @@ class Quadratics:
         received, trained = self.server.broadcast(state), []
         for number, (a, b) in enumerate(self.curves):
             state = self.states.get(number, {name: torch.zeros(1) for name in self.client.client_state(ONE)})
-            info = info_of(self.samples, number, self.steps, self.lr)
+            info = info_of(self.samples, number, self.steps, self.lr, momentum=self.momentum)
             constants = self.client.constants(received, state, info)
             begin = self.client.start(received, state, constants, info)
-            y = begin.clone()
+            y, velocity = begin.clone(), torch.zeros(1)
             for _ in range(self.steps):
                 gradient = self.client.direction(lambda at, _, a=a, b=b: a * (at - b), y, constants)
                 if (linear_correction := self.client.linear_correction(constants)) is not None:
@@ -53,7 +53,8 @@ class Quadratics:
                         + linear_correction.shift
                         + (0 if linear_correction.strength is None else linear_correction.strength * y)
                     )
-                y -= self.lr * gradient
+                velocity = self.momentum * velocity + gradient
+                y -= self.lr * velocity
             uploads, state = self.client.finish(y, received, state, constants, replace(info, start=begin))
             self.states[number] = dict(state)
             trained.append((y, dict(uploads)))
@@ -68,9 +69,9 @@ class Quadratics:
             / weights.sum().item()
             for name in uploads[0]
         }
-        return self.server.aggregate(state, update_of(mean, self.samples), round_of(index, len(self.curves), self.lr))[
-            0
-        ]
+        update = replace(update_of(mean, self.samples), steps=torch.full((len(self.curves),), self.steps))
+        round = replace(round_of(index, len(self.curves), self.lr), momentum=self.momentum)
+        return self.server.aggregate(state, update, round)[0]
 
 
 def info_of(samples: tuple[int, ...], client: int, steps: int, lr: float, **local: float) -> ClientInfo:

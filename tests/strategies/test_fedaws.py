@@ -19,7 +19,7 @@ from fedrun.system.errors import InputError
 
 from ..helpers.naive_averaging import NaiveClients
 from ..helpers.naive_strategies import NaiveFedAwS
-from ..helpers.quadratic_clients import SGD
+from ..helpers.quadratic_clients import SGD, UNIFORM
 from ..helpers.small_networks import COHORT, NETWORKS, assert_equal_after, batch_norm, data_of, mlp, network_of
 from ..helpers.strategies import fedaws
 
@@ -102,3 +102,11 @@ def test_fedexp_is_no_base():
     """Its clients receive an iterate that is not the refined model: the refinement would have no effect on training."""
     with pytest.raises(InputError, match=r"strategy\.server\.base: FedExP evaluates another model"):
         fedaws(option("strategy/server", "fedexp")).check(10)
+
+
+def test_no_base_whose_broadcast_does_not_follow_from_its_model():
+    class Ahead(type(UNIFORM)):
+        refinable = False
+
+    with pytest.raises(InputError, match=r"strategy\.server\.base: Ahead evaluates another model"):
+        fedaws(Ahead(weighting="uniform")).check(10)

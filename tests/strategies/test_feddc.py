@@ -38,6 +38,27 @@ def test_two_rounds():
     assert state.model.item() == pytest.approx(3.987, abs=1e-6)
 
 
+def test_a_round_with_momentum():
+    """w = (0.5, 1.5), so alpha_k = 0.6, 0.2. Two steps with velocity v <- v / 2 + d; the gradients count 1.5 and 1.
+
+    Client 0: d = 1, 0.2, so y = 0.15 and g = (1.5 + 0.2) / 2.5. Client 1: d = -3, -1.2, so y = 3.85 and
+    g = -(4.5 + 1.2) / 2.5. G = (0.5 g_0 + 1.5 g_1) / 2; the model is (0.15 + 3.85) / 2 + (-0.85 + 2.85) / 2.
+    """
+    federation = Quadratics(feddc(0.3).client, SERVER, ((1, 0), (1, 4)), (1, 3), lr=0.5, steps=2, momentum=0.5)
+    state = federation.round(start(SERVER, 1.0))
+    assert [federation.states[k]["gradient"].item() for k in (0, 1)] == pytest.approx([0.68, -2.28], abs=1e-6)
+    assert state.slots["gradient"].item() == pytest.approx(-1.54, abs=1e-6)
+    assert state.model.item() == pytest.approx(3.0, abs=1e-6)
+
+
+def test_it_converges_with_momentum():
+    federation = Quadratics(feddc(0.1).client, SERVER, ((1, 0), (1, 4)), (1, 1), lr=0.01, steps=10, momentum=0.9)
+    state = start(SERVER, 1.0)
+    for index in range(100):
+        state = federation.round(state, index)
+    assert state.model.item() == pytest.approx(2.0, abs=1e-3)  # the mean of the two minima
+
+
 @pytest.mark.parametrize("network", NETWORKS)
 @pytest.mark.parametrize(
     "local", [{"epochs": 2}, {"lr_decay": 0.5, "weight_decay": 0.1, "max_gradient_norm": 0.3, "momentum": 0.5}]

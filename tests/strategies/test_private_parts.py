@@ -97,6 +97,49 @@ def test_fedrep_rejects_rounds_without_epochs_of_the_encoder(local):
         client("fedrep", head_epochs=2).check(replace(DEFAULTS, **local))
 
 
+@pytest.mark.parametrize("newcomers", ["measured", "initial"])
+def test_fedbns_newcomers(make_experiment, default_experiment, newcomers):
+    """Who has not trained yet is evaluated with its own samples' means and variances, or with the initial 0 and 1."""
+    experiment = make_experiment(
+        network=batch_norm,
+        local={"epochs": 3},
+        strategy=Strategy(client=client("fedbn", newcomers=newcomers), server=FEDAVG),
+        clients_per_round=2,
+        population=replace(default_experiment.population, test_share=0.4),
+    )
+    simulation = Simulation(experiment)
+    state, _ = simulation.advance(simulation.initial())
+    hits, tests, losses = 0, 0, 0.0
+    for number, (inputs, _) in enumerate(data_of(simulation)):
+        network = batch_norm(simulation.dataset.spec)
+        own = state.client_states.held.get(number)
+        model = state.server.model.clone()
+        if own is not None:
+            mask = experiment.strategy.client.private(simulation.network.layout)
+            model[mask] = own["private"]
+        network.load_state_dict(simulation.network.tensors(model), strict=False)
+        normalisation = network.encoder[1]
+        if own is None and newcomers == "measured":
+            with torch.no_grad():
+                channels = network.encoder[0](inputs).movedim(1, 0).flatten(1)
+            normalisation.running_mean.copy_(channels.mean(1))
+            normalisation.running_var.copy_(channels.var(1))
+        elif own is None:
+            assert normalisation.running_mean.tolist() == [0, 0, 0] and normalisation.running_var.tolist() == [1, 1, 1]
+        tested = simulation.federation.client_test[number]
+        labels = simulation.dataset.targets[tested]
+        with torch.no_grad():
+            logits = network.eval()(simulation.dataset.inputs[tested].float() / 255)
+        hits += int((logits.argmax(1) == labels).sum())
+        losses += nn.functional.cross_entropy(logits, labels, reduction="sum").item()
+        tests += len(tested)
+    metrics = simulation.test(state)
+    assert metrics["test/loss"] == pytest.approx(losses / tests, rel=1e-5)
+    assert metrics["test/accuracy"] == pytest.approx(hits / tests)
+    layer = simulation.network.network.get_submodule("encoder.1")
+    assert layer.momentum == 0.1 and int(layer.num_batches_tracked) == 0  # as before the measurement
+
+
 # --- networks against naive rounds ------------------------------------------------------------------------------------
 
 

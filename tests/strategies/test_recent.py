@@ -70,6 +70,28 @@ def test_fedcm_in_three_rounds():
     assert directions[:2] == pytest.approx((-0.0995, -0.1866222), abs=1e-6)
 
 
+def test_fedcm_with_momentum():
+    """Both clients step along 0.1 (y - b) + 0.9 m with velocity v <- 0.9 v + d, so on average along b = 2.
+
+    Round 1: d = -0.1, -0.099, the gradients count 1.9 and 1 times, and m = -(1.9 * 0.1 + 0.099) / 2.9.
+    """
+    federation = Quadratics(client("fedcm", alpha=0.1), server("fedcm"), CURVES, (1, 1), lr=0.1, steps=2, momentum=0.9)
+    state = federation.round(start(federation.server, 1.0))
+    assert state.model.item() == pytest.approx(1.0289, abs=1e-6)
+    assert state.slots["global_gradient"].item() == pytest.approx(-0.0996551724, abs=1e-6)
+    state = federation.round(state, 1)
+    assert state.model.item() == pytest.approx(1.0828851003, abs=1e-6)
+    assert state.slots["global_gradient"].item() == pytest.approx(-0.186155518, abs=1e-6)
+
+
+def test_fedcm_with_momentum_converges():
+    federation = Quadratics(client("fedcm", alpha=0.1), server("fedcm"), CURVES, (1, 1), 0.01, 10, momentum=0.9)
+    state = start(federation.server, 1.0)
+    for index in range(300):
+        state = federation.round(state, index)
+    assert state.model.item() == pytest.approx(2.0, abs=1e-3)  # the mean of the two minima
+
+
 TWO = Layout(slots=(Slot("head.weight", (1, 2), 0, 2),), trainable=2, size=2, head=slice(0, 2), classes=1, embedding=2)
 
 
@@ -328,18 +350,20 @@ CASES = {
 
 
 @pytest.mark.parametrize("executor", ["in_process", "vectorized"])
-@pytest.mark.parametrize("case", CASES)
-def test_networks(make_experiment, case, executor):
+@pytest.mark.parametrize(
+    ("case", "momentum"), [*((case, 0.0) for case in CASES), ("fedcm", 0.9), ("mofedsam", 0.9), ("fedacg", 0.9)]
+)
+def test_networks(make_experiment, case, momentum, executor):
     half, other, kind, settings = CASES[case]
     experiment = make_experiment(
         network=mlp,
-        local={"epochs": 2, "lr": 0.2, "lr_decay": 0.5},
+        local={"epochs": 2, "lr": 0.2, "lr_decay": 0.5, "momentum": momentum},
         strategy=Strategy(client=half, server=other),
         clients_per_round=COHORT,
         hardware={"executor": executor},
     )
     simulation = Simulation(experiment)
-    clients = NaiveClients(epochs=2, lr=0.2, lr_decay=0.5)
+    clients = NaiveClients(epochs=2, lr=0.2, lr_decay=0.5, momentum=momentum)
     assert_equal_after(simulation, kind(network_of(simulation, mlp), data_of(simulation), clients, 0, **settings), 4)
 
 

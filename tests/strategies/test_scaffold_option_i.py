@@ -67,6 +67,15 @@ def test_the_variant_of_feddcs_code():
     assert paper["control"].item() == pytest.approx(5 / (3 * 0.25) - 3)
 
 
+def test_the_variant_of_feddcs_code_with_momentum():
+    """Two steps with momentum 1/2 move a model by 2.5 η along the same gradient: c_k⁺ − c_k = 5/(2.5 · 0.5) − 3 = 1."""
+    client = replace(SCAFFOLD.client, variant="feddc")
+    info = info_of((1,), 0, 2, 0.5, momentum=0.5)
+    received = {"model": torch.tensor([1.0]), "control": torch.tensor([3.0])}
+    sent, _ = client.finish(torch.tensor([-4.0]), received, {"control": torch.tensor([0.5])}, {}, info)
+    assert sent["control"].item() == pytest.approx(1.0, abs=1e-6)
+
+
 def test_the_variant_of_feddcs_code_with_equal_clients_is_the_papers(make_experiment):
     local = {"epochs": None, "steps": 3}
     experiment = make_experiment(sizes=(6,) * 6, network=mlp, local=local, clients_per_round=COHORT, strategy=SCAFFOLD)

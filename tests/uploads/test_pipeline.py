@@ -236,6 +236,29 @@ def test_head_in_full(make_experiment):
     assert state.totals.bytes_up == 6 * (how.size(encoder) + 4 * layout.head_size)
 
 
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_scaled_signs_of_every_tensor(make_experiment, executor):
+    """The magnitude of a tensor is its own mean; each has 4 bytes of it besides its signs."""
+    moved, x = displacements(make_experiment, strategy=Strategy(client=SGD, server=UNIFORM))
+    simulation, (_, state), _ = rounds(
+        make_experiment(
+            network=mlp,
+            clients_per_round=6,
+            compression=compression("sign", memory="none"),
+            strategy=Strategy(client=SGD, server=UNIFORM),
+            hardware={"executor": executor},
+        )
+    )
+    sizes = [parameter.numel() for parameter in mlp(simulation.dataset.spec).parameters()]
+    expected, size = [], 0
+    for own in torch.split(moved, sizes, 1):
+        signs = torch.where(own >= 0, 1.0, -1.0)
+        expected.append((signs * own.abs().mean(1, keepdim=True)).mean(0))
+        size += -(-own.shape[1] // 8) + 4
+    torch.testing.assert_close(state.server.model, x + torch.cat(expected), rtol=1e-4, atol=1e-6)
+    assert state.totals.bytes_up == 6 * size
+
+
 def test_buffers_travel_in_full(make_experiment):
     how = compression("topk", fraction=0.1)
     simulation, (_, state), _ = rounds(make_experiment(network=batch_norm, clients_per_round=6, compression=how))

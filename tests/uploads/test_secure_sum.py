@@ -8,7 +8,7 @@ import torch
 from fedrun.config.build import option
 from fedrun.system.errors import InputError
 from fedrun.uploads.secure_sum import FixedPoint
-from fedrun.uploads.transform import Sender
+from fedrun.uploads.transform import Sender, Shape
 
 from ..helpers.small_networks import mlp
 from ..helpers.upload_rounds import displacements, rounds
@@ -50,7 +50,7 @@ def test_headroom(weight, levels, holds):
 def test_bytes():
     """Two vectors of 29 bits an entry, and beside them the weight and the protocol's overhead."""
     fixed = FixedPoint(bits=29, levels=2**22, clip=8.0, overhead_bytes=100)
-    assert fixed.upload_bytes(1001, 0) == 3629  # ⌈29 029 / 8⌉
+    assert fixed.upload_bytes(Shape((1001,), 0)) == 3629  # ⌈29 029 / 8⌉
     assert fixed.extra_bytes() == 104
 
 

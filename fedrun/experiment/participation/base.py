@@ -61,8 +61,15 @@ class Participation:
 
     @property
     def is_uniform(self) -> bool:
-        """Whether the participants are those of :func:`select`, so that they are known in advance."""
+        """Whether the participants are those of :func:`select`, as privacy accounts for them."""
         return type(self).participants is Participation.participants
+
+    @property
+    def known_in_advance(self) -> bool:
+        """Whether the participants depend on the seed, the round and the number of clients only, so that those of the
+        next round are known, too.
+        """
+        return self.is_uniform
 
     @property
     def needs_thresholds(self) -> bool:

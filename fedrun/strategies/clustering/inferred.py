@@ -136,6 +136,7 @@ class BiasMovement(Inferred):
         layout = context.network.layout
         if self.formula == "softmax_bias":
             return torch.softmax(bias_of(sent.model, layout), 0)
+        # v = (b − b_0) (1 − ρ) / (η steps) + softmax(b_0)
         rate = sent.rate * sent.steps / (1 - context.local.momentum)
         return self.moved(context, initial, sent) / rate + torch.softmax(bias_of(initial, layout), 0)
 

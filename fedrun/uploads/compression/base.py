@@ -12,7 +12,7 @@ from fedrun.config.config_class import config_class
 from fedrun.config.identity import Neutral
 from fedrun.strategies.vectors import Vectors
 from fedrun.system.randomness import generator
-from fedrun.uploads.transform import FLOAT, Sender, Sent, UploadTransform
+from fedrun.uploads.transform import FLOAT, Sender, Sent, Shape, UploadTransform
 
 HALF = 2
 """Bytes of a number in float16."""
@@ -75,6 +75,11 @@ class Compressor(Compression):
         return False
 
     @property
+    def by_tensor(self) -> bool:
+        """Whether every parameter tensor is compressed by itself, instead of all of them as one vector."""
+        return False
+
+    @property
     def shared_draw(self) -> bool:
         """Whether all clients of a round draw the same random numbers."""
         return False
@@ -95,9 +100,18 @@ class Compressor(Compression):
         """Bytes of a compressed vector of this length."""
         raise NotImplementedError
 
-    def upload_bytes(self, entries: int, head: int) -> int | None:
-        apart = head if self.skip == "head" else 0
-        return (self.size(entries - apart) if entries > apart else 0) + FLOAT * apart
+    def parts(self, shape: Shape) -> list[int]:
+        """The lengths of the parts of a displacement that are compressed, in order; a skipped head follows them."""
+        left, parts = shape.entries - (shape.head if self.skip == "head" else 0), list[int]()
+        for entries in shape.layers if self.by_tensor else (left,):
+            if part := min(entries, left):
+                parts.append(part)
+                left -= part
+        return parts
+
+    def upload_bytes(self, shape: Shape) -> int | None:
+        parts = self.parts(shape)
+        return sum(map(self.size, parts)) + FLOAT * (shape.entries - sum(parts))
 
     def client_state(self, entries: Mapping[str, int]) -> dict[str, int]:
         if self.memory == "none":
@@ -118,10 +132,12 @@ class Compressor(Compression):
             if self.memory == "client":
                 # v_k = D_k + λ^(t − 1 − t') e_k,  m_k = C(v_k),  e_k ← v_k − m_k
                 wanted = wanted.add(sender.state[ERROR + name], alpha=decay)
-            cut = len(wanted) - (sender.shapes[name].head if self.skip == "head" else 0)
-            compressed = self.compress(wanted[:cut], draw) if cut else wanted[:0]
+            parts = self.parts(sender.shapes[name])
+            cut = sum(parts)
+            pieces = [self.compress(part, draw) for part in torch.split(wanted[:cut], parts)] if parts else []
             if cut < len(wanted):
-                compressed = torch.cat([compressed, wanted[cut:]])
+                pieces.append(wanted[cut:])
+            compressed = pieces[0] if len(pieces) == 1 else torch.cat(pieces)
             squared += float(torch.linalg.vector_norm(wanted)) ** 2
             if compressed.data_ptr() == wanted.data_ptr():  # a rule that returned its argument
                 compressed = compressed.clone()
@@ -132,9 +148,7 @@ class Compressor(Compression):
                 state[ERROR + name] = left_out
         measures = {"compress/error": squared_error / squared if squared else 0.0}
         lengths = {name: len(vector) for name, vector in displacements.items()}
-        compressed_bytes = sum(
-            self.upload_bytes(length, sender.shapes[name].head) or 0 for name, length in lengths.items()
-        )
+        compressed_bytes = sum(self.upload_bytes(sender.shapes[name]) or 0 for name in lengths)
         # bytes in float32 per byte sent
         measures["compress/ratio"] = FLOAT * sum(lengths.values()) / compressed_bytes if compressed_bytes else 1.0
         if self.memory == "client":

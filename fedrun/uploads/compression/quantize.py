@@ -8,6 +8,7 @@ import torch
 from annotated_types import Ge, Le
 
 from fedrun.config.config_class import config_class
+from fedrun.config.identity import Neutral
 from fedrun.uploads.compression.base import Compressor
 from fedrun.uploads.transform import FLOAT
 
@@ -22,18 +23,25 @@ class Quantize(Compressor):
         rule: ``qsgd``: s = 2^(b−1) − 1 levels of the norm on either side of zero (1 for b = 1); ``uniform``: 2^b levels
             from the smallest entry to the largest; ``ternary``: −1, 0 or 1 times the largest magnitude, b is unused.
         bits: b in [1, 16] per entry.
-        bucket: number of consecutive entries that share a scale; null: the whole vector.
+        bucket: number of consecutive entries that share a scale; null: all entries of a tensor, or of the vector.
         rounding: ``stochastic``, or ``nearest``, which is biased by up to half a level.
+        scope: of a scale: ``tensor``: every parameter tensor is compressed by itself, because the scales of layers
+            differ; ``vector``: all parameters are one vector.
     """
 
     rule: Literal["qsgd", "uniform", "ternary"]
     bits: Annotated[int, Ge(1), Le(16)]
     bucket: Annotated[int, Ge(1)] | None
     rounding: Literal["stochastic", "nearest"]
+    scope: Annotated[Literal["tensor", "vector"], Neutral("vector")]
 
     @property
     def is_unbiased(self) -> bool:
         return self.rounding == "stochastic"
+
+    @property
+    def by_tensor(self) -> bool:
+        return self.scope == "tensor"
 
     @property
     def levels(self) -> int:

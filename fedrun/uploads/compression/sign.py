@@ -8,6 +8,7 @@ import torch
 from annotated_types import Gt
 
 from fedrun.config.config_class import config_class
+from fedrun.config.identity import Neutral
 from fedrun.strategies.server import CohortUpdate, Round, Senders, uniform
 from fedrun.strategies.vectors import Vectors
 from fedrun.uploads.compression.base import Compressor
@@ -29,15 +30,22 @@ class Sign(Compressor):
         rule: ``scaled``: with their mean magnitude ‖v‖₁ / d; ``vote``: only signs, and the server moves every entry by
             ``vote_step`` in the majority's direction.
         vote_step: η_g > 0, the size of a vote's change of an entry; a tie changes nothing.
+        scope: of a scale: ``tensor``: every parameter tensor is compressed by itself, because the scales of layers
+            differ; ``vector``: all parameters are one vector. A vote has no scale.
     """
 
     rule: Literal["scaled", "vote"]
     vote_step: Annotated[float, Gt(0)]
+    scope: Annotated[Literal["tensor", "vector"], Neutral("vector")]
 
     @property
     def votes(self) -> bool:
         """Whether the server takes a vote."""
         return self.rule == "vote"
+
+    @property
+    def by_tensor(self) -> bool:
+        return self.scope == "tensor" and not self.votes
 
     def compress(self, vector: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
         signs = torch.where(vector >= 0, 1.0, -1.0)

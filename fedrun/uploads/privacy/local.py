@@ -10,6 +10,7 @@ import torch
 from annotated_types import Ge, Gt, Lt
 
 from fedrun.config.config_class import config_class
+from fedrun.config.identity import Neutral
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.vectors import Vectors
 from fedrun.uploads.privacy.accountant import Release, gaussian_multiplier, installed, warn_if_missing
@@ -28,22 +29,26 @@ class Local(Privacy):
     Attributes:
         clip: S > 0, the largest Euclidean norm of a client's upload.
         layers: as for user-level privacy.
+        extra_share: as for user-level privacy.
         noise_multiplier: z ≥ 0; every client's noise has standard deviation 2 S z. None: calibrated to ``epsilon``.
         epsilon: ε > 0 of one upload; ``privacy/epsilon`` is that of all uploads of the client with the most uploads.
         delta: δ in (0, 1); None: N^−1.1.
+        allow_large_delta: whether δ ≥ 1/N is accepted.
     """
 
     clip: Annotated[float, Gt(0)]
     layers: Layers
+    extra_share: Annotated[Annotated[float, Gt(0), Lt(1)] | None, Neutral(None)]
     noise_multiplier: Annotated[float, Ge(0)] | None
     epsilon: Annotated[float, Gt(0)] | None
     delta: Annotated[float, Gt(0), Lt(1)] | None
+    allow_large_delta: Annotated[bool, Neutral(False)]
 
     def check(self, local: LocalTraining) -> None:
         check_target(self.noise_multiplier, self.epsilon)
 
     def mechanism(self, cohorts: Cohorts) -> Mechanism:
-        delta = chosen_delta(self.delta, cohorts.clients, "clients")
+        delta = chosen_delta(self.delta, cohorts.clients, "clients", self.allow_large_delta)
         if self.epsilon is not None:
             return LocalNoise(self, gaussian_multiplier(self.epsilon, delta), delta)
         warn_if_missing()
@@ -69,8 +74,9 @@ class LocalNoise(Mechanism):
         return True
 
     def send(self, displacements: Vectors, sender: Sender) -> Sent:
-        longer = clip(displacements, self.settings.clip, self.settings.layers, sender.shapes)
-        draw, deviation = sender.draw("privacy"), min(2 * self.settings.clip * self.noise_multiplier, LOUDEST)
+        settings = self.settings
+        longer = clip(displacements, settings.clip, settings.layers, sender.shapes, settings.extra_share)
+        draw, deviation = sender.draw("privacy"), min(2 * settings.clip * self.noise_multiplier, LOUDEST)
         for _, vector in sorted(displacements.items()):
             # c_k + 2 S z ξ
             vector.add_(torch.randn(len(vector), generator=draw).to(vector.device), alpha=deviation)

@@ -10,6 +10,7 @@ from typing import Annotated
 from annotated_types import Ge, Gt, Le, Lt
 
 from fedrun.config.config_class import config_class
+from fedrun.config.identity import Neutral
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.system.errors import InputError
 from fedrun.uploads.privacy.accountant import AccountantName, Release, installed, warn_if_missing
@@ -30,6 +31,7 @@ class SampleLevel(Privacy):
         noise_multiplier: z ≥ 0; the noise on a step's sum has standard deviation z C. None: calibrated to ``epsilon``.
         epsilon: ε > 0 of a client that takes part in every round. None if ``noise_multiplier`` is given.
         delta: δ in (0, 1); None: n^−1.1 for the n samples of the largest client.
+        allow_large_delta: whether δ ≥ 1/n is accepted.
         accountant: computes z and ``privacy/epsilon``.
         sample_share: q_s in [1e-6, 1], the probability with which a step draws a sample.
     """
@@ -38,6 +40,7 @@ class SampleLevel(Privacy):
     noise_multiplier: Annotated[float, Ge(0)] | None
     epsilon: Annotated[float, Gt(0)] | None
     delta: Annotated[float, Gt(0), Lt(1)] | None
+    allow_large_delta: Annotated[bool, Neutral(False)]
     accountant: AccountantName
     sample_share: Annotated[float, Ge(1e-6), Le(1)]
 
@@ -56,7 +59,8 @@ class SampleLevel(Privacy):
         return local.steps or max(1, round((local.epochs or 0) / self.sample_share))
 
     def mechanism(self, cohorts: Cohorts) -> Mechanism:
-        delta = chosen_delta(self.delta, int(cohorts.samples.max()), "samples of the largest client")
+        samples = int(cohorts.samples.max())
+        delta = chosen_delta(self.delta, samples, "samples of the largest client", self.allow_large_delta)
         steps = self.steps(cohorts.local)
         release = Release(1, self.sample_share, self.noise_multiplier or 0.0, "poisson")
         if self.epsilon is not None:

@@ -12,9 +12,10 @@ import torch
 from annotated_types import Ge, Gt, Lt
 
 from fedrun.config.config_class import config_class
+from fedrun.config.identity import Neutral
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.server import CohortUpdate, Round, Senders
-from fedrun.strategies.vectors import Vectors
+from fedrun.strategies.vectors import MODEL, Vectors
 from fedrun.system.errors import InputError
 from fedrun.system.randomness import generator
 from fedrun.uploads.privacy.accountant import AccountantName, Release, Sampling, installed, warn_if_missing
@@ -42,9 +43,12 @@ class UserLevel(Privacy):
         clip: S > 0, the largest Euclidean norm of a client's upload.
         layers: ``flat``: one norm over all entries; ``equal``, ``by_size``: a bound for every tensor, S / √m or
             proportional to the root of its size.
+        extra_share: s in (0, 1): the model's displacement is clipped to S √(1 − s), and what the client sends besides,
+            such as a control variate, to S √s; None: one norm over all that is sent.
         noise_multiplier: z ≥ 0; the noise on the sum has standard deviation z S. None: calibrated to ``epsilon``.
         epsilon: ε > 0, the target for the run's rounds; z is calibrated to it. None if ``noise_multiplier`` is given.
         delta: δ in (0, 1); None: N^−1.1.
+        allow_large_delta: whether δ ≥ 1/N is accepted.
         accountant: computes z and ``privacy/epsilon``.
         denominator: of the mean: ``fixed``: q N, which is known in advance; ``cohort``: the clients that took part. An
             upload that is not finite counts as the zero vector.
@@ -56,9 +60,11 @@ class UserLevel(Privacy):
 
     clip: Annotated[float, Gt(0)]
     layers: Layers
+    extra_share: Annotated[Annotated[float, Gt(0), Lt(1)] | None, Neutral(None)]
     noise_multiplier: Annotated[float, Ge(0)] | None
     epsilon: Annotated[float, Gt(0)] | None
     delta: Annotated[float, Gt(0), Lt(1)] | None
+    allow_large_delta: Annotated[bool, Neutral(False)]
     accountant: AccountantName
     denominator: Literal["fixed", "cohort"]
     max_weight: Annotated[float, Gt(0)] | None
@@ -94,7 +100,7 @@ class UserLevel(Privacy):
             raise InputError(
                 f"privacy.noise_cohort={self.noise_cohort}: allowed: at least the {cohorts.size} clients per round"
             )
-        delta = chosen_delta(self.delta, self.population or cohorts.clients, "clients")
+        delta = chosen_delta(self.delta, self.population or cohorts.clients, "clients", self.allow_large_delta)
         ours = Release(cohorts.clients, cohorts.size, self.noise_multiplier or 0.0, self.sampling)
         scaled = None
         if self.noise_cohort is not None and self.population is not None:
@@ -159,7 +165,8 @@ class CentralNoise(Mechanism):
         return self.release.noise_multiplier
 
     def send(self, displacements: Vectors, sender: Sender) -> Sent:
-        longer = clip(displacements, self.bound(sender.received), self.settings.layers, sender.shapes)
+        bound, settings = self.bound(sender.received), self.settings
+        longer = clip(displacements, bound, settings.layers, sender.shapes, settings.extra_share)
         return Sent(displacements if longer else {}, measures={CLIPPED: float(longer)})
 
     def combine(self, displacements: Vectors, update: CohortUpdate, slots: Vectors, round: Round) -> Combined:
@@ -210,7 +217,9 @@ class CentralNoise(Mechanism):
         return metrics | {name: epsilon for name, epsilon in losses.items() if epsilon is not None}
 
 
-def clip(displacements: Vectors, bound: float, layers: Layers, shapes: Mapping[str, Shape]) -> bool:
+def clip(
+    displacements: Vectors, bound: float, layers: Layers, shapes: Mapping[str, Shape], extra_share: float | None = None
+) -> bool:
     """Scale a client's displacements in place to a joint norm of at most S; whether they were longer.
 
     Args:
@@ -218,8 +227,14 @@ def clip(displacements: Vectors, bound: float, layers: Layers, shapes: Mapping[s
         bound: S.
         layers: which norms are bounded, see :class:`UserLevel`.
         shapes: of the displacements.
+        extra_share: s, see :class:`UserLevel`.
     """
     names = sorted(displacements)
+    if extra_share is not None and len(names) > 1 and MODEL in names:
+        # S² = S_D² + S_c² with S_c² = s S²
+        extra = {name: displacements[name] for name in names if name != MODEL}
+        model_longer = clip({MODEL: displacements[MODEL]}, bound * math.sqrt(1 - extra_share), layers, shapes)
+        return clip(extra, bound * math.sqrt(extra_share), layers, shapes) or model_longer
     if layers == "flat":
         pieces, bounds = [[displacements[name] for name in names]], [bound]
     else:
@@ -246,13 +261,17 @@ def check_target(noise_multiplier: float | None, epsilon: float | None) -> None:
         raise InputError(f"privacy.noise_multiplier, privacy.epsilon: {given}; allowed: one of the two, the other null")
 
 
-def chosen_delta(delta: float | None, count: int, units: str) -> float:
-    """δ: what was set, or N^−1.1. A warning says if it is not below 1/N.
+def chosen_delta(delta: float | None, count: int, units: str, allow_large: bool) -> float:
+    """δ: what was set, or N^−1.1.
 
     Args:
         delta: as set; None: by default.
         count: N, the number of protected units.
         units: what they are, in words.
+        allow_large: whether δ ≥ 1/N is accepted.
+
+    Raises:
+        InputError: δ ≥ 1/N is not accepted.
     """
     if delta is None:
         chosen = min(math.pow(count, -1.1), 0.5)
@@ -261,13 +280,9 @@ def chosen_delta(delta: float | None, count: int, units: str) -> float:
                 "privacy.delta=%.2g by default, for %d %s: ε at so large a δ means little", chosen, count, units
             )
         return chosen
-    if delta >= 1 / count:
-        log.warning(
-            "privacy.delta=%g: a mechanism that publishes one of the %d %s at random would satisfy it; choose a value "
-            "well below %g",
-            delta,
-            count,
-            units,
-            1 / count,
+    if delta >= 1 / count and not allow_large:
+        raise InputError(
+            f"privacy.delta={delta:g}: a mechanism that publishes one of the {count} {units} at random would satisfy "
+            f"it; allowed: below {1 / count:g}, best well below, or privacy.allow_large_delta=true"
         )
     return delta

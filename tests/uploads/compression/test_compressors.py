@@ -29,12 +29,12 @@ def randk(fraction, scaled=True):
     return RandK(**BASE, fraction=fraction, scaled=scaled, shared_positions=False)
 
 
-def quantize(rule, bits, bucket=None, rounding="stochastic"):
-    return Quantize(**BASE, rule=rule, bits=bits, bucket=bucket, rounding=rounding)
+def quantize(rule, bits, bucket=None, rounding="stochastic", scope="vector"):
+    return Quantize(**BASE, rule=rule, bits=bits, bucket=bucket, rounding=rounding, scope=scope)
 
 
-def sign(rule="scaled"):
-    return Sign(**BASE, rule=rule, vote_step=0.001)
+def sign(rule="scaled", scope="vector"):
+    return Sign(**BASE, rule=rule, vote_step=0.001, scope=scope)
 
 
 def draw(seed=0):
@@ -200,7 +200,49 @@ def test_a_model_that_is_its_head_travels_in_full(compressor):
     sent = whole.send({"model": V.clone()}, Sender(0, 0, 0, {}, {}, {"model": Shape((5,), 5)}))
     assert sent.displacements["model"].tolist() == V.tolist()
     assert sent.measures == {"compress/error": 0.0, "compress/ratio": 1.0}
-    assert whole.upload_bytes(5, 5) == 4 * 5
+    assert whole.upload_bytes(Shape((5,), 5)) == 4 * 5
+
+
+@pytest.mark.parametrize(
+    ("compressor", "scope", "skip", "expected", "size"),
+    [
+        # magnitudes 10.5/5, or 9/3 and 1.5/2; 1 byte of signs and 4 of a magnitude
+        (sign(), "vector", "none", [2.1, -2.1, 2.1, -2.1, 2.1], 1 + 4),
+        (sign(), "tensor", "none", [3, -3, 3, -0.75, 0.75], (1 + 4) + (1 + 4)),
+        (sign(), "tensor", "head", [3, -3, 3, -1, 0.5], (1 + 4) + 2 * 4),
+        (sign("vote"), "tensor", "none", [1, -1, 1, -1, 1], 1),  # no scale, so no parts
+        # the nearest of -1, 0, 1 times 4, or times 4 and 1, where a half is rounded down; 2 bits per entry
+        (quantize("ternary", 1, rounding="nearest"), "vector", "none", [4, -4, 0, 0, 0], 2 + 4),
+        (quantize("ternary", 1, rounding="nearest"), "tensor", "none", [4, -4, 0, -1, 0], (1 + 4) + (1 + 4)),
+        # the nearest of 4 and -3, or of 4 and -3 and of 0.5 and -1; 1 bit per entry, 2 extremes
+        (quantize("uniform", 1, rounding="nearest"), "vector", "none", [4, -3, 4, -3, -3], 1 + 8),
+        (quantize("uniform", 1, rounding="nearest"), "tensor", "none", [4, -3, 4, -1, 0.5], (1 + 8) + (1 + 8)),
+        # buckets of 2 begin anew in every tensor: (4, -3), (2,), (-1, 0.5) instead of (4, -3), (2, -1), (0.5,)
+        (quantize("uniform", 1, 2, "nearest"), "vector", "none", [4, -3, 2, -1, 0.5], 1 + 3 * 8),
+        (quantize("uniform", 1, 2, "nearest"), "tensor", "none", [4, -3, 2, -1, 0.5], (1 + 2 * 8) + (1 + 8)),
+    ],
+)
+def test_tensors_of_3_and_2_entries(compressor, scope, skip, expected, size):
+    """V = (4, -3, 2), (-1, 0.5); the second tensor is the head."""
+    scoped, shape = replace(compressor, scope=scope, skip=skip), Shape((3, 2), 2)
+    sent = scoped.send({"model": V.clone()}, Sender(0, 0, 0, {}, {}, {"model": shape}))
+    assert sent.displacements["model"].tolist() == pytest.approx(expected)
+    assert scoped.upload_bytes(shape) == size
+    assert sent.measures["compress/ratio"] == pytest.approx(20 / size)
+
+
+def test_stochastic_levels_are_those_of_each_tensor():
+    """QSGD with one level, whose values are 0 or the norm: 5 of (3, 4), 0.2 of (0, 0, 0.2)."""
+    scoped, shape = quantize("qsgd", 1, scope="tensor"), Shape((2, 3), 0)
+    vector, seen = torch.tensor([3.0, 4.0, 0.0, 0.0, 0.2]), torch.zeros(5)
+    for round in range(2000):
+        sent = scoped.send({"model": vector.clone()}, Sender(0, round, 0, {}, {}, {"model": shape})).displacements[
+            "model"
+        ]
+        assert set(sent[:2].tolist()) <= {0.0, 5.0}
+        assert sent[2:].tolist() == pytest.approx([0, 0, 0.2])
+        seen += sent
+    assert (seen[:2] / 2000).tolist() == pytest.approx([3, 4], abs=4 * 2.5 / 2000**0.5)
 
 
 @pytest.mark.parametrize("memory", ["none", "client"])

@@ -18,6 +18,8 @@ from fedrun.system.errors import InputError, RunError
 from fedrun.system.randomness import generator
 from fedrun.uploads.attacks.gaussian import Gaussian
 from fedrun.uploads.privacy.base import Cohorts
+from fedrun.uploads.privacy.user_level import clip
+from fedrun.uploads.transform import Shape
 
 from ...helpers.poisoned_samples import poisoned_experiment
 from ...helpers.quadratic_clients import FEDAVG, SGD, UNIFORM
@@ -86,6 +88,60 @@ def test_control_variates_follow_noised_uploads(make_experiment):
     _, (*_, state), _ = rounds(experiment, 2)
     mean = torch.stack([held["control"] for held in state.client_states.held.values()]).mean(0)
     torch.testing.assert_close(state.server.slots["control"], mean, rtol=1e-4, atol=1e-6)
+
+
+def test_a_bound_of_its_own_for_what_is_sent_besides_the_model():
+    """S = 1 and s = 0.36, so the model's bound is 0.8 and the other's 0.6; without s both share the norm 13."""
+    shapes = {"model": Shape((1, 1), 0), "control": Shape((1, 1), 0)}
+
+    def clipped(model, share, layers="flat"):
+        uploads = {"model": torch.tensor(model), "control": torch.tensor([0.0, 12.0])}
+        assert clip(uploads, 1.0, layers, shapes, share)
+        return uploads["model"].tolist(), uploads["control"].tolist()
+
+    assert clipped([3.0, 4.0], None) == (pytest.approx([3 / 13, 4 / 13]), pytest.approx([0, 12 / 13]))
+    assert clipped([3.0, 4.0], 0.36) == (pytest.approx([0.48, 0.64]), pytest.approx([0, 0.6]))
+    assert clipped([0.3, 0.4], 0.36) == (pytest.approx([0.3, 0.4]), pytest.approx([0, 0.6]))
+    root = 0.5**0.5  # a bound for each of two tensors
+    assert clipped([0.1, 4.0], 0.36, "equal") == (pytest.approx([0.1, 0.8 * root]), pytest.approx([0, 0.6 * root]))
+    alone = {"model": torch.tensor([3.0, 4.0])}
+    assert clip(alone, 1.0, "flat", shapes, 0.36) and alone["model"].tolist() == pytest.approx([0.6, 0.8])
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_scaffolds_two_bounds(make_experiment, executor):
+    """In the first round c_k = −D_k / (K_k η), so that with η = 0.01 it is many times longer than D_k."""
+    pair, local = strategy("scaffold"), {"lr": 0.01}
+    moved, x = displacements(make_experiment, strategy=pair, local=local)
+    steps = torch.tensor([1, 3, 2, 2, 5, 3])[:, None]  # batches of 4 of (3, 12, 8, 5, 20, 12) samples
+    control, bound = -moved / (steps * 0.01), float(moved.norm(dim=1).median())
+    assert (control.norm(dim=1) > 10 * moved.norm(dim=1)).all()
+    privacy = private(clip=bound, extra_share=0.19, sampling="fixed")
+    _, (_, state), _ = rounds(
+        make_experiment(
+            network=mlp,
+            clients_per_round=6,
+            strategy=pair,
+            local=local,
+            privacy=privacy,
+            hardware={"executor": executor},
+        )
+    )
+
+    def mean(vectors, most):
+        return (vectors * (most / vectors.norm(dim=1, keepdim=True)).clamp(max=1)).mean(0)
+
+    torch.testing.assert_close(state.server.model, x + mean(moved, bound * 0.81**0.5), rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(state.server.slots["control"], mean(control, bound * 0.19**0.5), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "warned"), [("scaffold", {}, 1), ("scaffold", {"extra_share": 0.5}, 0), ("feddyn", {}, 0)]
+)
+def test_one_bound_for_two_vectors_is_named(make_experiment, caplog, name, settings, warned):
+    with caplog.at_level("WARNING", "fedrun"):
+        Simulation(make_experiment(network=mlp, strategy=strategy(name), privacy=private(**settings)))
+    assert caplog.text.count("strategy/client=scaffold sends (control) by one norm") == warned
 
 
 def test_noise_covers_the_rounding_of_a_secure_sum(make_experiment):
@@ -307,7 +363,6 @@ def test_fixed_cohorts_as_if_poisson(make_experiment):
 @pytest.mark.parametrize(
     ("changes", "warning"),
     [
-        ({"privacy": private(delta=0.5)}, r"privacy.delta=0.5: .* well below 0.166667"),
         ({"privacy": private(denominator="cohort")}, r"privacy.denominator=cohort: .* and ε does not cover"),
         (
             {"privacy": private(), "targets": (0.9,), "stop_at_targets": True},
@@ -319,6 +374,22 @@ def test_what_epsilon_does_not_cover(make_experiment, caplog, changes, warning):
     with caplog.at_level("WARNING", "fedrun"):
         Simulation(make_experiment(network=mlp, **changes))
     assert re.search(warning, caplog.text)
+
+
+@pytest.mark.parametrize(
+    ("name", "units", "largest"),
+    [("user_level", "6 clients", 6), ("local", "6 clients", 6), ("sample_level", "20 samples", 20)],
+)
+def test_a_large_delta_must_be_allowed(make_experiment, name, units, largest):
+    def build(**settings):
+        return Simulation(make_experiment(network=mlp, privacy=private(name, **settings)))
+
+    with pytest.raises(InputError, match=rf"privacy.delta=0.2: .* {units} .* allowed: below {1 / largest:g}, .*=true"):
+        build(delta=0.2)
+    with pytest.raises(InputError, match="allow_large_delta"):
+        build(delta=1 / largest)
+    build(delta=0.99 / largest)
+    build(delta=0.2, allow_large_delta=True)
 
 
 def test_batch_normalisation_that_stays_with_the_clients(make_experiment):
