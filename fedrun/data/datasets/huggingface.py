@@ -15,7 +15,6 @@ from annotated_types import Ge, Gt, Le, Lt
 
 from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset, DatasetConfig, Scaled, Spec, Symbols
-from fedrun.data.datasets.fingerprint import fingerprint
 from fedrun.data.datasets.image_decoding import decode_image
 from fedrun.data.datasets.text_symbols import NO_WORD, split_texts, tokenizer_hash, vocabulary_of
 from fedrun.data.datasets.user_order import by_user, numbered
@@ -23,6 +22,7 @@ from fedrun.data.tasks.base import Task
 from fedrun.data.tasks.classification import CLASSIFICATION
 from fedrun.data.tasks.symbols import IGNORED, LanguageModelling, TokenClassification
 from fedrun.system.errors import InputError, one_line
+from fedrun.system.fingerprint import fingerprint
 from fedrun.system.hub import hub_or_cache
 
 if TYPE_CHECKING:
