@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from fedrun.config.allowed_values import describe, in_message, shown
-from fedrun.config.config_class import ArgumentError
+from fedrun.config.config_class import ArgumentError, own_reason
 from fedrun.config.defaults_entry import added
 from fedrun.config.options import content, option_files, options
 from fedrun.config.suggestions import allowed_names, did_you_mean
@@ -130,6 +130,8 @@ def construct(
         if error.owner is not config_class:
             raise
         first = error.problem
+        if (reason := own_reason(first)) is not None:
+            raise InputError(f"{path or config_class.__name__}: {reason}") from None
         key = str(first["loc"][0])
         where = _join(path, key)
         why = ""
