@@ -486,6 +486,8 @@ VALUES = [
     ("checkpoint_seconds", float("inf"), f"checkpoint_seconds=inf: allowed: {NUMBER}, at least 0"),
     ("output_dir", None, "output_dir=null: allowed: a text"),
     ("output_dir", "", "output_dir='': allowed: a folder; output_dir=. is the current one"),
+    ("output_dir", "~/runs", "output_dir=~/runs: ~ would be a folder of this name; allowed: the path in full"),
+    ("output_dir", "~", "output_dir=~: ~ would be a folder of this name; allowed: the path in full"),
     ("cache_dir", 3, "cache_dir=3: allowed: a text; or null"),
     ("name", "", "name='': allowed: words of letters, digits, -, _ and ., joined by /"),
     ("name", "../elsewhere", "name=../elsewhere: allowed: words of letters, digits, -, _ and ., joined by /"),
