@@ -13,7 +13,7 @@ from fedrun.config.allowed_values import describe, in_message, shown
 from fedrun.config.config_class import ArgumentError, own_reason
 from fedrun.config.defaults_entry import added
 from fedrun.config.options import content, option_files, options
-from fedrun.config.suggestions import allowed_names, did_you_mean
+from fedrun.config.suggestions import did_you_mean, no_such_option
 from fedrun.system.dotted_path import imported
 from fedrun.system.errors import InputError
 
@@ -39,9 +39,7 @@ def option(group: str, name: str, /, **changes: Any) -> Any:
     if not files:
         raise InputError(f"{group}: no such group; fedrun --help shows all")
     if name not in files:
-        raise InputError(
-            f"{group}={name}: no such option; {allowed_names(name, sorted(files), f'fedrun --explain {group}')}"
-        )
+        raise InputError(no_such_option(group, name, files))
     return build({**_composed(group, name), **changes}, group.replace("/", "."))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from fedrun.config.dotted_keys import dotted, value_at
 from fedrun.config.hydra_config import hydra_config
 from fedrun.config.key_reference import choices_with
 from fedrun.config.options import conf_dir, config_dir_option, groups, options, parts
-from fedrun.config.suggestions import READABLE, allowed_names, did_you_mean
+from fedrun.config.suggestions import READABLE, did_you_mean, no_such_option
 from fedrun.system.errors import InputError
 
 
@@ -91,12 +91,6 @@ def _malformed(text: str, arguments: Sequence[str]) -> str | None:
     if several := re.search(r"Ambiguous value for argument '(?P<argument>[^']+)'", text):
         return f"{several['argument']}: several values are a sweep, fedrun -m ...; a list is written KEY=[A,B]"
     return None
-
-
-def no_such_option(group: str, option: str, names: Iterable[str]) -> str:
-    """The message that a group has no such option, with the options that it has."""
-    allowed = allowed_names(option, names, f"fedrun --explain {group}")
-    return f"{group}={in_message(option)}: no such option; {allowed}"
 
 
 def _names_no_option(argument: str, folder: Path | None) -> bool:

@@ -21,6 +21,7 @@ from fedrun.config.allowed_values import describe, shown
 from fedrun.config.build import option
 from fedrun.config.composed import Composed, compose
 from fedrun.config.config_class import config_class
+from fedrun.config.experiments import experiment_sweep
 from fedrun.config.identity import Neutral, identity, identity_hash
 from fedrun.config.options import conf_dir, content, option_files, options
 from fedrun.experiment.experiment import Experiment, build_experiment
@@ -170,6 +171,10 @@ def test_a_strategy_inherits_the_datasets_setting() -> None:
     own = compose(["dataset=femnist", "strategy=fedprox"])
     assert (own.hparams, own.config["strategy"]["client"]["mu"]) == ("femnist-fedprox", 0.02)
     assert compose(["dataset=femnist", "hparams=fedconcat_c2"]).hparams == "fedconcat_c2"
+    for chosen in (["hparams=mnist", "~hparams"], ["~hparams", "hparams=mnist"], ["~hparams", "experiment=demo"]):
+        assert compose(["dataset=femnist", *chosen]).hparams is None
+    job = experiment_sweep("fedconcat/table1").jobs("full", ["~hparams"])[0]
+    assert ("hparams=fedconcat_c2" in job, compose(job).hparams) == (True, None)
     without = compose(["dataset=femnist", "strategy=fedprox", "~hparams"])
     assert without.hparams is None
     assert (without.config["rounds"], without.config["strategy"]["client"]["mu"]) == (30, 0.01)
@@ -555,6 +560,11 @@ REFUSED = [
     ("~model", "model: is missing; allowed: model=OPTION, one of " + ", ".join(options("model"))),
     ("seed=???", "seed: has no default; fedrun --explain seed shows what is allowed"),
     ("seed=${nothing}", "seed: Interpolation key 'nothing' not found; fedrun --explain seed shows what is allowed"),
+    ("seed=${seed}", "seed: Recursive interpolation detected; fedrun --explain seed shows what is allowed"),
+    (
+        "hparams@_global_=femnist-fedprx",
+        "hparams@_global_=femnist-fedprx: no such option; did you mean femnist-fedprox?",
+    ),
     (
         "local.epochs=2 local.steps=3",
         "local.epochs=2 and local.steps=3: exactly one of the two must be a number, the other null",
