@@ -80,6 +80,12 @@ def content(group: str, name: str, file: Path) -> dict[str, Any]:
     return deepcopy(contents[name] if file == listed_file(group) else contents)
 
 
+def package_of(file: Path, group: str) -> str:
+    """The key below which the content of a group's file is placed; empty: at the top."""
+    with file.open(encoding="utf-8") as lines:
+        return "" if "@package _global_" in lines.readline() else group.replace("/", ".")
+
+
 def config_dir_option() -> Path | None:
     """The folder of further options that the running ``fedrun`` command has from ``--config-dir``, if any."""
     from hydra.core.global_hydra import GlobalHydra
