@@ -720,7 +720,11 @@ def test_one_option_by_itself() -> None:
     with pytest.raises(InputError, match="^none: no such group; "):
         option("none", "none")
     assert option("strategy/server", "turbosvm").base == FedAvg(weighting="samples")  # /strategy/server@base: fedavg
-    assert option("strategy", "fedrep") == build("strategy=fedrep").strategy
+
+
+@pytest.mark.parametrize("name", options("strategy"))
+def test_every_strategy_by_itself(name: str) -> None:
+    assert option("strategy", name) == build(f"strategy={name}").strategy
 
 
 def test_whole_numbers_serve_as_numbers() -> None:
