@@ -135,6 +135,7 @@ def compose(overrides: Sequence[str] = (), config_dir: str | Path | None = None)
     from hydra.errors import HydraException
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
+    from yaml import YAMLError
 
     if isinstance(overrides, str) or not all(isinstance(override, str) for override in overrides):
         raise InputError(f"fedrun.compose: {overrides!r}; allowed: a list of texts, such as ['strategy=fedavg']")
@@ -143,7 +144,7 @@ def compose(overrides: Sequence[str] = (), config_dir: str | Path | None = None)
         return composed
     try:
         config = hydra_config(overrides, folder)
-    except (HydraException, OmegaConfBaseException, ValueError) as error:
+    except (HydraException, OmegaConfBaseException, ValueError, OSError, YAMLError) as error:
         from fedrun.config.composition_errors import explain
 
         raise InputError(explain(error, overrides, folder)) from error

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from yaml import YAMLError
 
 from fedrun.config.allowed_values import in_message
 from fedrun.config.dotted_keys import dotted, value_at
 from fedrun.config.hydra_config import hydra_config
 from fedrun.config.key_reference import choices_with
-from fedrun.config.options import conf_dir, config_dir_option, groups, options, parts
+from fedrun.config.options import conf_dir, config_dir_option, groups, options, parts, readable
 from fedrun.config.suggestions import READABLE, did_you_mean, no_such_option
 from fedrun.system.errors import InputError
 
@@ -37,6 +38,8 @@ def explain(error: Exception, arguments: Sequence[str], config_dir: Path | None 
             return no_such_option(group, option, own or names)
         case OverrideParseException():
             return _unreadable(error.override)
+        case YAMLError() | UnicodeDecodeError() | OSError() if folder and (unreadable := _unreadable_file(folder)):
+            return unreadable
         case OSError(filename=str(filename)):
             return f"{in_message(filename)}: {error.strerror}; choose another output_dir"
     if unknown := re.search(r"Could not override '(?P<key>[^']+)'", text):
@@ -66,6 +69,16 @@ def _unreadable(argument: str) -> str:
         f"{in_message(argument)}: cannot be read; allowed: KEY=VALUE, GROUP=OPTION; a list is KEY=[A,B], and a value "
         f"with other special characters is quoted{_in_form(argument)}"
     )
+
+
+def _unreadable_file(folder: Path) -> str | None:
+    """The message on the first file of further options that cannot be read; None if all can be."""
+    for file in sorted(folder.rglob("*.yaml")):
+        try:
+            readable(file)
+        except InputError as error:
+            return str(error)
+    return None
 
 
 def _in_form(argument: str) -> str:
