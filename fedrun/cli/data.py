@@ -73,8 +73,9 @@ def run(arguments: Sequence[str]) -> int:
             case "show":
                 settings = list(options.settings)
                 if options.data_dir is not None:
-                    quoted = str(options.data_dir).replace('"', r"\"")
-                    settings.append(f'data_dir="{quoted}"')
+                    from fedrun.config.overrides import quoted
+
+                    settings.append(f"data_dir={quoted(str(options.data_dir))}")
                 show(settings, options.to, options.config_dir)
             case "list":
                 list_datasets(data_dir)

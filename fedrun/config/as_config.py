@@ -25,8 +25,8 @@ def plain(node: Any) -> Any:
 def arguments(value: object, path: str) -> Plain:
     """The constructor arguments of a config object, as objects.
 
-    A class whose arguments are not configuration values, such as arrays, has a method ``as_config`` that returns plain
-    values that identify the object.
+    Arrays and tensors have their fingerprint instead. A class whose arguments are other values that the configuration
+    does not have has a method ``as_config`` that returns plain values that identify the object.
 
     Args:
         value: the object.
@@ -39,12 +39,39 @@ def arguments(value: object, path: str) -> Plain:
         return dict(value.as_config())
     if is_dataclass(value):
         return {field.name: getattr(value, field.name) for field in fields(value)}
-    if not getattr(value, "__dict__", None) and not callable(value):
+    if not callable(value) and _without_arguments(value):
         return {}
+    if (content := _fingerprint(value)) is not None:
+        return {"content": content}
     raise InputError(
         f"{path}: {type(value).__name__} is neither a config class nor has a method as_config, so nothing identifies "
         "its values and a run's folder cannot be named; fedrun.Simulation needs no folder"
     )
+
+
+def _without_arguments(value: object) -> bool:
+    """Whether a class that has neither a constructor nor, in this object, attributes says all about the object.
+
+    Objects of classes that are not written in Python have no dict of attributes.
+    """
+    classes = type(value).__mro__[:-1]
+    return getattr(value, "__dict__", None) == {} and not any(
+        {"__new__", "__init__"} & vars(one).keys() for one in classes
+    )
+
+
+def _fingerprint(value: object) -> str | None:
+    """The fingerprint of an array's or a tensor's content; None for other objects."""
+    import numpy as np
+    import torch
+
+    from fedrun.system.fingerprint import fingerprint
+
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        return fingerprint([value])
+    if isinstance(value, torch.Tensor) and value.layout == torch.strided:
+        return fingerprint([value])
+    return None
 
 
 def as_config(value: Any, path: str) -> Any:

@@ -10,10 +10,12 @@ from types import MappingProxyType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from fedrun.config.allowed_values import describe, in_message, shown
-from fedrun.config.config_class import ArgumentError
+from fedrun.config.config_class import ArgumentError, own_reason
 from fedrun.config.defaults_entry import added
-from fedrun.config.options import content, option_files, options
-from fedrun.config.suggestions import allowed_names, did_you_mean
+from fedrun.config.dotted_keys import value_at
+from fedrun.config.options import conf_dir, content, option_files, options, package_of
+from fedrun.config.plain_composition import merge
+from fedrun.config.suggestions import did_you_mean, no_such_option
 from fedrun.system.dotted_path import imported
 from fedrun.system.errors import InputError
 
@@ -39,27 +41,27 @@ def option(group: str, name: str, /, **changes: Any) -> Any:
     if not files:
         raise InputError(f"{group}: no such group; fedrun --help shows all")
     if name not in files:
-        raise InputError(
-            f"{group}={name}: no such option; {allowed_names(name, sorted(files), f'fedrun --explain {group}')}"
-        )
+        raise InputError(no_such_option(group, name, files))
     return build({**_composed(group, name), **changes}, group.replace("/", "."))
 
 
 def _composed(group: str, name: str) -> dict[str, Any]:
-    """An option with the options that its defaults list names: others of its group, or of any group for a key below it.
+    """An option on top of its group's node in ``config.yaml`` and of the options that its defaults list names.
+
+    Those are others of its group, or of any group for a key below it.
 
     Choices and values outside of its group are left out.
     """
-    node = content(group, name, option_files(group)[name])
-    below: dict[str, Any] = {}
+    file, key = option_files(group)[name], group.replace("/", ".")
+    node = content(group, name, file)
+    composed: dict[str, Any] = dict(value_at(content("", "config", conf_dir() / "config.yaml"), key) or {})
     for entry in added(node, group):
-        if entry.by_path:
-            below |= _composed(entry.group, str(entry.option))
-        else:
-            place = (entry.package or entry.relative).removeprefix(f"{group.replace('/', '.')}.")
-            below[place] = _composed(entry.group, str(entry.option))
+        part = _composed(entry.group, str(entry.option))
+        place = (entry.package or entry.relative).removeprefix(f"{key}.")
+        merge(composed, part if entry.by_path else {place: part})
     node.pop("defaults", None)
-    return {**below, **(node if "_target_" in node or group not in node else node[group])}
+    merge(composed, node if package_of(file, group) else value_at(node, key, {}))
+    return composed
 
 
 def build(node: Any, path: str) -> Any:
@@ -130,6 +132,8 @@ def construct(
         if error.owner is not config_class:
             raise
         first = error.problem
+        if (reason := own_reason(first)) is not None:
+            raise InputError(f"{path or config_class.__name__}: {reason}") from None
         key = str(first["loc"][0])
         where = _join(path, key)
         why = ""

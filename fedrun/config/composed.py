@@ -14,7 +14,7 @@ from fedrun.config.hydra_config import hydra_config
 from fedrun.config.options import conf_dir, files_in, further_folder
 from fedrun.config.overrides import completed
 from fedrun.config.plain_composition import plain_composition
-from fedrun.config.suggestions import allowed_names
+from fedrun.config.suggestions import no_such_option
 from fedrun.system.errors import InputError
 
 if TYPE_CHECKING:
@@ -87,8 +87,8 @@ class Composed:
         Raises:
             InputError: there is no such option or scale.
         """
-        self.check_chosen("study", folders)
-        self.check_chosen(HPARAMS, folders)
+        for key in ("study", HPARAMS, STRATEGY_HPARAMS):
+            self.check_chosen(key, folders)
         scale_settings(sweeper, self.config["scale"])
         return replace(self, hparams=self.published(files_in(HPARAMS, folders).keys()))
 
@@ -103,17 +103,20 @@ class Composed:
             return setting
         return f"{setting} (the dataset's setting; it has no values of its own for {self.choices['strategy']})"
 
-    def check_chosen(self, group: str, folders: Iterable[Path]) -> None:
+    def check_chosen(self, key: str, folders: Iterable[Path]) -> None:
         """Reject an override that chooses an option of an optional group if none of the folders has the option.
 
         Hydra does not reject it, because most datasets have no published setting.
+
+        Args:
+            key: the group, with its place if it has one of its own.
+            folders: of options.
         """
-        if not any(override.lstrip("+").startswith(f"{group}=") for override in self.overrides):
+        if not any(override.lstrip("+").startswith(f"{key}=") for override in self.overrides):
             return
-        files = files_in(group, folders)
-        if (name := self.choices[group]) not in files and name is not None:
-            allowed = allowed_names(name, sorted(files), f"fedrun --explain {group}")
-            raise InputError(f"{group}={name}: no such option; {allowed}; or ~{group} for none")
+        name, known = self.choices.get(key), files_in(key.partition("@")[0], folders)  # no choice: left out by ~hparams
+        if name is not None and name not in known:
+            raise InputError(f"{no_such_option(key, name, known)}; or ~{key} for none")
 
 
 def compose(overrides: Sequence[str] = (), config_dir: str | Path | None = None) -> Composed:
@@ -132,6 +135,7 @@ def compose(overrides: Sequence[str] = (), config_dir: str | Path | None = None)
     from hydra.errors import HydraException
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
+    from yaml import YAMLError
 
     if isinstance(overrides, str) or not all(isinstance(override, str) for override in overrides):
         raise InputError(f"fedrun.compose: {overrides!r}; allowed: a list of texts, such as ['strategy=fedavg']")
@@ -140,7 +144,7 @@ def compose(overrides: Sequence[str] = (), config_dir: str | Path | None = None)
         return composed
     try:
         config = hydra_config(overrides, folder)
-    except (HydraException, OmegaConfBaseException, ValueError) as error:
+    except (HydraException, OmegaConfBaseException, ValueError, OSError, YAMLError) as error:
         from fedrun.config.composition_errors import explain
 
         raise InputError(explain(error, overrides, folder)) from error

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from yaml import YAMLError
 
 from fedrun.config.allowed_values import in_message
 from fedrun.config.dotted_keys import dotted, value_at
 from fedrun.config.hydra_config import hydra_config
 from fedrun.config.key_reference import choices_with
-from fedrun.config.options import conf_dir, config_dir_option, groups, options, parts
-from fedrun.config.suggestions import READABLE, allowed_names, did_you_mean
+from fedrun.config.options import conf_dir, config_dir_option, groups, options, parts, readable
+from fedrun.config.suggestions import READABLE, did_you_mean, no_such_option
 from fedrun.system.errors import InputError
 
 
@@ -37,6 +38,8 @@ def explain(error: Exception, arguments: Sequence[str], config_dir: Path | None 
             return no_such_option(group, option, own or names)
         case OverrideParseException():
             return _unreadable(error.override)
+        case YAMLError() | UnicodeDecodeError() | OSError() if folder and (unreadable := _unreadable_file(folder)):
+            return unreadable
         case OSError(filename=str(filename)):
             return f"{in_message(filename)}: {error.strerror}; choose another output_dir"
     if unknown := re.search(r"Could not override '(?P<key>[^']+)'", text):
@@ -68,6 +71,16 @@ def _unreadable(argument: str) -> str:
     )
 
 
+def _unreadable_file(folder: Path) -> str | None:
+    """The message on the first file of further options that cannot be read; None if all can be."""
+    for file in sorted(folder.rglob("*.yaml")):
+        try:
+            readable(file)
+        except InputError as error:
+            return str(error)
+    return None
+
+
 def _in_form(argument: str) -> str:
     """``; did you mean strategy=fedavg?`` for ``strategy:fedavg`` and for ``fedavg``; otherwise where the groups are
     shown for a single word, and nothing.
@@ -91,12 +104,6 @@ def _malformed(text: str, arguments: Sequence[str]) -> str | None:
     if several := re.search(r"Ambiguous value for argument '(?P<argument>[^']+)'", text):
         return f"{several['argument']}: several values are a sweep, fedrun -m ...; a list is written KEY=[A,B]"
     return None
-
-
-def no_such_option(group: str, option: str, names: Iterable[str]) -> str:
-    """The message that a group has no such option, with the options that it has."""
-    allowed = allowed_names(option, names, f"fedrun --explain {group}")
-    return f"{group}={in_message(option)}: no such option; {allowed}"
 
 
 def _names_no_option(argument: str, folder: Path | None) -> bool:

@@ -75,8 +75,15 @@ def _with_one_line(init: Callable[..., None]) -> Callable[..., None]:
     return checked
 
 
+def own_reason(problem: Mapping[str, Any]) -> str | None:
+    """What a class's ``__post_init__`` said by a ValueError or an AssertionError; None for a problem with one key."""
+    return None if problem["loc"] else str(problem["ctx"]["error"] if "ctx" in problem else problem["msg"])
+
+
 def _in_words(owner: type, problem: Mapping[str, Any]) -> str:
     """A problem in one line."""
+    if (reason := own_reason(problem)) is not None:
+        return f"{owner.__name__}: {reason}"
     key = str(problem["loc"][0])
     names = [field.name for field in fields(owner)]
     if key not in names:

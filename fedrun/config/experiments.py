@@ -10,6 +10,7 @@ from typing import Any
 from fedrun.config.grids import Job, jobs, named
 from fedrun.config.options import options
 from fedrun.config.plain_composition import plain_composition
+from fedrun.config.suggestions import no_such_option
 from fedrun.system.errors import InputError
 
 
@@ -48,7 +49,7 @@ def experiment_sweep(name: str) -> ExperimentSweep:
     Raises:
         InputError: there is no such experiment.
     """
-    if name not in options("experiment"):
-        raise InputError(f"experiment={name}: no such option; allowed: {', '.join(options('experiment'))}")
+    if name not in (known := options("experiment")):
+        raise InputError(no_such_option("experiment", name, known))
     composition = plain_composition([f"experiment={name}"])
     return ExperimentSweep(name, composition.config["name"], composition.sweeper)

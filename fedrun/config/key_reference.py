@@ -6,7 +6,7 @@ The comments in ``conf/`` are the explanations. They stand behind a key or in th
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import dropwhile, takewhile
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -14,7 +14,8 @@ from typing import Any, get_type_hints
 from fedrun.config.allowed_values import describe, in_message
 from fedrun.config.build import locate
 from fedrun.config.defaults_entry import added, below
-from fedrun.config.options import conf_dir, content, files_in, first_sentence, groups, listed, listed_file
+from fedrun.config.dotted_keys import value_at
+from fedrun.config.options import conf_dir, content, files_in, first_sentence, groups, listed, listed_file, package_of
 from fedrun.config.suggestions import did_you_mean
 from fedrun.system.errors import InputError
 
@@ -84,12 +85,12 @@ def explain_key(key: str, experiment: type, config_dir: Path | None = None) -> s
 
 def key_entries(folders: Sequence[Path]) -> tuple[list[KeyEntry], dict[str, str]]:
     """Every key where it gets its first value; and keys below which a group's options are placed, with its own key."""
-    entries = [*_entries(conf_dir() / "config.yaml", "", "config")]
+    entries = _entries("", "config", {"config": conf_dir() / "config.yaml"})
     aliases: dict[str, str] = {}
     for group in [*groups(folders), *HYDRA_GROUPS]:
         if group not in SETTINGS:
-            for name, path in sorted(files_in(group, folders).items()):
-                entries += _entries(path, group, name)
+            for name, path in sorted((files := files_in(group, folders)).items()):
+                entries += _entries(group, name, files)
                 aliases |= _aliases(path, group, name)
     return entries, aliases
 
@@ -131,7 +132,7 @@ def _allowed(entry: KeyEntry, experiment: type) -> str:
 
 def _head(path: Path) -> str:
     """The first sentence of a file's comment."""
-    lines = path.read_text(encoding="utf-8").splitlines()
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     described = dropwhile(lambda line: not line.startswith("#") or "@package" in line, lines)
     return first_sentence(line[1:].strip() for line in takewhile(lambda line: line.startswith("#"), described))
 
@@ -157,7 +158,7 @@ def _users(key: str, folders: Sequence[Path]) -> str:
 def _option_keys(group: str, name: str, files: Mapping[str, Mapping[str, Path]]) -> set[str]:
     """The dotted keys that an option has, with those of the options that its defaults list chooses below it."""
     path = files[group][name]
-    package = _package(path, group)
+    package = package_of(path, group)
     options = content(group, name, path)
     keys: set[str] = set()
     for entry in added(options, group):
@@ -178,19 +179,25 @@ def _leaves(node: Mapping[str, Any]) -> Iterator[str]:
             yield str(name)
 
 
-def _package(path: Path, group: str) -> str:
-    """Where the keys of a group's file are placed."""
-    with path.open(encoding="utf-8") as file:
-        return "" if "@package _global_" in file.readline() else group.replace("/", ".")
+def _entries(group: str, option: str, files: Mapping[str, Path]) -> list[KeyEntry]:
+    """The keys of an option that have values, with those of the options that it extends; or those of ``config.yaml``.
 
-
-def _entries(path: Path, group: str, option: str) -> Iterator[KeyEntry]:
-    """The keys of an option that have values, or of ``config.yaml``, which is in no group."""
-    text = path.read_text(encoding="utf-8")
+    Args:
+        group: of the option; empty: ``config.yaml`` is in none.
+        option: its name.
+        files: of the group's options.
+    """
+    path = files[option]
     top: Mapping[str, Any] = content(group, option, path)
-    package = _package(path, group)
+    package = package_of(path, group)
     choice = f"{group}={option}" if group else ""
-    commented = _comments(text)
+    commented = _comments(path.read_text(encoding="utf-8"))
+    entries: dict[str, KeyEntry] = {}
+    for line in added(top, group):
+        if line.by_path and str(line.option) in files:
+            for entry in _entries(group, str(line.option), files):
+                value = value_at(top, entry.key.removeprefix(f"{package}."), entry.value)
+                entries[entry.key] = replace(entry, value=value, choice=choice)
     if group and path == listed_file(group):
         commented = ((keys[1:], comment) for keys, comment in commented if keys[0] == option and keys[1:])
     for keys, comment in commented:
@@ -200,7 +207,10 @@ def _entries(path: Path, group: str, option: str) -> Iterator[KeyEntry]:
             owner = str(node.get("_target_", owner)) if isinstance(node, Mapping) else owner
             node = node.get(name) if isinstance(node, Mapping) else None
         if keys[0] not in ("defaults", "hydra") and keys[-1] != "_target_" and not isinstance(node, Mapping):
-            yield KeyEntry(".".join(filter(None, [package, *keys])), node, comment, owner, choice)
+            key = ".".join(filter(None, [package, *keys]))
+            before = entries.get(key, KeyEntry(key, node, comment, owner, choice))
+            entries[key] = KeyEntry(key, node, comment or before.comment, owner or before.owner, choice)
+    return list(entries.values())
 
 
 def _comments(text: str) -> Iterator[tuple[tuple[str, ...], str]]:

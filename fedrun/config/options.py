@@ -9,8 +9,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from yaml import YAMLError
+
 from fedrun.config.defaults_entry import added
-from fedrun.system.errors import InputError
+from fedrun.system.errors import InputError, one_line
 from fedrun.system.yaml_file import read_yaml
 
 CHOSEN_BY_PATH = ("experiment",)
@@ -61,10 +63,24 @@ def _comments(file: Path, modified: int) -> Mapping[str, str]:
     return comments
 
 
+def readable(file: Path) -> Any:
+    """The content of a file of options.
+
+    Raises:
+        InputError: it is not YAML, or cannot be read.
+    """
+    try:
+        return read_yaml(file)
+    except OSError as error:
+        raise InputError(f"{file}: {error.strerror}; allowed: files of options that can be read") from None
+    except (YAMLError, ValueError, RecursionError) as error:
+        raise InputError(f"{file}: is not YAML ({one_line(' '.join(str(error).split()), 300)})") from None
+
+
 @cache
 def _contents(file: Path, modified: int) -> dict[str, Any]:
     """The content of a file; ``modified``: the time of its last change."""
-    contents = read_yaml(file)
+    contents = readable(file)
     return {str(name): content for name, content in contents.items()} if isinstance(contents, dict) else {}
 
 
@@ -75,9 +91,18 @@ def content(group: str, name: str, file: Path) -> dict[str, Any]:
         group: such as ``strategy``.
         name: the option.
         file: the option's own, or the file that lists it.
+
+    Raises:
+        InputError: the file is not YAML, or cannot be read.
     """
     contents = _contents(file, file.stat().st_mtime_ns)
     return deepcopy(contents[name] if file == listed_file(group) else contents)
+
+
+def package_of(file: Path, group: str) -> str:
+    """The key below which the content of a group's file is placed; empty: at the top."""
+    with file.open(encoding="utf-8") as lines:
+        return "" if "@package _global_" in lines.readline() else group.replace("/", ".")
 
 
 def config_dir_option() -> Path | None:

@@ -27,6 +27,13 @@ def parsed(argument: str) -> Override:
     return override
 
 
+def quoted(text: str) -> str:
+    """A text as a value on the command line, whatever characters it has."""
+    from hydra.core.override_parser.types import Quote, QuotedString
+
+    return QuotedString(text, Quote.single).with_quotes()
+
+
 def completed(arguments: Sequence[str]) -> list[str]:
     """The arguments of a command line; ``~hparams`` also leaves out the strategy's own values.
 

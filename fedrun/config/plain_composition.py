@@ -124,26 +124,32 @@ def _set(config: Plain, key: str, value: Any) -> None:
         _set(node[last], str(name), inner)
 
 
-def _resolved(node: Any, config: Plain) -> Any:
-    """A copy of a part of the configuration with its references resolved."""
+def _resolved(node: Any, config: Plain, above: frozenset[str] = frozenset()) -> Any:
+    """A copy of a part of the configuration with its references resolved.
+
+    Args:
+        node: the part.
+        config: the whole.
+        above: the keys whose values refer to this part.
+    """
     if isinstance(node, dict):
-        return {key: _resolved(value, config) for key, value in node.items()}
+        return {key: _resolved(value, config, above) for key, value in node.items()}
     if isinstance(node, list):
-        return [_resolved(value, config) for value in node]
+        return [_resolved(value, config, above) for value in node]
     if node == MISSING:
         raise NotPlainError
     if not isinstance(node, str) or "${" not in node:
         return node
     if whole := REFERENCE.fullmatch(node):
-        return _value(whole[1], config)
-    text = REFERENCE.sub(lambda reference: str(_value(reference[1], config)), node)
+        return _value(whole[1], config, above)
+    text = REFERENCE.sub(lambda reference: str(_value(reference[1], config, above)), node)
     if "${" in text or "\\" in node:
         raise NotPlainError
     return text
 
 
-def _value(key: str, config: Plain) -> Any:
-    """The value that a reference names."""
-    if (value := value_at(config, key, NO_VALUE)) is NO_VALUE:
+def _value(key: str, config: Plain, above: frozenset[str]) -> Any:
+    """The value that a reference names; Hydra rejects one that refers to itself."""
+    if key in above or (value := value_at(config, key, NO_VALUE)) is NO_VALUE:
         raise NotPlainError
-    return _resolved(value, config)
+    return _resolved(value, config, above | {key})

@@ -13,7 +13,7 @@ from fedrun.config.composed import Composed, compose
 from fedrun.config.defaults_entry import SELF, entry_of
 from fedrun.config.dotted_keys import NO_VALUE, dotted, value_at
 from fedrun.config.grids import Job, jobs, stages, sweeper_settings
-from fedrun.config.hydra_config import hydra_config
+from fedrun.config.hydra_config import hydra_config, hydra_options
 from fedrun.config.options import conf_dir, content, files_in, groups, listed_file
 from fedrun.config.overrides import completed, parsed
 from fedrun.config.suggestions import did_you_mean
@@ -183,17 +183,12 @@ def _composition(
         arguments: of the command line.
         folders: of options.
     """
-    from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.types import RunMode
 
-    from fedrun.config.listed_options import register_listed_options
-
-    register_listed_options()
-    search_path = [f"hydra.searchpath=['file://{folder}']" for folder in folders[:-1]]
     GlobalHydra.instance().clear()
-    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+    with hydra_options(folders[0] if folders[1:] else None) as search_path:
         loader = GlobalHydra.instance().config_loader()
         defaults = loader.compute_defaults_list("config", [*search_path, *overrides], RunMode.RUN).defaults
         read = OverridesParser.create(config_loader=loader).parse_overrides(list(overrides))

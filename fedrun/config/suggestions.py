@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import Any
+
+from fedrun.config.allowed_values import in_message
 
 READABLE = 200
 """Length above which a list of names is left out of a message that suggests one of them."""
@@ -23,6 +26,18 @@ def allowed_names(name: str, known: Iterable[str], command: str) -> str:
     if suggestion and len(listing) > READABLE:
         return f"{suggestion.removeprefix('; ')} {command} shows all"
     return f"allowed: {listing or 'nothing'}{suggestion}"
+
+
+def no_such_option(group: str, option: Any, known: Iterable[str]) -> str:
+    """The message that a group has no such option, with the options that it has.
+
+    Args:
+        group: such as ``strategy/client``, or with its place, such as ``hparams@_global_``.
+        option: what the user wrote.
+        known: the group's options.
+    """
+    allowed = allowed_names(str(option), sorted(known), f"fedrun --explain {group.partition('@')[0]}")
+    return f"{group}={in_message(option)}: no such option; {allowed}"
 
 
 def likely_flag(message: str, usage: str) -> str:

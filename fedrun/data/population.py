@@ -14,7 +14,7 @@ from fedrun.config.identity import Neutral
 from fedrun.data.federation import ClientIndices, Clients, Federation
 from fedrun.data.split_samples import HeldOut, split_samples
 from fedrun.system.errors import InputError
-from fedrun.system.randomness import numpy_generator
+from fedrun.system.randomness import chosen_seed, numpy_generator
 
 
 @config_class
@@ -50,7 +50,7 @@ class Population:
         Raises:
             InputError: there are too few clients.
         """
-        draw = numpy_generator(seed if self.seed is None else self.seed, "population")
+        draw = numpy_generator(chosen_seed(self.seed, seed), "population")
         clients = federation.train
         count = len(clients)
         if self.unseen_clients >= count:

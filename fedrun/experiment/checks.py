@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedrun.config.option_name import chosen
+from fedrun.data.evaluation_split import TARGETED
 from fedrun.data.population import Population
+from fedrun.data.targets import Target
 from fedrun.experiment.appeal.base import Appeal
 from fedrun.experiment.evaluation import Evaluation
 from fedrun.experiment.participation.base import Participation
@@ -122,7 +124,7 @@ def check_adaptive(
             "evaluation.adaptive=true looks for targets, and there are none; set targets=[0.9] or so, or "
             "evaluation.adaptive=false"
         )
-    if any(isinstance(target, str) for target in targets):
+    if any(Target.of(target).metric != TARGETED for target in targets):
         raise InputError(
             "evaluation.adaptive=true looks for test accuracies, and targets has other metrics; allowed: false"
         )

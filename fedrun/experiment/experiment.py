@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le
 
-from fedrun.config.allowed_values import shown
+from fedrun.config.allowed_values import in_message, shown
 from fedrun.config.as_config import plain
 from fedrun.config.build import construct
 from fedrun.config.composed import Composed
@@ -160,6 +160,11 @@ class Experiment:
             raise InputError(f"name={shown(self.name)}: allowed: words of letters, digits, -, _ and ., joined by /")
         if not self.output_dir:
             raise InputError("output_dir='': allowed: a folder; output_dir=. is the current one")
+        if self.output_dir.startswith("~"):
+            raise InputError(
+                f"output_dir={in_message(self.output_dir)}: ~ would be a folder of this name; allowed: the path in "
+                'full, such as "output_dir=$HOME/outputs"'
+            )
         check_targets(self.targets, self.dataset.spec.task)
         check_appeal(self.strategy, self.appeal, self.participation, self.population, self.evaluation)
         check_adaptive(self.evaluation, self.targets, self.population, self.appeal, self.strategy)

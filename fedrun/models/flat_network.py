@@ -20,9 +20,9 @@ from functools import cached_property, partial
 
 import torch
 
-from fedrun.data.datasets.fingerprint import fingerprint
 from fedrun.models.cuda_graphs import CudaGraphs
 from fedrun.system.errors import InputError
+from fedrun.system.fingerprint import fingerprint
 
 RESIDUAL = "residual"
 """The name of buffers that only the server changes: residuals that it adds to a layer's frozen weight."""

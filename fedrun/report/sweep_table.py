@@ -14,7 +14,7 @@ from rich.text import Text
 from fedrun.config.identity import IRRELEVANT
 from fedrun.data.evaluation_split import pooled_metric, recorded_split
 from fedrun.data.targets import Target
-from fedrun.data.tasks.metric_names import CLASSIFICATION, measures
+from fedrun.data.tasks.metric_names import CLASSIFICATION_MEASURES, measures
 from fedrun.evaluation.rounds_to_target import describe
 from fedrun.report.quantities import spread
 from fedrun.report.table import Table
@@ -60,7 +60,8 @@ def tabulate(summaries: Sequence[Summary]) -> Table:
         groups[summary["group"]].append(summary)
     targets = sorted({target for summary in summaries for target in summary["rounds_to"]}, key=Target.named)
     finals = [run["final"] for run in summaries]
-    metrics = measures(key for final in finals for key, number in final.items() if number is not None) or CLASSIFICATION
+    recorded = measures(key for final in finals for key, number in final.items() if number is not None)
+    metrics = recorded or CLASSIFICATION_MEASURES
     names = labels({group: runs[0] for group, runs in groups.items()})
     own = reported_by_clients(groups, names)
     rows = tuple(

@@ -25,6 +25,11 @@ def address(seed: int, purpose: str, *where: int) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
 
 
+def chosen_seed(own: int | None, run: int) -> int:
+    """The seed of draws that may have their own: ``own``, or the run's seed if it is None."""
+    return run if own is None else own
+
+
 def generator(seed: int, purpose: str, *where: int) -> torch.Generator:
     """A torch CPU generator for the random choice at this address."""
     return torch.Generator().manual_seed(address(seed, purpose, *where))

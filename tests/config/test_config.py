@@ -21,6 +21,7 @@ from fedrun.config.allowed_values import describe, shown
 from fedrun.config.build import option
 from fedrun.config.composed import Composed, compose
 from fedrun.config.config_class import config_class
+from fedrun.config.experiments import experiment_sweep
 from fedrun.config.identity import Neutral, identity, identity_hash
 from fedrun.config.options import conf_dir, content, option_files, options
 from fedrun.experiment.experiment import Experiment, build_experiment
@@ -170,6 +171,10 @@ def test_a_strategy_inherits_the_datasets_setting() -> None:
     own = compose(["dataset=femnist", "strategy=fedprox"])
     assert (own.hparams, own.config["strategy"]["client"]["mu"]) == ("femnist-fedprox", 0.02)
     assert compose(["dataset=femnist", "hparams=fedconcat_c2"]).hparams == "fedconcat_c2"
+    for chosen in (["hparams=mnist", "~hparams"], ["~hparams", "hparams=mnist"], ["~hparams", "experiment=demo"]):
+        assert compose(["dataset=femnist", *chosen]).hparams is None
+    job = experiment_sweep("fedconcat/table1").jobs("full", ["~hparams"])[0]
+    assert ("hparams=fedconcat_c2" in job, compose(job).hparams) == (True, None)
     without = compose(["dataset=femnist", "strategy=fedprox", "~hparams"])
     assert without.hparams is None
     assert (without.config["rounds"], without.config["strategy"]["client"]["mu"]) == (30, 0.01)
@@ -486,6 +491,8 @@ VALUES = [
     ("checkpoint_seconds", float("inf"), f"checkpoint_seconds=inf: allowed: {NUMBER}, at least 0"),
     ("output_dir", None, "output_dir=null: allowed: a text"),
     ("output_dir", "", "output_dir='': allowed: a folder; output_dir=. is the current one"),
+    ("output_dir", "~/runs", "output_dir=~/runs: ~ would be a folder of this name; allowed: the path in full"),
+    ("output_dir", "~", "output_dir=~: ~ would be a folder of this name; allowed: the path in full"),
     ("cache_dir", 3, "cache_dir=3: allowed: a text; or null"),
     ("name", "", "name='': allowed: words of letters, digits, -, _ and ., joined by /"),
     ("name", "../elsewhere", "name=../elsewhere: allowed: words of letters, digits, -, _ and ., joined by /"),
@@ -553,6 +560,11 @@ REFUSED = [
     ("~model", "model: is missing; allowed: model=OPTION, one of " + ", ".join(options("model"))),
     ("seed=???", "seed: has no default; fedrun --explain seed shows what is allowed"),
     ("seed=${nothing}", "seed: Interpolation key 'nothing' not found; fedrun --explain seed shows what is allowed"),
+    ("seed=${seed}", "seed: Recursive interpolation detected; fedrun --explain seed shows what is allowed"),
+    (
+        "hparams@_global_=femnist-fedprx",
+        "hparams@_global_=femnist-fedprx: no such option; did you mean femnist-fedprox?",
+    ),
     (
         "local.epochs=2 local.steps=3",
         "local.epochs=2 and local.steps=3: exactly one of the two must be a number, the other null",
@@ -708,7 +720,11 @@ def test_one_option_by_itself() -> None:
     with pytest.raises(InputError, match="^none: no such group; "):
         option("none", "none")
     assert option("strategy/server", "turbosvm").base == FedAvg(weighting="samples")  # /strategy/server@base: fedavg
-    assert option("strategy", "fedrep") == build("strategy=fedrep").strategy
+
+
+@pytest.mark.parametrize("name", options("strategy"))
+def test_every_strategy_by_itself(name: str) -> None:
+    assert option("strategy", name) == build(f"strategy={name}").strategy
 
 
 def test_whole_numbers_serve_as_numbers() -> None:

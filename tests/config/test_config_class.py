@@ -72,6 +72,30 @@ def test_an_error_of_another_class_is_not_taken_for_one_of_the_key() -> None:
         construct(Garage, {"places": "two"}, "garage")
 
 
+@config_class
+class Van:
+    """It refuses its seats with an exception of Python's."""
+
+    seats: int
+
+    def __post_init__(self) -> None:
+        if self.seats > 3:
+            raise ValueError("a van has at most three seats")
+        if not self.seats:
+            raise AssertionError("a van has a seat")
+
+
+@pytest.mark.parametrize(("seats", "reason"), [(4, "a van has at most three seats"), (0, "a van has a seat")])
+def test_an_error_of_pythons_in_a_class_of_ones_own(seats: int, reason: str) -> None:
+    with pytest.raises(ArgumentError) as refusal:
+        Van(seats=seats)
+    assert str(refusal.value) == f"Van: {reason}"
+    for path, where in (("car.van", "car.van"), ("", "Van")):
+        with pytest.raises(InputError) as refused:
+            construct(Van, {"seats": seats}, path)
+        assert str(refused.value) == f"{where}: {reason}"
+
+
 def test_objects_are_copied_to_other_processes() -> None:
     assert pickle.loads(pickle.dumps(Car(**CAR))) == Car(**CAR)
 

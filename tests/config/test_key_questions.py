@@ -148,6 +148,17 @@ def test_a_key_of_every_run_names_no_options(key: str) -> None:
     assert "  used by" not in explain_key(key, Experiment)
 
 
+def test_an_option_has_the_keys_of_the_option_that_it_extends() -> None:
+    lines = explain_key("privacy.sampling", Experiment).splitlines()
+    assert lines[2:] == [
+        "  default  poisson with privacy=user_level",
+        "  default  poisson with privacy=user_level_adaptive",
+        "  used by  privacy=user_level, user_level_adaptive",
+    ]
+    depth = explain_key("model.depth", Experiment).splitlines()
+    assert depth[2:4] == ["  default  18 with model=resnet18_cifar", "  default  50 with model=resnet50_cifar"]
+
+
 def test_an_option_of_ones_own_uses_keys(own: Path) -> None:
     assert "  used by  model=maxfl_mlp, mlp, small" in explain_key("model.dropout", Experiment, own).splitlines()
 

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 
-from fedrun.config.build import option
 from fedrun.config.composed import compose
 from fedrun.config.key_reference import explain_key
 from fedrun.config.options import conf_dir, listed, option_files, options
 from fedrun.config.sources import why
 from fedrun.experiment.experiment import Experiment
-from fedrun.system.errors import InputError
 
 
 def test_they_are_options_of_the_group() -> None:
@@ -65,8 +62,3 @@ def test_other_applications_of_hydra_do_not_have_them(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("defaults: [_self_, optional strategy: fedprox]\nx: 1\n")
     with initialize_config_dir(str(tmp_path), version_base="1.3"):
         assert hydra_compose("config") == {"x": 1}
-
-
-def test_one_that_chooses_is_built_with_the_rest_only() -> None:
-    with pytest.raises(InputError, match=r"^strategy: has no _target_"):
-        option("strategy", "fedprox")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import pytest
 
 from fedrun.cli.data import run as fedrun_data
 from fedrun.config.composed import compose
+from fedrun.config.composition_errors import explain
+from fedrun.config.sources import why
 from fedrun.execution.choice import EXECUTORS
 from fedrun.experiment.experiment import build_experiment
 from fedrun.experiment.strategy import Strategy
@@ -22,8 +25,7 @@ from ..helpers.forked import Fedrun
 
 OPTIONS = {
     "strategy/client/strong.yaml": "_target_: fedrun.strategies.fedprox.FedProx\nmu: 0.5\n",
-    "strategy/strong.yaml": "defaults: [client: strong, server: fedavg]\n"
-    "_target_: fedrun.experiment.strategy.Strategy\n",
+    "strategy/strong.yaml": "defaults: [client: strong, server: fedavg]\n",
     "partition/few.yaml": "_target_: fedrun.data.partitions.iid.IID\nclients: 3\nseed: null\n",
     "hparams/digits-strong.yaml": "# @package _global_\nlocal: {lr: 0.05}\n",
     "strategy/client/elsewhere.yaml": "_target_: no_such_package.Half\n",
@@ -88,6 +90,62 @@ def test_messages_of_the_command_know_them(checking: Fedrun, own: Path, argument
     assert message in ended.err
     assert "strategy.client=3" not in message or ", solo, strong" in ended.err
     assert (ended.status, ended.err.count("\n"), ended.deferred) == (2, 1, True)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"mu: [0.5\n", r"is not YAML \(.*line 2, column 1\)$"),
+        (b"mu: 1\nmu: 2\n", r"is not YAML \(found duplicate key mu .*\)$"),
+        (b"mu: \xff\n", r"is not YAML \(.*\)$"),
+    ],
+)
+def test_a_file_that_is_not_yaml(
+    checking: Fedrun, own: Path, capsys: pytest.CaptureFixture[str], content: bytes, reason: str
+) -> None:
+    file = own / "strategy/client/strong.yaml"
+    file.write_bytes(content)
+    message = rf"{re.escape(str(file))}: {reason}"
+    with pytest.raises(InputError, match=f"^{message}"):
+        compose(["strategy=strong"], config_dir=own)
+    assert fedrun_data(["show", "strategy=strong", "--config-dir", str(own), "--to", str(own.parent)]) == 2
+    said = [capsys.readouterr().err]
+    said += [
+        checking("--config-dir", str(own), *arguments, folder=own.parent).err
+        for arguments in (
+            ["strategy=strong"],
+            ["strategy=strong", "--why", "rounds"],
+            ["--explain", "strategy.client.mu"],
+        )
+    ]
+    for line in said:
+        assert re.search(f"^fedrun(-data)?: {message}\n", line)
+        assert line.count("\n") == 1
+
+
+def test_only_folders_of_runs_are_answered_with_another_one(own: Path) -> None:
+    locked = own / "strategy/strong.yaml"
+    locked.unlink()
+    locked.symlink_to(locked)  # as for root, whom no permission stops
+    with pytest.raises(OSError, match="strong") as refusal:
+        locked.read_text()
+    reason = refusal.value.strerror
+    assert explain(refusal.value, [], own) == f"{locked}: {reason}; allowed: files of options that can be read"
+    assert explain(PermissionError(13, "Permission denied", "/locked"), []) == (
+        "/locked: Permission denied; choose another output_dir"
+    )
+
+
+def test_a_folder_with_quotes_in_its_name(
+    checking: Fedrun, own: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    own = own.rename(tmp_path / 'it\'s "own", a=b\\')
+    assert compose(["partition=few"], config_dir=own).config["partition"]["clients"] == 3
+    assert why("partition.clients", ["partition=few"], own).endswith(f"\n  3  {own.name}/partition/few.yaml")
+    asked = checking("--config-dir", str(own), "partition=few", "--why", "partition.clients", folder=tmp_path)
+    assert asked.out.startswith("partition.clients=3\n")
+    assert fedrun_data(["show", "partition=few", "--config-dir", str(own), "--to", str(tmp_path)]) == 0
+    assert "clients   3 with " in capsys.readouterr().out
 
 
 def test_who_holds_what(own: Path, capsys: pytest.CaptureFixture[str]) -> None:

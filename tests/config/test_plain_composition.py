@@ -91,6 +91,8 @@ def test_arguments(overrides: list[str]) -> None:
         "rounds=1,2",
         "seed=???",
         "name=${nothing}",
+        "seed=${seed}",
+        "local.lr=${local}",
         "name=${now:%Y}",
         "targets.0=0.5",
         "hydra/launcher=parallel",

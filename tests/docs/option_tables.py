@@ -316,6 +316,8 @@ def dataset_cells(name: str) -> list[str]:
 def chosen_by(dataset: str) -> list[str]:
     """The model and the partition that a dataset chooses."""
     defaults = content("dataset", dataset, option_files("dataset")[dataset])["defaults"]
+    if isinstance(defaults[0], str):  # the option that it extends
+        return chosen_by(defaults[0])
     return [
         str(option)
         for group in ("model", "partition")

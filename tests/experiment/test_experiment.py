@@ -52,6 +52,11 @@ def test_what_does_not_go_together(arguments, message):
     assert "\n" not in str(refused.value)
 
 
+def test_an_accuracy_by_its_name_is_a_target_of_adaptive_evaluation() -> None:
+    chosen = ["evaluation.adaptive=true", "targets=[0.6,test/accuracy:0.7]"]
+    assert build_experiment(compose(chosen)).targets == (0.6, "test/accuracy:0.7")
+
+
 def test_heads_that_stay_with_the_clients_are_not_changed_by_the_server():
     experiment = build_experiment(compose(["strategy=turbosvm", "strategy/client=fedper"]).config)
     with pytest.raises(InputError) as refused:

@@ -4,7 +4,7 @@ import itertools
 import pytest
 import torch
 
-from fedrun.system.randomness import address, generator, numpy_generator
+from fedrun.system.randomness import address, chosen_seed, generator, numpy_generator
 
 
 @pytest.mark.parametrize(
@@ -20,6 +20,10 @@ def test_an_address_is_the_upper_63_bits_of_blake2b(where, text):
     digest = hashlib.blake2b(text, digest_size=8).hexdigest()
     assert address(*where) == int(digest, 16) // 2
     assert 0 <= address(*where) < 2**63
+
+
+def test_a_seed_of_their_own_may_be_zero() -> None:
+    assert (chosen_seed(None, 7), chosen_seed(0, 7), chosen_seed(3, 7)) == (7, 0, 3)
 
 
 def test_addresses_never_change():

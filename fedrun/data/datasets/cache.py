@@ -27,10 +27,10 @@ from typing import IO, Any, Literal
 import numpy as np
 import torch
 
-from fedrun.data.datasets.fingerprint import fingerprint
 from fedrun.data.datasets.regular_file import stat_regular
 from fedrun.system.checksums import CHECKSUMS, damaged_files, write_checksums
 from fedrun.system.errors import InputError
+from fedrun.system.fingerprint import fingerprint
 
 logger = logging.getLogger(__name__)
 

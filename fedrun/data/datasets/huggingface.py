@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
@@ -15,7 +15,6 @@ from annotated_types import Ge, Gt, Le, Lt
 
 from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset, DatasetConfig, Scaled, Spec, Symbols
-from fedrun.data.datasets.fingerprint import fingerprint
 from fedrun.data.datasets.image_decoding import decode_image
 from fedrun.data.datasets.text_symbols import NO_WORD, split_texts, tokenizer_hash, vocabulary_of
 from fedrun.data.datasets.user_order import by_user, numbered
@@ -23,6 +22,7 @@ from fedrun.data.tasks.base import Task
 from fedrun.data.tasks.classification import CLASSIFICATION
 from fedrun.data.tasks.symbols import IGNORED, LanguageModelling, TokenClassification
 from fedrun.system.errors import InputError, one_line
+from fedrun.system.fingerprint import fingerprint
 from fedrun.system.hub import hub_or_cache
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class HuggingFace(DatasetConfig):
             return symbols, self._classes(source, split)
         targets = np.full(symbols.shape, IGNORED, np.int64)
         first = (words != NO_WORD) & (np.diff(words, prepend=NO_WORD) != 0)
-        for row, values in enumerate(split[self.label]):
+        for row, values in enumerate(_lists(self, split[self.label])):
             classes = self._numbers(source, values, [row + 1] * len(values))
             if first[row].any() and words[row].max() >= len(classes):
                 raise InputError(
@@ -233,14 +233,32 @@ def _label_values(
         return listed, range(kind.num_classes), tuple(kind.names)
     if not isinstance(kind, datasets.Value):
         raise InputError(f"dataset.label={config.label}: has {_kind(kind)}; allowed: integers or texts")
-    columns = [split[config.label] for split in splits]
-    values = {value for column in columns for entry in column for value in (entry if listed else (entry,))}
-    if wrong := [value for value in values if not isinstance(value, (int, str))]:
-        raise InputError(f"dataset.label={config.label}: has the value {wrong[0]}; allowed: integers or texts")
+    values: set[int | str] = set()
+    for split in splits:
+        column = split[config.label]
+        for row, entry in enumerate(_lists(config, column) if listed else ([value] for value in column), start=1):
+            for value in entry:
+                if not isinstance(value, (int, str)):
+                    raise InputError(
+                        f"dataset.label={config.label}: row {row} has {value!r}; allowed: integers or texts"
+                    )
+            values.update(entry)
     if len(values) < 2:
         raise InputError(f"dataset.label={config.label}: has {len(values)} different values; allowed: at least 2")
     ordered = sorted(values)
     return listed, ordered, tuple(map(str, ordered))
+
+
+def _lists(config: HuggingFace, column: Iterable[list[Any] | None]) -> Iterator[list[Any]]:
+    """The entries of a label column that has lists.
+
+    Raises:
+        InputError: a row has none.
+    """
+    for row, entry in enumerate(column, start=1):
+        if entry is None:
+            raise InputError(f"dataset.label={config.label}: row {row} has None; allowed: a list, a class of each word")
+        yield entry
 
 
 def _splits(config: HuggingFace) -> tuple[datasets.Dataset, datasets.Dataset]:
@@ -280,7 +298,18 @@ def _splits(config: HuggingFace) -> tuple[datasets.Dataset, datasets.Dataset]:
             raise InputError(f"dataset.{key}={split}: no such split; {config.name} has {', '.join(loaded)}{alone}")
     if config.test is not None:
         return loaded[config.train], loaded[config.test]
-    parts = loaded[config.train].train_test_split(test_size=config.test_share, seed=0)
+    return _parts(config, loaded[config.train])
+
+
+def _parts(config: HuggingFace, rows: datasets.Dataset) -> tuple[datasets.Dataset, datasets.Dataset]:
+    """The training and the test part of a split, drawn with seed 0."""
+    try:
+        parts = rows.train_test_split(test_size=config.test_share, seed=0)
+    except ValueError:  # a part would be empty
+        raise InputError(
+            f"dataset.test_share={config.test_share}: leaves none of the {len(rows)} rows of {config.train} to train, "
+            "or none to test; allowed: a share that leaves some of both"
+        ) from None
     return parts["train"], parts["test"]
 
 

@@ -12,8 +12,8 @@ from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset, Spec
 from fedrun.data.datasets.cache import cache_place
 from fedrun.data.datasets.colour import ColourImages
-from fedrun.data.datasets.fingerprint import fingerprint
 from fedrun.data.datasets.image_cache import ClassFiles, cached_images, dataset_of
+from fedrun.system.fingerprint import fingerprint
 
 
 @config_class

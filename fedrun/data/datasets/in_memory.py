@@ -15,11 +15,11 @@ import torch
 from fedrun.config.as_config import as_config
 from fedrun.data.datasets.augmentation import Augmentation
 from fedrun.data.datasets.base import Dataset, DatasetConfig, Encoding, Scaled, Spec, Users
-from fedrun.data.datasets.fingerprint import fingerprint
 from fedrun.data.datasets.sample_table import SampleTable
 from fedrun.data.tasks.base import Task
 from fedrun.data.tasks.classification import CLASSIFICATION
 from fedrun.system.errors import InputError, one_line
+from fedrun.system.fingerprint import fingerprint
 
 Arrays = tuple[np.ndarray, np.ndarray]
 """Samples uint8 or float32 ``[n, *input_shape]`` and targets ``[n, ...]``, such as classes of any integer type."""

@@ -34,9 +34,9 @@ from fedrun.data.datasets.cache import (
     open_cache,
     write_cache,
 )
-from fedrun.data.datasets.fingerprint import fingerprint
 from fedrun.data.datasets.json_nesting import BoundedNesting, NestingError
 from fedrun.system.errors import InputError
+from fedrun.system.fingerprint import fingerprint
 
 logger = logging.getLogger(__name__)
 

@@ -16,12 +16,12 @@ from annotated_types import Gt, Lt
 
 from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset, DatasetConfig, Encoding, Scaled, Spec, Standardised
-from fedrun.data.datasets.fingerprint import fingerprint
 from fedrun.data.datasets.regular_file import stat_regular
 from fedrun.data.datasets.table_columns import ColumnKeys, Columns, numeric
 from fedrun.data.datasets.user_order import by_user, numbered
 from fedrun.data.tasks.base import Task
 from fedrun.system.errors import InputError, one_line
+from fedrun.system.fingerprint import fingerprint
 
 if TYPE_CHECKING:
     import pyarrow

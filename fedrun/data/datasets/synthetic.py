@@ -10,8 +10,8 @@ from annotated_types import Ge, Le
 
 from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset, DatasetConfig, Scaled, Spec, Users
-from fedrun.data.datasets.fingerprint import fingerprint
 from fedrun.system.errors import InputError
+from fedrun.system.fingerprint import fingerprint
 from fedrun.system.randomness import numpy_generator
 
 

@@ -49,6 +49,7 @@ class DatasetFiles:
         downloads: returns the published files; its argument is another base address, or None.
         optional: patterns of further files of the dataset.
         alternatives: other forms of the dataset that the loader reads, each as patterns that must all match.
+        parquet: whether the published files are the hub's Parquet files.
     """
 
     description: str
@@ -58,6 +59,7 @@ class DatasetFiles:
     downloads: Callable[[str | None], tuple[RemoteFile, ...]]
     optional: tuple[str, ...] = ()
     alternatives: tuple[tuple[str, ...], ...] = ()
+    parquet: bool = False
 
     def files(self, folder: Path) -> list[Path]:
         """All files of the dataset in a folder with the layout of ``data_dir``, without caches."""
@@ -90,11 +92,18 @@ def published(*downloads: RemoteFile) -> Callable[[str | None], tuple[RemoteFile
     return at
 
 
-def on_hub(repository: str, name: str) -> Callable[[str | None], tuple[RemoteFile, ...]]:
-    """The Parquet files of a dataset on the Hugging Face hub, as its converter publishes them."""
+def on_hub(name: str, description: str, licence: str, *alternatives: tuple[str, ...]) -> DatasetFiles:
+    """A dataset of LEAF as Parquet files, as the converter of the Hugging Face hub publishes them.
+
+    Args:
+        name: the dataset's name.
+        description: see :class:`DatasetFiles`.
+        licence: see :class:`DatasetFiles`.
+        alternatives: further ones than LEAF's files before its split.
+    """
 
     def at(base: str | None) -> tuple[RemoteFile, ...]:
-        address = f"{(base or HUB).rstrip('/')}/api/datasets/{repository}/parquet"
+        address = f"{(base or HUB).rstrip('/')}/api/datasets/flwrlabs/{name}/parquet"
         files = _parquet_addresses(get_json(address))
         if not files:
             raise InputError(f"{address} does not list Parquet files by split")
@@ -102,7 +111,17 @@ def on_hub(repository: str, name: str) -> Callable[[str | None], tuple[RemoteFil
             RemoteFile((url,), parquet_target(name, f"{split}-{number:04d}.parquet")) for split, number, url in files
         )
 
-    return at
+    return DatasetFiles(
+        description, licence, None, (f"{name}/train/*",), at, optional=(f"{name}/**/*",),
+        alternatives=(unsplit(name), *alternatives), parquet=True,
+    )  # fmt: skip
+
+
+def unsplit(name: str) -> tuple[str, ...]:
+    """The pattern of the files of one of LEAF's datasets before its split."""
+    from fedrun.data.datasets.leaf import UNSPLIT
+
+    return (f"{name}/{UNSPLIT}/*",)
 
 
 def _parquet_addresses(listed: object) -> list[tuple[str, int, str]]:
@@ -149,10 +168,6 @@ def catalogue() -> dict[str, DatasetFiles]:
     """All datasets by name; addresses and checksums are those of the installed torchvision, if it has them."""
     from fedrun.data.datasets.celeba import ATTRIBUTES, IDENTITIES, IMAGES
     from fedrun.data.datasets.cifar import Cifar10, Cifar100
-    from fedrun.data.datasets.leaf import UNSPLIT
-
-    def unsplit(name: str) -> tuple[str, ...]:
-        return (f"{name}/{UNSPLIT}/*",)
 
     def idx(name: str) -> Callable[[str | None], tuple[RemoteFile, ...]]:
         return known_to_torchvision(
@@ -220,22 +235,11 @@ def catalogue() -> dict[str, DatasetFiles]:
             ("tiny-imagenet-200/train/*/images/*.JPEG", "tiny-imagenet-200/val/val_annotations.txt"),
             published(imagenet), optional=("tiny-imagenet-200/**/*",),
         ),
-        "femnist": DatasetFiles(
-            "digits and letters by writer", leaf, None, ("femnist/train/*",),
-            on_hub("flwrlabs/femnist", "femnist"), optional=("femnist/**/*",), alternatives=(unsplit("femnist"),),
-        ),
-        "shakespeare": DatasetFiles(
-            "plays by role", leaf, None, ("shakespeare/train/*",),
-            on_hub("flwrlabs/shakespeare", "shakespeare"), optional=("shakespeare/**/*",),
-            alternatives=(unsplit("shakespeare"),),
-        ),
-        "celeba": DatasetFiles(
-            "faces by celebrity", "non-commercial research", None, ("celeba/train/*",),
-            on_hub("flwrlabs/celeba", "celeba"), optional=("celeba/**/*",),
-            alternatives=(
-                unsplit("celeba"),
-                tuple(f"celeba/{name}" for name in (IDENTITIES, ATTRIBUTES, f"{IMAGES}/*")),
-            ),
+        "femnist": on_hub("femnist", "digits and letters by writer", leaf),
+        "shakespeare": on_hub("shakespeare", "plays by role", leaf),
+        "celeba": on_hub(
+            "celeba", "faces by celebrity", "non-commercial research",
+            tuple(f"celeba/{name}" for name in (IDENTITIES, ATTRIBUTES, f"{IMAGES}/*")),
         ),
         "sent140": DatasetFiles(
             "tweets by author", "not stated", 81, ("sent140/train/*",), published(tweets), optional=("sent140/**/*",),

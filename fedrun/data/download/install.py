@@ -94,7 +94,7 @@ def import_dataset(name: str, dataset: DatasetFiles, data_dir: Path, source: Pat
         published: list[tuple[Path, RemoteFile]] = []
         if source.is_dir() and not dataset.missing(source):
             copies = [(path, data_dir / path.relative_to(source)) for path in dataset.files(source)]
-        elif tables := sorted(source.glob("*.parquet")) if source.is_dir() else []:
+        elif dataset.parquet and (tables := sorted(source.glob("*.parquet"))):  # none in a file
             copies = [(path, data_dir / parquet_target(name, path.name)) for path in tables]
         else:
             try:

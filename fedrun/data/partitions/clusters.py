@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -19,9 +20,9 @@ from fedrun.system.errors import InputError
 class Clusters(TrainSplitPartition):
     """Each cluster has its own labels; its samples are divided iid among its clients (MaxFL: Cho et al., TMLR 2024).
 
-    Cluster g has the L labels g L .. g L + L - 1; samples of labels beyond the last cluster's are not used. Clients are
-    assigned to clusters at random, equally many to each, within one. The generator is the addressed one,
-    ``(seed, "partition")``.
+    Cluster g has the L labels g L .. g L + L - 1; no client has samples of labels beyond the last cluster's, and the
+    test keeps its own. Clients are assigned to clusters at random, equally many to each, within one. The generator is
+    the addressed one, ``(seed, "partition")``.
 
     Attributes:
         clients: see :class:`TrainSplitPartition`; at least one per cluster.
@@ -64,4 +65,10 @@ class Clusters(TrainSplitPartition):
                     "use fewer clients"
                 )
             counts[cluster, members] = even_sizes(size, members.sum())
-        return with_pooled_test(dataset, split_groups(samples, counts))
+        federation = with_pooled_test(dataset, split_groups(samples, counts))
+        if labels == classes:
+            return federation
+        return replace(
+            federation,
+            note=f"{classes - labels} of {classes} labels are in no cluster; only the test has their samples",
+        )

@@ -13,7 +13,7 @@ from fedrun.data.federation import ClientIndices, Federation
 from fedrun.data.partitions.base import Partition
 from fedrun.data.partitions.natural import indices_of_users
 from fedrun.system.errors import InputError
-from fedrun.system.randomness import numpy_generator
+from fedrun.system.randomness import chosen_seed, numpy_generator
 
 
 @config_class
@@ -48,7 +48,7 @@ class Domains(Partition):
                 f"partition=domains: clients_per_domain={self.clients_per_domain} needs as many samples in every "
                 f"domain, and domain {domains.name(int(domains.sizes.argmin()))!r} has {smallest}"
             )
-        rng = numpy_generator(seed if self.seed is None else self.seed, "partition")
+        rng = numpy_generator(chosen_seed(self.seed, seed), "partition")
         parts, names = [], []
         for domain in range(len(domains)):
             samples = rng.permutation(domains[domain].numpy())

@@ -16,6 +16,7 @@ from fedrun.data.federation import ClientIndices, Federation
 from fedrun.data.partitions.base import Partition
 from fedrun.data.partitions.index_groups import offsets_of, ranges
 from fedrun.system.errors import InputError
+from fedrun.system.randomness import chosen_seed
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +58,7 @@ class Natural(Partition):
                 "another partition, such as partition=iid or partition=dirichlet; of a table, dataset.client=COLUMN "
                 "names the users"
             )
-        seed = seed if self.seed is None else self.seed
+        seed = chosen_seed(self.seed, seed)
         sampled = self._sampled_users(users, seed)
         training = self._training_users(users, sampled, seed)
         min_samples = max(self.min_samples, users.min_samples)

@@ -13,7 +13,7 @@ from fedrun.data.datasets.base import Dataset
 from fedrun.data.federation import ClientIndices, Federation
 from fedrun.data.partitions.base import Partition
 from fedrun.system.errors import InputError
-from fedrun.system.randomness import numpy_generator
+from fedrun.system.randomness import chosen_seed, numpy_generator
 
 
 @config_class
@@ -33,7 +33,7 @@ class TrainSplitPartition(Partition):
 
     def own_seed(self, seed: int) -> int:
         """The partition's seed or, if it is None, the run's ``seed``."""
-        return seed if self.seed is None else self.seed
+        return chosen_seed(self.seed, seed)
 
     def generator(self, seed: int) -> np.random.Generator:
         """The addressed generator ``(seed, "partition")``, where the seed is :meth:`own_seed`."""

@@ -9,6 +9,7 @@ import torch
 
 from fedrun.data.tasks.base import SampleResults, Task, require_shape
 from fedrun.data.tasks.confusion import accuracy, confusion_matrix, macro_f1, matthews
+from fedrun.data.tasks.metric_names import CLASSIFICATION_MEASURES
 from fedrun.system.errors import InputError
 
 
@@ -16,7 +17,7 @@ from fedrun.system.errors import InputError
 class Classification(Task):
     """Targets are classes, int64 ``[n]`` in 0 to k − 1; outputs are logits. Metrics: accuracy, macro-F1, MCC."""
 
-    measures: ClassVar[tuple[str, ...]] = ("accuracy", "f1", "mcc")
+    measures: ClassVar[tuple[str, ...]] = CLASSIFICATION_MEASURES
     has_classes: ClassVar[bool] = True
 
     def check_targets(self, targets: torch.Tensor, outputs: int, where: str) -> None:

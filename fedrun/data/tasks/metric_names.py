@@ -9,7 +9,7 @@ from fedrun.data.evaluation_split import EVALUATION_SPLITS
 LOWER_IS_BETTER = frozenset({"loss", "error", "mae", "mse", "rmse", "perplexity", "brier", "ece"})
 """Words in the names of metrics for which less is better."""
 
-CLASSIFICATION = ["accuracy", "f1", "mcc"]
+CLASSIFICATION_MEASURES = ("accuracy", "f1", "mcc")
 """The metrics of a classification."""
 
 MEANS = ("participants", "all")

@@ -11,7 +11,7 @@ from annotated_types import Ge, Gt, Le
 
 from fedrun.config.config_class import config_class
 from fedrun.experiment.clock.base import DeviceClock, Devices
-from fedrun.system.randomness import numpy_generator
+from fedrun.system.randomness import chosen_seed, numpy_generator
 
 
 @config_class
@@ -40,7 +40,7 @@ class Lognormal(DeviceClock):
     latency: Annotated[float, Ge(0)]
 
     def devices(self, clients: int, seed: int) -> Devices:
-        chosen = seed if self.seed is None else self.seed
+        chosen = chosen_seed(self.seed, seed)
         speed = _factors(self.speed_cv, numpy_generator(chosen, "clock/speed").standard_normal(clients))
         bandwidth = _factors(self.bandwidth_cv, numpy_generator(chosen, "clock/bandwidth").standard_normal(clients))
         latency = torch.full((clients,), self.latency, dtype=torch.float64)

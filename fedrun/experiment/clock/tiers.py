@@ -11,7 +11,7 @@ from annotated_types import Ge, Gt
 from fedrun.config.config_class import config_class
 from fedrun.experiment.clock.base import DeviceClock, Devices
 from fedrun.system.errors import InputError
-from fedrun.system.randomness import generator
+from fedrun.system.randomness import chosen_seed, generator
 
 Positive = Annotated[float, Gt(0)]
 
@@ -47,7 +47,7 @@ class Tiers(DeviceClock):
             raise InputError(f"clock.shares: have the sum {math.fsum(self.shares):g}; allowed: 1")
 
     def devices(self, clients: int, seed: int) -> Devices:
-        draw = generator(seed if self.seed is None else self.seed, "clock/tiers")
+        draw = generator(chosen_seed(self.seed, seed), "clock/tiers")
         order = torch.randperm(clients, generator=draw)
         bounds = torch.tensor(self.shares, dtype=torch.float64).cumsum(0).mul(clients).round().long()
         kinds = torch.empty(clients, dtype=torch.int64)

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from fedrun.data.evaluation_split import pooled_metric, recorded_split
 from fedrun.data.targets import Target
-from fedrun.data.tasks.metric_names import CLASSIFICATION, measures, recorded_score
+from fedrun.data.tasks.metric_names import CLASSIFICATION_MEASURES, measures, recorded_score
 from fedrun.experiment.observer import Observer, Row, RunInfo, round_of
 from fedrun.runs.display import wording
 from fedrun.runs.display.progress import Progress
@@ -166,7 +166,7 @@ def columns(row: Row) -> tuple[tuple[str, int, str | None], ...]:
     The metrics are those that the row has, or a classification's where the row has only an estimate of the accuracy.
     They are of validation samples if no test sample is used.
     """
-    shown = measures(row) or CLASSIFICATION
+    shown = measures(row) or CLASSIFICATION_MEASURES
     names = {metric: wording.name(metric) for metric in shown}
     return (
         ("round", 7, None),

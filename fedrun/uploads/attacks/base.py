@@ -12,7 +12,7 @@ from fedrun.config.config_class import config_class
 from fedrun.config.identity import Neutral
 from fedrun.data.federation import Federation
 from fedrun.system.errors import InputError
-from fedrun.system.randomness import numpy_generator
+from fedrun.system.randomness import chosen_seed, numpy_generator
 
 
 @config_class
@@ -39,7 +39,7 @@ class Attack:
                 f"attack.share={self.share:g}: less than half of one of {clients} clients; allowed: 0, or "
                 f"{1 / clients:g} for one"
             )
-        draw = numpy_generator(seed if self.seed is None else self.seed, "attackers")
+        draw = numpy_generator(chosen_seed(self.seed, seed), "attackers")
         return np.sort(draw.choice(clients, count, replace=False))
 
     @property

@@ -169,6 +169,14 @@ def test_a_share_of_the_training_split(tmp_path: Path) -> None:
     assert sorted(dataset.inputs[:, 0].tolist()) == [ord(letter) for letter in "abcdefghij"]
 
 
+def test_a_share_that_leaves_nothing_to_train(tmp_path: Path) -> None:
+    """Of 5 rows ceil(0.9 * 5) = 5 would be for the test."""
+    rows = datasets.Dataset.from_dict({"text": list("abcde"), "label": [0, 1, 0, 1, 0]})
+    rows.save_to_disk(str(tmp_path / "one"))
+    with pytest.raises(InputError, match=r"^dataset.test_share=0.9: leaves none of the 5 rows of train to train, or "):
+        _ = texts(tmp_path / "one", test=None, test_share=0.9).spec
+
+
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
@@ -206,8 +214,8 @@ def test_a_test_split_whose_labels_are_not_published(tmp_path: Path) -> None:
         ("text", ["ab", None], {}, "^dataset.text=text: row 2 has None; allowed: a text$"),
         ("text", [3, 4], {}, "^dataset.text=text: row 1 has 3; allowed: a text$"),
         ("text", [["a", "b"], ["c"]], {}, r"^dataset.text=text: row 1 has \['a', 'b'\]; allowed: a text$"),
-        ("label", [0.5, 1.5], {}, r"^dataset.label=label: has the value 0.5; allowed: integers or texts$"),
-        ("label", ["x", None], {}, r"^dataset.label=label: has the value None; allowed: integers or texts$"),
+        ("label", [0.5, 1.5], {}, r"^dataset.label=label: row 1 has 0.5; allowed: integers or texts$"),
+        ("label", ["x", None], {}, r"^dataset.label=label: row 2 has None; allowed: integers or texts$"),
         ("label", [{"a": 1}, {"a": 2}], {}, r"^dataset.label=label: has dict; allowed: integers or texts$"),
         ("text", [3, 4], {"text": None, "image": "text"}, r"^dataset.image=text: has int64; allowed: images$"),
         ("picture", [PIXEL, None], {"text": None, "image": "picture"}, "^dataset.image=picture: row 2 has none$"),
@@ -219,6 +227,17 @@ def test_columns_of_other_values(tmp_path: Path, column: str, values: Any, keys:
     folder = saved(tmp_path, rows, rows)
     with pytest.raises(InputError, match=message):
         texts(folder, **keys).load()
+
+
+@pytest.mark.parametrize("kind", [datasets.Value("string"), datasets.ClassLabel(names=["O", "NAME"])])
+def test_a_row_without_a_list_of_classes(tmp_path: Path, tokenizer: str, kind: Any) -> None:
+    tags: list[list[str] | None] = [["O", "NAME"], None]
+    rows = {"words": [["a", "b"], ["a"]], "tags": tags}
+    folder = saved(tmp_path / "tags", rows, rows, tags=datasets.List(kind))
+    with pytest.raises(
+        InputError, match=r"^dataset.label=tags: row 2 has None; allowed: a list, a class of each word$"
+    ):
+        texts(folder, text="words", label="tags", tokenizer=tokenizer, length=6).load()
 
 
 def test_a_folder_that_is_none(tmp_path: Path) -> None:

@@ -184,6 +184,18 @@ def test_from_files_that_are_here(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "cifar-10-python.tar.gz: its md5 is " in capsys.readouterr().err
 
 
+def test_tables_are_no_files_of_a_dataset_that_is_not_published_as_tables(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / "train.parquet").write_bytes(parquet())
+    for name, lacked in (("sent140", "trainingandtestdata.zip"), ("mnist", "train-images-idx3-ubyte.gz")):
+        assert command(name, "--data-dir", tmp_path / "there", "--from", here) == 2
+        assert capsys.readouterr().err.startswith(f"fedrun-data: {here} lacks {lacked}; ")
+    assert not list((tmp_path / "there").rglob("*.parquet"))
+
+
 WHOLE = {
     "femnist": ("femnist/train/a.json", "femnist/test/a.json"),
     "cifar10": tuple(

@@ -8,7 +8,9 @@ from fedrun.system.errors import InputError
 def test_maxfls_five_clusters_of_two_labels(make_dataset):
     labels = np.random.default_rng(0).permutation(np.arange(6000) % 10)
     partition = Clusters(clients=50, clusters=5, labels_per_cluster=2, seed=None)
-    train, other = (partition.split(make_dataset([*labels, 0], 6000), seed).train for seed in (0, 1))
+    federation, another = (partition.split(make_dataset([*labels, 0], 6000), seed) for seed in (0, 1))
+    train, other = federation.train, another.train
+    assert federation.note == ""
     groups, others = ([sorted(set(labels[each[k].numpy()].tolist())) for k in range(50)] for each in (train, other))
     for first in range(0, 10, 2):
         assert groups.count([first, first + 1]) == 10  # equally many clients, each with both labels
@@ -19,7 +21,9 @@ def test_maxfls_five_clusters_of_two_labels(make_dataset):
 def test_clients_and_samples_that_do_not_divide_and_unused_labels(make_dataset):
     labels = [0] * 7 + [1] * 20 + [2] * 9  # label 2 belongs to no cluster
     partition = Clusters(clients=5, clusters=2, labels_per_cluster=1, seed=None)
-    train = partition.split(make_dataset([*labels, 0], 36), 3).train
+    federation = partition.split(make_dataset([*labels, 0], 36), 3)
+    assert federation.note == "1 of 3 labels are in no cluster; only the test has their samples"
+    train = federation.train
     own = [{labels[sample] for sample in train[client].tolist()} for client in range(5)]
     # 5 clients on 2 clusters: 3 and 2; 7 samples on 3 clients: 3 2 2; 20 samples on 2: 10 10
     sizes = {label: [int(train.sizes[client]) for client in range(5) if own[client] == {label}] for label in (0, 1)}

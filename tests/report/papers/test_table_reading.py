@@ -262,3 +262,7 @@ def test_a_scale_without_scales_is_refused():
         compose(["experiment=turbosvm/table2", "scale=tiny"])
     with pytest.raises(InputError, match=r"^experiment=no/table1: no such option; allowed: demo, "):
         experiment_sweep("no/table1")
+    with pytest.raises(
+        InputError, match=r"^experiment=turbosvm/tabel2: no such option; did you mean turbosvm/table2\? "
+    ):
+        experiment_sweep("turbosvm/tabel2")

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 
-from fedrun.data.datasets.fingerprint import fingerprint
+from fedrun.system.fingerprint import fingerprint
 
 
 def test_equal_content_has_an_equal_fingerprint_and_other_content_another() -> None:
@@ -18,3 +19,11 @@ def test_equal_content_has_an_equal_fingerprint_and_other_content_another() -> N
         fingerprint(["", "a", 1, array]),
     ]
     assert len({same, *others}) == 7
+
+
+def test_tensors() -> None:
+    tensor = torch.arange(6).reshape(2, 3)
+    same = fingerprint([tensor])
+    assert fingerprint([tensor.T.clone().T]) == same  # another layout in memory
+    others = [tensor + 1, tensor.reshape(3, 2), tensor.to(torch.int32), tensor.to(torch.bfloat16)]
+    assert len({same, *(fingerprint([other]) for other in others)}) == 5
