@@ -104,15 +104,30 @@ NEAREST = ("compression.rounding=nearest", "compression.memory=client", "compres
 APPEAL = ("appeal=warmup", "appeal.steps=5", "population.test_share=0.3", "population.unseen_clients=2")
 
 
+FURTHER = [
+    (2, ("strategy=feddisco",)),  # weighs by the whole cohort
+    (2, ("attack=ipm", "attack.share=0.3")),
+    (2, ("strategy=solo", "clients_per_round=2")),
+    (2, ("strategy=ditto", "population.test_share=0.3")),
+    (2, ("model=mlp", "strategy=fedrep", "population.test_share=0.3")),
+    (2, ("strategy=fedala", "population.test_share=0.3")),
+    (3, ("strategy=fedumf", "clients_per_round=3")),
+    (3, ("strategy=ifca", "clients_per_round=5", *CLUSTERS)),
+    (3, ("strategy=fesem", "clients_per_round=5", *CLUSTERS)),
+    (3, ("strategy=fedconcat_id", "strategy.post_training.rounds=1", *CLUSTERS)),
+    (2, ("strategy=pfedfda", "population.test_share=0.3", "model=mlp", "local.lr=0.003")),
+]
+
+
 @pytest.mark.parametrize(
     ("ranks", "chosen"),
     [
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in FURTHER),
         (2, ("strategy=fedavg", "hardware.executor=vectorized", "hardware.processes=auto")),
         (3, ("strategy=fedavg", "clients_per_round=2")),  # one rank has nothing to do
         (2, ("strategy=scaffold",)),
         (3, ("strategy=turbosvm", "hardware.executor=in_process")),
         (2, ("strategy=median",)),  # sees every client's whole model
-        (2, ("strategy=feddisco",)),  # weighs by the whole cohort
         (2, ("strategy=norm_clipping",)),  # likewise, and its next model is built in the mean's place
         (3, ("strategy=fedexp", "strategy/client=fedprox", "clients_per_round=2")),  # measures every client's model
         (2, ("strategy=qffl", "attack=gaussian", "attack.share=0.3")),
@@ -128,23 +143,13 @@ APPEAL = ("appeal=warmup", "appeal.steps=5", "population.test_share=0.3", "popul
             ),
         ),
         (2, ("strategy=fedprox", "privacy=sample_level", "privacy.noise_multiplier=1.0", "privacy.accountant=rdp")),
-        (2, ("attack=ipm", "attack.share=0.3")),
-        (3, ("strategy=fedumf", "clients_per_round=3")),
         (2, ("strategy=solo", "population.test_share=0.3")),
-        (2, ("strategy=solo", "clients_per_round=2")),
-        (2, ("strategy=ditto", "population.test_share=0.3")),
         (3, ("model=mlp", "strategy=fedper", "clients_per_round=3", "evaluation.precision=bfloat16")),
-        (2, ("model=mlp", "strategy=fedrep", "population.test_share=0.3")),
         (2, ("strategy=apfl", "population.test_share=0.3", "hardware.executor=vectorized")),
-        (2, ("strategy=fedala", "population.test_share=0.3")),
         (3, ("strategy=fedproto", "clients_per_round=2", "population.test_share=0.3")),
-        (2, ("strategy=pfedfda", "population.test_share=0.3", "model=mlp", "local.lr=0.003")),
         (3, ("strategy=feddyn", "clients_per_round=2", "evaluation.client_means=true")),
-        (3, ("strategy=ifca", "clients_per_round=5", *CLUSTERS)),
         (2, ("strategy=ifca", "population.test_share=0.3", "strategy/server=median", *CLUSTERS)),
         (3, ("strategy=fedsoft", "clients_per_round=2", "strategy.clustering.vote=reshuffled", *CLUSTERS)),
-        (3, ("strategy=fesem", "clients_per_round=5", *CLUSTERS)),
-        (3, ("strategy=fedconcat_id", "strategy.post_training.rounds=1", *CLUSTERS)),
         (2, ("strategy=fedconcat_ib", "hardware.executor=vectorized", *CLUSTERS)),
     ],
     ids=lambda value: value if isinstance(value, int) else " ".join(value),
@@ -207,7 +212,7 @@ def test_a_run_goes_on_after_a_rank_was_killed(fedrun: Fedrun, tmp_path: Path, k
     "chosen",
     [
         ("strategy=fedumf", "clients_per_round=3"),
-        ("strategy=fedsoft", "clients_per_round=5", *CLUSTERS),
+        pytest.param(("strategy=fedsoft", "clients_per_round=5", *CLUSTERS), marks=pytest.mark.slow),
         ("strategy=fedconcat_id", "clients_per_round=5", "strategy.post_training.rounds=1", *CLUSTERS),
     ],
     ids=" ".join,
@@ -228,7 +233,7 @@ def test_any_number_of_ranks_takes_up_what_another_has_left(
 @pytest.mark.parametrize(
     "chosen",
     [
-        ("strategy=fedconcat_fesem",),  # clients' last models are kept
+        pytest.param(("strategy=fedconcat_fesem",), marks=pytest.mark.slow),  # clients' last models are kept
         # Clients keep errors in both phases. Steps are as many for all clients in the first phase only, so that the
         # phases divide the clients among the ranks differently.
         ("strategy=fedconcat", "local.epochs=null", "local.steps=4", "compression=quantize", *NEAREST),

@@ -68,7 +68,7 @@ def sections(device: str, toy: bool) -> dict[str, Callable[[], Iterable[dict[str
 
     return {
         "agreement": lambda: checks.agreement(device, toy),
-        "recurrent": lambda: checks.recurrent(device),
+        "recurrent": lambda: checks.recurrent(device, toy),
         "determinism": lambda: checks.determinism(device),
         "resume": lambda: checks.resume(device),
         "distributed": lambda: checks.distributed(device),
