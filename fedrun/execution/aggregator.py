@@ -189,6 +189,8 @@ class Aggregator:
 
 def _numbers(scalars: Sequence[torch.Tensor]) -> list[float]:
     """Scalars as numbers: one wait for a GPU, not one for each."""
+    if scalars[0].device.type == "cpu":
+        return [scalar.item() for scalar in scalars]
     return [float(number) for number in torch.stack([scalar.double() for scalar in scalars]).tolist()]
 
 

@@ -31,6 +31,7 @@ class Executor(ABC):
         self._batches_per_step = len(context.client.passes)
         sizes = clients.sizes.double()[:, None]
         self.usual_steps = steps_of(clients.sizes, local, self._batches_per_step)
+        self._usual_steps = self.usual_steps.numpy()  # the same memory, quicker to index
         self._samples = sizes.float().to(device)  # [N, 1], as is the next
         self._relative_sizes = (sizes / sizes.mean()).float().to(device)
         self._mean_steps = int(steps_of(sizes.mean().ceil().long(), local, self._batches_per_step))
@@ -57,7 +58,7 @@ class Executor(ABC):
     def local(self, steps: int, client: int) -> LocalTraining:
         """The settings of local training of a client with this number of steps."""
         local = self.context.local
-        if self._batches_per_step == 1 and steps == self.usual_steps[client]:
+        if self._batches_per_step == 1 and steps == self._usual_steps[client]:
             return local
         return replace(local, epochs=None, steps=steps * self._batches_per_step)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 
 import torch
 
@@ -104,8 +104,12 @@ class Vectorized(Executor):
         model = start.clone()
         weights = model[:, : context.network.layout.trainable]
         optimizer = state[OPTIMIZER] if OPTIMIZER in state else fresh_state(weights, context.local)
-        forward = [generator(context.seed, "forward", job.round, client) for client in clients]
-        objective = Objectives(context, constants, *self._batches(clients, job.round, steps), forward)
+        objective = Objectives(
+            context,
+            constants,
+            *self._batches(clients, job.round, steps),
+            lambda: [generator(context.seed, "forward", job.round, client) for client in clients],
+        )
         rate, together = context.local.rate(job.round), len(strategy.passes)
         for working, begin, end in objective.stretches():
             carried = None if optimizer is None else optimizer[-working:]
@@ -237,7 +241,7 @@ class Objectives:
         counts: the number of real samples of each batch, int64 ``[C, S]``; 0 after a client's last batch. Clients are
             in ascending order of their numbers of batches.
         uniforms: the random numbers of the samples' augmentation, float32 ``[C, S, B, 5]``, or None.
-        forward: the generators of each client's dropout layers, seeded as by :class:`InProcess`.
+        forward: makes the generators of each client's dropout layers, seeded as by :class:`InProcess`.
 
     Attributes:
         losses: Σ over the samples processed of their losses, float32 ``[C]``.
@@ -252,7 +256,7 @@ class Objectives:
         batches: torch.Tensor,
         counts: torch.Tensor,
         uniforms: torch.Tensor | None,
-        forward: Sequence[torch.Generator],
+        forward: Callable[[], Sequence[torch.Generator]],
     ) -> None:
         device = context.network.vector.device
         self._samples = context.samples
@@ -260,7 +264,7 @@ class Objectives:
         self._constants = constants
         self._batches = batches.to(context.samples.inputs.device)  # a copy in every step would make a GPU wait
         self._uniforms = None if uniforms is None else uniforms.to(device)
-        self._forward = forward
+        self._make_forward = forward
         self._sizes = counts.T.tolist()  # [S][C]
         self._batches_of = (counts > 0).sum(1).tolist()  # [C], ascending
         self._counts = counts.to(device)
@@ -292,6 +296,11 @@ class Objectives:
             return (loss(logits, y, fixed) * weight).sum(), logits
 
         self._gradients = torch.vmap(torch.func.grad_and_value(client_loss, has_aux=True), in_dims=(0, dims, 0, 0, 0))
+
+    @cached_property
+    def _forward(self) -> Sequence[torch.Generator]:
+        """The generators, if a layer needs them: making them takes as long as a step of a small model."""
+        return self._make_forward()
 
     @property
     def descends(self) -> bool:
@@ -352,11 +361,11 @@ class Objectives:
 
     def _drop(self, index: int, clients: int) -> Drop:
         """Dropout on the last clients' batches: each client draws for its real samples, as if it trained alone."""
-        sizes, draws = self._sizes[index][-clients:], self._forward[-clients:]
+        sizes = self._sizes[index][-clients:]
 
         def drop(x: torch.Tensor, probability: float) -> torch.Tensor:
             mask = torch.zeros_like(x)
-            for rows, size, draw in zip(mask, sizes, draws, strict=True):
+            for rows, size, draw in zip(mask, sizes, self._forward[-clients:], strict=True):
                 rows[:size].bernoulli_(1 - probability, generator=draw)
             return x * mask.div_(1 - probability)
 
