@@ -6,6 +6,7 @@ Times are wall clock after a synchronisation, median over repetitions that alter
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -216,10 +217,22 @@ def tiny(device: str, toy: bool) -> Iterator[dict[str, object]]:
 
 
 def resnet(device: str, toy: bool) -> Iterator[dict[str, object]]:
-    """ResNet-18 with GroupNorm on CIFAR's shape: users of 50 samples, 50 in a round, batches of 10."""
-    sizes = (4,) * 3 if toy else (50,) * 1000
-    dataset = random_images(sum(sizes) + 10, Spec((3, 32, 32), 10), sum(sizes))
-    return compared(device, dataset, sizes, GroupNormResNet18(), (2,) if toy else (50,), 2 if toy else 10, VARIANTS)
+    """ResNet-18 with GroupNorm on CIFAR's shape: users of 50 samples, 50 in a round, batches of 10; and an evaluation,
+    which pfl-research's job makes every 10 rounds.
+    """
+    sizes, tests = ((4,) * 3, 10) if toy else ((50,) * 1000, 10_000)
+    dataset, cohort = random_images(sum(sizes) + tests, Spec((3, 32, 32), 10), sum(sizes)), 2 if toy else 50
+    yield from compared(device, dataset, sizes, GroupNormResNet18(), (cohort,), 2 if toy else 10, VARIANTS)
+    chosen = ("evaluation.batch_size=1024", "hardware.deterministic=false")
+    _, simulation = rounds(device, dataset, sizes, GroupNormResNet18(), cohort, chosen)
+    state = simulation.initial()
+    seconds = []
+    for _ in range(5):  # the first ones also record the forward passes
+        synchronised(device)
+        began = time.perf_counter()
+        simulation.test(replace(state, models=(*state.models,)))  # results are kept for the newest tuple of models
+        seconds.append(time.perf_counter() - began)
+    yield {"what": f"an evaluation of {tests} samples", "s": min(seconds)}
 
 
 def lstm(device: str, toy: bool) -> Iterator[dict[str, object]]:
