@@ -174,8 +174,8 @@ class Experiment:
         check_transforms(self.strategy, self.privacy, self.compression, self.secure_sum, self.attack, self.population)
         if type(self.privacy) is not Privacy and not self.participation.is_uniform:
             raise InputError(
-                f"{chosen('privacy', self.privacy)} with {chosen('participation', self.participation)}, for whose "
-                "choice nothing is proved; choose participation=everyone"
+                f"{chosen('privacy', self.privacy)} with {chosen('participation', self.participation)}: the privacy "
+                "loss is that of its own draw of the participants; choose participation=everyone"
             )
         if self.study is not None and self.hardware.processes not in ("auto", 1):
             raise InputError(

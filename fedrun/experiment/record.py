@@ -9,6 +9,7 @@ from typing import Any
 
 from fedrun.config.as_config import Plain, as_config, differences
 from fedrun.config.composed import Composed
+from fedrun.config.option_name import option_with
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,8 @@ class RunRecord:
         overrides: the differences from the default configuration, such as ``("dataset=femnist", "seed=1")``.
         hparams: a description of the published values in the configuration; None: no published values.
         dataset: the chosen option; the class name in lower case if the dataset was changed.
-        strategy: the chosen option; the server side's class name in lower case if a side was changed.
+        strategy: the chosen option. If a side was changed, the option with these values; if there is none, the server
+            side's class name in lower case.
         options: the chosen option of each group of the configuration that the experiment was built from.
         hash: see :func:`fedrun.config.identity.identity_hash`.
     """
@@ -52,7 +54,8 @@ class RunRecord:
             dataset = type(settings["dataset"]).__name__.lower()
         strategy = origin.choices.get("strategy")
         if strategy is None or not changes.keys().isdisjoint({"strategy", "strategy.client", "strategy.server"}):
-            strategy = type(settings["strategy"].server).__name__.lower()
+            own = type(settings["strategy"].server).__name__.lower()
+            strategy = option_with("strategy", config["strategy"]) or own
         overrides = (*origin.overrides, *(f"{key}={value}" for key, value in changes.items()))
         # 1 and 1.0 are equal; an unchanged experiment's record has the numbers as they were written
         recorded = config if changes else origin.config

@@ -151,11 +151,14 @@ def _check_compression(compression: Compression, strategy: Strategy, attack: Att
 def _check_vote(compression: Sign, strategy: Strategy, attack: Attack) -> None:
     """Reject settings that are incompatible with a majority vote."""
     if compression.memory == "client":
-        raise InputError("compression.rule=vote with compression.memory=client: a vote has no magnitude; allowed: none")
+        raise InputError(
+            "compression.rule=vote with compression.memory=client: a vote has no magnitude, and so no error; allowed: "
+            "compression.memory=none"
+        )
     if compression.skip != "none":
         raise InputError(
             f"compression.rule=vote with compression.skip={compression.skip}: the server only counts votes; "
-            "allowed: none"
+            "allowed: compression.skip=none"
         )
     reason = single_uploads(strategy.client, strategy.server, rows=True)
     if reason is None and len(strategy.client.sends) > 1:

@@ -34,7 +34,7 @@ def check_network(network: torch.nn.Module, spec: Spec, key: str, samples: int =
         raise InputError(
             f"{key}: rejects {'one sample' if samples == 1 else f'{samples} samples'} of shape {shape} in training "
             f"({type(error).__name__}: {one_line(str(error), 200)})"
-            f"{_one_per_channel(spec) if 'more than 1 value per channel' in str(error) else ''}"
+            f"{_one_per_channel(str(error)) if 'more than 1 value per channel' in str(error) else ''}"
         ) from None
     for name, buffer in network.named_buffers():
         if name in kept and buffer is not before[name]:  # the new one would be no part of the model's vector
@@ -52,8 +52,9 @@ def check_network(network: torch.nn.Module, spec: Spec, key: str, samples: int =
         raise InputError(f"{key}: gives {shape} outputs per sample; allowed: the dataset's {of}")
 
 
-def _one_per_channel(spec: Spec) -> str:
-    larger = ", or larger images" if len(spec.input_shape) == 3 else ""
+def _one_per_channel(error: str) -> str:
+    """What is allowed, given PyTorch's message, which ends with the shape of the layer's input."""
+    larger = ", or larger images" if error.count(",") >= 4 else ""  # [1, channels, height, width]
     return f"; BatchNorm cannot train on a batch of one such sample; allowed: model.norm=group{larger}"
 
 

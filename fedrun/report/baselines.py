@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from fedrun.report.settings import WHO_HOLDS, Setting, by_short_key, differing, written
+from fedrun.report.settings import WHO_HOLDS, Setting, by_short_key, compared, differing, written
 from fedrun.system.errors import InputError
 
 
@@ -72,4 +72,4 @@ class Baselines:
         return " ".join([*dataset, *values])
 
     def _condition(self, setting: Setting) -> tuple[str, ...]:
-        return setting.dataset, *(written(setting.leaves, key) for key in self.keys)
+        return setting.dataset, *(compared(setting.leaves, key) for key in self.keys)

@@ -21,6 +21,10 @@ SILENT = frozenset({"data_dir", "dataset.vectors", "train_clients", "miss_probab
 places of files are among them: the data's fingerprint shows whether their content is the same."""
 
 
+COUNT_OR_SHARE = "_per_round"
+"""The end of keys whose whole numbers count clients or classes, and whose other numbers are shares of them."""
+
+
 CHOSEN = frozenset({"dataset._target_", "strategy._target_"})
 """Keys that reports do not list, because each setting has the names of its dataset and its strategy."""
 
@@ -75,8 +79,14 @@ def _flat(node: Mapping[str, Any], above: tuple[str, ...]) -> Iterator[tuple[str
 
 
 def identity(leaves: Leaves) -> str:
-    """A text that is equal for equal configurations only: 1 and 1.0 (one client, all clients) differ."""
-    return repr(sorted((key, repr(value)) for key, value in leaves.items()))
+    """A text that is equal for equal configurations only."""
+    return repr(sorted((key, repr(_compared(key, value))) for key, value in leaves.items()))
+
+
+def _compared(key: str, value: Any) -> Any:
+    """A value as it is compared: 0 and 0.0 are equal, but not 1 and 1.0 of ``clients_per_round`` (one, and all)."""
+    whole = isinstance(value, float) and value.is_integer() and not key.endswith(COUNT_OR_SHARE)
+    return int(value) if whole else value
 
 
 def _same_setting(runs: Sequence[Run]) -> list[str]:
@@ -143,7 +153,12 @@ def differing(settings: Sequence[Setting]) -> list[str]:
 def varying(contents: Sequence[Leaves]) -> list[str]:
     """The keys whose values are not the same in all configurations, in their order, without those of :data:`CHOSEN`."""
     keys = dict.fromkeys(key for content in contents for key in content if key not in CHOSEN)
-    return [key for key in keys if len({written(content, key) for content in contents}) > 1]
+    return [key for key in keys if len({compared(content, key) for content in contents}) > 1]
+
+
+def compared(leaves: Leaves, key: str) -> str:
+    """A value as a text that is equal for equal values."""
+    return written({key: _compared(key, leaves[key])}, key) if key in leaves else written(leaves, key)
 
 
 def written(leaves: Leaves, key: str) -> str:
@@ -224,7 +239,7 @@ def _within_class(key: str, content: Leaves, peers: list[Leaves]) -> bool:
         return True
     target = f"{key.rpartition('.')[0]}._target_".lstrip(".")
     same = [other for other in peers if key in other and other.get(target) == content.get(target)]
-    return key in content and len({written(other, key) for other in same}) > 1
+    return key in content and len({compared(other, key) for other in same}) > 1
 
 
 def short_key(key: str) -> str:

@@ -34,6 +34,7 @@ def decisions(experiment: Experiment, simulation: Simulation, state: State) -> M
     processes = f"1 process with {computing}" if count == 1 else f"{count} processes with {computing} each"
     has_idle_gpu = device.type == "cpu" and torch.cuda.device_count()
     batches, privacy = {}, experiment.privacy
+    varies = experiment.participation.varies or privacy.cohort_sampling == "poisson"
     if isinstance(privacy, SampleLevel):
         drawn = f"each sample with probability {privacy.sample_share:g} per step"
         batches["batches"] = f"{drawn}, {counted(privacy.steps(phase.local), 'step')}; local.batch_size is not used"
@@ -45,7 +46,8 @@ def decisions(experiment: Experiment, simulation: Simulation, state: State) -> M
         "model": f"{_named(experiment, 'model')}, {layout.size:,} parameters",
         "partition": "; ".join(filter(None, (_named(experiment, "partition"), simulation.federation.note))),
         "hparams": experiment.record.hparams or "none published for this dataset",
-        "cohort": f"{phase.cohort_size:,} of {clients:,} clients per round",
+        "cohort": f"{'about ' if varies else ''}{phase.cohort_size:,} of {clients:,} clients per round"
+        + (", drawn independently" if varies else ""),
         **batches,
         "machine": f"{processes}, {counted(cores(), 'core')}; executor {executor}"
         + ("; hardware=gpu would use this machine's GPU" if has_idle_gpu else ""),

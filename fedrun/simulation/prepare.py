@@ -114,7 +114,7 @@ def _check_colluding(experiment: Experiment, attackers: int, clients: int, cohor
         experiment: of the run.
         attackers: number of clients that attack.
         clients: N.
-        cohort: M, the clients per round.
+        cohort: the fewest clients of a round.
 
     Raises:
         InputError: naming the keys and what is allowed.
@@ -129,8 +129,8 @@ def _check_colluding(experiment: Experiment, attackers: int, clients: int, cohor
     larger_rounds = strategy.clusters().infers or strategy.afterwards().last_rounds(experiment.rounds)
     if cohort == 1 and not larger_rounds:
         raise InputError(
-            f"clients_per_round={experiment.clients_per_round:g} with {forges}: a round would have one client; "
-            "allowed: at least 2 clients"
+            f"clients_per_round={experiment.clients_per_round:g} with {forges}: a round may have one client; "
+            "allowed: at least 2, with participation=everyone"
         )
 
 
@@ -142,7 +142,8 @@ def first_phase(experiment: Experiment, federation: Federation, device: torch.de
     """
     strategy, dataset, clients = experiment.strategy, federation.dataset, len(federation.train)
     cohort = cohort_size(1 if experiment.population.pooled else experiment.clients_per_round, clients)
-    strategy.server.check(experiment.first_rounds, cohort)
+    fewest = 1 if experiment.participation.varies and cohort < clients else cohort
+    strategy.server.check(experiment.first_rounds, fewest)
     strategy.afterwards().check_clients(clients)
     experiment.model.check(dataset.spec)
     network = build_network(experiment.model, dataset.spec, experiment.seed, device, strategy.server)
@@ -152,7 +153,7 @@ def first_phase(experiment: Experiment, federation: Federation, device: torch.de
     check_shared(strategy, experiment.local, network.layout)
     check_parameters(strategy.client, network.layout, experiment.compression, experiment.attack)
     if experiment.attack.needs_rows and federation.attackers:
-        _check_colluding(experiment, len(federation.attackers), clients, cohort)
+        _check_colluding(experiment, len(federation.attackers), clients, fewest)
     phase = Phase(
         end=experiment.first_rounds,
         rounds=experiment.rounds,

@@ -84,6 +84,6 @@ def select_cohort(
             f"{chosen('participation', participation)}: returned {dtype} {list(cohort.shape)}; allowed: the numbers of "
             f"different clients, int64 [C], each from 0 to {clients - 1}"
         )
-    if len(cohort) < size:
+    if len(cohort) < size and not participation.varies:
         log.info("round %d: %d of %d clients take part", state.round + 1, len(cohort), size)
     return cohort, metrics

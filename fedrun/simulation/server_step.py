@@ -55,13 +55,19 @@ def upload_pipeline(experiment: Experiment, phase: Phase, calibration: Calibrati
         _check_private(experiment, phase)
         if mechanism.changes_uploads:
             _check_lengths(chosen("privacy", privacy), "clipped", phase, pipeline)
-        if isinstance(privacy, UserLevel | Local) and privacy.extra_share is None and len(phase.client.sends) > 1:
+        others = ", ".join(sorted(phase.client.sends - {MODEL}))
+        if isinstance(privacy, UserLevel | Local) and privacy.extra_share is not None and not others:
+            raise InputError(
+                f"privacy.extra_share={privacy.extra_share:g}: {chosen('strategy/client', phase.client)} sends nothing "
+                "besides the model; allowed: null"
+            )
+        if isinstance(privacy, UserLevel | Local) and privacy.extra_share is None and others:
             log.warning(
-                "%s clips the model and what else %s sends (%s) by one norm, and the longest leaves little of the "
-                "others; privacy.extra_share=0.5 bounds it apart",
+                "%s clips all that a client sends by one norm. %s also sends %s, which may be much longer than the "
+                "model's displacement; privacy.extra_share=0.5 gives each its own norm",
                 chosen("privacy", privacy),
                 chosen("strategy/client", phase.client),
-                ", ".join(sorted(phase.client.sends - {MODEL})),
+                others,
             )
     if isinstance(secure_sum, FixedPoint):
         _check_buffers(chosen("secure_sum", secure_sum), "sent in float32, not as integers", experiment, phase)

@@ -37,7 +37,8 @@ class Krum(ServerStrategy):
         if cohort is not None and cohort < self._least:
             raise InputError(
                 f"clients_per_round: Krum with byzantine={self.byzantine} and keep={self.keep} needs at least "
-                f"{self._least} uploads, but a round has {cohort} clients; raise it, or lower the two"
+                f"{self._least} uploads, but a round may have only {cohort}; raise it (with participation=everyone), "
+                "or lower the two"
             )
 
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:

@@ -53,7 +53,9 @@ def test_everyone_takes_part_with_probability_one() -> None:
     assert BERNOULLI.participants(candidates([1] * 5, [0.0] * 5, 5))[0].tolist() == [0, 1, 2, 3, 4]
 
 
-def test_fedumfs_idle_clients_train_for_the_next_draw(make_experiment: Callable[..., Experiment]) -> None:
+def test_fedumfs_idle_clients_train_for_the_next_draw(
+    make_experiment: Callable[..., Experiment], caplog: pytest.LogCaptureFixture
+) -> None:
     """After every round those remember a displacement who were idle in it and take part in the next."""
     strategy = Strategy(client=SGD, server=option("strategy/server", "fedumf", alpha=1.0))
     simulation = Simulation(
@@ -63,10 +65,12 @@ def test_fedumfs_idle_clients_train_for_the_next_draw(make_experiment: Callable[
     cohorts = [set(BERNOULLI.participants(candidates(sizes, [0.0] * 6, 3, t))[0].tolist()) for t in range(6)]
     assert len({len(cohort) for cohort in cohorts}) > 1
     state = simulation.initial()
+    caplog.set_level("INFO")
     for round in range(6):
         state, metrics = simulation.advance(state)
         assert metrics["clients/participants"] == len(cohorts[round])
         assert set(state.client_states.held) == (cohorts[round + 1] - cohorts[round] if round < 5 else set())
+    assert "take part" not in caplog.text  # fewer than the mean are nothing to report
 
 
 def test_privacy_accounts_for_its_own_draws(make_experiment: Callable[..., Experiment]) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from omegaconf import OmegaConf
 
+from fedrun.config.build import option
 from fedrun.config.composed import compose
 from fedrun.experiment.experiment import build_experiment
 from fedrun.simulation.simulation import Simulation
@@ -73,6 +74,13 @@ def test_a_changed_experiment_is_checked() -> None:
         replace(experiment, stop_at_targets=True, targets=())
     with pytest.raises(InputError, match=r"^strategy/client=scaffold needs 'control' from the server"):
         replace(experiment, strategy=replace(experiment.strategy, client=scaffold))
+
+
+@pytest.mark.parametrize("name", ["fedprox", "scaffold"])
+def test_a_strategy_chosen_in_python_has_the_folder_of_the_command(name: str) -> None:
+    chosen = replace(build_experiment(compose([])), strategy=option("strategy", name))
+    assert chosen.folder == build_experiment(compose([f"strategy={name}"])).folder
+    assert chosen.record.strategy == name
 
 
 def test_a_configuration_of_omegaconf_serves_as_well() -> None:

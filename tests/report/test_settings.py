@@ -78,7 +78,18 @@ def test_one_client_is_not_all_clients(folders):
     folders.write(0, rows(0.1), changes={"clients_per_round": 1.0})
     found, _ = grouped(folders)
     assert [setting.name for setting in found] == ["clients_per_round=1", "clients_per_round=1.0"]
-    assert identity({"a": 1}) != identity({"a": 1.0}) != identity({"a": "1.0"})
+    key = "clients_per_round"
+    assert identity({key: 1}) != identity({key: 1.0}) != identity({key: "1.0"})
+
+
+def test_numbers_are_the_same_however_they_are_written(folders):
+    """Momentum 0 and 0.0: two settings of two learning rates, and one key that differs."""
+    folders.write(0, rows(0.1), changes={"local.momentum": 0, "local.lr": 0.1})
+    folders.write(1, rows(0.1), changes={"local.momentum": 0.0, "local.lr": 0.1})
+    folders.write(0, rows(0.1), changes={"local.momentum": 0.0, "local.lr": 1})
+    found, _ = settings(find([str(folders.top)]).runs)
+    assert [(setting.name, len(setting.runs)) for setting in found] == [("local.lr=0.1", 2), ("local.lr=1", 1)]
+    assert differing(found) == ["local.lr"]
 
 
 def test_of_two_runs_with_one_seed_the_complete_one_counts(folders):

@@ -33,6 +33,12 @@ def test_defaults_and_what_the_command_names() -> None:
     assert shown["machine"].endswith("; executor in_process")
 
 
+@pytest.mark.parametrize("drawn", ["participation=bernoulli", "privacy=user_level privacy.noise_multiplier=1"])
+def test_a_random_number_of_participants(drawn: str) -> None:
+    shown = decided("clients_per_round=3", *drawn.split())
+    assert shown["cohort"] == "about 3 of 8 clients per round, drawn independently"
+
+
 def test_a_gpu_that_the_run_does_not_use(monkeypatch) -> None:
     assert "GPU" not in decided()["machine"]
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)

@@ -110,8 +110,11 @@ def test_krum_needs_enough_uploads(clients, settings, least):
 
 def test_a_cohort_that_is_too_small_for_krum_is_refused_before_anything_is_trained(make_experiment):
     experiment = make_experiment(strategy=Strategy(client=SGD, server=server("krum", byzantine=1)), clients_per_round=4)
-    with pytest.raises(InputError, match=r"clients_per_round: Krum .* needs at least 5 uploads, but a round has 4 cl"):
+    with pytest.raises(InputError, match=r"clients_per_round: Krum .* at least 5 uploads, but a round may have only 4"):
         Simulation(experiment)
+    varying = replace(experiment, clients_per_round=5, participation=option("participation", "bernoulli"))
+    with pytest.raises(InputError, match=r"but a round may have only 1; raise it \(with participation=everyone\)"):
+        Simulation(varying)
 
 
 def entrywise(function) -> object:

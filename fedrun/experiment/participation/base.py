@@ -72,6 +72,11 @@ class Participation:
         return self.is_uniform
 
     @property
+    def varies(self) -> bool:
+        """Whether the number of participants is random, with the selected number as its mean."""
+        return False
+
+    @property
     def needs_thresholds(self) -> bool:
         """Whether it compares losses with the clients' thresholds."""
         return False

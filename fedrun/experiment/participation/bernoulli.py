@@ -20,6 +20,10 @@ class Bernoulli(Participation):
     def known_in_advance(self) -> bool:
         return True
 
+    @property
+    def varies(self) -> bool:
+        return True
+
     def participants(self, candidates: Candidates) -> tuple[torch.Tensor, dict[str, float]]:
         clients = len(candidates.samples)
         random = numpy_generator(candidates.seed, "selection", candidates.round)

@@ -141,7 +141,15 @@ def test_scaffolds_two_bounds(make_experiment, executor):
 def test_one_bound_for_two_vectors_is_named(make_experiment, caplog, name, settings, warned):
     with caplog.at_level("WARNING", "fedrun"):
         Simulation(make_experiment(network=mlp, strategy=strategy(name), privacy=private(**settings)))
-    assert caplog.text.count("strategy/client=scaffold sends (control) by one norm") == warned
+    assert caplog.text.count("strategy/client=scaffold also sends control, which may be much longer") == warned
+
+
+@pytest.mark.parametrize("name", ["user_level", "local"])
+def test_a_share_for_nothing_is_rejected(make_experiment, name):
+    privacy = option("privacy", name, noise_multiplier=1.0, extra_share=0.5)
+    message = "privacy.extra_share=0.5: strategy/client=sgd sends nothing besides the model; allowed: null"
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+        Simulation(make_experiment(network=mlp, privacy=privacy))
 
 
 def test_noise_covers_the_rounding_of_a_secure_sum(make_experiment):
