@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from fedrun.config.allowed_values import describe, in_message, shown
+from fedrun.config.as_config import Plain, as_config
 from fedrun.config.config_class import ArgumentError, own_reason
 from fedrun.config.defaults_entry import added
 from fedrun.config.dotted_keys import value_at
@@ -43,6 +44,25 @@ def option(group: str, name: str, /, **changes: Any) -> Any:
     if name not in files:
         raise InputError(no_such_option(group, name, files))
     return build({**_composed(group, name), **changes}, group.replace("/", "."))
+
+
+def option_with(group: str, values: Plain) -> str | None:
+    """The option of a group with these values; None: there is none.
+
+    Args:
+        group: such as ``strategy``.
+        values: as :func:`fedrun.config.as_config.as_config` returns them.
+    """
+    for name in options(group):
+        node = _composed(group, name)
+        if _classes(node) == _classes(values) and as_config(build(node, group), group) == values:
+            return name
+    return None
+
+
+def _classes(node: Mapping[str, Any]) -> dict[str, Any]:
+    """The classes of the parts of a node, so that only options with the same ones are built."""
+    return {key: part["_target_"] for key, part in node.items() if isinstance(part, Mapping) and "_target_" in part}
 
 
 def _composed(group: str, name: str) -> dict[str, Any]:

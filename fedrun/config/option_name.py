@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from fedrun.config.as_config import Plain, as_config
-from fedrun.config.build import option
 from fedrun.config.dotted_keys import value_at
-from fedrun.config.options import config_dir_option, content, option_files, options
-from fedrun.system.errors import InputError
+from fedrun.config.options import config_dir_option, content, option_files
 
 
 def chosen(group: str, part: object) -> str:
@@ -33,26 +29,6 @@ def option_of(group: str, target: str) -> str:
     """
     names = _names(group, config_dir_option()).get(target, ())
     return names[0] if len(names) == 1 else target.rpartition(".")[2]
-
-
-def option_with(group: str, values: Plain) -> str | None:
-    """The option of a group with these values; None: there is none.
-
-    Args:
-        group: such as ``strategy``.
-        values: as :func:`fedrun.config.as_config.as_config` returns them.
-    """
-    return _by_values(group).get(repr(values))
-
-
-@cache
-def _by_values(group: str) -> dict[str, str]:
-    """The options of a group that can be built alone, by their values."""
-    names: dict[str, str] = {}
-    for name in options(group):
-        with suppress(InputError):
-            names.setdefault(repr(as_config(option(group, name), group)), name)
-    return names
 
 
 @cache

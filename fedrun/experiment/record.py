@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from fedrun.config.as_config import Plain, as_config, differences
+from fedrun.config.build import option_with
 from fedrun.config.composed import Composed
-from fedrun.config.option_name import option_with
 
 
 @dataclass(frozen=True)
