@@ -317,12 +317,12 @@ def _failed(ranks: Ranks, error: Exception) -> int:
 
 def _run_study(study: Study, folder: Path, seed: int) -> str:
     """Run a study in its folder; return its result as text."""
-    from fedrun.runs.folder import require_writable
+    from fedrun.runs.folder import create, require_writable
     from fedrun.system.writing import writing
 
     require_writable(folder)
+    create(folder)
     with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
         return study.run(folder, seed)
 
 
