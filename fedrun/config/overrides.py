@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,8 @@ from fedrun.system.errors import InputError
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
+
+WITHOUT_HPARAMS, ADDED = "~hparams", "~hparams@_global_"
 
 
 @cache
@@ -44,7 +46,32 @@ def completed(arguments: Sequence[str]) -> list[str]:
         group, _, choice = argument.partition("=")
         if choice.startswith("[") and (names := options(group)):
             raise InputError(f"{in_message(argument)}: a list; allowed: {group}=OPTION, one of {', '.join(names)}")
-    return [part for argument in arguments for part in _PARTS.get(argument, (argument,))]
+    if WITHOUT_HPARAMS not in arguments or ADDED in arguments:
+        return list(arguments)
+    position = arguments.index(WITHOUT_HPARAMS) + 1
+    return [*arguments[:position], ADDED, *arguments[position:]]
 
 
-_PARTS = {"~hparams": ("~hparams", "~hparams@_global_")}
+def typed(arguments: Iterable[str]) -> tuple[str, ...]:
+    """Arguments without what :func:`completed` added, as they are shown and recorded."""
+    known = tuple(arguments)
+    return tuple(argument for argument in known if argument != ADDED or WITHOUT_HPARAMS not in known)
+
+
+def reject_contradiction(arguments: Sequence[str]) -> None:
+    """Reject arguments of which one leaves a group out and another one chooses its option.
+
+    The job of a sweep may have both: ``~hparams`` of the command line leaves out what an experiment chooses.
+
+    Raises:
+        InputError: there are such arguments.
+    """
+    left_out = {argument[1:]: argument for argument in reversed(arguments) if argument.startswith("~")}
+    if WITHOUT_HPARAMS in arguments:
+        left_out[ADDED[1:]] = WITHOUT_HPARAMS
+    for argument in arguments:
+        key, sign, _ = argument.lstrip("+").partition("=")
+        if sign and key in left_out:
+            raise InputError(
+                f"{left_out[key]} {in_message(argument)}: leaves {key} out and sets it; allowed: one of the two"
+            )

@@ -36,7 +36,7 @@ EVENTS = "tensorboard"
 """The folder of TensorBoard's event files: ``tensorboard --logdir outputs`` shows all runs."""
 
 TRACKED = ("wandb", EVENTS)
-"""The folders of trackers in a run's own; starting over deletes them, because ``wandb sync`` would upload the old run."""
+"""The folders of trackers in a run's own; starting over deletes them, as ``wandb sync`` would upload the old run."""
 
 RESULTS = (CONFIG, OVERRIDES, METRICS, CLIENTS, MODEL, CURVES, FEDERATION)
 """The files of a finished run that have a checksum, in addition to its summary."""

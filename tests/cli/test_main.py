@@ -98,6 +98,13 @@ REFUSED = [
     ),
     ("-m seed=0,1 rounds=0", "rounds=0: allowed: an integer, at least 1 (job 0 of the sweep: seed=0 rounds=0)"),
     ("-m strategy=fedavg,none", "strategy=none: no such option; allowed: "),
+    ("~hparams hparams=mnist", "~hparams hparams=mnist: leaves hparams out and sets it; allowed: one of the two\n"),
+    ("hparams=mnist ~hparams", "~hparams hparams=mnist: leaves hparams out and sets it; allowed: one of the two\n"),
+    ("-m ~hparams +hparams=mnist,femnist", "~hparams +hparams=mnist,femnist: leaves hparams out and sets it; "),
+    (
+        "~hparams hparams@_global_=femnist-fedprox",
+        "~hparams hparams@_global_=femnist-fedprox: leaves hparams@_global_ out and sets it; allowed: one of the two",
+    ),
     ("-m strategy=fedavg,turbosvm rounds=300", "rounds=300: the SVM's schedule ends after "),
     ("-m seed=0,1 output_dir=null", "output_dir=null: allowed: a text (job 0 of the sweep: "),
     (

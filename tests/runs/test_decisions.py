@@ -33,6 +33,11 @@ def test_defaults_and_what_the_command_names() -> None:
     assert shown["machine"].endswith("; executor in_process")
 
 
+def test_published_values_that_the_command_leaves_out() -> None:
+    assert decided("~hparams")["hparams"] == "none (~hparams)"
+    assert decided("hparams=mnist", "~hparams")["hparams"] == "none (~hparams)"  # a job of an experiment
+
+
 def test_a_gpu_that_the_run_does_not_use(monkeypatch) -> None:
     assert "GPU" not in decided()["machine"]
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
