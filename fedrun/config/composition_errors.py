@@ -15,6 +15,7 @@ from fedrun.config.dotted_keys import dotted, value_at
 from fedrun.config.hydra_config import hydra_config
 from fedrun.config.key_reference import choices_with
 from fedrun.config.options import conf_dir, config_dir_option, groups, options, parts, readable
+from fedrun.config.overrides import home_folder
 from fedrun.config.suggestions import READABLE, did_you_mean, no_such_option
 from fedrun.system.errors import InputError
 
@@ -65,6 +66,8 @@ def explain(error: Exception, arguments: Sequence[str], config_dir: Path | None 
 
 def _unreadable(argument: str) -> str:
     """The message that an argument does not have Hydra's form."""
+    if home := re.fullmatch(r"\+*([\w./]+)=(~[\w.-]*(?:/.*)?)", argument):
+        return home_folder(home[1], home[2])
     return (
         f"{in_message(argument)}: cannot be read; allowed: KEY=VALUE, GROUP=OPTION; a list is KEY=[A,B], and a value "
         f"with other special characters is quoted{_in_form(argument)}"

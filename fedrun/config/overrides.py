@@ -36,6 +36,24 @@ def quoted(text: str) -> str:
     return QuotedString(text, Quote.single).with_quotes()
 
 
+EXPANDED = ("data_dir", "cache_dir", "appeal.path", "dataset.file", "dataset.name", "dataset.vectors")
+"""The keys in whose values a ``~`` at the beginning means the home folder."""
+
+
+def home_folder(key: str, value: str) -> str:
+    """The message that rejects a value which begins with ``~``: Hydra reads none without quotes, and few keys take it.
+
+    Args:
+        key: of the configuration.
+        value: such as ``~/outputs``.
+    """
+    written = f"{key}={in_message(value)}"
+    if key in EXPANDED:
+        return f"{written}: ~ needs quotes that the shell leaves; allowed: '{key}=\"{value}\"', or the path in full"
+    below = value.partition("/")[2] or "outputs"
+    return f'{written}: ~ would be a folder of this name; allowed: the path in full, such as "{key}=$HOME/{below}"'
+
+
 def completed(arguments: Sequence[str]) -> list[str]:
     """The arguments of a command line; ``~hparams`` also leaves out the strategy's own values.
 

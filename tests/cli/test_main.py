@@ -63,6 +63,20 @@ REFUSED = [
         "targets=[0.5",
         "targets=[0.5: cannot be read; allowed: KEY=VALUE, GROUP=OPTION; a list is KEY=[A,B], and a value",
     ),
+    (
+        "output_dir=~/x",
+        'output_dir=~/x: ~ would be a folder of this name; allowed: the path in full, such as "output_dir=$HOME/x"\n',
+    ),
+    (
+        "data_dir=~/d",
+        "data_dir=~/d: ~ needs quotes that the shell leaves; allowed: 'data_dir=\"~/d\"', or the path in full\n",
+    ),
+    (
+        "-m seed=0,1 tracking.uri=~/my/store",
+        "tracking.uri=~/my/store: ~ would be a folder of this name; allowed: the path in full, such as "
+        '"tracking.uri=$HOME/my/store"\n',
+    ),
+    ("local.lr=~,3", "local.lr=~,3: cannot be read; allowed: KEY=VALUE, "),
     ("pace=1 speed=2", "pace: unknown key; allowed: seed, rounds, clients_per_round,"),
     (
         "+local.pace=1",
