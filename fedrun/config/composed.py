@@ -13,6 +13,7 @@ from fedrun.config.grids import scale_settings, sweeper_settings
 from fedrun.config.hydra_config import hydra_config
 from fedrun.config.options import conf_dir, files_in, further_folder
 from fedrun.config.overrides import completed, typed
+from fedrun.config.own_options import check_forms
 from fedrun.config.plain_composition import plain_composition
 from fedrun.config.suggestions import no_such_option
 from fedrun.system.errors import InputError
@@ -71,6 +72,7 @@ class Composed:
         choices = {group: option for group, option in hydra.runtime.choices.items() if not group.startswith("hydra/")}
         composed = cls({str(key): value for key, value in plain.items()}, choices, typed(hydra.overrides.task))
         folders = [Path(source.path) for source in hydra.runtime.config_sources if source.schema == "file"]
+        check_forms(choices, folders)
         sweep = Path(hydra.sweep.dir).name if hydra.mode == RunMode.MULTIRUN else None
         composed = replace(composed.checked(sweeper_settings(hydra), folders), sweep=sweep)
         if sweep is None and (scale := composed.config["scale"]) != "full":
