@@ -14,7 +14,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from fedrun.config.overrides import completed
+from fedrun.config.overrides import completed, reject_contradiction, typed
 from fedrun.config.suggestions import likely_flag
 from fedrun.execution.ranks import SINGLE_PROCESS, RankLostError, Ranks, StoppedError, join, launched
 from fedrun.system.closed_output import ignore_closed_output
@@ -154,6 +154,7 @@ def _guarded(arguments: Sequence[str]) -> int:
 
     config_dir = None
     try:
+        reject_contradiction(arguments)
         if (answer := _answer(arguments)) is not None:
             print(answer, flush=True)
             return 0
@@ -317,12 +318,12 @@ def _failed(ranks: Ranks, error: Exception) -> int:
 
 def _run_study(study: Study, folder: Path, seed: int) -> str:
     """Run a study in its folder; return its result as text."""
-    from fedrun.runs.folder import require_writable
+    from fedrun.runs.folder import create, require_writable
     from fedrun.system.writing import writing
 
     require_writable(folder)
+    create(folder)
     with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
         return study.run(folder, seed)
 
 
@@ -345,7 +346,7 @@ def _sweep_job(config: DictConfig) -> float:
     from fedrun.sweeps.outcome import Outcome
 
     hydra = HydraConfig.get()
-    overrides = tuple(hydra.overrides.task)
+    overrides = typed(hydra.overrides.task)
     begin, together = f"== {hydra.job.num}: ", parallel_jobs(hydra.launcher)
     _log_to_screen(logging.WARNING, begin)
     try:

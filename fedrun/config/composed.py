@@ -12,7 +12,8 @@ from fedrun.config.defaults_lists import NotPlainError
 from fedrun.config.grids import scale_settings, sweeper_settings
 from fedrun.config.hydra_config import hydra_config
 from fedrun.config.options import conf_dir, files_in, further_folder
-from fedrun.config.overrides import completed
+from fedrun.config.overrides import completed, typed
+from fedrun.config.own_options import check_forms
 from fedrun.config.plain_composition import plain_composition
 from fedrun.config.suggestions import no_such_option
 from fedrun.system.errors import InputError
@@ -69,8 +70,9 @@ class Composed:
             ) from None
         assert isinstance(plain, dict)
         choices = {group: option for group, option in hydra.runtime.choices.items() if not group.startswith("hydra/")}
-        composed = cls({str(key): value for key, value in plain.items()}, choices, tuple(hydra.overrides.task))
+        composed = cls({str(key): value for key, value in plain.items()}, choices, typed(hydra.overrides.task))
         folders = [Path(source.path) for source in hydra.runtime.config_sources if source.schema == "file"]
+        check_forms(choices, folders)
         sweep = Path(hydra.sweep.dir).name if hydra.mode == RunMode.MULTIRUN else None
         composed = replace(composed.checked(sweeper_settings(hydra), folders), sweep=sweep)
         if sweep is None and (scale := composed.config["scale"]) != "full":
@@ -168,4 +170,4 @@ def compose_plainly(overrides: Sequence[str], single_run: bool = False) -> Compo
         return None
     if single_run and plain.sweeps:
         return None
-    return Composed(plain.config, plain.choices, tuple(arguments)).checked(plain.sweeper, [conf_dir()])
+    return Composed(plain.config, plain.choices, typed(arguments)).checked(plain.sweeper, [conf_dir()])

@@ -15,6 +15,8 @@ from fedrun.config.dotted_keys import dotted, value_at
 from fedrun.config.hydra_config import hydra_config
 from fedrun.config.key_reference import choices_with
 from fedrun.config.options import conf_dir, config_dir_option, groups, options, parts, readable
+from fedrun.config.overrides import home_folder
+from fedrun.config.own_options import wrong_file
 from fedrun.config.suggestions import READABLE, did_you_mean, no_such_option
 from fedrun.system.errors import InputError
 
@@ -24,9 +26,19 @@ def explain(error: Exception, arguments: Sequence[str], config_dir: Path | None 
 
     ``config_dir`` is the folder of further options; None: the running command's.
     """
-    folder, text = config_dir or config_dir_option(), " ".join(str(error).split())
+    folder = config_dir or config_dir_option()
+    if folder and not isinstance(error, (InputError, OverrideParseException)):
+        missing = isinstance(error, MissingConfigException)
+        if wrong := wrong_file(arguments, folder, missing):
+            return wrong
+    return _explained(error, arguments, folder)
+
+
+def _explained(error: Exception, arguments: Sequence[str], folder: Path | None) -> str:
+    """The same if no chosen file of further options has another form than an option."""
+    text = " ".join(str(error).split())
     if not text and isinstance(error.__cause__, Exception):  # Hydra wraps OmegaConf's errors in empty ones
-        return explain(error.__cause__, arguments, folder)
+        return _explained(error.__cause__, arguments, folder)
     match error:
         case InputError():
             return text
@@ -65,6 +77,8 @@ def explain(error: Exception, arguments: Sequence[str], config_dir: Path | None 
 
 def _unreadable(argument: str) -> str:
     """The message that an argument does not have Hydra's form."""
+    if home := re.fullmatch(r"\+*([\w./]+)=(~[\w.-]*(?:/.*)?)", argument):
+        return home_folder(home[1], home[2])
     return (
         f"{in_message(argument)}: cannot be read; allowed: KEY=VALUE, GROUP=OPTION; a list is KEY=[A,B], and a value "
         f"with other special characters is quoted{_in_form(argument)}"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from yaml import YAMLError
+from yaml.reader import ReaderError
 
 from fedrun.config.defaults_entry import added
 from fedrun.system.errors import InputError, one_line
@@ -74,7 +75,8 @@ def readable(file: Path) -> Any:
     except OSError as error:
         raise InputError(f"{file}: {error.strerror}; allowed: files of options that can be read") from None
     except (YAMLError, ValueError, RecursionError) as error:
-        raise InputError(f"{file}: is not YAML ({one_line(' '.join(str(error).split()), 300)})") from None
+        allowed = "; allowed: YAML in UTF-8" if isinstance(error, ReaderError) else ""
+        raise InputError(f"{file}: is not YAML ({one_line(' '.join(str(error).split()), 300)}){allowed}") from None
 
 
 @cache

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,8 @@ from fedrun.system.errors import InputError
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
+
+WITHOUT_HPARAMS, ADDED = "~hparams", "~hparams@_global_"
 
 
 @cache
@@ -34,6 +36,24 @@ def quoted(text: str) -> str:
     return QuotedString(text, Quote.single).with_quotes()
 
 
+EXPANDED = ("data_dir", "cache_dir", "appeal.path", "dataset.file", "dataset.name", "dataset.vectors")
+"""The keys in whose values a ``~`` at the beginning means the home folder."""
+
+
+def home_folder(key: str, value: str) -> str:
+    """The message that rejects a value which begins with ``~``: Hydra reads none without quotes, and few keys take it.
+
+    Args:
+        key: of the configuration.
+        value: such as ``~/outputs``.
+    """
+    written = f"{key}={in_message(value)}"
+    if key in EXPANDED:
+        return f"{written}: ~ needs quotes that the shell leaves; allowed: '{key}=\"{value}\"', or the path in full"
+    below = value.partition("/")[2] or "outputs"
+    return f'{written}: ~ would be a folder of this name; allowed: the path in full, such as "{key}=$HOME/{below}"'
+
+
 def completed(arguments: Sequence[str]) -> list[str]:
     """The arguments of a command line; ``~hparams`` also leaves out the strategy's own values.
 
@@ -44,7 +64,32 @@ def completed(arguments: Sequence[str]) -> list[str]:
         group, _, choice = argument.partition("=")
         if choice.startswith("[") and (names := options(group)):
             raise InputError(f"{in_message(argument)}: a list; allowed: {group}=OPTION, one of {', '.join(names)}")
-    return [part for argument in arguments for part in _PARTS.get(argument, (argument,))]
+    if WITHOUT_HPARAMS not in arguments or ADDED in arguments:
+        return list(arguments)
+    position = arguments.index(WITHOUT_HPARAMS) + 1
+    return [*arguments[:position], ADDED, *arguments[position:]]
 
 
-_PARTS = {"~hparams": ("~hparams", "~hparams@_global_")}
+def typed(arguments: Iterable[str]) -> tuple[str, ...]:
+    """Arguments without what :func:`completed` added, as they are shown and recorded."""
+    known = tuple(arguments)
+    return tuple(argument for argument in known if argument != ADDED or WITHOUT_HPARAMS not in known)
+
+
+def reject_contradiction(arguments: Sequence[str]) -> None:
+    """Reject arguments of which one leaves a group out and another one chooses its option.
+
+    The job of a sweep may have both: ``~hparams`` of the command line leaves out what an experiment chooses.
+
+    Raises:
+        InputError: there are such arguments.
+    """
+    left_out = {argument[1:]: argument for argument in reversed(arguments) if argument.startswith("~")}
+    if WITHOUT_HPARAMS in arguments:
+        left_out[ADDED[1:]] = WITHOUT_HPARAMS
+    for argument in arguments:
+        key, sign, _ = argument.lstrip("+").partition("=")
+        if sign and key in left_out:
+            raise InputError(
+                f"{left_out[key]} {in_message(argument)}: leaves {key} out and sets it; allowed: one of the two"
+            )

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le
 
-from fedrun.config.allowed_values import in_message, shown
+from fedrun.config.allowed_values import shown
 from fedrun.config.as_config import plain
 from fedrun.config.build import construct
 from fedrun.config.composed import Composed
@@ -19,6 +19,7 @@ from fedrun.config.config_class import config_class
 from fedrun.config.grids import Scale
 from fedrun.config.identity import Neutral, identity_hash
 from fedrun.config.option_name import chosen
+from fedrun.config.overrides import home_folder
 from fedrun.data.datasets.base import DatasetConfig
 from fedrun.data.partitions.base import Partition
 from fedrun.data.population import Population
@@ -161,10 +162,7 @@ class Experiment:
         if not self.output_dir:
             raise InputError("output_dir='': allowed: a folder; output_dir=. is the current one")
         if self.output_dir.startswith("~"):
-            raise InputError(
-                f"output_dir={in_message(self.output_dir)}: ~ would be a folder of this name; allowed: the path in "
-                'full, such as "output_dir=$HOME/outputs"'
-            )
+            raise InputError(home_folder("output_dir", self.output_dir))
         check_targets(self.targets, self.dataset.spec.task)
         check_appeal(self.strategy, self.appeal, self.participation, self.population, self.evaluation)
         check_adaptive(self.evaluation, self.targets, self.population, self.appeal, self.strategy)

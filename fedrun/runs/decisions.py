@@ -45,7 +45,7 @@ def decisions(experiment: Experiment, simulation: Simulation, state: State) -> M
     return {
         "model": f"{_named(experiment, 'model')}, {layout.size:,} parameters",
         "partition": "; ".join(filter(None, (_named(experiment, "partition"), simulation.federation.note))),
-        "hparams": experiment.record.hparams or "none published for this dataset",
+        "hparams": experiment.record.hparams or _without_hparams(experiment),
         "cohort": f"{'about ' if varies else ''}{phase.cohort_size:,} of {clients:,} clients per round"
         + (", drawn independently" if varies else ""),
         **batches,
@@ -67,3 +67,9 @@ def _named(experiment: Experiment, group: str) -> str:
         return changed
     named = any(override.startswith((f"{group}=", "experiment=")) for override in origin.overrides)
     return option if named else f"{option} (the default of dataset={origin.choices['dataset']})"
+
+
+def _without_hparams(experiment: Experiment) -> str:
+    """Why a run has no published values."""
+    left_out = any(override.partition("=")[0] == "~hparams" for override in experiment.record.overrides)
+    return "none (~hparams)" if left_out else "none published for this dataset"

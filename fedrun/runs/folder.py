@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -30,6 +31,12 @@ CONFIG = ".hydra/config.yaml"
 OVERRIDES = ".hydra/overrides.yaml"
 WRITTEN = (SUMMARY, CHECKSUMS, CHECKPOINT, CLIENT_STATES, METRICS, CLIENTS, MODEL, CURVES, FEDERATION, LOG)
 """The files of a run, in the order in which starting over deletes them."""
+
+EVENTS = "tensorboard"
+"""The folder of TensorBoard's event files: ``tensorboard --logdir outputs`` shows all runs."""
+
+TRACKED = ("wandb", EVENTS)
+"""The folders of trackers in a run's own; starting over deletes them, as ``wandb sync`` would upload the old run."""
 
 RESULTS = (CONFIG, OVERRIDES, METRICS, CLIENTS, MODEL, CURVES, FEDERATION)
 """The files of a finished run that have a checksum, in addition to its summary."""
@@ -92,6 +99,21 @@ def require_writable(folder: Path) -> None:
         raise InputError(f"{existing}: is not a folder that can be written; choose another output_dir")
 
 
+def create(folder: Path) -> None:
+    """Create a folder and those above it, unless they exist.
+
+    Raises:
+        InputError: it cannot be created.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = error.strerror or error
+        raise InputError(
+            f"{error.filename or folder}: cannot be created ({reason}); choose another output_dir"
+        ) from error
+
+
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Create the folder and lock it for this process until the block ends.
@@ -99,8 +121,8 @@ def locked(folder: Path) -> Iterator[None]:
     Raises:
         InputError: it cannot be created, or another process is using it.
     """
+    create(folder)
     with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / ".lock").open("a")
     with lock:
         try:
@@ -111,7 +133,14 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def clear(folder: Path) -> None:
-    """Delete a former run's files (and nothing else), the ones that mark it finished first."""
+    """Delete a former run's files and its trackers' (and nothing else), the ones that mark it finished first."""
     for name in WRITTEN:
         with writing(folder / name):
             (folder / name).unlink(missing_ok=True)
+    for name in TRACKED:
+        path = folder / name
+        with writing(path):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)  # of a link, not what it leads to

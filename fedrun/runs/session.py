@@ -79,6 +79,8 @@ class Session:
             self.decisions = decisions(self.experiment, self.simulation, last.state)
             with self.ranks.raise_on_all():
                 if self.ranks.is_leader:
+                    if rows:  # for the log file; the display shows it
+                        log.debug("resumed   after round %d of %d", last.state.round, self.experiment.rounds)
                     self.describe()
             info = self.info(last, rows)
             self.observers.notify(lambda observer: observer.on_start(info))

@@ -124,6 +124,7 @@ def job_problem(config: DictConfig) -> str | None:
     from fedrun.config.composition_errors import explain
     from fedrun.config.grids import jobs, stages, sweeper_settings
     from fedrun.config.options import options
+    from fedrun.config.overrides import typed
     from fedrun.experiment.experiment import build_experiment
     from fedrun.sweeps.search import check_metric, untuned
 
@@ -161,7 +162,7 @@ def job_problem(config: DictConfig) -> str | None:
             if searched:
                 check_metric(sweeper["metric"], experiment.dataset.spec.task)
         except Exception as error:  # of many kinds, all about this job's configuration
-            return f"{explain(error, job)} (job {number} of the sweep: {' '.join(job)})"
+            return f"{explain(error, job)} (job {number} of the sweep: {' '.join(typed(job))})"
     return None
 
 

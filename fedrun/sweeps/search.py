@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrun.config.grids import Grid, Job, arguments_of, values
+from fedrun.config.overrides import typed
 from fedrun.data.tasks.base import Task
 from fedrun.data.tasks.metric_names import lower_is_better
 from fedrun.runs.display import wording
@@ -174,7 +175,7 @@ def suggestion(arm: Arm, metric: str, command: str) -> str:
     lines = [
         "# @package _global_",
         f"# Suggested by: {command}",
-        f"# For: {' '.join(arm.overrides) or 'the default configuration'}",
+        f"# For: {' '.join(typed(arm.overrides)) or 'the default configuration'}",
         f"# {wording.name(metric)} after the last round, mean over the seeds {seeds}:",
         *(
             f"#   {' '.join(tried)}: {'failed' if math.isnan(mean) else wording.value(metric, mean)}"

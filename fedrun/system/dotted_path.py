@@ -25,6 +25,11 @@ def imported(path: str, key: str, kind: str) -> Any:
         InputError: there is no such object, or its module cannot be imported.
     """
     module, _, name = path.rpartition(".")
+    if not (name and all(module.split("."))):
+        example = "function" if "function" in kind else "Class"
+        raise InputError(
+            f"{key}={path}: has no module; allowed: the dotted path of {kind}, such as package.module.{example}"
+        )
     try:
         return getattr(importlib.import_module(module), name)
     except ModuleNotFoundError as error:

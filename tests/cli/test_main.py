@@ -63,6 +63,20 @@ REFUSED = [
         "targets=[0.5",
         "targets=[0.5: cannot be read; allowed: KEY=VALUE, GROUP=OPTION; a list is KEY=[A,B], and a value",
     ),
+    (
+        "output_dir=~/x",
+        'output_dir=~/x: ~ would be a folder of this name; allowed: the path in full, such as "output_dir=$HOME/x"\n',
+    ),
+    (
+        "data_dir=~/d",
+        "data_dir=~/d: ~ needs quotes that the shell leaves; allowed: 'data_dir=\"~/d\"', or the path in full\n",
+    ),
+    (
+        "-m seed=0,1 tracking.uri=~/my/store",
+        "tracking.uri=~/my/store: ~ would be a folder of this name; allowed: the path in full, such as "
+        '"tracking.uri=$HOME/my/store"\n',
+    ),
+    ("local.lr=~,3", "local.lr=~,3: cannot be read; allowed: KEY=VALUE, "),
     ("pace=1 speed=2", "pace: unknown key; allowed: seed, rounds, clients_per_round,"),
     (
         "+local.pace=1",
@@ -98,6 +112,13 @@ REFUSED = [
     ),
     ("-m seed=0,1 rounds=0", "rounds=0: allowed: an integer, at least 1 (job 0 of the sweep: seed=0 rounds=0)"),
     ("-m strategy=fedavg,none", "strategy=none: no such option; allowed: "),
+    ("~hparams hparams=mnist", "~hparams hparams=mnist: leaves hparams out and sets it; allowed: one of the two\n"),
+    ("hparams=mnist ~hparams", "~hparams hparams=mnist: leaves hparams out and sets it; allowed: one of the two\n"),
+    ("-m ~hparams +hparams=mnist,femnist", "~hparams +hparams=mnist,femnist: leaves hparams out and sets it; "),
+    (
+        "~hparams hparams@_global_=femnist-fedprox",
+        "~hparams hparams@_global_=femnist-fedprox: leaves hparams@_global_ out and sets it; allowed: one of the two",
+    ),
     ("-m strategy=fedavg,turbosvm rounds=300", "rounds=300: the SVM's schedule ends after "),
     ("-m seed=0,1 output_dir=null", "output_dir=null: allowed: a text (job 0 of the sweep: "),
     (

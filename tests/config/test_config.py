@@ -176,6 +176,7 @@ def test_a_strategy_inherits_the_datasets_setting() -> None:
     job = experiment_sweep("fedconcat/table1").jobs("full", ["~hparams"])[0]
     assert ("hparams=fedconcat_c2" in job, compose(job).hparams) == (True, None)
     without = compose(["dataset=femnist", "strategy=fedprox", "~hparams"])
+    assert without.overrides == ("dataset=femnist", "strategy=fedprox", "~hparams")
     assert without.hparams is None
     assert (without.config["rounds"], without.config["strategy"]["client"]["mu"]) == (30, 0.01)
     assert compose(["dataset=digits"]).hparams is None

@@ -64,6 +64,52 @@ def test_messages_know_them(own: Path, override: str, message: str) -> None:
         compose(["strategy=strong", override], config_dir=own)
 
 
+IN_LIST = r"allowed: a list with lines such as - GROUP: OPTION or - OPTION$"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"a: caf\xe9 b\n", r"is not YAML \(.*UTF-8 octet.*\); allowed: YAML in UTF-8$"),
+        ("a: 1\n".encode("utf-16"), "is not in UTF-8; allowed: YAML in UTF-8$"),
+        (b"- a\n", "contains a list; allowed: lines with KEY: VALUE, and a defaults list$"),
+        (b"just text\n", "contains just text; allowed: lines with KEY: VALUE, and a defaults list$"),
+        (b"3\n", "contains 3; allowed: lines with KEY: VALUE, and a defaults list$"),
+        (b"defaults: 3\n", f"defaults: 3 is no list; {IN_LIST}"),
+        (b"defaults: [3]\n", f"defaults: 3 is no choice; {IN_LIST}"),
+        (b"defaults:\n  - {client: sgd, server: fedavg}\n", rf"defaults: {{.*}} is no choice; {IN_LIST}"),
+        (
+            b"defaults:\n  - client\n",
+            "defaults: client is a group; allowed: - client: OPTION, one of apfl, .*, strong$",
+        ),
+        (b"defaults:\n  - habits\n", "defaults: habits is no option; allowed: - GROUP: OPTION, or one of .*, habit, "),
+        (b"defaults:\n  - clients: sgd\n", "defaults: clients is no group; allowed: client, clustering, "),
+    ],
+)
+def test_a_file_of_another_form(own: Path, content: bytes, message: str) -> None:
+    file = own / "strategy/habit.yaml"
+    file.write_bytes(content)
+    for chosen in (["strategy=habit"], ["seed=1", "strategy=habit"]):
+        with pytest.raises(InputError, match=f"^{re.escape(str(file))}: {message}"):
+            compose(chosen, config_dir=own)
+    assert compose(["strategy=strong"], config_dir=own).choices["strategy"] == "strong"
+
+
+def test_a_file_of_another_form_that_a_defaults_list_names(own: Path) -> None:
+    (own / "strategy/client/habit.yaml").write_text("defaults: 3\n")
+    (own / "strategy/habit.yaml").write_text("defaults: [client: habit, server: fedavg]\n")
+    with pytest.raises(InputError, match=r"/own/strategy/client/habit.yaml: defaults: 3 is no list; "):
+        compose(["strategy=habit"], config_dir=own)
+
+
+def test_a_file_of_another_form_ends_the_command(checking: Fedrun, own: Path) -> None:
+    (own / "strategy/habit.yaml").write_text("just text\n")
+    for more in ([], ["-m", "seed=0,1"]):
+        ended = checking("--config-dir", "own", "strategy=habit", *more, folder=own.parent)
+        assert (ended.status, ended.out, ended.err.count("\n")) == (2, "", 1)
+        assert ended.err.startswith(f"fedrun: {own}/strategy/habit.yaml: contains just text; allowed: ")
+
+
 def test_a_folder_that_is_not_there(checking: Fedrun, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"^--config-dir nowhere: no such folder; allowed: one with options in it"):
         compose([], config_dir="nowhere")
@@ -97,7 +143,7 @@ def test_messages_of_the_command_know_them(checking: Fedrun, own: Path, argument
     [
         (b"mu: [0.5\n", r"is not YAML \(.*line 2, column 1\)$"),
         (b"mu: 1\nmu: 2\n", r"is not YAML \(found duplicate key mu .*\)$"),
-        (b"mu: \xff\n", r"is not YAML \(.*\)$"),
+        (b"mu: \xff\n", r"is not YAML \(.*\); allowed: YAML in UTF-8$"),
     ],
 )
 def test_a_file_that_is_not_yaml(

@@ -125,7 +125,14 @@ def test_outputs_of_another_shape_are_refused():
     [
         ("users_network.build", r"^model.target=users_network.build: No module named 'users_network'; allowed: "),
         ("users_networks.built", r"^model.target=users_networks.built: module .* has no attribute 'built'"),
-        ("build", "^model.target=build: Empty module name"),
+        (
+            "build",
+            r"^model.target=build: has no module; allowed: the dotted path of a function, such as "
+            r"package\.module\.function$",
+        ),
+        (".build", "^model.target=.build: has no module; allowed: the dotted path of a function, such as "),
+        ("..build", "^model.target=..build: has no module; allowed: "),
+        ("users_networks.", "^model.target=users_networks.: has no module; allowed: "),
         ("broken.build", r"^model.target=broken.build: its module .*: ZeroDivisionError: .*broken.py, line 1\)$"),
         ("misspelt.build", "^model.target=misspelt.build: its module cannot be imported: SyntaxError: invalid syntax"),
         ("users_networks.number", "^model.target=users_networks.number: of type int; allowed: the dotted path"),

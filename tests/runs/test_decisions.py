@@ -39,6 +39,11 @@ def test_a_random_number_of_participants(drawn: str) -> None:
     assert shown["cohort"] == "about 3 of 8 clients per round, drawn independently"
 
 
+def test_published_values_that_the_command_leaves_out() -> None:
+    assert decided("~hparams")["hparams"] == "none (~hparams)"
+    assert decided("hparams=mnist", "~hparams")["hparams"] == "none (~hparams)"  # a job of an experiment
+
+
 def test_a_gpu_that_the_run_does_not_use(monkeypatch) -> None:
     assert "GPU" not in decided()["machine"]
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)

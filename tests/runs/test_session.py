@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import random
@@ -366,6 +367,25 @@ def test_overwrite_computes_again(ran: Folder) -> None:
     assert log[-1].endswith("finished")
 
 
+def test_overwrite_deletes_the_trackers_folders(ran: Folder, tmp_path: Path) -> None:
+    """``wandb sync`` would upload the former run, too."""
+    folder = ran("rounds=1")
+    for name in ("wandb/offline-run-1-a/run-a.wandb", "tensorboard/events", "notes/mine.txt"):
+        (folder / name).parent.mkdir(parents=True)
+        (folder / name).touch()
+    ran("rounds=1")
+    assert (folder / "wandb/offline-run-1-a/run-a.wandb").exists()
+    ran("rounds=1", "overwrite=true")
+    assert not (folder / "wandb").exists() and not (folder / "tensorboard").exists()
+    assert (folder / "notes/mine.txt").exists()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "kept").touch()
+    (folder / "wandb").symlink_to(elsewhere)
+    ran("rounds=1", "overwrite=true")
+    assert not (folder / "wandb").is_symlink() and (elsewhere / "kept").exists()
+
+
 def test_a_run_that_another_process_finishes_while_the_data_are_prepared(
     ran: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -446,6 +466,15 @@ def test_a_resumed_run_computes_only_what_is_missing(ran: Folder, tmp_path: Path
     watching = Counting()
     ran("rounds=4", watched_by=(watching,))
     assert watching.told == [("start", [0, 1, 2]), ("row", 3), ("row", 4), ("end", 4), ("close", None)]
+
+
+def test_the_log_says_that_a_run_was_resumed(ran: Folder, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "fedrun")  # as the command does
+    interrupted(ran, tmp_path, "rounds=4")
+    log = (ran("rounds=4") / "run.log").read_text()
+    first, second = log.split("INFO fedrun.runs.run: overrides: ")[1:]
+    assert "resumed" not in first
+    assert "resumed   after round 2 of 4\n" in second
 
 
 @pytest.mark.parametrize("strategy", ["scaffold", pytest.param("turbosvm", marks=pytest.mark.slow)])
@@ -638,7 +667,9 @@ def test_a_folder_that_cannot_be_made(ran: Folder, tmp_path: Path, monkeypatch: 
         raise OSError(30, "Read-only file system", str(tmp_path / "outputs"))
 
     monkeypatch.setattr(os, "mkdir", read_only)
-    with pytest.raises(InputError, match=r"outputs: cannot be written \(Read-only file system\); make room or choose "):
+    with pytest.raises(
+        InputError, match=r"outputs: cannot be created \(Read-only file system\); choose another output_dir$"
+    ):
         ran("rounds=1")
 
 

@@ -75,6 +75,20 @@ def test_a_sweep_and_the_same_sweep_again(fedrun: Fedrun, tmp_path: Path) -> Non
     assert table(again.out) == table(ended.out)
 
 
+def test_a_sweep_without_published_values_shows_what_was_typed(fedrun: Fedrun, tmp_path: Path) -> None:
+    """``~hparams`` also leaves out the strategy's own values, for which Hydra needs a second override."""
+    ended = fedrun("-m", "~hparams", "seed=0,1", *SETTING, folder=tmp_path)
+    assert (ended.status, ended.err) == (0, "")
+    assert f"== 1: ~hparams seed=1 {' '.join(SETTING)}" in ended.out.splitlines()
+    (sweep,) = (tmp_path / "outputs/sweeps").iterdir()
+    assert outcomes(sweep)[0].overrides == ("~hparams", "seed=0", *SETTING)
+    recorded = OmegaConf.load(sweep / "multirun.yaml")
+    assert list(recorded.hydra.overrides.task) == ["~hparams", "seed=0,1", *SETTING]
+    files = [path for path in tmp_path.rglob("*") if path.suffix in (".yaml", ".json", ".log")]
+    assert len(files) == 11
+    assert [path for path in files if "~hparams@" in path.read_text()] == []
+
+
 def test_a_job_that_fails_is_named_and_the_others_go_on(fedrun: Fedrun, tmp_path: Path) -> None:
     ended = fedrun("-m", "clients_per_round=1000,2", "seed=0,1", *SETTING, folder=tmp_path)
     assert ended.status == 1

@@ -11,15 +11,12 @@ from typing import TYPE_CHECKING, Any
 from fedrun.config.config_class import config_class
 from fedrun.experiment.observer import Observer, Row, RunInfo, round_of
 from fedrun.experiment.tracking import Tracking
-from fedrun.runs.folder import CURVES
+from fedrun.runs.folder import CURVES, EVENTS
 from fedrun.runs.tracking.installed import require_installed
 from fedrun.runs.tracking.settings import flat_settings
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
-
-EVENTS = "tensorboard"
-"""The folder of the event files, in the run's own: ``tensorboard --logdir outputs`` shows all runs."""
 
 
 @config_class

@@ -1,0 +1,114 @@
+"""Files of a user's own options that have another form than those of ``conf/``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from fedrun.config.allowed_values import in_message
+from fedrun.config.defaults_entry import SELF, entry_of
+from fedrun.config.options import conf_dir, files_in, groups, readable
+from fedrun.system.errors import InputError
+
+
+def check_forms(choices: Mapping[str, str | None], folders: Sequence[Path]) -> None:
+    """Reject chosen options whose files contain something other than keys; Hydra takes a text for a key.
+
+    Args:
+        choices: the option of each group, which may have its place after ``@``.
+        folders: of options, fedrun's own among them.
+
+    Raises:
+        InputError: there is such a file.
+    """
+    own = [folder for folder in folders if folder != conf_dir()]
+    for chosen, option in choices.items() if own else ():
+        file = files_in(chosen.partition("@")[0], own).get(str(option))
+        if file is not None and (problem := _problem(file, readable(file))):
+            raise InputError(f"{file}: {problem}")
+
+
+def wrong_file(arguments: Iterable[str], folder: Path, missing: bool) -> str | None:
+    """What is wrong with the first file among a folder's options that arguments choose, or that their defaults lists
+    name; None if all have the form of options.
+
+    Args:
+        arguments: of the command line.
+        folder: of further options.
+        missing: whether an option was not found, which one of the defaults lists may name.
+    """
+    left = [
+        (group, option)
+        for argument in arguments
+        for group, _, option in [argument.lstrip("+").partition("=")]
+        if not group.startswith(("~", "-"))
+    ]
+    seen = set()
+    while left:
+        chosen, option = left.pop(0)
+        group = chosen.partition("@")[0]
+        file = files_in(group, [folder]).get(option)
+        if file is None or file in seen:
+            continue
+        seen.add(file)
+        try:
+            written = readable(file)
+        except InputError as error:
+            return str(error)
+        problem = _problem(file, written)
+        if not problem and missing and "/" not in option:
+            problem = _defaults_problem(group, written, folder)
+        if problem:
+            return f"{file}: {problem}"
+        entries = [entry_of(line, group) for line in (written or {}).get("defaults", ())]
+        left += [(entry.group, entry.option) for entry in entries if entry is not None and entry.option]
+    return None
+
+
+def _problem(file: Path, written: object) -> str | None:
+    """What is wrong with a file of an option with this content, apart from the entries of its defaults list."""
+    try:
+        file.read_bytes().decode()
+    except UnicodeDecodeError:  # YAML may also be UTF-16, but Hydra's is not
+        return "is not in UTF-8; allowed: YAML in UTF-8"
+    if written is None:
+        return None
+    if not isinstance(written, dict):
+        kind = "a list" if isinstance(written, list) else in_message(written)
+        return f"contains {kind}; allowed: lines with KEY: VALUE, and a defaults list"
+    defaults = written.get("defaults", [])
+    if not isinstance(defaults, list):
+        return f"defaults: {in_message(defaults)} is no list; allowed: {_ENTRIES}"
+    wrong = next((line for line in defaults if not isinstance(line, str) and not _single(line)), None)
+    if wrong is not None:
+        return f"defaults: {in_message(wrong)} is no choice; allowed: {_ENTRIES}"
+    return None
+
+
+_ENTRIES = "a list with lines such as - GROUP: OPTION or - OPTION"
+
+
+def _single(line: object) -> bool:
+    return isinstance(line, dict) and len(line) == 1
+
+
+def _defaults_problem(group: str, written: Mapping[str, object] | None, folder: Path) -> str | None:
+    """Which line of an option's defaults list names no group and no option that there is; None if all do."""
+    folders = [folder, conf_dir()]
+    defaults = (written or {}).get("defaults", [])
+    assert isinstance(defaults, list)
+    for line in defaults:
+        entry = entry_of(line, group)
+        if entry is None or entry is SELF or entry.optional or "hydra" in entry.group or "${" in str(entry.option):
+            continue
+        known = files_in(entry.group, folders)
+        if entry.by_path and entry.option not in known:
+            below = f"{entry.group}/{entry.option}".lstrip("/")
+            if names := files_in(below, folders):
+                return f"defaults: {line} is a group; allowed: - {line}: OPTION, one of {', '.join(sorted(names))}"
+            return f"defaults: {line} is no option; allowed: - GROUP: OPTION, or one of {', '.join(sorted(known))}"
+        if not entry.by_path and entry.group not in groups(folders):
+            parts = [name.removeprefix(f"{group}/") for name in groups(folders) if name.startswith(f"{group}/")]
+            allowed = f"{', '.join(parts)}; or with a / before it, " if parts else "with a / before it, "
+            return f"defaults: {entry.relative.replace('.', '/')} is no group; allowed: {allowed}another group's name"
+    return None
