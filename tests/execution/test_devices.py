@@ -17,7 +17,7 @@ from fedrun.simulation.simulation import Simulation
 from ..helpers.elsewhere import MixedDevicesError, emulated
 from ..helpers.graphs_on_cpu import GraphsOnCpu
 
-SETTING = ("rounds=4", "clients_per_round=4", "local.lr=0.05", "local.batch_size=12", "tracking=none")
+SETTING = ("rounds=4", "clients_per_round=3", "local.lr=0.05", "local.batch_size=12", "tracking=none")
 FLEXIBLE = (
     "strategy=maxfl",
     "strategy.client.tuning_steps=2",
