@@ -68,13 +68,14 @@ class CudaGraphs:
             build: makes it.
             version: of the object; another version replaces it.
         """
-        if self._kept.get(key, (object(),))[0] != version:
-            self._kept.pop(key, None)  # before its successor needs memory
-            self._kept[key] = version, build()
-        self._kept.move_to_end(key)
+        kept = self._kept.pop(key, None)
+        if kept is None or kept[0] != version:
+            kept = None  # its memory is free before its successor needs some
+            kept = version, build()
+        self._kept[key] = kept  # as the newest
         if len(self._kept) > KEPT:
             self._kept.popitem(last=False)
-        found: T = self._kept[key][1]
+        found: T = kept[1]
         return found
 
     def watched(self, function: Callable[[], T]) -> tuple[T, str | None]:
