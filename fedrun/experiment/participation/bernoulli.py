@@ -1,4 +1,4 @@
-"""Every client takes part independently with the same probability, as in the codes of FedDyn, FedDC and FL-Simulator."""
+"""Every client takes part independently with the same probability, as in the codes of FedDyn and FedDC."""
 
 from __future__ import annotations
 
