@@ -83,7 +83,7 @@ def initial_losses(context: ExecutionContext, job: CohortJob) -> torch.Tensor:
         parts = [context.clients[client] for client in job.cohort.tolist()]
         indices = ClientIndices(torch.cat(parts), torch.tensor([0, *map(len, parts)]).cumsum(0))
         losses, _ = per_holder(evaluate(context.network, context.samples, indices.samples, FORWARD_BATCH), indices)
-    if context.attack is not None and job.uploads:
+    if context.attack is not None and job.sends_models:
         for position, client in enumerate(job.cohort.tolist()):
             if client in context.attackers:
                 losses[position] = context.attack.reported(losses[position])

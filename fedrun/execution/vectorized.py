@@ -50,6 +50,8 @@ UNSUPPORTED = (
 class Vectorized(Executor):
     """Trains groups of clients as one batched computation, with the results of :class:`InProcess` up to rounding."""
 
+    name = "vectorized"
+
     @classmethod
     def unsupported(cls, context: ExecutionContext) -> str | None:
         strategy = context.client
@@ -116,7 +118,7 @@ class Vectorized(Executor):
             sizes, firsts = context.clients.sizes[clients[-working:]].tolist(), range(begin, end, together)
             self._descend(weights[-working:], carried, objective, of_last(constants, working), rate, sizes, firsts)
         sent = model
-        if context.attack is not None and job.uploads:
+        if context.attack is not None and job.sends_models:
             sent = torch.stack([self.tampered(model[k], job, client) for k, client in enumerate(clients)])
         info = replace(info, start=start)
         uploads, next_state = self.finished(sent, job, received, state, constants, optimizer, info)

@@ -80,7 +80,6 @@ def save(path: Path, checkpoint: Checkpoint, identity: Identity, store: VectorSt
         "finished": [[model.cpu() for model in models] for models in state.finished],
         "memory": packed(state.client_states.held, store),
         "totals": asdict(state.totals),
-        "timings": state.timings,
         "metrics": asdict(checkpoint.metrics),
         "tracking_id": checkpoint.tracking_id,
         "seconds": checkpoint.seconds,
@@ -160,8 +159,7 @@ def load(path: Path, identity: Identity, initial: State, store: VectorStore) -> 
             raise InputError(f"{path.with_name(CLIENT_STATES)}: is damaged ({error}); {advice}") from None
         client_states = replace(initial.client_states, held=held)
         totals = Totals(**content["totals"])
-        timings = tuple((str(name), float(seconds)) for name, seconds in content["timings"])
-        state = State(int(content["round"]), models, client_states, totals, content["membership"], finished, timings)
+        state = State(int(content["round"]), models, client_states, totals, content["membership"], finished)
         return Checkpoint(
             state,
             Written(**content["metrics"]),

@@ -60,15 +60,16 @@ class Sender:
 
 @dataclass(frozen=True)
 class Sent:
-    """A transformed upload.
+    """The result of one transform of a client's upload, or of all of them.
 
     Attributes:
-        displacements: the decoded float32 vectors that the transform has changed, by the names of the uploads.
+        vectors: by the names of the uploads: the decoded float32 displacements that the transform has changed, or after
+            all transforms the uploads as the server receives them.
         state: the client's next state.
         measures: numbers to be logged as means over the cohort; the server's side receives them, too.
     """
 
-    displacements: Vectors
+    vectors: Vectors
     state: Vectors = field(default_factory=dict)
     measures: Mapping[str, float] = field(default_factory=dict)
 

@@ -43,14 +43,9 @@ class Attack:
         return np.sort(draw.choice(clients, count, replace=False))
 
     @property
-    def flips_labels(self) -> bool:
-        """Whether attackers train on false labels, y → C − 1 − y."""
-        return False
-
-    @property
     def changes_data(self) -> bool:
         """Whether attackers train on other data than their own."""
-        return self.flips_labels
+        return False
 
     @property
     def needs_classes(self) -> bool:
@@ -58,7 +53,7 @@ class Attack:
         return self.changes_data
 
     def poisoned(self, federation: Federation, seed: int) -> Federation:
-        """The federation with what the attackers train on, apart from flipped labels.
+        """The federation with what the attackers train on.
 
         Raises:
             InputError: the attack does not fit the data.
