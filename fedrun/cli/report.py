@@ -207,17 +207,18 @@ def report(options: argparse.Namespace, runs: Sequence[Run]) -> str | None:
 
 
 def draw(settings: Sequence[Setting], key: str, against: Against, targets: Sequence[float], path: Path) -> None:
-    """Write the curve of a metric as a PNG.
+    """Write a picture of a metric's curves.
 
     Raises:
         InputError: there is nothing to draw, or the file cannot be written.
     """
     from fedrun.data.targets import Target
-    from fedrun.runs.display.curves import plot_metric
+    from fedrun.runs.display import wording
+    from fedrun.runs.display.panels import Line, plot_panels
 
-    seeds = {setting.name: [run.rows for run in setting.drawn] for setting in settings}
+    lines = {setting.name: Line([run.rows for run in setting.drawn]) for setting in settings}
     with drawing(path):
-        plot_metric(seeds, path, key, against, [Target.of(target) for target in targets])
+        plot_panels({(key, wording.name(key)): lines}, path, against, targets=[*map(Target.of, targets)])
 
 
 @contextmanager

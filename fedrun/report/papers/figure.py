@@ -145,7 +145,7 @@ def draw_figure(name: str, scale: Scale | None, runs: Sequence[Run], path: Path)
     }
     data, seeds = sorted({run.dataset for run in used}), sorted({run.seed for run in used})
     caption = f"scale {scale}; data {', '.join(data)}; seeds {', '.join(map(str, seeds))}"
-    plot_panels(drawn, path, figure.against, figure.title, caption)
+    plot_panels(drawn, path, figure.against, f"{figure.title}\n{caption}")
     return figure.open
 
 
