@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from fedrun.data.datasets.base import Dataset, DatasetConfig
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -192,7 +195,8 @@ def load_all(*places: str | Path) -> pandas.DataFrame:
     """A tidy table of all runs in and below folders (default: ``outputs``): a row per run.
 
     The columns are those of :func:`fedrun.report.per_run.per_run_rows`: seeds and the settings that differ, the metrics
-    after the last round, the best ones, rounds to targets and seconds.
+    after the last round, the best ones, rounds to targets and seconds. A warning is logged for each run that is left out
+    or not finished.
 
     Raises:
         InputError: pandas is not installed, there is no run, or a file is damaged.
@@ -201,6 +205,8 @@ def load_all(*places: str | Path) -> pandas.DataFrame:
     search = find([str(place) for place in places or ("outputs",)])
     if search.damaged or not search.runs:
         raise InputError(search.damaged or search.problems[0])
+    for problem in search.problems:
+        log.warning("%s", problem)
     return pandas.DataFrame(per_run_rows(search.runs))
 
 
