@@ -92,27 +92,33 @@ class Run:
 
     def shows_target(self, target: Target) -> bool:
         """Whether its evaluations show when it reached a target."""
-        if self.searches or not any(target.metric in row for row in self.rows):
+        if self.searches or not self.recorded(target.metric):
             return False
-        return not self.adaptive or target in map(Target.of, self.config["targets"])
+        return not self.adaptive or target in map(Target.of, self.config.get("targets") or ())
+
+    def recorded(self, metric: str) -> bool:
+        """Whether some row has a metric."""
+        return any(metric in row for row in self.rows)
 
     def check_target(self, target: Target, interpolated: bool = False) -> None:
         """Check that the evaluations show when the run reached a target.
 
         Raises:
-            InputError: they were for other targets, do not allow interpolation, or were not on test samples.
+            InputError: they were for other targets, do not allow interpolation, were not on test samples, or lack the
+                target's metric.
         """
         if self.searches:
             raise InputError(
                 f"{self.folder}: was evaluated on validation samples, and does not show the rounds to "
                 f"{target.name}; use a run with validation.share=0"
             )
+        if not self.recorded(target.metric):
+            raise InputError(f"{self.folder}: has no {target.metric} in any round, as the rounds to {target.name} need")
         if not self.shows_target(target) or (self.adaptive and interpolated):
             raise InputError(
-                f"{self.folder}: was evaluated with evaluation.adaptive=true, targets={self.config['targets']}, which "
-                "does not show "
-                f"the {'interpolated ' if interpolated else ''}rounds to {target.name}; use a run with "
-                "evaluation.adaptive=false"
+                f"{self.folder}: was evaluated with evaluation.adaptive=true, targets={self.config.get('targets')}, "
+                f"which does not show the {'interpolated ' if interpolated else ''}rounds to {target.name}; use a run "
+                "with evaluation.adaptive=false"
             )
 
 

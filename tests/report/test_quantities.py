@@ -70,6 +70,15 @@ def test_an_adaptive_run_tells_of_its_own_targets_only(folders):
         setting.runs[0].check_target(Target.of(0.7), interpolated=True)
 
 
+@pytest.mark.parametrize("changes", [{}, {"evaluation": {"adaptive": True}, "targets": None}])
+def test_why_a_run_does_not_tell_of_a_target(folders, changes):
+    folders.write(0, rows(0.1, 0.8), changes=changes)
+    (run,) = only_setting(folders).runs
+    with pytest.raises(InputError, match=r"has no test/f1 in any round, as the rounds to test/f1:0.5 need$"):
+        run.check_target(Target.of("test/f1:0.5"))
+    assert run.shows_target(Target.of(0.7)) is not run.adaptive
+
+
 def test_a_search_does_not_tell_of_targets(folders):
     """They are test accuracies, and it looks at no test sample: neither reached nor missed."""
     searched = [{"round": 0}, {"round": 1, "validation/accuracy": 0.8}]
