@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from fedrun.report.runs import Run
 from fedrun.report.settings import Leaves, identity, leaves, unrecorded, varying, written
+from fedrun.runs.display.wording import counted
 
 OF_NO_CELL = "belong to no cell of this table"
 
@@ -80,7 +81,7 @@ def match(configs: Mapping[int, Leaves], runs: Sequence[Run]) -> Matched:
             by_seed[position][run.seed] = run
     return Matched(
         {position: tuple(seeds[seed] for seed in sorted(seeds)) for position, seeds in by_seed.items()},
-        tuple(f"{line} ({count} runs)" for line, count in deviations.items()),
+        tuple(f"{line} ({counted(count, 'run')})" for line, count in deviations.items()),
         tuple(sorted(not_compared)),
         {
             OF_NO_CELL: unmatched,
