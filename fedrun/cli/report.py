@@ -127,7 +127,7 @@ def check(options: argparse.Namespace) -> None:
     if picture and not options.to:
         folder = next((folder for folder in options.runs if Path(folder).is_dir()), "outputs")
         options.to = f"{folder}/{PICTURES}/{picture.replace('/', '_')}.png"
-    if picture and not Path(options.to).suffix:
+    if picture and Path(options.to).suffix not in (".png", ".pdf", ".svg"):
         raise InputError(f"--to {options.to}: allowed for a picture: a file whose name ends in .png, .pdf or .svg")
     if options.to and Path(options.to).is_dir():
         raise InputError(f"--to {options.to}: is a folder; allowed: a file")
@@ -234,8 +234,6 @@ def drawing(path: Path) -> Iterator[Path]:
         yield path
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror or error})") from None
-    except ValueError as error:  # matplotlib does not know the format
-        raise InputError(f"{path}: {error}") from None
     print(path)
 
 

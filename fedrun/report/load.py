@@ -195,8 +195,8 @@ def load_all(*places: str | Path) -> pandas.DataFrame:
     """A tidy table of all runs in and below folders (default: ``outputs``): a row per run.
 
     The columns are those of :func:`fedrun.report.per_run.per_run_rows`: seeds and the settings that differ, the metrics
-    after the last round, the best ones, rounds to targets and seconds. A warning is logged for each run that is left out
-    or not finished.
+    after the last round, the best ones, rounds to targets and seconds. A warning is logged for each run that is left
+    out or not finished.
 
     Raises:
         InputError: pandas is not installed, there is no run, or a file is damaged.

@@ -105,7 +105,7 @@ REFUSED = [
     (("{runs}", "--baseline", "krum"), "baseline krum: no such setting; allowed: local.lr=0.1, local.lr=0.2"),
     (("{runs}", "--curve", "x"), "x: no run has this metric; allowed: test/accuracy, test/loss"),
     (("{runs}", "--curve", "test/loss", "--to", "{empty}/no/c.png"), "{empty}/no/c.png: cannot be written"),
-    (("{runs}", "--curve", "test/loss", "--to", "{empty}/c.what"), "{empty}/c.what: "),
+    (("{runs}", "--curve", "test/loss", "--to", "{empty}/c.eps"), "--to {empty}/c.eps: allowed for a picture: a file "),
     (("{runs}", "--to", "{empty}"), "--to {empty}: is a folder; allowed: a file"),
     (("{runs}", "--curve", "test/loss", "--to", "{empty}/c"), "--to {empty}/c: allowed for a picture: a file whose "),
     (("{runs}", "--curve", ""), "--curve: is empty; leave it out, or name one"),
