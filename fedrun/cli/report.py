@@ -28,7 +28,7 @@ EXAMPLES = """\
 examples:
   fedrun-report outputs/runs                                   tables in Markdown
   fedrun-report outputs/runs --baseline fedavg                 and p-values against FedAvg, paired over seeds
-  fedrun-report outputs/runs --format csv --per-run --to runs.csv
+  fedrun-report outputs/runs --format csv --to runs.csv        a row per run
   fedrun-report outputs/runs --format html --to report.html    one page with curves to explore
   fedrun-report outputs/runs --curve test/accuracy --against params   a picture of curves
   fedrun-report outputs --table turbosvm/table2                a paper's table next to ours
@@ -105,11 +105,13 @@ def check(options: argparse.Namespace) -> None:
         "--against: allowed: with --curve": options.against and not options.curve,
         "--keep: allowed: with --results and --to FILE, in Markdown": options.keep
         and not (options.results and options.to and options.format == "markdown"),
-        "--per-run: allowed: with --format csv, without --metric and --target": options.per_run
-        and (options.format != "csv" or options.metric or options.target),
         "--test: allowed: with --baseline": options.test and not options.baseline,
-        "--baseline: allowed: without --format csv": options.baseline and options.format == "csv",
     }
+    if options.format == "csv":
+        contradictions |= {
+            f"--{name}: allowed: without --format csv": getattr(options, name)
+            for name in ("metric", "target", "baseline")
+        }
     picture = options.curve or options.figure
     if modes:
         formats = ("csv", "html", "latex") if picture else ("csv", "html")
@@ -162,7 +164,7 @@ def report(options: argparse.Namespace, runs: Sequence[Run]) -> str | None:
     from fedrun.report.table import written
     from fedrun.runs.display import wording
 
-    if options.per_run:
+    if options.format == "csv":
         from fedrun.report.per_run import per_run_csv
 
         return per_run_csv(runs)
@@ -194,8 +196,6 @@ def report(options: argparse.Namespace, runs: Sequence[Run]) -> str | None:
         draw(compared, options.curve, options.against or "rounds", options.target, Path(options.to))
         return None
     metrics = comparison.selected(compared, list(dict.fromkeys(options.metric)))
-    if options.format == "csv":
-        return comparison.tidy(compared, comparison.reported_quantities(compared, metrics, options.target))
     baselines = Baselines.named(compared, options.baseline) if options.baseline else None
     tables = comparison.report(compared, metrics, options.target, baselines, options.test or "t")
     if options.format == "html":
@@ -270,8 +270,12 @@ def parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("runs", nargs="*", default=["outputs"], metavar="RUNS", help="folders, or patterns of them (default: outputs)")
-    add("--format", choices=("markdown", "latex", "csv", "html"), default="markdown", help="default: markdown")
-    add("--per-run", action="store_true", help="with --format csv: a row per run, settings and metrics as columns")
+    add(
+        "--format",
+        choices=("markdown", "latex", "csv", "html"),
+        default="markdown",
+        help="csv: a row per run, settings and metrics as columns (default: markdown)",
+    )
     add("--to", metavar="FILE", help="write to this file instead of the screen; pictures: instead of to RUNS/pictures")
     add(
         "--metric",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 
 from fedrun.report import quantities
@@ -213,27 +211,3 @@ def outcome(quantity: Quantity, result: Comparison, common: int) -> str:
     difference = f"{100 * result.difference:+.2f}" if shares else f"{result.difference:+.4g}"
     some = f", {len(result.seeds)} of {common} seeds" if len(result.seeds) < common else ""
     return f"{difference} (p = {wording.ABSENT if result.p is None else f'{result.p:.3g}'}{some})"
-
-
-def tidy(settings: Sequence[Setting], every: Sequence[Quantity]) -> str:
-    """CSV, one line per setting and quantity: numbers as measured (shares up to 1), keys that differ as columns."""
-    keys = differing(settings)
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    names = list(by_short_key(keys, {}))
-    writer.writerow(
-        ["setting", "dataset", "strategy", *names, "kind", "quantity", "seeds", "missing", "cap", "mean", "std"]
-    )
-    for setting in settings:
-        for quantity in every if setting.complete else ():
-            measurement = Measured.of(quantity, setting)
-            missing = sum(value is None for value in measurement.values)
-            numbers = ["" if number is None else repr(number) for number in (measurement.mean, measurement.std)]
-            writer.writerow(
-                [
-                    *(setting.name, setting.dataset, setting.strategy),
-                    *_written(keys, setting),
-                    *(quantity.kind, quantity.key, len(measurement.values), missing, measurement.cap, *numbers),
-                ]
-            )
-    return out.getvalue().rstrip("\n")

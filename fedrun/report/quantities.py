@@ -113,15 +113,6 @@ class Measured:
         known = [value for value in self.values if value is not None]
         return known if len(known) == len(self.values) else []
 
-    @property
-    def mean(self) -> float | None:
-        return statistics.fmean(self.known) if self.known else None
-
-    @property
-    def std(self) -> float | None:
-        """Over the seeds, with ddof 0."""
-        return statistics.pstdev(self.known) if self.known else None
-
     def __str__(self) -> str:
         """``71.23 ± 0.45`` (shares in percent); ``>200`` if a seed did not reach the target; ``-`` without value."""
         if self.quantity.kind == "rounds to":

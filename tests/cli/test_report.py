@@ -33,7 +33,7 @@ def test_markdown_is_the_default(runs, capsys):
 def test_latex_csv_and_html_go_to_files(runs, tmp_path, capsys):
     starts = {
         "latex": "% needs \\usepackage{booktabs}\n",
-        "csv": "setting,dataset,strategy,local.lr,",
+        "csv": "folder,name,dataset,strategy,seed,complete,local.lr,round,",
         "html": "<!doctype",
     }
     for format, start in starts.items():
@@ -117,6 +117,8 @@ REFUSED = [
     (("{runs}", "--table", "turbosvm/table2", "--metric", "nope"), "--metric: allowed: without --table"),
     (("{runs}", "--results", "--baseline", "nope"), "--baseline: allowed: without --results"),
     (("{runs}", "--baseline", "nope", "--format", "csv"), "--baseline: allowed: without --format csv"),
+    (("{runs}", "--metric", "test/loss", "--format", "csv"), "--metric: allowed: without --format csv"),
+    (("{runs}", "--target", "0.5", "--format", "csv"), "--target: allowed: without --format csv"),
     (("{runs}", "--test", "wilcoxon"), "--test: allowed: with --baseline"),
     (("{runs}", "--table", "mine/table1"), "table mine/table1: no such table; allowed: fedavg/table1, "),
     (("{runs}", "--table", "turbosvm/table2"), "table turbosvm/table2: no finished runs; start them "),
