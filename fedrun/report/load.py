@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from fedrun.config.build import build
 from fedrun.report.per_run import per_run_rows
-from fedrun.report.runs import Run, find, read, read_config, summary_of
-from fedrun.runs.folder import CLIENTS, CONFIG, METRICS, MODEL
+from fedrun.report.runs import Run, find, read
+from fedrun.runs.folder import CLIENTS, METRICS, MODEL
 from fedrun.strategies.client import trains_global_model
 from fedrun.system.errors import InputError
 
@@ -186,9 +186,7 @@ def load(folder: str | Path, dataset: DatasetConfig | None = None) -> LoadedRun:
     folder = Path(folder)
     if not (folder / METRICS).is_file():
         raise InputError(f"{folder}: holds no run (no {METRICS}); fedrun.load_all reads all runs below a folder")
-    summary = summary_of(folder)
-    run, _ = read(folder, read_config(folder / CONFIG), summary)
-    return LoadedRun(run, dataset)
+    return LoadedRun(read(folder)[0], dataset)
 
 
 def load_all(*places: str | Path) -> pandas.DataFrame:

@@ -20,16 +20,6 @@ from fedrun.runs.metrics_file import evaluated_rounds, read_rows
 from fedrun.system.errors import InputError
 from fedrun.system.yaml_file import read_yaml
 
-SUMMARISED: Mapping[str, type | tuple[type, ...]] = {
-    "dataset": str,
-    "strategy": str,
-    "data": str,
-    "seconds": (int, float),
-    "rounds": int,
-    "versions": dict,
-}
-"""The keys of a summary that a report reads, and their types."""
-
 SECTIONS = ("evaluation", "validation")
 """Parts of a configuration that a report reads."""
 
@@ -159,8 +149,7 @@ def find(
         try:
             if names is not None and _name(folder) not in {None, *names}:
                 continue
-            summary = summary_of(folder)
-            run, remark = read(folder, read_config(folder / CONFIG), summary)
+            run, remark = read(folder)
         except InputError as error:
             problems.append(f"{error}; the run is left out")
             damaged = damaged or (problems[-1] if isinstance(error, DamagedRunError) else "")
@@ -196,18 +185,6 @@ def _folders(places: Sequence[str]) -> tuple[list[Path], list[str]]:
     return list(run_paths), problems
 
 
-def summary_of(folder: Path) -> dict[str, Any] | None:
-    """The summary of a run; None if the run is not finished.
-
-    Raises:
-        InputError: a file of the run is damaged or cannot be read.
-    """
-    summary = finished(folder)
-    if summary is not None and not all(isinstance(summary.get(key), kind) for key, kind in SUMMARISED.items()):
-        raise DamagedRunError(f"{folder / SUMMARY}: is damaged (it lacks {', '.join(SUMMARISED)})")
-    return summary
-
-
 def run_folders(folders: Iterable[Path]) -> list[Path]:
     """Every folder in and below these that holds a file of a run, in order, each once."""
     folders_with_rows = {
@@ -216,12 +193,13 @@ def run_folders(folders: Iterable[Path]) -> list[Path]:
     return sorted(folders_with_rows)
 
 
-def read(folder: Path, config: Mapping[str, Any], summary: Mapping[str, Any] | None) -> tuple[Run, str]:
-    """The run with a configuration and a summary, and a remark about it (empty: none).
+def read(folder: Path) -> tuple[Run, str]:
+    """A run, and a remark about it (empty: none).
 
     Raises:
-        InputError: the folder has no usable metrics.
+        InputError: a file of the run is damaged or cannot be read, or there are no metrics yet.
     """
+    summary, config = finished(folder), read_config(folder / CONFIG)
     rows = read_rows(folder / METRICS)
     if not rows:
         raise InputError(f"{folder / METRICS}: holds no evaluated round yet")
