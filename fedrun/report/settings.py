@@ -11,7 +11,7 @@ from typing import Any
 from fedrun.config.allowed_values import shown
 from fedrun.config.identity import relevant
 from fedrun.config.option_name import option_of
-from fedrun.report.runs import Run
+from fedrun.report.runs import HASH, Run
 
 Leaves = Mapping[str, Any]
 """A configuration's values under their dotted keys."""
@@ -105,7 +105,7 @@ def _same_setting(runs: Sequence[Run]) -> list[str]:
     configurations = [identity(leaves(run.config)) for run in runs]
     for run, configuration in zip(runs, configurations, strict=True):
         folder = run.folder.parent.name
-        if re.fullmatch("[0-9a-f]{8}", folder):
+        if HASH.fullmatch(folder):
             joined[first(configuration)] = first(folder)
     return [first(configuration) for configuration in configurations]
 
