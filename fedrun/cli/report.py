@@ -161,7 +161,7 @@ def report(options: argparse.Namespace, runs: Sequence[Run]) -> str | None:
     from fedrun.report.baselines import Baselines
     from fedrun.report.papers.paper_table import paper_tables
     from fedrun.report.settings import settings
-    from fedrun.report.table import written
+    from fedrun.report.table import render
     from fedrun.runs.display import wording
 
     if options.format == "csv":
@@ -169,7 +169,7 @@ def report(options: argparse.Namespace, runs: Sequence[Run]) -> str | None:
 
         return per_run_csv(runs)
     if options.table:
-        return written(paper_tables(options.table, options.scale, runs), options.format)
+        return render(paper_tables(options.table, options.scale, runs), options.format)
     if options.figure:
         from fedrun.report.papers.figure import draw_figure
 
@@ -186,7 +186,7 @@ def report(options: argparse.Namespace, runs: Sequence[Run]) -> str | None:
         with progress_bar("comparing tables") as progress:
             section_list = sections(runs, progress)
         if options.format == "latex":
-            return written([table for section in section_list for table in section.tables], "latex")
+            return render([table for section in section_list for table in section.tables], "latex")
         return document(section_list, kept)
     compared, problems = settings(runs)
     for problem in problems:
@@ -203,7 +203,7 @@ def report(options: argparse.Namespace, runs: Sequence[Run]) -> str | None:
 
         title = f"{wording.counted(len(runs), 'run')} in {wording.counted(len(compared), 'setting')}"
         return page(title, tables, compared, options.target)
-    return written(tables, options.format)
+    return render(tables, options.format)
 
 
 def draw(settings: Sequence[Setting], key: str, against: Against, targets: Sequence[float], path: Path) -> None:

@@ -105,7 +105,7 @@ class Measured:
         runs = setting.complete
         values = tuple(map(quantity.of, runs)) if all(map(quantity.known, runs)) else ()
         without = [run.last_round for run, value in zip(runs, values, strict=False) if value is None]
-        return cls(quantity, values, min(without, default=max((run.cap for run in runs), default=0)))
+        return cls(quantity, values, min(without, default=max((run.max_rounds for run in runs), default=0)))
 
     @property
     def known(self) -> list[float]:

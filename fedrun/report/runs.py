@@ -61,13 +61,13 @@ class Run:
         return self.summary is not None
 
     @property
-    def cap(self) -> int:
+    def max_rounds(self) -> int:
         """The largest number of rounds, by its configuration."""
         return int(self.config["rounds"])
 
     @property
     def last_round(self) -> int:
-        """The last evaluated round; less than the cap if the run reached all its targets."""
+        """The last evaluated round; less than ``max_rounds`` if the run reached all its targets."""
         return round_of(self.rows[-1])
 
     @property
@@ -76,13 +76,13 @@ class Run:
         return bool((self.config.get("evaluation") or {}).get("adaptive", False))
 
     @property
-    def searches(self) -> bool:
+    def on_validation(self) -> bool:
         """Whether it was evaluated on validation samples, to choose settings; such a run is no result."""
         return chosen_split((self.config.get("validation") or {}).get("share") or 0.0) == "validation"
 
     def shows_target(self, target: Target) -> bool:
         """Whether its evaluations show when it reached a target."""
-        if self.searches or not self.recorded(target.metric):
+        if self.on_validation or not self.recorded(target.metric):
             return False
         return not self.adaptive or target in map(Target.of, self.config.get("targets") or ())
 
@@ -97,7 +97,7 @@ class Run:
             InputError: they were for other targets, do not allow interpolation, were not on test samples, or lack the
                 target's metric.
         """
-        if self.searches:
+        if self.on_validation:
             raise InputError(
                 f"{self.folder}: was evaluated on validation samples, and does not show the rounds to "
                 f"{target.name}; use a run with validation.share=0"

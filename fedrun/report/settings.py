@@ -16,7 +16,7 @@ from fedrun.report.runs import HASH, Run
 Leaves = Mapping[str, Any]
 """A configuration's values under their dotted keys."""
 
-SILENT = frozenset({"data_dir", "dataset.vectors", "train_clients", "miss_probability"})
+NOT_IN_SETTING = frozenset({"data_dir", "dataset.vectors", "train_clients", "miss_probability"})
 """Keys that are part of a run's identity but change no number of a report, so they do not make another setting. The
 places of files are among them: the data's fingerprint shows whether their content is the same."""
 
@@ -67,7 +67,11 @@ class Setting:
 
 def leaves(config: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a configuration that can change a result, without seeds, under their dotted keys."""
-    return {key: value for key, value in _flat(relevant(config), ()) if not SILENT.intersection((key, *key.split(".")))}
+    return {
+        key: value
+        for key, value in _flat(relevant(config), ())
+        if not NOT_IN_SETTING.intersection((key, *key.split(".")))
+    }
 
 
 def _flat(node: Mapping[str, Any], above: tuple[str, ...]) -> Iterator[tuple[str, Any]]:

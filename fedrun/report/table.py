@@ -132,7 +132,7 @@ def html(table: Table) -> str:
     )
 
 
-def written(tables: Sequence[Table], format: str) -> str:
+def render(tables: Sequence[Table], format: str) -> str:
     """Several tables as one text.
 
     Args:

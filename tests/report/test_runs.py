@@ -17,7 +17,7 @@ def test_complete_and_unfinished_runs_are_found(folders):
         (partial, 1, False, "mnist", "turbosvm"),
     ]
     assert found.problems == (f"{partial}: unfinished (round 1 of 2); it counts in curves only",)
-    assert found.runs[0].cap == 2
+    assert found.runs[0].max_rounds == 2
     assert found.runs[1].rows[1]["test/accuracy"] == 0.5
 
 

@@ -58,7 +58,7 @@ def sections(runs: Sequence[Run], progress: Progress = lambda done, total: None)
     others = dict.fromkeys(
         name
         for run in runs
-        if run.complete and not run.searches and "/" in (name := run.config["name"]) and name not in tabulated
+        if run.complete and not run.on_validation and "/" in (name := run.config["name"]) and name not in tabulated
         if not name.endswith("/smoke")
     )
     for name in sorted(others):

@@ -129,7 +129,7 @@ class OutOfReach(Where):
 
 
 @config_class
-class Opened(Where):
+class UnknownParameter(Where):
     """Cells with an unknown parameter, which are produced for several of its values.
 
     Attributes:
@@ -157,7 +157,7 @@ class TableReading:
         columns: coordinates laid out from left to right; the others that vary go from top to bottom.
         notes: on the table, under any name; null removes a note that is inherited from another table.
         blocks: coordinates; a separate table is printed for each of their values.
-        opened: cells repeated for each value of a parameter that the paper does not give.
+        unknown_parameters: cells repeated for each value of a parameter that the paper does not give.
         out_of_reach: cells that are not produced, at any scale.
         stand_ins: for a smaller scale, what values of coordinates mean there instead, such as other data.
     """
@@ -170,7 +170,7 @@ class TableReading:
     columns: tuple[str, ...]
     notes: dict[str, str | None]
     blocks: tuple[str, ...] = ()
-    opened: tuple[Opened, ...] = ()
+    unknown_parameters: tuple[UnknownParameter, ...] = ()
     out_of_reach: tuple[OutOfReach, ...] = ()
     stand_ins: dict[Scale, dict[str, dict[str, Overrides]]] | None = None
 
@@ -182,11 +182,11 @@ class TableReading:
     def cells(self) -> list[Cell]:
         """The table's cells."""
         table = cells(self.paper, self.number)
-        for opened in self.opened:
+        for unknown in self.unknown_parameters:
             table = [
-                replace(cell, setting={**cell.setting, opened.coordinate: value}) if value else cell
+                replace(cell, setting={**cell.setting, unknown.coordinate: value}) if value else cell
                 for cell in table
-                for value in (opened.values if opened.holds(cell.coordinates) else ("",))
+                for value in (unknown.values if unknown.holds(cell.coordinates) else ("",))
             ]
         return table
 
