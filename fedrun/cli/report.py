@@ -277,21 +277,16 @@ def parser() -> argparse.ArgumentParser:
         help="csv: a row per run, settings and metrics as columns (default: markdown)",
     )
     add("--to", metavar="FILE", help="write to this file instead of the screen; pictures: instead of to RUNS/pictures")
-    add(
-        "--metric",
-        action="append",
-        default=[],
-        metavar="KEY",
-        help="of the metrics, report this one only (may be repeated)",
-    )
+    only = "report only this metric; repeat for several"
+    add("--metric", action="append", default=[], metavar="KEY", help=only)
     add("--target", action="append", default=[], type=float, metavar="A", help="rounds to this accuracy, too")
     add("--baseline", metavar="SETTING", help="a setting's name or strategy to test the others against")
     add("--test", choices=("t", "wilcoxon"), help="with --baseline: paired t-test (default) or Wilcoxon's")
-    add("--curve", metavar="KEY", help="draw this metric as a PNG")
+    add("--curve", metavar="KEY", help="draw this metric (PNG; with --to also PDF or SVG)")
     axes = ("rounds", "params", "bytes", "samples", "seconds", "virtual")
     add("--against", choices=axes, help="with --curve: the horizontal axis")
     add("--table", metavar="PAPER/TABLE", help="a paper's table next to ours")
-    add("--figure", metavar="PAPER/FIGURE", help="draw a paper's figure from our runs, as a PNG")
+    add("--figure", metavar="PAPER/FIGURE", help="draw a paper's figure from our runs (PNG; with --to also PDF or SVG)")
     add(
         "--scale",
         choices=SCALES,

@@ -52,10 +52,10 @@ def report(
     """The tables of a report; settings without a complete run appear in the first one only.
 
     Args:
-        settings: what is compared.
-        metrics: to report.
+        settings: the settings to compare.
+        metrics: keys of the metrics to report.
         targets: accuracies whose first round is reported, in addition to the runs' own targets.
-        baselines: among the settings; the others are tested against them.
+        baselines: settings against which the others are tested; None: no tests.
         test: the test against the baseline.
     """
     reported = reported_quantities(settings, metrics, targets)
@@ -91,7 +91,7 @@ ADAPTIVE = {
 
 
 def outcomes(settings: Sequence[Setting], reported: Sequence[Quantity], kinds: Sequence[str]) -> list[Table]:
-    """For each kind of quantity a table of the settings; none for a kind without quantities."""
+    """A table of the settings for each kind of quantity; none for a kind without quantities."""
     adaptive = any(run.adaptive for setting in settings for run in setting.complete)
     tables = []
     ends = sorted({run.last_round for setting in settings for run in setting.complete})

@@ -34,7 +34,7 @@ class LoadedRun:
 
     Attributes:
         run: the run's files.
-        own_dataset: of a run on data in memory, which its folder does not contain; otherwise None.
+        own_dataset: dataset option of a run on in-memory data; None to build it from the configuration.
     """
 
     run: Run
@@ -108,7 +108,7 @@ class LoadedRun:
         """The trained network in evaluation mode, from encoded samples to logits ``[batch, classes]``.
 
         Args:
-            number: of the model, if the run has several (clusters); None: it has one.
+            number: index of the model, for a run with several (clusters); None for a run with one.
 
         Raises:
             InputError: the run is not finished, or has no such model or several; or its clients send no models, so that
@@ -132,7 +132,7 @@ class LoadedRun:
         Args:
             samples: ``[n, *input_shape]``, a tensor, an array or a data frame, as in the dataset's ``inputs``, such as
                 uint8 images or the rows of a table; encoded (and standardised) as in training.
-            number: of the model, if the run has several (clusters); None: it has one.
+            number: index of the model, for a run with several (clusters); None for a run with one.
             batch_size: samples per forward pass.
 
         Raises:
@@ -173,8 +173,8 @@ def load(folder: str | Path, dataset: DatasetConfig | None = None) -> LoadedRun:
         >>> run.predict(run.dataset.inputs[:10])
 
     Args:
-        folder: of the run, ``.../seed=N``.
-        dataset: of a run on data in memory.
+        folder: the run's folder, ``.../seed=N``.
+        dataset: dataset option of a run on in-memory data; None to build it from the configuration.
 
     Raises:
         InputError: the folder holds no run, or a file is damaged.

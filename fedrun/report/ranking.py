@@ -29,7 +29,7 @@ def ranking(settings: Sequence[Setting], key: str = TARGETED) -> list[Table]:
     settings, such as a partition.
 
     Args:
-        settings: to compare.
+        settings: the settings to rank.
         key: the metric after the last round.
 
     Returns:

@@ -32,12 +32,12 @@ class Run:
     """One run, as its folder describes it.
 
     Attributes:
-        folder: of the run.
+        folder: the run's folder.
         config: the composed configuration, plain containers and scalars.
         dataset: the chosen option's name.
         strategy: the chosen option's name.
-        rows: of ``metrics.jsonl``; at least one.
-        summary: of ``summary.json``; None if the run is not complete.
+        rows: the rows of ``metrics.jsonl``; at least one.
+        summary: the content of ``summary.json``; None if the run is not complete.
     """
 
     folder: Path

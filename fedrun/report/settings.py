@@ -94,7 +94,7 @@ def _compared(key: str, value: Any) -> Any:
 
 
 def _same_setting(runs: Sequence[Run]) -> list[str]:
-    """For each run a text that is equal for runs of one setting only.
+    """A text for each run that is equal for runs of one setting only.
 
     These are runs of equal configurations, and runs whose folders have the same hash: one version of fedrun may have
     recorded keys that another did not have, with neutral values.

@@ -76,7 +76,7 @@ def exact_differences(pairs: Iterable[tuple[float, float]]) -> list[float]:
 
 
 def _exponent(number: float) -> int:
-    """Of the power of ten below which a number lies: 0 for 0.9, 2 for 12."""
+    """The exponent of the power of ten below which a number lies: 0 for 0.9, 2 for 12."""
     return math.ceil(math.log10(number)) if number else 0
 
 

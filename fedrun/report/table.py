@@ -136,7 +136,7 @@ def render(tables: Sequence[Table], format: str) -> str:
     """Several tables as one text.
 
     Args:
-        tables: to write.
+        tables: the tables to write.
         format: ``markdown`` or ``latex``.
     """
     if format == "latex":

@@ -19,9 +19,9 @@ def decisions(experiment: Experiment, simulation: Simulation, state: State) -> M
     """A few words on each choice, in the order in which they are shown.
 
     Args:
-        experiment: of the run.
-        simulation: of the experiment.
-        state: from which the run starts or resumes.
+        experiment: the run's experiment.
+        simulation: the experiment's simulation.
+        state: the state that the run starts or resumes from.
     """
     phase, clients = simulation.phase(state), len(simulation.federation.train)
     layout, device = phase.network.layout, simulation.device

@@ -75,12 +75,12 @@ def summarise_run(
     """The summary of a complete run.
 
     Args:
-        experiment: of the run.
-        identity: of the run.
+        experiment: the run's experiment.
+        identity: the run's identity.
         last: the checkpoint after the last round.
-        rows: of the evaluated rounds.
-        targets: whose first round is reported.
-        executor: the name of the executor.
+        rows: the rows of the evaluated rounds.
+        targets: the targets whose first round is reported.
+        executor: the executor's name.
         decisions: the choices of the run, in words.
         gpu: the name of each process's GPU; None: it computes on the CPU.
     """

@@ -43,7 +43,7 @@ class ComparedCell:
         paper: the paper's number.
         ours: the mean over our seeds.
         deviation: the larger of the two standard deviations; 0 if neither is known.
-        strategy: whose number it is; empty if the table has no column of strategies.
+        strategy: the strategy that the number belongs to; empty if the table has no column of strategies.
         place: number of the printed table, other labels of the row, heading of the column.
     """
 
@@ -91,11 +91,11 @@ def overview(sections: Mapping[str, str]) -> Table | None:
 
 
 def same_order(cells: Iterable[ComparedCell], paper: str) -> list[bool]:
-    """For each pair of a paper's method and a baseline in the same place, whether the greater number is the same one's
-    in the paper and in ours. Pairs that are equal in the paper are left out.
+    """Whether the greater number is the same one's in the paper and in ours, for each pair of a paper's method and a
+    baseline in the same place. Pairs that are equal in the paper are left out.
 
     Args:
-        cells: of a section.
+        cells: a section's cells.
         paper: such as ``fedumf``, which is part of the names of the paper's own methods.
     """
     places: dict[tuple[str, ...], list[ComparedCell]] = {}

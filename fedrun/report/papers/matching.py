@@ -18,7 +18,7 @@ class Matched:
     """The runs of a table at a scale.
 
     Attributes:
-        runs: for the position of each cell that the scale produces, its complete runs in the seeds' order.
+        runs: the complete runs of each cell that the scale produces, in the seeds' order, by the cell's position.
         deviations: a line for every key in which some of them differ from the experiment's job.
         not_compared: keys that only one of a run's configuration and today's has.
         left_out: complete runs of the sweep that are used for no cell, under the reason. A run that lacks the keys in

@@ -28,7 +28,7 @@ class Cell:
         metric: what was measured, such as ``accuracy`` or ``rounds_to_0.70``.
         printed: as printed; empty if the paper has a dash or the number is lost; ``>200`` if not reached by then.
         std: what follows the ±, None if nothing does.
-        unit: of the number: ``%``, ``rounds``, ``x`` (times as fast), ``fraction``, ...
+        unit: the number's unit: ``%``, ``rounds``, ``x`` (times as fast), ``fraction``, ...
     """
 
     paper: str

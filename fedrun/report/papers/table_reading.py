@@ -77,7 +77,7 @@ class ValueAt:
         metric: as in ``metrics.jsonl``, such as ``test/f1``; or, if it depends on a coordinate, that coordinate with
             the metric for each of its values: ``{clients: {seen: clients/gm_appeal, unseen: unseen/gm_appeal}}``.
         round: server updates made; null: the last round. Shorter runs are read at their last round, with a note.
-        rounds: of some cells, in the place of ``round``; may be left out.
+        rounds: rounds for some of the cells, instead of ``round``; optional.
     """
 
     metric: str | dict[str, dict[str, str]]
@@ -135,7 +135,7 @@ class UnknownParameter(Where):
     Attributes:
         where: the cells' coordinates.
         coordinate: name of the parameter, which becomes a coordinate of the cells.
-        values: of the parameter; there is a cell for each, all with the paper's one number.
+        values: the parameter's values; there is a cell for each, all with the paper's one number.
     """
 
     coordinate: str
@@ -147,19 +147,19 @@ class TableReading:
     """How a paper's table is read from the runs.
 
     Attributes:
-        experiment: whose table it is, such as ``turbosvm/table2``; not written in the file.
-        title: of the table.
-        number: of the table, as in the papers' CSV files.
-        coordinates: for every coordinate of the cells but the metric, the overrides that its values mean: one with
+        experiment: name of the experiment with this table, such as ``turbosvm/table2``; not written in the file.
+        title: the table's title.
+        number: the table's number, as in the papers' CSV files.
+        coordinates: the overrides for each value of every coordinate of the cells but the metric: one with
             ``{}`` in the value's place, or a list for each value. Coordinates that mean something only together share
             an entry: ``kernel server_lr``, with values such as ``poly2 1e-4``.
         metrics: how each metric is read from a run.
         columns: coordinates laid out from left to right; the others that vary go from top to bottom.
-        notes: on the table, under any name; null removes a note that is inherited from another table.
+        notes: notes on the table, under any name; null removes a note that is inherited from another table.
         blocks: coordinates; a separate table is printed for each of their values.
         unknown_parameters: cells repeated for each value of a parameter that the paper does not give.
         out_of_reach: cells that are not produced, at any scale.
-        stand_ins: for a smaller scale, what values of coordinates mean there instead, such as other data.
+        stand_ins: by scale, what values of coordinates mean there instead, such as other data.
     """
 
     experiment: str

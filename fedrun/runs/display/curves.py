@@ -157,7 +157,7 @@ def plot_curves(runs: Mapping[str, Seeds], path: Path, targets: Sequence[Target]
     """Draw a panel for each recorded metric against rounds, and write them as one PNG.
 
     Args:
-        runs: for each label, the rows of one or several seeds; several become their mean and a band of ± one standard
+        runs: rows of one or several seeds, by label; several become their mean and a band of ± one standard
             deviation (ddof 0).
         path: the PNG to write; its folder exists.
         targets: marked by a line in the panel of their metric.

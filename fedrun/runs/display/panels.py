@@ -36,10 +36,10 @@ class Published:
     """A paper's number: a metric's value in a round.
 
     Attributes:
-        round: of the value.
-        value: in the metric's unit; accuracies are shares.
-        round_std: of the round, 0 if it is not known.
-        value_std: of the value, 0 if it is not known.
+        round: the value's round.
+        value: the value, in the metric's unit; accuracies are shares.
+        round_std: standard deviation of the round; 0 if it is not known.
+        value_std: standard deviation of the value; 0 if it is not known.
     """
 
     round: float
@@ -71,7 +71,7 @@ def plot_panels(
     """Draw a panel for each metric of some runs, and write them as one picture.
 
     Args:
-        panels: for each metric's key and panel's title, the lines under their labels.
+        panels: lines by their labels, for each pair of a metric's key and a panel's title.
         path: the file to write, in the format of its suffix; its folder exists.
         against: what the curves are drawn against.
         title: the figure's title, of one or several lines.
