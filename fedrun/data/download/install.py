@@ -124,7 +124,7 @@ def _download(item: RemoteFile, path: Path, progress: Progress) -> None:
     for number, url in enumerate(item.urls, start=1):
         try:
             download(url, path, item.checksum, progress)
-        except UnreachableError as error:
+        except InputError as error:
             if number == len(item.urls):
                 raise
             logger.warning("%s; trying %s", error, item.urls[number])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import logging
@@ -156,6 +157,25 @@ def test_wrong_checksums_hostile_archives_and_other_mirrors(
     download_dataset("mirrored", mirrored, tmp_path, None, QUIET)
     assert (tmp_path / "b.bin").read_bytes() == b"content"
     assert "gone.bin: 404" in caplog.text
+
+
+def test_a_mirror_with_a_wrong_file_or_cut_connections_does_not_block_the_next(
+    site: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    site.files |= {"/wrong.bin": b"a page", "/a.bin": b"content"}
+    checksum = f"md5:{hashlib.md5(b'content').hexdigest()}"
+    urls = (f"{site.address}/wrong.bin", f"{site.address}/a.bin")
+    mirrored = DatasetFiles("", "", 0, ("a.bin",), published(RemoteFile(urls, "a.bin", checksum)))
+    download_dataset("mirrored", mirrored, tmp_path, None, QUIET)
+    assert (tmp_path / "a.bin").read_bytes() == b"content"
+    assert "wrong.bin: its md5 is " in caplog.text
+
+    site.files["/cut.bin"], site.cuts = b"content", 3
+    urls = (f"{site.address}/cut.bin", f"{site.address}/a.bin")
+    cut = DatasetFiles("", "", 0, ("b.bin",), published(RemoteFile(urls, "b.bin", checksum)))
+    download_dataset("cut", cut, tmp_path, None, QUIET)
+    assert (tmp_path / "b.bin").read_bytes() == b"content"
+    assert "cut.bin: the connection was cut" in caplog.text
 
 
 def test_from_files_that_are_here(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
