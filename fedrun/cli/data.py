@@ -100,13 +100,15 @@ def fetch(name: str, data_dir: Path, url: str | None, source: Path | None) -> No
     from fedrun.data.download.install import download_dataset, import_dataset, interrupted
 
     entry = known_dataset(name)
+    if source is not None and not (source := source.expanduser()).exists():
+        raise InputError(f"--from {source}: no such file or folder")
     if not entry.missing(data_dir) and not interrupted(name, data_dir):
-        print(f"{name} is in {data_dir}")
+        unused = " and ".join(f"{flag} {value}" for flag, value in {"--from": source, "--url": url}.items() if value)
+        reason = f"; {unused} not used: to replace the files, delete them first" if unused else ""
+        print(f"{name} is in {data_dir}{reason}")
     elif source is None:
         with _progress() as report:
             download_dataset(name, entry, data_dir, url, report)
-    elif not (source := source.expanduser()).exists():
-        raise InputError(f"--from {source}: no such file or folder")
     else:
         import_dataset(name, entry, data_dir, source, url)
 

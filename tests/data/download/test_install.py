@@ -199,6 +199,24 @@ def test_from_files_that_are_here(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "cifar-10-python.tar.gz: its md5 is " in capsys.readouterr().err
 
 
+def test_a_source_of_a_dataset_that_exists_is_said_to_be_unused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = tmp_path / "here.zip"
+    here.write_bytes(tweets())
+    fetching = ("sent140", "--data-dir", tmp_path)
+    assert command(*fetching, "--from", here) == 0
+    capsys.readouterr()
+    assert command(*fetching) == 0
+    assert capsys.readouterr().out == f"sent140 is in {tmp_path}\n"
+    assert command(*fetching, "--from", here, "--url", "http://127.0.0.1:9") == 0
+    unused = f"--from {here} and --url http://127.0.0.1:9"
+    said = f"sent140 is in {tmp_path}; {unused} not used: to replace the files, delete them first\n"
+    assert capsys.readouterr().out == said
+    assert command(*fetching, "--from", "/nowhere") == 2
+    assert capsys.readouterr().err == "fedrun-data: --from /nowhere: no such file or folder\n"
+
+
 def test_tables_are_no_files_of_a_dataset_that_is_not_published_as_tables(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
