@@ -119,13 +119,14 @@ def known_dataset(name: str) -> DatasetFiles:
     Raises:
         InputError: there is none of this name.
     """
+    from fedrun.config.options import options
     from fedrun.config.suggestions import did_you_mean
     from fedrun.data.download.catalogue import catalogue
 
     entries = catalogue()
-    if name in ("digits", "synthetic", "synthetic_feddyn"):
-        raise InputError(f"{name}: needs no files; use dataset={name}")
     if name not in entries:
+        if name in options("dataset"):
+            raise InputError(f"{name}: fedrun-data has nothing to fetch for it; use dataset={name}")
         problem = f"{name}: no such dataset" if name else "no dataset is named"
         similar = did_you_mean(name, [*entries, "list", "show"])
         raise InputError(f"{problem}; allowed: {', '.join(entries)}, or list, or show{similar}")

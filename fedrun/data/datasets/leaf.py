@@ -74,7 +74,7 @@ class FileFormat(Protocol):
 
     @property
     def decoder(self) -> Decoder:
-        """Turns the files' samples into arrays; new, so that its remarks are about these files only."""
+        """Turns the files' samples into arrays."""
 
     def sizes(self, paths: list[Path]) -> dict[str, int]:
         """The users in all files of one split and their numbers of samples, at least 1.

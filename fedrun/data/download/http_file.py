@@ -61,7 +61,9 @@ def download(url: str, path: Path, checksum: str | None, progress: Progress) -> 
                 verify(partial, checksum)
         except InputError as error:
             partial.unlink()  # continuing it could not correct it
-            raise InputError(f"{url}: {error}; the downloaded file is deleted, try again") from None
+            raise InputError(
+                f"{url}: {error}; the downloaded file is deleted; try again, or another --url, or --from FOLDER"
+            ) from None
         with open(partial, "rb") as file:
             os.fsync(file.fileno())
         partial.replace(path)

@@ -21,8 +21,7 @@ class Clusters(TrainSplitPartition):
     """Each cluster has its own labels; its samples are divided iid among its clients (MaxFL: Cho et al., TMLR 2024).
 
     Cluster g has the L labels g L .. g L + L - 1; no client has samples of labels beyond the last cluster's, and the
-    test keeps its own. Clients are assigned to clusters at random, equally many to each, within one. The generator is
-    the addressed one, ``(seed, "partition")``.
+    test keeps its own. Clients are assigned to clusters at random, equally many to each, within one.
 
     Attributes:
         clients: see :class:`TrainSplitPartition`; at least one per cluster.

@@ -22,8 +22,7 @@ class DirichletFedDC(TrainSplitPartition):
 
     For every draw a client is chosen uniformly among those not yet full. It takes an unused sample of a class that is
     chosen by its prior. The published code repeats a draw whose class is empty; here the prior is renormalised over the
-    other classes, which is the same law. Late draws therefore deviate from the priors. The generator is the addressed
-    one, ``(seed, "partition")``.
+    other classes, which is the same law. Late draws therefore deviate from the priors.
 
     Attributes:
         clients: see :class:`TrainSplitPartition`.

@@ -21,8 +21,7 @@ class DirichletHsu(TrainSplitPartition):
 
     p is the distribution of the classes among the training samples. One client after another draws without
     replacement. q_k is renormalised over the classes that are not yet empty, so the last clients get the remaining
-    samples. If N does not divide n, the first clients have one sample more. The generator is the addressed one,
-    ``(seed, "partition")``.
+    samples. If N does not divide n, the first clients have one sample more.
 
     Attributes:
         clients: see :class:`TrainSplitPartition`.

@@ -22,7 +22,7 @@ class Domains(Partition):
 
     The domains are the dataset's training users. With one client per domain, the client has the domain's name; with
     several, ``<domain>/0`` and so on, and parts that are equal within one sample. The test samples of each domain are
-    pooled. The generator is the addressed one, ``(seed, "partition")``.
+    pooled.
 
     Attributes:
         clients_per_domain: number of clients of each domain; 1 in FedBN.

@@ -15,8 +15,7 @@ from fedrun.data.partitions.train_split import TrainSplitPartition, with_pooled_
 class IID(TrainSplitPartition):
     """A random permutation of the training samples, cut into equal parts (McMahan et al., 2017).
 
-    If the sizes cannot be equal, the first clients have one sample more. The generator is the addressed one,
-    ``(seed, "partition")``.
+    If the sizes cannot be equal, the first clients have one sample more.
     """
 
     name: ClassVar[str] = "iid"

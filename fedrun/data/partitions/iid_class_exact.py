@@ -18,8 +18,6 @@ from fedrun.system.errors import InputError
 class IIDClassExact(TrainSplitPartition):
     """Every client gets 1/N of each class at random: FedDC's balanced iid split of CIFAR-100 (Gao et al., 2022).
 
-    The generator is the addressed one, ``(seed, "partition")``.
-
     Attributes:
         clients: see :class:`TrainSplitPartition`; must divide every class's number of training samples.
         seed: see :class:`TrainSplitPartition`.

@@ -19,7 +19,7 @@ class QuantityLognormal(TrainSplitPartition):
     """A permutation cut into parts of lognormal sizes (``unbalanced_sgm`` of FedDyn and FedDC; FedUmf).
 
     s_k ~ LogNormal(log floor(n/N), σ), scaled to sum to n and rounded down; the first client gets the remainder,
-    fewer than N samples. The generator is the addressed one, ``(seed, "partition")``.
+    fewer than N samples.
 
     Attributes:
         clients: see :class:`TrainSplitPartition`.

@@ -18,7 +18,7 @@ class Shards(TrainSplitPartition):
     """Label-sorted samples cut into shards, of which each client gets a few at random (McMahan et al., 2017).
 
     Samples of one label keep their order. If shards cannot have equal sizes, the first ones have one sample
-    more. The generator is the addressed one, ``(seed, "partition")``.
+    more.
 
     Attributes:
         clients: see :class:`TrainSplitPartition`.

@@ -36,7 +36,7 @@ class TrainSplitPartition(Partition):
         return chosen_seed(self.seed, seed)
 
     def generator(self, seed: int) -> np.random.Generator:
-        """The addressed generator ``(seed, "partition")``, where the seed is :meth:`own_seed`."""
+        """A NumPy generator seeded with a hash of ``(own_seed, "partition")``; see :mod:`fedrun.system.randomness`."""
         return numpy_generator(self.own_seed(seed), "partition")
 
     def legacy_generator(self, seed: int) -> np.random.RandomState:

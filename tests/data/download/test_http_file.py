@@ -78,7 +78,8 @@ def test_a_whole_partial_file_is_used(site: Any, tmp_path: Path) -> None:
 def test_a_wrong_checksum_leaves_nothing(site: Any, tmp_path: Path) -> None:
     site.files["/a.bin"] = CONTENT[:-1] + b"x"
     with pytest.raises(
-        InputError, match=f"its md5 is [0-9a-f]{{32}} instead of {MD5[4:]}; the downloaded file is deleted"
+        InputError,
+        match=f"its md5 is [0-9a-f]{{32}} instead of {MD5[4:]}; the downloaded file is deleted; try again, or ",
     ):
         download(f"{site.address}/a.bin", tmp_path / "a.bin", MD5, quiet)
     assert [path.name for path in tmp_path.iterdir() if path.suffix != ".validator"] == []
