@@ -9,16 +9,13 @@ complete.
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import json
-import logging
 import math
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -31,8 +28,7 @@ from fedrun.data.datasets.regular_file import stat_regular
 from fedrun.system.checksums import CHECKSUMS, damaged_files, write_checksums
 from fedrun.system.errors import InputError
 from fedrun.system.fingerprint import fingerprint
-
-logger = logging.getLogger(__name__)
+from fedrun.system.folder_lock import locked
 
 CACHE = ".fedrun-cache"
 """Folder of the caches, next to the source files."""
@@ -297,24 +293,6 @@ def _mapped(path: Path, size: int) -> torch.Tensor:
 
 def _damaged(path: Path, reason: str) -> InputError:
     return InputError(f"{path} {reason}: the cache is damaged; delete the folder {path.parent} and run again")
-
-
-@contextmanager
-def locked(folder: Path) -> Iterator[bool]:
-    """Hold a folder's lock, which ends with the process; false if the file system has no locks."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            logger.info("waiting for another process that writes to %s", folder)
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        except OSError:
-            yield False
-            return
-        yield True
-    finally:
-        os.close(descriptor)
 
 
 def _rename(partial: Path, folder: Path) -> None:

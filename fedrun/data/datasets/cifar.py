@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -57,17 +56,6 @@ class Cifar(TorchvisionFiles, ColourImages):
         """The names of the files that are read."""
         return (*cls.train_files, *cls.test_files, cls.names_file)
 
-    @property
-    def manual_steps(self) -> str:
-        return f"unpack {self.torchvision_dataset().url} in {self.folder.parent}"
-
-    def download_to(self, temporary: Path) -> Iterable[Path]:
-        from torchvision.datasets.utils import download_and_extract_archive
-
-        theirs = self.torchvision_dataset()
-        download_and_extract_archive(theirs.url, str(temporary), filename=theirs.filename, md5=theirs.tgz_md5)
-        return [temporary / self.unpacked / file for file in self.files]
-
     def load(self) -> Dataset:
         """Read the batches; inputs are uint8 ``[n, 3, 32, 32]``.
 
@@ -116,9 +104,7 @@ class Cifar(TorchvisionFiles, ColourImages):
 class Cifar10(Cifar):
     """CIFAR-10: 50 000 + 10 000 photographs of 10 kinds of things, 3x32x32."""
 
-    name: ClassVar[str] = "CIFAR-10"
     option: ClassVar[str] = "cifar10"
-    torchvision_class: ClassVar[str] = "CIFAR10"
     classes: ClassVar[int] = 10
     unpacked: ClassVar[str] = "cifar-10-batches-py"
     train_files: ClassVar[tuple[str, ...]] = tuple(f"data_batch_{number}" for number in range(1, 6))
@@ -132,9 +118,7 @@ class Cifar10(Cifar):
 class Cifar100(Cifar):
     """CIFAR-100: 50 000 + 10 000 photographs of 100 kinds of things (the fine labels), 3x32x32."""
 
-    name: ClassVar[str] = "CIFAR-100"
     option: ClassVar[str] = "cifar100"
-    torchvision_class: ClassVar[str] = "CIFAR100"
     classes: ClassVar[int] = 100
     unpacked: ClassVar[str] = "cifar-100-python"
     train_files: ClassVar[tuple[str, ...]] = ("train",)

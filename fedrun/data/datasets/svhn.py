@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import ClassVar
 
@@ -32,9 +31,7 @@ class Svhn(TorchvisionFiles, ColourImages):
         augmentation: see :class:`ColourImages`.
     """
 
-    name: ClassVar[str] = "SVHN"
     option: ClassVar[str] = "svhn"
-    torchvision_class: ClassVar[str] = "SVHN"
     class_names: ClassVar[tuple[str, ...]] = tuple("0123456789")
 
     @property
@@ -48,19 +45,6 @@ class Svhn(TorchvisionFiles, ColourImages):
     @property
     def files(self) -> tuple[str, ...]:
         return "train_32x32.mat", "test_32x32.mat"
-
-    @property
-    def manual_steps(self) -> str:
-        listed = self.torchvision_dataset().split_list
-        return "copy them there from " + " and ".join(listed[split][0] for split in ("train", "test"))
-
-    def download_to(self, temporary: Path) -> Iterable[Path]:
-        from torchvision.datasets.utils import download_url
-
-        for split in ("train", "test"):
-            url, file, md5 = self.torchvision_dataset().split_list[split]
-            download_url(url, str(temporary), file, md5)
-            yield temporary / file
 
     def load(self) -> Dataset:
         """Read the two files; inputs are uint8 ``[n, 3, 32, 32]``.

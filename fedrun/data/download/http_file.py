@@ -62,7 +62,8 @@ def download(url: str, path: Path, checksum: str | None, progress: Progress) -> 
         except InputError as error:
             partial.unlink()  # continuing it could not correct it
             raise InputError(
-                f"{url}: {error}; the downloaded file is deleted; try again, or another --url, or --from FOLDER"
+                f"{url}: {error}; the downloaded file is deleted; try again, or fedrun-data with another --url or with "
+                "--from FOLDER"
             ) from None
         with open(partial, "rb") as file:
             os.fsync(file.fileno())

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fedrun.data.datasets.cache import locked
 from fedrun.data.download.catalogue import DatasetFiles, RemoteFile, parquet_target
 from fedrun.data.download.http_file import Progress, UnreachableError, download, verify
 from fedrun.data.download.unpack import unpack
 from fedrun.system.errors import InputError
+from fedrun.system.folder_lock import locked
 
 logger = logging.getLogger(__name__)
 
@@ -48,25 +48,9 @@ def download_dataset(name: str, dataset: DatasetFiles, data_dir: Path, base: str
     """
     staging = data_dir / STAGING / name
     with _locked(staging):
-        try:
-            missing = [
-                item
-                for item in dataset.downloads(base)
-                if item.unpack is not None or not (data_dir / item.target).exists()
-            ]
-            for item in missing:
-                if not (staging / item.file).exists():
-                    _download(item, staging / item.file, report(item.file))
-        except UnreachableError as error:
-            raise InputError(f"{error}; {manual_steps(name, dataset, data_dir)}") from error
-        moves: list[tuple[Path, Path]] = []
-        for item in missing:
-            try:
-                moves += _contents(staging / item.file, item, data_dir, staging)
-            except InputError:  # the next command downloads it again
-                (staging / item.file).unlink()
-                raise
-        _place(moves, staging)
+        if dataset.missing(data_dir) or interrupted(name, data_dir):  # otherwise another process was faster
+            _fetch(name, dataset, data_dir, base, report)
+        shutil.rmtree(staging, ignore_errors=True)
     _check_complete(name, dataset, data_dir)
 
 
@@ -107,6 +91,7 @@ def import_dataset(name: str, dataset: DatasetFiles, data_dir: Path, source: Pat
         for path, item in published:
             copies += _contents(path, item, data_dir, staging)
         _place(copies, staging)
+        shutil.rmtree(staging, ignore_errors=True)
     _check_complete(name, dataset, data_dir)
 
 
@@ -114,9 +99,31 @@ def manual_steps(name: str, dataset: DatasetFiles, data_dir: Path) -> str:
     """Which files to put where, without a connection."""
     return (
         f"without a connection, put the files {', '.join(str(data_dir / pattern) for pattern in dataset.required)} "
-        f"there yourself, or run fedrun-data {name} --from FOLDER, a folder that has them as published or in that "
-        "layout"
+        f"there yourself, or run fedrun-data {name} --data-dir {data_dir} --from FOLDER, a folder that has them as "
+        "published or in that layout"
     )
+
+
+def _fetch(name: str, dataset: DatasetFiles, data_dir: Path, base: str | None, report: Reporter) -> None:
+    """Download the missing files, and then put them in their places."""
+    staging = data_dir / STAGING / name
+    try:
+        missing = [
+            item for item in dataset.downloads(base) if item.unpack is not None or not (data_dir / item.target).exists()
+        ]
+        for item in missing:
+            if not (staging / item.file).exists():
+                _download(item, staging / item.file, report(item.file))
+    except UnreachableError as error:
+        raise InputError(f"{error}; {manual_steps(name, dataset, data_dir)}") from error
+    moves: list[tuple[Path, Path]] = []
+    for item in missing:
+        try:
+            moves += _contents(staging / item.file, item, data_dir, staging)
+        except InputError:  # the next command downloads it again
+            (staging / item.file).unlink()
+            raise
+    _place(moves, staging)
 
 
 def _download(item: RemoteFile, path: Path, progress: Progress) -> None:
@@ -142,7 +149,7 @@ def _contents(path: Path, item: RemoteFile, data_dir: Path, staging: Path) -> li
 
 
 def _place(files: list[tuple[Path, Path]], staging: Path) -> None:
-    """Move or copy complete files to their final places; the staging folder is deleted after that."""
+    """Move or copy complete files to their final places."""
     (staging / PLACING).touch()
     for source, target in files:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -152,7 +159,6 @@ def _place(files: list[tuple[Path, Path]], staging: Path) -> None:
             partial = staging / f"{secrets.token_hex(4)}.partial"
             shutil.copyfile(source, partial)
             os.replace(partial, target)
-    shutil.rmtree(staging, ignore_errors=True)
 
 
 def _check_complete(name: str, dataset: DatasetFiles, data_dir: Path) -> None:

@@ -93,11 +93,12 @@ def test_order_and_values_are_those_of_torchvision(
     monkeypatch: pytest.MonkeyPatch,  # type: ignore[no-untyped-def]
 ) -> None:
     write(tmp_path)
-    monkeypatch.setattr(recipe.torchvision_dataset(), "_check_integrity", lambda _: True)
-    monkeypatch.setattr(recipe.torchvision_dataset(), "_load_meta", lambda _: None)
+    torchvision_class = getattr(torchvision.datasets, recipe.__name__.upper())
+    monkeypatch.setattr(torchvision_class, "_check_integrity", lambda _: True)
+    monkeypatch.setattr(torchvision_class, "_load_meta", lambda _: None)
     dataset = cifar(recipe, tmp_path).load()
     for train, ours in ((True, slice(0, dataset.train_size)), (False, slice(dataset.train_size, None))):
-        theirs = recipe.torchvision_dataset()(tmp_path, train=train)
+        theirs = torchvision_class(tmp_path, train=train)
         assert torch.equal(dataset.inputs[ours].permute(0, 2, 3, 1), torch.from_numpy(theirs.data))
         assert dataset.targets[ours].tolist() == theirs.targets
 
@@ -178,10 +179,8 @@ def test_a_missing_batch_is_named_with_the_way_to_get_it(tmp_path: Path) -> None
     (folder / "data_batch_4").unlink()
     with pytest.raises(InputError) as refusal:
         cifar(Cifar10, tmp_path).load()
-    url = torchvision.datasets.CIFAR10.url
-    assert str(refusal.value) == (
-        f"{folder} lacks data_batch_4: set dataset.download=true, run `fedrun-data cifar10 --data-dir {tmp_path}`, or "
-        f"unpack {url} in {tmp_path}"
+    assert str(refusal.value).startswith(
+        f"{folder} lacks data_batch_4: set dataset.download=true, or run `fedrun-data cifar10 --data-dir {tmp_path}`"
     )
 
 
@@ -198,7 +197,7 @@ def test_the_archive_is_downloaded(
     monkeypatch.setattr(theirs, "tgz_md5", hashlib.md5(archive.read_bytes()).hexdigest())
     assert cifar(Cifar10, tmp_path / "data", download=True).load().targets.tolist()[-1] == 0
     monkeypatch.setattr(theirs, "tgz_md5", "0" * 32)
-    with pytest.raises(InputError, match="CIFAR-10 could not be downloaded to .* unpack http"):
+    with pytest.raises(InputError, match="cifar-10-python.tar.gz: its md5 is "):
         cifar(Cifar10, tmp_path / "other", download=True).load()
     found = sorted(path.name for path in (tmp_path / "data/cifar-10-batches-py").iterdir())
     assert found == sorted(path.name for path in source.iterdir())

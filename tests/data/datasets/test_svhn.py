@@ -99,9 +99,9 @@ def test_a_missing_file_is_named_with_the_way_to_get_it(tmp_path: Path) -> None:
     (folder / "test_32x32.mat").unlink()
     with pytest.raises(InputError) as refusal:
         svhn(tmp_path).load()
-    message = str(refusal.value)
-    assert message.startswith(f"{folder} lacks test_32x32.mat: set dataset.download=true, run `fedrun-data svhn ")
-    assert f" --data-dir {tmp_path}`, or copy them there from http" in message
+    assert str(refusal.value).startswith(
+        f"{folder} lacks test_32x32.mat: set dataset.download=true, or run `fedrun-data svhn --data-dir {tmp_path}`"
+    )
 
 
 def test_the_files_are_downloaded(

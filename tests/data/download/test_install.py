@@ -19,13 +19,13 @@ import pytest
 from PIL import Image
 
 from fedrun.cli.data import run
-from fedrun.data.datasets.cache import locked
 from fedrun.data.datasets.femnist import Femnist
 from fedrun.data.datasets.sent140 import Sent140
 from fedrun.data.download import install
 from fedrun.data.download.catalogue import DatasetFiles, RemoteFile, catalogue, published
 from fedrun.data.download.install import STAGING, Reporter, download_dataset
 from fedrun.system.errors import InputError
+from fedrun.system.folder_lock import locked
 
 TWEET = '"4","1","Mon","NO_QUERY","ann","good"\n'
 
@@ -297,6 +297,24 @@ def test_two_commands_take_turns(site: Any, tmp_path: Path, caplog: pytest.LogCa
     assert (tmp_path / "a.bin").read_bytes() == b"content"
 
 
+def test_what_another_process_has_fetched_is_not_fetched_again(
+    site: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    site.files["/a.zip"] = tweets()
+    archive = RemoteFile((f"{site.address}/a.zip",), ".", unpack="training.")
+    entry = DatasetFiles("", "", 0, ("training.*",), published(archive))
+    (tmp_path / STAGING).mkdir()
+    second = threading.Thread(target=download_dataset, args=("a", entry, tmp_path, None, QUIET))
+    with caplog.at_level(logging.INFO), locked(tmp_path / STAGING):
+        second.start()
+        while "waiting for another process" not in caplog.text:
+            time.sleep(0.01)
+        (tmp_path / "training.csv").touch()
+    second.join(timeout=10)
+    assert site.asked == []
+    assert not (tmp_path / STAGING / "a").exists()
+
+
 @pytest.mark.parametrize("name", catalogue())
 def test_offline_every_dataset_says_which_file_goes_where(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
@@ -305,7 +323,7 @@ def test_offline_every_dataset_says_which_file_goes_where(
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert all(str(tmp_path / pattern) in said for pattern in catalogue()[name].required)
-    assert f"fedrun-data {name} --from FOLDER" in said
+    assert f"fedrun-data {name} --data-dir {tmp_path} --from FOLDER" in said
 
 
 def test_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
