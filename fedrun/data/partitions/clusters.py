@@ -34,7 +34,6 @@ class Clusters(TrainSplitPartition):
     clusters: Annotated[int, Ge(1)]
     labels_per_cluster: Annotated[int, Ge(1)]
 
-    name: ClassVar[str] = "clusters"
     needs_classes: ClassVar[bool] = True
 
     def split(self, dataset: Dataset, seed: int) -> Federation:
@@ -42,12 +41,12 @@ class Clusters(TrainSplitPartition):
         labels, classes = self.clusters * self.labels_per_cluster, dataset.spec.classes
         if labels > classes:
             raise InputError(
-                f"partition=clusters: clusters={self.clusters} with labels_per_cluster={self.labels_per_cluster} needs "
+                f"{self.choice}: clusters={self.clusters} with labels_per_cluster={self.labels_per_cluster} needs "
                 f"{labels} classes, the dataset has {classes}"
             )
         if self.clients < self.clusters:
             raise InputError(
-                f"partition=clusters: clusters={self.clusters} needs at least as many clients, not {self.clients}"
+                f"{self.choice}: clusters={self.clusters} needs at least as many clients, not {self.clients}"
             )
         rng = self.generator(seed)
         samples, class_sizes = sort_by_class(targets, classes)
@@ -60,7 +59,7 @@ class Clusters(TrainSplitPartition):
             members = cluster_of == cluster
             if size < members.sum():
                 raise InputError(
-                    f"partition=clusters: cluster {cluster} has {size} samples for {members.sum()} clients; "
+                    f"{self.choice}: cluster {cluster} has {size} samples for {members.sum()} clients; "
                     "use fewer clients"
                 )
             counts[cluster, members] = even_sizes(size, members.sum())

@@ -31,7 +31,6 @@ class Dirichlet(DirichletProportions):
         seed: see :class:`DirichletProportions`.
     """
 
-    name: ClassVar[str] = "dirichlet"
     needs_classes: ClassVar[bool] = True
 
     attempts: ClassVar[int] = 10_000
@@ -74,4 +73,4 @@ class Dirichlet(DirichletProportions):
             if 0 < total < np.inf:
                 proportions /= total
                 return proportions
-        raise InputError(f"partition=dirichlet: beta={self.beta:g} is too small to draw proportions; use a larger beta")
+        raise InputError(f"{self.choice}: beta={self.beta:g} is too small to draw proportions; use a larger beta")

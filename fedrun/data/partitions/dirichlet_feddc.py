@@ -11,8 +11,7 @@ from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset
 from fedrun.data.federation import Federation
 from fedrun.data.partitions.class_sampling import draw_counts, log_dirichlet
-from fedrun.data.partitions.index_groups import shuffle_groups, sort_by_class, split_groups
-from fedrun.data.partitions.lognormal_sizes import lognormal_sizes
+from fedrun.data.partitions.index_groups import lognormal_sizes, shuffle_groups, sort_by_class, split_groups
 from fedrun.data.partitions.train_split import TrainSplitPartition, with_pooled_test
 
 
@@ -35,7 +34,6 @@ class DirichletFedDC(TrainSplitPartition):
     alpha: Annotated[float, Ge(1e-6)]
     sigma: Annotated[float, Ge(0)]
 
-    name: ClassVar[str] = "dirichlet_feddc"
     needs_classes: ClassVar[bool] = True
 
     def split(self, dataset: Dataset, seed: int) -> Federation:
@@ -43,7 +41,7 @@ class DirichletFedDC(TrainSplitPartition):
         rng = self.generator(seed)
         samples, class_sizes = sort_by_class(targets, dataset.spec.classes)
         shuffle_groups(samples, class_sizes, rng)
-        sizes = lognormal_sizes(len(targets), self.clients, self.sigma, rng, self.name)
+        sizes = lognormal_sizes(len(targets), self.clients, self.sigma, rng)
         log_priors = log_dirichlet(np.full(len(class_sizes), self.alpha), self.clients, rng)
         counts = draw_counts(sizes, *poisson_times(sizes, rng), log_priors, class_sizes, rng)
         return with_pooled_test(dataset, split_groups(samples, counts))

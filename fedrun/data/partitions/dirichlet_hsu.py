@@ -31,7 +31,6 @@ class DirichletHsu(TrainSplitPartition):
 
     alpha: Annotated[float, Ge(1e-6)]
 
-    name: ClassVar[str] = "dirichlet_hsu"
     needs_classes: ClassVar[bool] = True
 
     def split(self, dataset: Dataset, seed: int) -> Federation:

@@ -28,7 +28,7 @@ class DirichletProportions(TrainSplitPartition):
     def draws_exhausted(self, draws: int) -> InputError:
         """The error after this many draws, none of which gave every client enough samples."""
         return InputError(
-            f"partition={self.name}: in each of {draws} draws some client had fewer than "
+            f"{self.choice}: in each of {draws} draws some client had fewer than "
             f"min_samples={self.min_samples} samples; use a larger beta than {self.beta:g}, fewer clients than "
             f"{self.clients} or a smaller min_samples"
         )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset
 from fedrun.data.federation import Federation
@@ -17,8 +15,6 @@ class IID(TrainSplitPartition):
 
     If the sizes cannot be equal, the first clients have one sample more.
     """
-
-    name: ClassVar[str] = "iid"
 
     def split(self, dataset: Dataset, seed: int) -> Federation:
         total = len(self.training_targets(dataset))

@@ -23,7 +23,6 @@ class IIDClassExact(TrainSplitPartition):
         seed: see :class:`TrainSplitPartition`.
     """
 
-    name: ClassVar[str] = "iid_class_exact"
     needs_classes: ClassVar[bool] = True
 
     def split(self, dataset: Dataset, seed: int) -> Federation:
@@ -31,7 +30,7 @@ class IIDClassExact(TrainSplitPartition):
         samples, class_sizes = sort_by_class(targets, dataset.spec.classes)
         for label in np.flatnonzero(class_sizes % self.clients)[:1]:
             raise InputError(
-                f"partition=iid_class_exact: clients={self.clients} does not divide the {class_sizes[label]} training "
+                f"{self.choice}: clients={self.clients} does not divide the {class_sizes[label]} training "
                 f"samples of class {dataset.class_names[label]}; allowed: partition=iid for any number"
             )
         shuffle_groups(samples, class_sizes, self.generator(seed))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset
 from fedrun.data.federation import Federation
@@ -23,8 +21,6 @@ class IIDNiidBench(TrainSplitPartition):
         clients: see :class:`TrainSplitPartition`.
         seed: see :class:`TrainSplitPartition`; taken modulo 2³².
     """
-
-    name: ClassVar[str] = "iid_niid_bench"
 
     def split(self, dataset: Dataset, seed: int) -> Federation:
         total = len(self.training_targets(dataset))

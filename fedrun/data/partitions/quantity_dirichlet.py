@@ -38,8 +38,6 @@ class QuantityDirichlet(DirichletProportions):
         seed: see :class:`DirichletProportions`.
     """
 
-    name: ClassVar[str] = "quantity_dirichlet"
-
     variates: ClassVar[int] = 10**9
     """Random numbers after which the partition fails, at least 10 000 draws; a few minutes of computation."""
 
@@ -58,7 +56,7 @@ class QuantityDirichlet(DirichletProportions):
         draw_count = 0
         while draw_count < limit:
             if draw_count * self.clients < NOTICE <= (draw_count + block) * self.clients:
-                log.warning("partition=%s: %d draws so far, drawing up to %d", self.name, draw_count, limit)
+                log.warning("%s: %d draws so far, drawing up to %d", self.choice, draw_count, limit)
             block = min(block, limit - draw_count)
             proportions = rng.dirichlet(concentrations, block)
             # 1e-9: rows that the exact test may accept. A tiny beta underflows to NaN, which compares false.

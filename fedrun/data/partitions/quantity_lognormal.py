@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from annotated_types import Ge
 
 from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset
 from fedrun.data.federation import Federation
-from fedrun.data.partitions.index_groups import split_consecutive
-from fedrun.data.partitions.lognormal_sizes import lognormal_sizes
+from fedrun.data.partitions.index_groups import lognormal_sizes, split_consecutive
 from fedrun.data.partitions.train_split import TrainSplitPartition, with_pooled_test
 
 
@@ -29,11 +28,9 @@ class QuantityLognormal(TrainSplitPartition):
 
     sigma: Annotated[float, Ge(0)]
 
-    name: ClassVar[str] = "quantity_lognormal"
-
     def split(self, dataset: Dataset, seed: int) -> Federation:
         total = len(self.training_targets(dataset))
         rng = self.generator(seed)
         samples = rng.permutation(total)
-        sizes = lognormal_sizes(total, self.clients, self.sigma, rng, self.name)
+        sizes = lognormal_sizes(total, self.clients, self.sigma, rng)
         return with_pooled_test(dataset, split_consecutive(samples, sizes))

@@ -28,7 +28,6 @@ class Shards(TrainSplitPartition):
 
     shards_per_client: Annotated[int, Ge(1)]
 
-    name: ClassVar[str] = "shards"
     needs_classes: ClassVar[bool] = True
 
     def split(self, dataset: Dataset, seed: int) -> Federation:
