@@ -10,7 +10,7 @@ import numpy as np
 from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset
 from fedrun.data.federation import Federation
-from fedrun.data.partitions.dirichlet_proportions import DirichletProportions
+from fedrun.data.partitions.dirichlet import DirichletProportions
 from fedrun.data.partitions.index_groups import split_consecutive
 from fedrun.data.partitions.train_split import with_pooled_test
 
