@@ -78,14 +78,12 @@ class Cached:
         inputs: ``[n, *index.shape]`` of the index's type, mapped from the file: pages are read when used, never written
             back.
         targets: int64 ``[n]``.
-        remarks: the decoder's notes about the data, one line each.
         fingerprint: a hash of the content.
     """
 
     index: Index
     inputs: torch.Tensor
     targets: torch.Tensor
-    remarks: tuple[str, ...]
     fingerprint: str
 
 
@@ -151,12 +149,7 @@ def create(folder: Path, fill: Callable[[Path], None]) -> None:
         ) from error
 
 
-def write_cache(
-    folder: Path,
-    index: Index,
-    pieces: Iterable[tuple[int, np.ndarray, np.ndarray]],
-    remarks: Callable[[], tuple[str, ...]],
-) -> None:
+def write_cache(folder: Path, index: Index, pieces: Iterable[tuple[int, np.ndarray, np.ndarray]]) -> None:
     """Write the three files of a cache, with one piece of one user in memory at a time.
 
     Args:
@@ -164,7 +157,6 @@ def write_cache(
         index: the users and their numbers of samples.
         pieces: the samples of each user of the index, in one piece or several, users in any order: number, samples
             ``[m, *index.shape]`` of the index's type, classes uint8 ``[m]``.
-        remarks: called after the last piece.
 
     Raises:
         InputError: a user's pieces do not add up to its size, because a source has changed between two readings.
@@ -204,7 +196,7 @@ def write_cache(
         raise _changed(index, user, str(written[user]))
     content_fingerprint = fingerprint([*index.shape, index.dtype, index.training, *index.names, *index.sizes, *digests])
     with open(folder / "meta.json", "w", encoding="utf-8") as meta_file:
-        json.dump({**asdict(index), "remarks": remarks(), "fingerprint": content_fingerprint}, meta_file)
+        json.dump({**asdict(index), "fingerprint": content_fingerprint}, meta_file)
         _sync(meta_file)
 
 
@@ -226,7 +218,7 @@ def open_cache(folder: Path) -> Cached:
         InputError: a file of the cache is missing, cut short or altered; it names the file and the folder to delete.
     """
     require_intact(folder)
-    index, remarks, content_fingerprint = _read_meta(folder)
+    index, content_fingerprint = _read_meta(folder)
     samples = sum(index.sizes)
     return Cached(
         index=index,
@@ -234,7 +226,6 @@ def open_cache(folder: Path) -> Cached:
         .view(getattr(torch, index.dtype))
         .view(samples, *index.shape),
         targets=_mapped(folder / "targets.bin", samples).to(torch.int64),
-        remarks=remarks,
         fingerprint=content_fingerprint,
     )
 
@@ -260,7 +251,7 @@ def damaged_cache_files(folder: Path, states: tuple[tuple[str, int, int], ...]) 
     return damaged_files(folder)
 
 
-def _read_meta(folder: Path) -> tuple[Index, tuple[str, ...], str]:
+def _read_meta(folder: Path) -> tuple[Index, str]:
     path = folder / "meta.json"
     try:
         meta = json.loads(path.read_bytes())
@@ -271,10 +262,10 @@ def _read_meta(folder: Path) -> tuple[Index, tuple[str, ...], str]:
             shape=tuple(map(int, meta["shape"])),
             dtype=meta["dtype"],
         )
-        remarks, content_fingerprint = tuple(map(str, meta["remarks"])), str(meta["fingerprint"])
+        content_fingerprint = str(meta["fingerprint"])
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise _damaged(path, "cannot be read") from error
-    return index, remarks, content_fingerprint
+    return index, content_fingerprint
 
 
 def _mapped(path: Path, size: int) -> torch.Tensor:

@@ -146,7 +146,7 @@ def read_lines(path: Path) -> list[str]:
         raise InputError(f"{path} cannot be read as text in UTF-8: {reason}") from error
 
 
-class Photographs:
+class Photographs(Decoder):
     """Decodes images, given by file name in a folder or as the hub's Parquet files have them, to ``[n, 3, 84, 84]``."""
 
     cache_tag = f"bicubic {SIDE}"
@@ -158,9 +158,6 @@ class Photographs:
         targets = integer_labels(y, 2)
         with ThreadPoolExecutor() as threads:  # decoding releases Python's lock
             return np.stack(list(threads.map(self._photograph, x))), targets
-
-    def remarks(self) -> tuple[str, ...]:
-        return ()
 
     def _photograph(self, item: Any) -> np.ndarray:
         """uint8 ``[3, 84, 84]``."""

@@ -63,8 +63,9 @@ class Decoder(Protocol):
             InputError: a sample cannot be used; the caller adds the file and the user.
         """
 
-    def remarks(self) -> tuple[str, ...]:
-        """Notes about the samples decoded so far, one line each."""
+    def remark(self) -> str:
+        """What was changed in the samples decoded so far, for the log; empty: nothing worth a warning."""
+        return ""
 
 
 class FileFormat(Protocol):
@@ -174,10 +175,7 @@ class LeafDataset(DatasetConfig):
         key = cache_key(source.decoder.cache_tag, [path for paths in files.values() for path in paths])
         place = self.place
         create(place / key, lambda folder: self._read(source, files, key, folder))
-        cached = open_cache(place / key)
-        for remark in cached.remarks:
-            logger.warning("%s: %s", self.name, remark)
-        return self._dataset(cached)
+        return self._dataset(open_cache(place / key))
 
     def _source(self) -> tuple[FileFormat, dict[str, list[Path]]]:
         """The format of the files, and the files of each existing split, sorted by name."""
@@ -228,9 +226,11 @@ class LeafDataset(DatasetConfig):
                             raise InputError(f"{path}: user {name!r} was added while the file was read; run again")
                         yield number[split][name], inputs, targets
 
-        write_cache(folder, index, pieces(), source.decoder.remarks)
+        write_cache(folder, index, pieces())
         if cache_key(source.decoder.cache_tag, [path for paths in files.values() for path in paths]) != key:
             raise InputError(f"the files in {self.folder} changed while they were read; run again")
+        if remark := source.decoder.remark():
+            logger.warning("%s: %s", self.name, remark)
 
     def _dataset(self, cached: Cached) -> Dataset:
         """The dataset of the users that have enough samples."""

@@ -101,11 +101,11 @@ class MeanVectors:
         self._samples += len(x)
         return means, targets
 
-    def remarks(self) -> tuple[str, ...]:
+    def remark(self) -> str:
         if not self._without_words:
-            return ()
+            return ""
         number, file = self._without_words, self._path.name
-        return (f"{number} of {self._samples} tweets have no word in {file} and became zero vectors",)
+        return f"{number} of {self._samples} tweets have no word in {file} and became zero vectors"
 
 
 class TweetTable:

@@ -113,10 +113,10 @@ class Characters:
     def decode(self, x: list[Any], y: list[Any]) -> tuple[np.ndarray, np.ndarray]:
         return self._numbers(x, LENGTH, "string"), self._numbers(y, 1, "label")[:, 0]
 
-    def remarks(self) -> tuple[str, ...]:
+    def remark(self) -> str:
         if not self._substituted:
-            return ()
-        return (f"{self._substituted} characters outside the alphabet were read as {ALPHABET[SUBSTITUTE]!r}",)
+            return ""
+        return f"{self._substituted} characters outside the alphabet were read as {ALPHABET[SUBSTITUTE]!r}"
 
     def _numbers(self, texts: list[Any], length: int, what: str) -> np.ndarray:
         """uint8 ``[n, length]``."""
