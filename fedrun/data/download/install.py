@@ -145,7 +145,7 @@ def _contents(path: Path, item: RemoteFile, data_dir: Path, staging: Path) -> li
         return [(path, data_dir / item.target)]
     folder = staging / UNPACKED / item.file
     shutil.rmtree(folder, ignore_errors=True)  # of an interrupted command
-    return [(folder / name, data_dir / item.target / name) for name in unpack(path, folder, item.unpack)]
+    return [(file, data_dir / item.target / name) for name, file in unpack(path, folder, item.unpack).items()]
 
 
 def _place(files: list[tuple[Path, Path]], staging: Path) -> None:
