@@ -6,11 +6,11 @@ import logging
 from abc import abstractmethod
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import DatasetConfig
-from fedrun.system.errors import InputError
+from fedrun.system.errors import InputError, one_line
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +29,15 @@ class TorchvisionFiles(DatasetConfig):
 
     option: ClassVar[str]
     """The dataset's name in ``dataset=`` and ``fedrun-data``."""
+    torchvision_class: ClassVar[str]
+    """The name of torchvision's class for the same data, if that reads the files."""
+
+    @classmethod
+    def torchvision_dataset(cls) -> Any:
+        """torchvision's class for the same data. Importing it is slow, so it is imported late."""
+        from torchvision import datasets
+
+        return getattr(datasets, cls.torchvision_class)
 
     @property
     @abstractmethod
@@ -65,6 +74,20 @@ class TorchvisionFiles(DatasetConfig):
         if path is None:
             raise InputError(f"{self.folder / file} was deleted while the files were read")
         return path
+
+    def read(self, root: Path, **split: object) -> Any:
+        """One split, read by torchvision, which compares each file with its published checksum first.
+
+        Raises:
+            InputError: a file cannot be read, or is not the published one.
+        """
+        try:
+            return self.torchvision_dataset()(root, **split)
+        except Exception as error:  # torchvision says in its own ways what is wrong with a file
+            raise InputError(
+                f"{self.folder} cannot be read as the published files of {self.option} ({one_line(str(error))}): "
+                f"delete it and run `fedrun-data {self.option} --data-dir {self.data_dir}`"
+            ) from error
 
     def _missing(self) -> list[str]:
         return [file for file in self.files if self.find(file) is None]
