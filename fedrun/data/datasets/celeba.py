@@ -32,14 +32,11 @@ class Celeba(LeafDataset):
     The aligned photographs of 178x218 pixels are squeezed to 84x84 (bicubic), as in LEAF and TurboSVM-FL, and stored
     as uint8 RGB.
 
-    Attributes:
-        data_dir: see :class:`LeafDataset`; LEAF's JSON in ``<data_dir>/celeba`` has names of the photographs, which are
-            in ``<data_dir>/celeba/img_align_celeba``. Parquet files (image, celeb_id, Smiling) contain them. Without
-            either, CelebA's own ``identity_CelebA.txt`` and ``list_attr_celeba.txt`` next to that folder are read;
-            then all celebrities are training users.
-        cache_dir: see :class:`LeafDataset`.
-        min_samples: see :class:`LeafDataset`.
-        min_samples_after_split: likewise.
+    Attributes (besides those of :class:`LeafDataset`):
+        data_dir: LEAF's JSON in ``<data_dir>/celeba`` has names of the photographs, which are in
+            ``<data_dir>/celeba/img_align_celeba``. Parquet files (image, celeb_id, Smiling) contain them. Without
+            either, CelebA's own ``identity_CelebA.txt`` and ``list_attr_celeba.txt`` next to that folder are read; then
+            all celebrities are training users.
     """
 
     name: ClassVar[str] = "celeba"

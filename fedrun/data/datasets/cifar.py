@@ -20,12 +20,8 @@ class Cifar(TorchvisionFiles, ColourImages):
 
     torchvision compares a file with its published checksum before it unpickles it, so no other code is run.
 
-    Attributes:
+    Attributes (besides those of :class:`TorchvisionFiles` and :class:`ColourImages`):
         data_dir: folder in which the published archive has been unpacked.
-        download: see :class:`TorchvisionFiles`.
-        mean: see :class:`ColourImages`.
-        std: see :class:`ColourImages`.
-        augmentation: see :class:`ColourImages`.
     """
 
     classes: ClassVar[int]

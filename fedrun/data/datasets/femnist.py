@@ -27,11 +27,8 @@ class Femnist(LeafDataset):
 
     As in LEAF, paper is 1 and ink is 0. LEAF's pixels are grey/255, so they are stored exactly as uint8.
 
-    Attributes:
-        data_dir: see :class:`LeafDataset`; the files are in ``<data_dir>/femnist``.
-        cache_dir: see :class:`LeafDataset`.
-        min_samples: see :class:`LeafDataset`.
-        min_samples_after_split: likewise.
+    Attributes (besides those of :class:`LeafDataset`):
+        data_dir: the files are in ``<data_dir>/femnist``.
     """
 
     name: ClassVar[str] = "femnist"

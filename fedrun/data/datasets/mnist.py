@@ -23,10 +23,9 @@ SIDE = 28
 class IdxImages(TorchvisionFiles):
     """Base class of datasets of four IDX files with 28x28 grey images and their labels.
 
-    Attributes:
+    Attributes (besides those of :class:`TorchvisionFiles`):
         data_dir: folder in which ``<name>/raw`` holds the four files, each as published (``.gz``) or unpacked. They are
             read into memory.
-        download: see :class:`TorchvisionFiles`.
         mean: subtracted from grey/255; 0 changes nothing; None: the mean of all training pixels.
         std: divides the difference; 1 changes nothing; None: the standard deviation of all training pixels.
     """
@@ -164,11 +163,8 @@ class Emnist(IdxImages):
     ``letters`` 124 800 + 20 800, 26; ``digits`` 240 000 + 40 000, 10. In the files images are transposed and
     letters numbered from 1; here images are upright and classes are numbered from 0.
 
-    Attributes:
-        data_dir: see :class:`IdxImages`; the files are in ``<data_dir>/EMNIST/raw``.
-        download: see :class:`TorchvisionFiles`.
-        mean: see :class:`IdxImages`.
-        std: see :class:`IdxImages`.
+    Attributes (besides those of :class:`IdxImages`):
+        data_dir: the files are in ``<data_dir>/EMNIST/raw``.
         split: which of the publisher's selections.
         first_classes: number of classes whose samples are used, from class 0 on; None: all. FedDC's and FedUmf's
             "EMNIST-L" has the first 10 of ``letters``: 48 000 + 8 000 samples.

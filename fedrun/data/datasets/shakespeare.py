@@ -33,11 +33,8 @@ UNKNOWN = 255
 class Shakespeare(LeafDataset):
     """LEAF's Shakespeare: 80 characters of a role's speeches and, as label, the character that follows them.
 
-    Attributes:
-        data_dir: see :class:`LeafDataset`; the files are in ``<data_dir>/shakespeare``.
-        cache_dir: see :class:`LeafDataset`.
-        min_samples: see :class:`LeafDataset`.
-        min_samples_after_split: likewise.
+    Attributes (besides those of :class:`LeafDataset`):
+        data_dir: the files are in ``<data_dir>/shakespeare``.
         unknown: treatment of a character outside the alphabet: ``refuse`` stops with an error; ``map`` replaces it by
             the alphabet's last symbol, as LEAF's code does, and logs the count.
         window: number of characters that the model sees: the last ones before the label. An LSTM's time grows with it.

@@ -20,12 +20,8 @@ class Svhn(TorchvisionFiles, ColourImages):
 
     In the files the digit 0 has label 10; here it is class 0.
 
-    Attributes:
+    Attributes (besides those of :class:`TorchvisionFiles` and :class:`ColourImages`):
         data_dir: folder in which ``SVHN`` holds the two files.
-        download: see :class:`TorchvisionFiles`.
-        mean: see :class:`ColourImages`.
-        std: see :class:`ColourImages`.
-        augmentation: see :class:`ColourImages`.
     """
 
     option: ClassVar[str] = "svhn"

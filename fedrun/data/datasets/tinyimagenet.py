@@ -24,14 +24,11 @@ class TinyImageNet(ColourImages):
     The images are JPEG files of 64x64 pixels, a few of them grey. A class is a WordNet number such as n01443537;
     classes are numbered in that order, and samples ordered by class and then by file name.
 
-    Attributes:
+    Attributes (besides those of :class:`ColourImages`):
         data_dir: folder in which the published archive has been unpacked as ``tiny-imagenet-200``.
         cache_dir: folder for the decoded images; None puts them next to the source, in
             ``tiny-imagenet-200/.fedrun-cache``.
         size: 64 keeps the pixels; 32 halves the sides (bilinear with antialiasing), as in FedConcat.
-        mean: see :class:`ColourImages`.
-        std: see :class:`ColourImages`.
-        augmentation: see :class:`ColourImages`.
     """
 
     name: ClassVar[str] = "tiny-imagenet-200"

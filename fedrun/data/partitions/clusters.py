@@ -23,12 +23,11 @@ class Clusters(TrainSplitPartition):
     Cluster g has the L labels g L .. g L + L - 1; no client has samples of labels beyond the last cluster's, and the
     test keeps its own. Clients are assigned to clusters at random, equally many to each, within one.
 
-    Attributes:
-        clients: see :class:`TrainSplitPartition`; at least one per cluster.
+    Attributes (besides those of :class:`TrainSplitPartition`):
+        clients: at least one per cluster.
         clusters: number of clusters; 5 in the paper.
         labels_per_cluster: L, number of labels of each cluster; 2 in the paper. Together the clusters may have at most
             as many labels as the dataset has classes.
-        seed: see :class:`TrainSplitPartition`.
     """
 
     clusters: Annotated[int, Ge(1)]

@@ -19,9 +19,8 @@ from fedrun.system.errors import InputError
 class DirichletProportions(TrainSplitPartition):
     """Base class of NIID-Bench's two partitions with p ~ Dir(β 1_N) (Li, Diao, Chen, He, ICDE 2022).
 
-    Attributes:
-        clients: see :class:`TrainSplitPartition`.
-        seed: see :class:`TrainSplitPartition`; taken modulo 2³².
+    Attributes (besides those of :class:`TrainSplitPartition`):
+        seed: taken modulo 2³².
         beta: β > 0, the concentration; NIID-Bench usually takes 0.5.
         min_samples: smallest number of training samples of a client; 10 in NIID-Bench.
     """
@@ -47,11 +46,8 @@ class Dirichlet(DirichletProportions):
     draws in NIID-Bench's order, so its partitions are reproduced index by index. Where p_c is zero for every client
     that may still get samples, NIID-Bench divides by zero; here that draw is repeated.
 
-    Attributes:
-        clients: see :class:`TrainSplitPartition`.
+    Attributes (besides those of :class:`DirichletProportions`):
         beta: β > 0, the concentration; small values give few classes per client; NIID-Bench usually takes 0.5.
-        min_samples: see :class:`DirichletProportions`.
-        seed: see :class:`DirichletProportions`.
     """
 
     needs_classes: ClassVar[bool] = True

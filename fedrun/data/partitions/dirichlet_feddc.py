@@ -23,12 +23,10 @@ class DirichletFedDC(TrainSplitPartition):
     chosen by its prior. The published code repeats a draw whose class is empty; here the prior is renormalised over the
     other classes, which is the same law. Late draws therefore deviate from the priors.
 
-    Attributes:
-        clients: see :class:`TrainSplitPartition`.
+    Attributes (besides those of :class:`TrainSplitPartition`):
         alpha: α, at least 1e-6, the concentration; small values give about one class per client; 0.6 and 0.3 in the
             papers.
         sigma: σ of the clients' lognormal sizes, as in ``partition=quantity_lognormal``; 0: equal sizes.
-        seed: see :class:`TrainSplitPartition`.
     """
 
     alpha: Annotated[float, Ge(1e-6)]

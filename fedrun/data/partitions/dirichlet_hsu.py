@@ -23,10 +23,8 @@ class DirichletHsu(TrainSplitPartition):
     replacement. q_k is renormalised over the classes that are not yet empty, so the last clients get the remaining
     samples. If N does not divide n, the first clients have one sample more.
 
-    Attributes:
-        clients: see :class:`TrainSplitPartition`.
+    Attributes (besides those of :class:`TrainSplitPartition`):
         alpha: α, at least 1e-6, the concentration; small values give about one class per client, large ones give p.
-        seed: see :class:`TrainSplitPartition`.
     """
 
     alpha: Annotated[float, Ge(1e-6)]

@@ -18,9 +18,8 @@ from fedrun.system.errors import InputError
 class IIDClassExact(TrainSplitPartition):
     """Every client gets 1/N of each class at random: FedDC's balanced iid split of CIFAR-100 (Gao et al., 2022).
 
-    Attributes:
-        clients: see :class:`TrainSplitPartition`; must divide every class's number of training samples.
-        seed: see :class:`TrainSplitPartition`.
+    Attributes (besides those of :class:`TrainSplitPartition`):
+        clients: must divide every class's number of training samples.
     """
 
     needs_classes: ClassVar[bool] = True

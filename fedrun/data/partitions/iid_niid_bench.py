@@ -17,9 +17,8 @@ class IIDNiidBench(TrainSplitPartition):
     ``RandomState(seed)``, which gives the stream of ``numpy.random.seed(seed)`` in NIID-Bench's script.
     :class:`fedrun.data.partitions.iid.IID` has the same law and another stream.
 
-    Attributes:
-        clients: see :class:`TrainSplitPartition`.
-        seed: see :class:`TrainSplitPartition`; taken modulo 2³².
+    Attributes (besides those of :class:`TrainSplitPartition`):
+        seed: taken modulo 2³².
     """
 
     def split(self, dataset: Dataset, seed: int) -> Federation:

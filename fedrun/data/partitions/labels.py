@@ -24,10 +24,9 @@ class Labels(TrainSplitPartition):
     legacy ``RandomState(seed)`` the order of a class's samples, both in NIID-Bench's order, so its partitions are
     reproduced index by index. Sizes differ because some classes have more owners than others.
 
-    Attributes:
-        clients: see :class:`TrainSplitPartition`.
+    Attributes (besides those of :class:`TrainSplitPartition`):
         labels_per_client: k, from 1 to the dataset's number of classes C.
-        seed: see :class:`TrainSplitPartition`; taken modulo 2³² for NumPy's generator.
+        seed: taken modulo 2³² for NumPy's generator.
     """
 
     labels_per_client: Annotated[int, Ge(1)]

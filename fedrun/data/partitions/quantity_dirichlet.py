@@ -31,11 +31,8 @@ class QuantityDirichlet(DirichletProportions):
     draws in NIID-Bench's order, so its partitions are reproduced index by index. NIID-Bench's setting of 100 clients
     with β = 0.5 takes about 100 000 draws on 50 000 samples.
 
-    Attributes:
-        clients: see :class:`TrainSplitPartition`.
+    Attributes (besides those of :class:`DirichletProportions`):
         beta: β > 0, the concentration; small values give very unequal sizes; NIID-Bench usually takes 0.5.
-        min_samples: see :class:`DirichletProportions`.
-        seed: see :class:`DirichletProportions`.
     """
 
     variates: ClassVar[int] = 10**9

@@ -20,10 +20,8 @@ class QuantityLognormal(TrainSplitPartition):
     s_k ~ LogNormal(log floor(n/N), σ), scaled to sum to n and rounded down; the first client gets the remainder,
     fewer than N samples.
 
-    Attributes:
-        clients: see :class:`TrainSplitPartition`.
+    Attributes (besides those of :class:`TrainSplitPartition`):
         sigma: σ of the sizes' logarithms; 0.3 in FedDC and FedUmf; 0: equal sizes, within one.
-        seed: see :class:`TrainSplitPartition`.
     """
 
     sigma: Annotated[float, Ge(0)]

@@ -20,10 +20,8 @@ class Shards(TrainSplitPartition):
     Samples of one label keep their order. If shards cannot have equal sizes, the first ones have one sample
     more.
 
-    Attributes:
-        clients: see :class:`TrainSplitPartition`.
+    Attributes (besides those of :class:`TrainSplitPartition`):
         shards_per_client: 2 in the paper: at most about two labels per client.
-        seed: see :class:`TrainSplitPartition`.
     """
 
     shards_per_client: Annotated[int, Ge(1)]

@@ -18,10 +18,7 @@ from fedrun.data.partitions.natural import Natural
 class UsersOrIID(Natural):
     """:class:`Natural` if samples have users, otherwise :class:`IID`.
 
-    Attributes:
-        sample_fraction: see :class:`Natural`.
-        train_fraction: see :class:`Natural`.
-        min_samples: see :class:`Natural`.
+    Attributes (besides those of :class:`Natural`):
         clients: number of clients if samples have no users.
         seed: seed of the users' split, or of the permutation; None for the run's seed.
     """
