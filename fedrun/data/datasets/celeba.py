@@ -14,7 +14,7 @@ from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Encoding, Scaled, Spec
 from fedrun.data.datasets.image_decoding import decode_embedded_image, decode_image
 from fedrun.data.datasets.leaf import SPLITS, UNSPLIT, Decoder, FileFormat, LeafDataset, LeafJson, integer_labels
-from fedrun.data.datasets.regular_file import stat_regular
+from fedrun.data.datasets.regular_file import read_lines
 from fedrun.data.datasets.user_tables import ParquetTable
 from fedrun.system.errors import InputError
 
@@ -127,20 +127,6 @@ class CelebaLists:
                 )
             smiling[values[0]] = int(values[column] == "1")
         return smiling
-
-
-def read_lines(path: Path) -> list[str]:
-    """The lines of a text file.
-
-    Raises:
-        InputError: it cannot be read.
-    """
-    try:
-        stat_regular(path)
-        return path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise InputError(f"{path} cannot be read as text in UTF-8: {reason}") from error
 
 
 class Photographs(Decoder):
