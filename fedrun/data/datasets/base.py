@@ -21,7 +21,8 @@ class Spec:
 
     Attributes:
         input_shape: shape of one sample: ``(channels, height, width)`` of an image, ``(length,)`` of a text.
-        classes: number of classes; for other tasks the number of outputs per sample, or per symbol of a text.
+        classes: k, the number of outputs per sample, or per symbol of a text: of a classification, the number of
+            classes.
         vocabulary: number of different symbols of a text; None if inputs are numbers.
         task: what is learned.
         padding: the symbol that fills up the end of shorter texts, and that models must not read; None: texts have the
