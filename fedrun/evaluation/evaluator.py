@@ -76,7 +76,7 @@ class Evaluator:
         evaluated on their own samples.
 
         Args:
-            state: whose models are evaluated.
+            state: the state whose models are evaluated.
             target: evaluate only until it is clear that this accuracy was not reached; None: on all samples.
         """
         split = self._phase.federation.evaluation_split

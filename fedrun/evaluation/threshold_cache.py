@@ -37,9 +37,9 @@ def key(
     some. As of a run, the code is not among them.
 
     Args:
-        experiment: of the run.
-        dataset: of the run.
-        layout: of the network, which the server strategy may have changed.
+        experiment: experiment of the run.
+        dataset: dataset of the run.
+        layout: layout of the network, which the server strategy may have changed.
         initial: the initial model, ``[P]``; its weights may come from a file that has changed.
         frozen: the fingerprint of the network's frozen parameters.
         populations: the clients, with their training and test samples.

@@ -19,7 +19,7 @@ def client_thresholds(experiment: Experiment, phase: Phase, cache: Path | None, 
     """The threshold ρ_k of each client, by population; empty if appeal is not measured.
 
     Args:
-        experiment: of the run.
+        experiment: experiment of the run.
         phase: the first; clients that train for their thresholds start from its initial model.
         cache: folder in which thresholds are stored for other runs of the same clients; None: they are not stored.
         ranks: the processes that compute together.

@@ -24,9 +24,9 @@ def trains_side_by_side(network: FlatNetwork, precision: Precision, clients: int
     steps of large layers are fused, which is as fast. The rule measures nothing, so a repeated run is identical.
 
     Args:
-        network: of each client.
-        precision: of the SGD steps.
-        clients: of a round in this process.
+        network: network of each client.
+        precision: precision of the SGD steps.
+        clients: number of clients of a round in this process.
     """
     on_gpu = network.vector.device.type == "cuda"
     return (
@@ -43,7 +43,7 @@ def supported_executor(requested: str | None, context: ExecutionContext, clients
     Args:
         requested: a key of :data:`EXECUTORS`; None: by the rule.
         context: the work.
-        clients: of a round in this process.
+        clients: number of clients of a round in this process.
     """
     kind: type[Executor] = InProcess
     if requested is not None:

@@ -40,7 +40,7 @@ class BatchGradient:
 
         Args:
             model: it replaces the loaded one.
-            positions: among the client's training samples, int64 ``[b]``.
+            positions: positions among the client's training samples, int64 ``[b]``.
         """
         network, samples = self._context.network, self._context.samples
         network.load(model)

@@ -119,8 +119,8 @@ class Executor(ABC):
 
         Args:
             received: the broadcast, with a model ``[P]``.
-            client_state: with private entries ``[..., h]``.
-            is_new: of :class:`ClientInfo`, bool ``[..., 1]``.
+            client_state: the clients' states, with private entries ``[..., h]``.
+            is_new: as in :class:`ClientInfo`, bool ``[..., 1]``.
         """
         private = self.context.private
         if private is None:
@@ -152,12 +152,12 @@ class Executor(ABC):
 
         Args:
             model: ``[..., P]`` after local training, and after an attack.
-            job: with the broadcast.
+            job: the cohort's job, with the broadcast.
             received: the broadcast as :meth:`with_private` returns it.
             client_state: before the round.
-            constants: from :meth:`ClientStrategy.constants`.
+            constants: the result of :meth:`ClientStrategy.constants`.
             optimizer: its state after local training, ``[..., S]``.
-            client: with the start.
+            client: information about the clients, with the start.
 
         Raises:
             InputError: ``finish`` does not return what the strategy declares.

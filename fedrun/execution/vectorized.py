@@ -237,8 +237,8 @@ class Objectives:
     """The objective of a group of clients: gradients, and a record of the processed samples.
 
     Args:
-        context: with the network, the samples and the client strategy.
-        constants: from :meth:`ClientStrategy.constants`, ``[C, m]`` or ``[m]`` each.
+        context: the context of local training, with the network, the samples and the client strategy.
+        constants: the result of :meth:`ClientStrategy.constants`, ``[C, m]`` or ``[m]`` each.
         batches: sample numbers int64 ``[C, S, B]``.
         counts: the number of real samples of each batch, int64 ``[C, S]``; 0 after a client's last batch. Clients are
             in ascending order of their numbers of batches.

@@ -70,7 +70,7 @@ class Experiment:
         evaluation: when and how the global model is tested.
         hardware: the device and the executor.
         tracking: the service that records a copy of the metrics.
-        seed: of every random choice; 0 is a seed.
+        seed: seed of every random choice; 0 is a seed.
         rounds: T, the number of server updates.
         clients_per_round: an int is the number M of clients per round, a float up to 1.0 their share of all clients.
         targets: test accuracies whose first round is reported, and values of other metrics, such as

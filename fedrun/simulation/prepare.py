@@ -104,7 +104,7 @@ def _check_colluding(experiment: Experiment, attackers: int, clients: int, cohor
     """Reject attackers that forge uploads by honest ones of the same round, where no round has both.
 
     Args:
-        experiment: of the run.
+        experiment: experiment of the run.
         attackers: number of clients that attack.
         clients: N.
         cohort: the fewest clients of a round.

@@ -52,7 +52,7 @@ def automatic_processes(experiment: Experiment, federation: Federation) -> int:
     """The number of processes of a run that may be divided.
 
     Args:
-        experiment: of the run.
+        experiment: experiment of the run.
         federation: its clients.
 
     Raises:

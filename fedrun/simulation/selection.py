@@ -61,7 +61,7 @@ def select_cohort(
 
     Args:
         state: before the round.
-        phase: of the round.
+        phase: phase of the round.
         participation: the rule.
         candidates: what the rule may depend on.
         poisson: draw every client independently with probability M / N.

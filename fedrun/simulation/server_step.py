@@ -37,8 +37,8 @@ def upload_pipeline(experiment: Experiment, phase: Phase, calibration: Calibrati
     """The transforms of a phase's uploads, and the mechanism of privacy among them.
 
     Args:
-        experiment: of the run.
-        phase: of the rounds.
+        experiment: experiment of the run.
+        phase: phase of the rounds.
         calibration: finds the noise of the mechanism.
 
     Raises:
@@ -109,8 +109,8 @@ def _check_buffers(key: str, change: str, experiment: Experiment, phase: Phase) 
     Args:
         key: the option that changes uploads.
         change: what would happen to buffers instead.
-        experiment: of the run.
-        phase: whose clients send.
+        experiment: experiment of the run.
+        phase: the phase whose clients send.
 
     Raises:
         InputError: naming the model.
@@ -131,8 +131,8 @@ def _check_lengths(key: str, change: str, phase: Phase, pipeline: UploadPipeline
     Args:
         key: the option that changes displacements.
         change: what it does to them.
-        phase: whose clients send.
-        pipeline: of their uploads.
+        phase: the phase whose clients send.
+        pipeline: pipeline of their uploads.
 
     Raises:
         InputError: naming the strategy.
@@ -172,10 +172,10 @@ def aggregate(
     """The next models, and the mean metrics of the server steps. A model without an update stays as it is.
 
     Args:
-        phase: of the round.
+        phase: phase of the round.
         state: before the round.
-        result: of the cohort's local work.
-        context: of the local work.
+        result: result of the cohort's local work.
+        context: context of the local work.
         sums_only: whether the server may use only the sum of the uploads (:attr:`Privacy.sees_sums_only`).
     """
     clients, layout, pipeline = len(phase.federation.train), phase.network.layout, context.pipeline

@@ -61,8 +61,8 @@ class ActivePhase:
         phase: the phase.
         runner: runs the local work of its rounds.
         evaluator: evaluates its models.
-        mechanism: of its privacy.
-        participations: of its clients.
+        mechanism: its mechanism of privacy.
+        participations: counts the rounds in which its clients took part.
         models: the final models of the phase before it, ``[P]`` each.
     """
 
@@ -93,7 +93,7 @@ class Simulation:
     Attributes:
         federation: who holds which samples.
         store: holds the client states.
-        devices: of the clients, by which virtual time is measured; None: it is not measured.
+        devices: the clients' devices, by which virtual time is measured; None: it is not measured.
 
     Raises:
         InputError: the experiment, its data or its hardware cannot be used.

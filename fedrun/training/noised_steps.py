@@ -55,9 +55,9 @@ def train_noised(
         samples: the dataset.
         indices: the client's sample numbers, int64 ``[n_k]``.
         rate: η_t.
-        constants: from :meth:`ClientStrategy.constants`.
-        draw: of the samples.
-        noise: of the noise.
+        constants: the result of :meth:`ClientStrategy.constants`.
+        draw: generator that draws the samples.
+        noise: generator of the noise.
         optimizer: its state ``[S]`` to begin with, updated in place; None: a new state.
         augment: changes the compact inputs ``[B, ...]`` of one step after another; None: no augmentation.
     """
@@ -117,8 +117,8 @@ class SampleGradients:
     Args:
         network: the loaded network.
         strategy: the client strategy, with its loss.
-        constants: from :meth:`ClientStrategy.constants`.
-        task: of the dataset.
+        constants: the result of :meth:`ClientStrategy.constants`.
+        task: task of the dataset.
 
     Attributes:
         processed: the number of samples so far.

@@ -32,9 +32,9 @@ class RecordedSteps:
         network: holds the model.
         build: the steps with constants, a state of the optimizer and a record; their client strategy is one for which
             :func:`can_record` is true.
-        constants: of one of the clients, from :meth:`ClientStrategy.constants`.
-        state: of its optimizer, ``[S]``; None: it has none.
-        record: of the processed samples.
+        constants: one client's result of :meth:`ClientStrategy.constants`.
+        state: state of its optimizer, ``[S]``; None: it has none.
+        record: record of the processed samples.
         references: number of reference models of the client strategy.
     """
 

@@ -27,10 +27,10 @@ class Steps:
         strategy: the client strategy, whose hooks change plain SGD.
         local: hyper-parameters.
         rate: η_t.
-        task: of the dataset.
-        constants: from :meth:`ClientStrategy.constants`.
-        state: of the optimizer, ``[S]``, updated in place; None: it has none.
-        record: of the processed samples.
+        task: task of the dataset.
+        constants: the result of :meth:`ClientStrategy.constants`.
+        state: state of the optimizer, ``[S]``, updated in place; None: it has none.
+        record: record of the processed samples.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Steps:
         Args:
             x: encoded inputs ``[B, ...]``.
             y: targets ``[B, ...]``.
-            index: of the batch within its epoch.
+            index: the batch's index within its epoch.
             frozen: the parameters that do not move, bool ``[T]``; None: all move.
 
         Returns:

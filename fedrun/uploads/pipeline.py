@@ -106,7 +106,7 @@ class UploadPipeline:
         """Bytes that each of some clients downloads, int64 ``[n]``.
 
         Args:
-            numbers: of entries that each receives, which include one model's.
+            numbers: how many numbers each receives, one model's included.
             clients: int64 ``[n]``.
             slots: the server's before the round; empty if there are several models.
         """
@@ -152,7 +152,7 @@ class UploadPipeline:
         """A cohort's update as the strategy's server side sees it.
 
         Args:
-            update: with means, which may be overwritten.
+            update: the cohort's update, with means, which may be overwritten.
             received: the broadcast.
             slots: the server's.
             round: the round.

@@ -43,7 +43,7 @@ class Sender:
         seed: the run's seed.
         received: the broadcast, including the vectors of :meth:`UploadTransform.broadcast`.
         state: the client's state of the transforms, by the names of :meth:`UploadTransform.client_state`.
-        shapes: of its displacements, by name.
+        shapes: shapes of its displacements, by name.
     """
 
     client: int
@@ -63,7 +63,7 @@ class Sent:
     """The result of one transform of a client's upload, or of all of them.
 
     Attributes:
-        vectors: by the names of the uploads: the decoded float32 displacements that the transform has changed, or after
+        vectors: by names of uploads, the decoded float32 displacements that the transform has changed, or after
             all transforms the uploads as the server receives them.
         state: the client's next state.
         measures: numbers to be logged as means over the cohort; the server's side receives them, too.
@@ -81,7 +81,7 @@ class Combined:
     Attributes:
         displacements: mean displacements by the names of the uploads.
         slots: the server's next state for the transform.
-        metrics: of the step.
+        metrics: metrics of the step.
         clients: the number of clients that the means represent.
     """
 

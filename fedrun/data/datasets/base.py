@@ -166,8 +166,9 @@ class Dataset:
         class_names: one name per class, for plots; of other tasks one per output.
         fingerprint: a hash of the data; recorded with every result.
         augmentation: how training images are changed at random, or None.
-        overlap: with how many samples before and after it a sample shares input: 79 for successive windows of 80
-            characters; 0 for separate samples. Clients' held-out samples keep this distance from training samples.
+        overlap: the number of samples before a sample, and after it, with which it shares input: 79 for successive
+            windows of 80 characters; 0 for separate samples. Clients' held-out samples keep this distance from training
+            samples.
         note: what was inferred about the data, for the display; empty: nothing was.
     """
 

@@ -47,7 +47,7 @@ class ImageFiles(ColourImages):
         """The dataset of these image files, from the cache.
 
         Args:
-            names: of the classes.
+            names: names of the classes.
             train: the training images, in order.
             test: the test images, in order.
 

@@ -30,8 +30,8 @@ class RemoteFile:
     Attributes:
         urls: addresses of the same file, tried in this order.
         target: relative to ``data_dir``: the file's name, or for an archive the folder that it is unpacked to.
-        checksum: of the publisher or a public library, such as ``md5:...``; None if there is none.
-        unpack: for an archive, the prefix of the names of the files to unpack; it is removed from the names up to its
+        checksum: checksum of the publisher or a public library, such as ``md5:...``; None if there is none.
+        unpack: for an archive: the prefix of the names of the files to unpack; it is removed from the names up to its
             last ``/``. None: not an archive.
     """
 

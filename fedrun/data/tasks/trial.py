@@ -13,9 +13,9 @@ def check_task(task: Task, targets: torch.Tensor, output_shape: tuple[int, ...],
     """Reject a task, such as a user's, with wrong measures or whose methods return wrong shapes.
 
     Args:
-        task: of the dataset.
-        targets: of some samples, ``[B, ...]``.
-        output_shape: of a model's outputs for a sample.
+        task: task of the dataset.
+        targets: targets of some samples, ``[B, ...]``.
+        output_shape: shape of a model's outputs for a sample.
         outputs: k, see :meth:`Task.output_shape`.
 
     Raises:

@@ -86,7 +86,7 @@ class DeviceClock(Clock):
 
     Attributes:
         server: seconds of the server in each round.
-        seed: of the choice of devices; None: the run's seed.
+        seed: seed of the choice of devices; None: the run's seed.
     """
 
     server: Annotated[float, Ge(0)]

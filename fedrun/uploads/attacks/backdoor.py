@@ -24,8 +24,8 @@ class Backdoor(Attack):
 
     Attributes:
         label: that images with the trigger are to get.
-        size: of the square at the bottom right, in pixels a side.
-        poisoned_share: of each attacker's samples, in (0, 1], at least one.
+        size: size of the square at the bottom right, in pixels a side.
+        poisoned_share: share of each attacker's samples that it marks, in (0, 1]; at least one sample.
     """
 
     label: Annotated[int, Ge(0)]

@@ -20,8 +20,8 @@ class Attack:
     """A share of the clients of the pool misbehaves throughout the run; the base class has only honest hooks.
 
     Attributes:
-        share: of the clients that are attackers, in [0, 1]; their number is rounded to the nearest whole one.
-        seed: of the choice of attackers; None for the run's seed.
+        share: share of attackers among the clients, in [0, 1]; their number is rounded to the nearest whole one.
+        seed: seed of the choice of attackers; None for the run's seed.
     """
 
     share: Annotated[float, Ge(0), Le(1), Neutral(0.0)]
@@ -71,7 +71,7 @@ class Attack:
         Args:
             model: the parameters after honest training, ``[T]``.
             broadcast: those that the server sent, ``[T]``.
-            generator: for random choices, on the CPU.
+            generator: generator for random choices, on the CPU.
         """
         return model
 

@@ -82,7 +82,7 @@ class Mechanism(UploadTransform):
 
         Args:
             rounds: made so far.
-            participations: by client.
+            participations: counts each client's rounds.
         """
         return {}
 

@@ -51,7 +51,7 @@ class LocalNoise(Mechanism):
     """Clipping and noise on the clients.
 
     Attributes:
-        settings: of the user.
+        settings: the user's settings.
         noise_multiplier: z.
         delta: δ.
     """

@@ -68,9 +68,9 @@ class SampleNoise(Mechanism):
     """Clipping and noise in the steps of local training; uploads do not change.
 
     Attributes:
-        settings: of the user.
-        release: of one step.
-        steps: of a client in a round.
+        settings: the user's settings.
+        release: what one step releases.
+        steps: number of a client's steps in a round.
         delta: δ.
     """
 

@@ -121,7 +121,7 @@ class CentralNoise(Mechanism):
     """Clipping on the clients, noise on the server.
 
     Attributes:
-        settings: of the user.
+        settings: the user's settings.
         release: a round's actual release; its noise multiplier is that of the added noise.
         at_scale: the release in the simulated larger cohort; None: no simulation.
         delta: δ.
@@ -210,7 +210,7 @@ def clip(
         displacements: vectors ``[d]`` by name.
         bound: S.
         layers: which norms are bounded, see :class:`UserLevel`.
-        shapes: of the displacements.
+        shapes: shapes of the displacements.
         extra_share: s, see :class:`UserLevel`.
     """
     names = sorted(displacements)

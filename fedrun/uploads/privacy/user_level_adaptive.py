@@ -53,7 +53,7 @@ class AdaptiveClipping(CentralNoise):
     """Central noise with a bound that is part of the server's state.
 
     Attributes:
-        settings: of the user, with the bound's steps.
+        settings: the user's settings, with the bound's steps.
         count_noise: σ_b.
     """
 
