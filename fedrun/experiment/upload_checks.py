@@ -6,7 +6,7 @@ from fedrun.config.option_name import chosen
 from fedrun.data.population import Population
 from fedrun.experiment.strategy import Strategy
 from fedrun.models.flat_network import Layout
-from fedrun.strategies.client import ClientStrategy
+from fedrun.strategies.client import ClientStrategy, overrides
 from fedrun.strategies.clustering.base import Clustering
 from fedrun.strategies.fedavg import FedAvg
 from fedrun.strategies.fedsgd import FedSGD
@@ -57,6 +57,11 @@ def check_transforms(
         if reason is not None:
             raise InputError(
                 f"{used[0]} with {_sides(strategy)}: the server would see {reason}, without noise; {ALLOWED}"
+            )
+        if overrides(strategy.client, "absent"):
+            raise InputError(
+                f"{used[0]} with {strategy.named_client}: clipping and noise would change what clients do not have of "
+                "the model; allowed: client strategies with the whole model, such as sgd"
             )
     if isinstance(privacy, SampleLevel):
         _check_noised_training(privacy, strategy)

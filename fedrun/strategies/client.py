@@ -323,6 +323,8 @@ def shuffles(strategy: ClientStrategy) -> bool:
     return "earlier_embeddings" not in strategy.wants
 
 
-def overrides(strategy: ClientStrategy, hook: Literal["direction", "frozen", "loss", "own_model", "private"]) -> bool:
+def overrides(
+    strategy: ClientStrategy, hook: Literal["absent", "direction", "frozen", "loss", "own_model", "private"]
+) -> bool:
     """Whether a strategy overrides this hook. If it does not, the executors can take a faster path."""
     return getattr(type(strategy), hook) is not getattr(ClientStrategy, hook)
