@@ -10,7 +10,7 @@ from fedrun.strategies.client import ClientStrategy, overrides
 from fedrun.strategies.clustering.base import Clustering
 from fedrun.strategies.fedavg import FedAvg
 from fedrun.strategies.fedsgd import FedSGD
-from fedrun.strategies.head_refinement import HeadRefinement
+from fedrun.strategies.head_refinement import aggregating
 from fedrun.strategies.server import ServerStrategy
 from fedrun.strategies.vectors import MODEL
 from fedrun.system.errors import InputError
@@ -255,7 +255,7 @@ def _besides_gradients(strategy: Strategy) -> str | None:
     """What clients of a strategy do with their samples besides computing one gradient per step, in words; None:
     nothing.
     """
-    client, server = strategy.client, strategy.server
+    client, server = strategy.client, aggregating(strategy.server)
     if measured := sorted(client.wants - {"initial_model"}):
         return f"use {measured[0]}"
     if client.reference_models:
@@ -264,8 +264,6 @@ def _besides_gradients(strategy: Strategy) -> str | None:
         return "process each batch several times"
     if server.idle_training is not None:
         return "train while they are idle"
-    while isinstance(server, HeadRefinement):
-        server = server.base
     if type(server).steps is not ServerStrategy.steps:
         return "make as many steps as the server requests"
     return None

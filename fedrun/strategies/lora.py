@@ -8,6 +8,7 @@ from typing import ClassVar
 import torch
 
 from fedrun.config.config_class import config_class
+from fedrun.config.option_name import chosen
 from fedrun.models.adapters import Adapter, adapters_of, add_residuals
 from fedrun.models.flat_network import Layout
 from fedrun.strategies.fedavg import FedAvg
@@ -37,6 +38,7 @@ class ResidualServer(FedAvg):
         add_residuals(network)
 
     def init(self, model: torch.Tensor, layout: Layout, clients: int) -> ServerState:
+        required_adapters(layout, chosen("strategy/server", self))
         return ServerState(model, _slots(torch.arange(clients), layout.size - layout.uploaded))
 
     def changed(self, model: torch.Tensor, update: CohortUpdate, ranks: Mapping[Adapter, int]) -> ServerState:
