@@ -217,7 +217,7 @@ def _sorted_by(clusters: Clustering) -> str | None:
     """The single uploads by which the server would assign clients to models, in words; None: it sees sums per model."""
     if clusters.infers or clusters.stores_last_upload:
         return "every single client's model"
-    if clusters.reports(1):
+    if clusters.reports_labels:
         return LABEL_COUNTS
     return "the part of every single client in each model" if clusters.mixes else None
 
