@@ -1,4 +1,4 @@
-"""Centred clipping (Karimireddy, He, Jaggi, ICML 2021, arXiv 2012.10333)."""
+"""Centered clipping (Karimireddy, He, Jaggi, ICML 2021, arXiv 2012.10333)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class CenteredClipping(UniformServer):
     Buffers are averaged plainly.
 
     Attributes:
-        radius: τ > 0, the largest distance from the centre v.
+        radius: τ > 0, the largest distance from the center v.
         iterations: L ≥ 1 per round; 1 in the paper.
     """
 

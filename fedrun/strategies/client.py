@@ -236,9 +236,9 @@ class ClientStrategy:
         return own
 
     def constants(self, received: Vectors, client_state: Vectors, client: ClientInfo) -> Vectors:
-        """Vectors for the hooks below, computed once per round: ``[..., m]``, or ``[m]`` if all clients share it.
+        """Vectors that the hooks below use in this round's local training.
 
-        They stay fixed in local training, except for what :meth:`direction` updates in place.
+        Only :meth:`direction` may change them, in place. ``[..., m]`` each, or ``[m]`` if all clients share it.
         """
         return {}
 

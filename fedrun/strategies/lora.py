@@ -17,10 +17,11 @@ from fedrun.strategies.vectors import Vectors
 from fedrun.system.errors import InputError
 
 HOLDERS = "lora/holders"
-"""In the server's state: the numbers of the clients whose next download is the last change of the residuals, int64."""
+"""In the server's state: the clients that took part in the last round, int64: they hold R, and download only its
+change."""
 
 SAVED = "lora/saved"
-"""In the server's state: how many numbers less they receive with that change than with the residuals, int64 ``[1]``."""
+"""In the server's state: the numbers that such a client saves by downloading the change instead of R, int64 ``[1]``."""
 
 
 @config_class
