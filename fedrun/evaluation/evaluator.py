@@ -28,7 +28,7 @@ from fedrun.strategies.client import is_personal, state_names, trains_global_mod
 from fedrun.strategies.client_state import LAST
 from fedrun.strategies.phase import Phase
 from fedrun.strategies.server import LAST_MEAN, ServerState
-from fedrun.strategies.sgd import HEAD_SGD, PLAIN_SGD
+from fedrun.strategies.sgd import SGD, HeadSGD
 from fedrun.strategies.vectors import MODEL
 from fedrun.system.randomness import generator
 
@@ -228,7 +228,7 @@ class Evaluator:
                 state.server.model,
                 tuning,
                 self._ranks,
-                client=PLAIN_SGD if evaluation.tuning_part == "model" else HEAD_SGD,
+                client=SGD() if evaluation.tuning_part == "model" else HeadSGD(),
                 round=state.round,
                 of_train=self._convention == "train",
             )

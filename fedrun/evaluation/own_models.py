@@ -18,7 +18,6 @@ from fedrun.strategies.client import ClientStrategy
 from fedrun.strategies.client_state import NO_STATE
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.phase import Phase
-from fedrun.strategies.sgd import PLAIN_SGD
 from fedrun.strategies.vectors import MODEL
 from fedrun.system.randomness import address
 
@@ -31,7 +30,7 @@ def own_results(
     local: LocalTraining,
     ranks: Ranks,
     *,
-    client: ClientStrategy = PLAIN_SGD,
+    client: ClientStrategy,
     round: int = -1,
     of_train: bool = True,
 ) -> OwnResults:

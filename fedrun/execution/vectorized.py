@@ -23,7 +23,7 @@ from fedrun.models.precision import computing
 from fedrun.strategies.client import Outputs, overrides, shuffles
 from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.client_state import OPTIMIZER
-from fedrun.strategies.contract import check_losses, check_vector, linear_correction
+from fedrun.strategies.contract import check_losses, check_vector, checked_linear_correction
 from fedrun.strategies.vectors import MODEL, Vectors
 from fedrun.system.randomness import generator
 from fedrun.training.batches import epochs
@@ -150,7 +150,7 @@ class Vectorized(Executor):
         ``sizes`` are the clients' numbers of samples, ``firsts`` the numbers of each step's first batch.
         """
         strategy, local = self.context.client, self.context.local
-        correction = linear_correction(strategy, constants, weights.shape[-1])
+        correction = checked_linear_correction(strategy, constants, weights.shape[-1])
         directs = overrides(strategy, "direction")
         plain = not directs and not overrides(strategy, "frozen")
         fused = plain and optimizer is None and local.max_gradient_norm is None and objective.descends

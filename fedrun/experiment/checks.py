@@ -38,7 +38,7 @@ def check_head(strategy: Strategy, evaluation: Evaluation, layout: Layout) -> No
         for group, part, needs in (
             ("strategy/client", client, measured or (private is not None and not private.any())),
             ("strategy/server", server, "head" in server.wants or server.rows == "head"),
-            ("strategy/clustering", clusters, clusters.infers or clusters.reports(1)),
+            ("strategy/clustering", clusters, clusters.infers or clusters.reports_labels),
             ("strategy/post_training", strategy.afterwards(), strategy.afterwards().last_rounds(2)),
         )
         if needs

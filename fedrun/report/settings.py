@@ -9,7 +9,7 @@ from itertools import accumulate
 from typing import Any
 
 from fedrun.config.allowed_values import shown
-from fedrun.config.identity import relevant
+from fedrun.config.identity import class_name, relevant
 from fedrun.config.option_name import option_of
 from fedrun.report.runs import HASH, Run
 
@@ -88,7 +88,12 @@ def identity(leaves: Leaves) -> str:
 
 
 def _compared(key: str, value: Any) -> Any:
-    """A value as it is compared: 0 and 0.0 are equal, but not 1 and 1.0 of ``clients_per_round`` (one, and all)."""
+    """A value as it is compared: 0 and 0.0 are equal, but not 1 and 1.0 of ``clients_per_round`` (one, and all).
+
+    A class of fedrun is the same in another module.
+    """
+    if key.endswith("_target_") and isinstance(value, str):
+        return class_name(value)
     whole = isinstance(value, float) and value.is_integer() and not key.endswith(COUNT_OR_SHARE)
     return int(value) if whole else value
 
@@ -193,9 +198,13 @@ def _newer(leaves: Leaves, other: Leaves) -> set[str]:
         argument = next((node for node in _nodes(key) if node not in known), "")
         owner = argument.rpartition(".")[0]
         target = f"{owner}._target_".lstrip(".")
-        if argument and owner not in other and leaves.get(target) == other.get(target):
+        if argument and owner not in other and _same_class(leaves, other, target):
             newer.add(key)
     return newer
+
+
+def _same_class(one: Leaves, other: Leaves, target: str) -> bool:
+    return bool(_compared(target, one.get(target)) == _compared(target, other.get(target)))
 
 
 def _nodes(key: str) -> list[str]:
@@ -242,7 +251,7 @@ def _within_class(key: str, content: Leaves, peers: list[Leaves]) -> bool:
     if _everywhere(key, content, peers):
         return True
     target = f"{key.rpartition('.')[0]}._target_".lstrip(".")
-    same = [other for other in peers if key in other and other.get(target) == content.get(target)]
+    same = [other for other in peers if key in other and _same_class(other, content, target)]
     return key in content and len({compared(other, key) for other in same}) > 1
 
 

@@ -68,7 +68,7 @@ def round_costs(
 def start_costs(phase: Phase, devices: Devices | None) -> Totals:
     """The costs of the exchange with all clients before a phase's first round."""
     sizes = phase.federation.train.sizes
-    reports = phase.clustering.reports(phase.network.layout.classes)
+    reports = phase.network.layout.classes if phase.clustering.reports_labels else 0
     seconds = torch.zeros(1)
     if devices is not None:
         seconds = devices.seconds(

@@ -236,9 +236,9 @@ class ClientStrategy:
         return own
 
     def constants(self, received: Vectors, client_state: Vectors, client: ClientInfo) -> Vectors:
-        """Vectors for the hooks below, computed once per round: ``[..., m]``, or ``[m]`` if all clients share it.
+        """Vectors that the hooks below use in this round's local training.
 
-        They stay fixed in local training, except for what :meth:`direction` updates in place.
+        Only :meth:`direction` may change them, in place. ``[..., m]`` each, or ``[m]`` if all clients share it.
         """
         return {}
 
@@ -323,6 +323,8 @@ def shuffles(strategy: ClientStrategy) -> bool:
     return "earlier_embeddings" not in strategy.wants
 
 
-def overrides(strategy: ClientStrategy, hook: Literal["direction", "frozen", "loss", "own_model", "private"]) -> bool:
+def overrides(
+    strategy: ClientStrategy, hook: Literal["absent", "direction", "frozen", "loss", "own_model", "private"]
+) -> bool:
     """Whether a strategy overrides this hook. If it does not, the executors can take a faster path."""
     return getattr(type(strategy), hook) is not getattr(ClientStrategy, hook)

@@ -26,7 +26,7 @@ from fedrun.system.randomness import generator
 class TurboSVM(HeadRefinement):
     """Selective aggregation and max-margin spread-out regularisation of the class embeddings (Algorithms 1 to 3).
 
-    Attributes (besides those of :class:`HeadRefinement`):
+    Attributes:
         selective: average only the support vectors of each class; otherwise keep the base's aggregate.
         spread_out: take the Adam step on the spread-out loss.
         multiclass: ``ovo`` (the paper) or ``ovr``.

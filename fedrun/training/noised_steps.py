@@ -14,7 +14,7 @@ from fedrun.data.samples import Samples
 from fedrun.data.tasks.base import Task
 from fedrun.models.flat_network import FlatNetwork
 from fedrun.strategies.client import ClientStrategy, Outputs, overrides
-from fedrun.strategies.contract import check_losses, check_vector, linear_correction
+from fedrun.strategies.contract import check_losses, check_vector, checked_linear_correction
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.vectors import Vectors
 from fedrun.system.errors import InputError
@@ -65,7 +65,7 @@ def train_noised(
     network.network.train()
     weights = network.vector[: network.layout.trainable]
     state = fresh_state(weights, local) if optimizer is None else optimizer
-    correction = linear_correction(strategy, constants, len(weights))
+    correction = checked_linear_correction(strategy, constants, len(weights))
     gradients, directs = SampleGradients(network, strategy, constants, samples.task), overrides(strategy, "direction")
     computed = 0
 

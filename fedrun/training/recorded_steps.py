@@ -16,7 +16,14 @@ from fedrun.training.steps import Steps
 
 
 def can_record(strategy: ClientStrategy, encoding: Encoding) -> bool:
-    """Whether a client strategy's steps do the same with every batch of the same shape, of every client."""
+    """Whether a client strategy's steps do the same with every batch of the same shape, of every client.
+
+    The strategy must have a hash, under which the recorded steps are kept.
+    """
+    try:
+        hash(strategy)
+    except TypeError:
+        return False
     changes = overrides(strategy, "direction") or overrides(strategy, "frozen")
     return not (changes or "earlier_embeddings" in strategy.wants or is_ragged(encoding))
 

@@ -89,7 +89,7 @@ def _steps(
         return RecordedSteps(graphs, network, build, constants, state, record, references)
 
     shapes = tuple((name, vector.shape) for name, vector in constants.items())
-    key = "steps", id(strategy), replace(local, epochs=None, steps=1), shapes
+    key = "steps", strategy, replace(local, epochs=None, steps=1), shapes
     return graphs.kept(key, recorded, version=rate).of(constants, state)
 
 

@@ -216,6 +216,15 @@ def test_another_class_or_null_is_a_difference_not_an_unknown_key(folders):
     }
 
 
+def test_a_run_belongs_to_its_cell_after_its_classes_module_has_moved(folders):
+    cells = [{"model._target_": f"fedrun.models.mlp.{name}", "model.new": 1} for name in ("MLP", "Mnist2NN")]
+    folders.write(0, rows(0.1), changes={"model": {"_target_": "fedrun.models.earlier.Mnist2NN"}})
+    (run,) = found(folders)
+    configs = {number: {**leaves(run.config), **cell} for number, cell in enumerate(cells)}
+    matched = match(configs, [run])
+    assert (matched.runs[1], matched.deviations, matched.not_compared) == ((run,), (), ("model.new",))
+
+
 def test_a_partial_table_says_what_is_missing(folders):
     config = job_config([*SMOKE, "strategy=fedavg"])
     for seed in (0, 2):
