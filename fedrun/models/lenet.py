@@ -19,8 +19,8 @@ class LeNet(ModelConfig):
     """Two 5x5 convolutions without padding, each with 2x2 max-pooling, hidden layers, the head.
 
     Attributes:
-        name: of the option.
-        channels: of the two convolutions.
+        name: name of the option.
+        channels: channels of the two convolutions.
         hidden: units of the hidden layers.
     """
 

@@ -23,7 +23,7 @@ def perceptron(spec: Spec, hidden: tuple[int, ...], dropout: tuple[float, ...]) 
     Args:
         spec: the samples.
         hidden: units of each hidden layer.
-        dropout: for each hidden layer, the probability of dropping a unit after its ReLU; 0: no such layer.
+        dropout: for each hidden layer: the probability of dropping a unit after its ReLU; 0: no such layer.
     """
     widths = (math.prod(spec.input_shape), *hidden)
     encoder: list[torch.nn.Module] = [torch.nn.Flatten()]
@@ -57,8 +57,8 @@ class PapersPerceptron(ModelConfig):
     """A perceptron for samples of one shape, without dropout.
 
     Attributes:
-        name: of the option.
-        shape: of a sample.
+        name: name of the option.
+        shape: shape of a sample.
         hidden: units of the hidden layers, a key of each option.
     """
 

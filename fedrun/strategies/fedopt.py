@@ -35,7 +35,7 @@ class FedOpt(WeightedServer):
         lr: η_g > 0, the server's learning rate.
         beta1: β₁ in [0, 1).
         eps: added to the denominator: τ of the papers, ε of torch; > 0.
-        weighting: of the clients in Δ: ``samples`` or ``uniform``.
+        weighting: weights of the clients in Δ: ``samples`` or ``uniform``.
         buffers: ``average``: float buffers (BatchNorm statistics) become the clients' weighted mean; ``frozen``: they
             stay at their initial values, as in code that gives the optimizer named parameters only.
     """

@@ -46,8 +46,8 @@ class ResidualServer(FedAvg):
         """The next state.
 
         Args:
-            model: with the changed residuals.
-            update: of the cohort.
+            model: the model with the changed residuals.
+            update: the cohort's update.
             ranks: q for each adapter.
         """
         saved = 0
@@ -70,7 +70,7 @@ def required_adapters(layout: Layout, key: str) -> tuple[Adapter, ...]:
     """The adapters of the model.
 
     Args:
-        layout: of its vector.
+        layout: layout of the model's vector.
         key: the strategy, for the message.
 
     Raises:

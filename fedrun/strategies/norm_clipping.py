@@ -18,7 +18,7 @@ class NormClipping(WeightedServer):
 
     Attributes:
         max_norm: S > 0, the largest Euclidean norm of a displacement y_k − x of the parameters; buffers are averaged.
-        weighting: of the clients: ``samples`` or ``uniform``.
+        weighting: weights of the clients: ``samples`` or ``uniform``.
     """
 
     max_norm: Annotated[float, Gt(0)]
