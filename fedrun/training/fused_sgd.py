@@ -59,11 +59,11 @@ class FusedSGDStep:
             del layer.forward
 
     def _forward(self, layer: torch.nn.Linear, inputs: torch.Tensor) -> torch.Tensor:
-        from fedrun.training.linear_product import Product
+        from fedrun.training.linear_with_callback import LinearWithCallback
 
         self._uses[layer.weight] += 1
         descend = partial(self._descend, layer)
-        outputs: torch.Tensor = Product.apply(inputs, layer.weight, layer.bias, descend)  # type: ignore[no-untyped-call]
+        outputs: torch.Tensor = LinearWithCallback.apply(inputs, layer.weight, layer.bias, descend)  # type: ignore[no-untyped-call]
         return outputs
 
     def _descend(

@@ -51,7 +51,7 @@ class Record(Protocol):
         """Σ of the samples' losses, float32, and Σ of their scores: scalars on the device."""
 
 
-class Collected:
+class BatchedRecord:
     """A record that computes the scores of many batches at once: on a CPU the steps of small networks cost so little
     that a few more operations in each would show.
     """
@@ -89,7 +89,7 @@ class Collected:
         return losses @ losses.new_tensor(self._sizes), scores
 
 
-class Running:
+class RunningRecord:
     """A record that adds every batch to its sums where they are: on a GPU, which need not be waited for.
 
     Args:

@@ -11,7 +11,7 @@ from fedrun.models.cuda_graphs import CudaGraphs, RecordedFunction
 from fedrun.models.flat_network import FlatNetwork
 from fedrun.strategies.client import ClientStrategy, overrides
 from fedrun.strategies.vectors import Vectors
-from fedrun.training.record import Running, Trained
+from fedrun.training.record import RunningRecord, Trained
 from fedrun.training.steps import Steps
 
 
@@ -49,10 +49,10 @@ class RecordedSteps:
         self,
         graphs: CudaGraphs,
         network: FlatNetwork,
-        build: Callable[[Vectors, torch.Tensor | None, Running], Steps],
+        build: Callable[[Vectors, torch.Tensor | None, RunningRecord], Steps],
         constants: Vectors,
         state: torch.Tensor | None,
-        record: Running,
+        record: RunningRecord,
         references: int,
     ) -> None:
         self._constants = {name: torch.empty_like(vector) for name, vector in constants.items()}

@@ -20,7 +20,7 @@ from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.vectors import Vectors
 from fedrun.training.batches import batches, epochs
 from fedrun.training.optimizer_step import fresh_state
-from fedrun.training.record import Collected, Record, Running, Trained
+from fedrun.training.record import BatchedRecord, Record, RunningRecord, Trained
 from fedrun.training.recorded_steps import RecordedSteps, can_record
 from fedrun.training.steps import Steps
 
@@ -81,11 +81,11 @@ def _steps(
     graphs, device = network.cuda_graphs, network.vector.device
     build = partial(Steps, network, strategy, local, rate, samples.task)
     if graphs is None or not can_record(strategy, samples.encoding):
-        record: Record = Collected(samples.task) if device.type == "cpu" else Running(samples.task, device)
+        record: Record = BatchedRecord(samples.task) if device.type == "cpu" else RunningRecord(samples.task, device)
         return build(constants, state, record)
 
     def recorded() -> RecordedSteps:
-        record, references = Running(samples.task, device), len(strategy.reference_models)
+        record, references = RunningRecord(samples.task, device), len(strategy.reference_models)
         return RecordedSteps(graphs, network, build, constants, state, record, references)
 
     shapes = tuple((name, vector.shape) for name, vector in constants.items())

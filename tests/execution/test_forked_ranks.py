@@ -48,7 +48,11 @@ def test_one_command_computes_in_two_processes_what_one_does(fedrun: Fedrun, tmp
         assert row == pytest.approx(expected, rel=1e-6, abs=1e-6)
     assert (checkpoint(divided)["processes"], checkpoint(alone)["processes"]) == (2, 1)
     (summary,) = divided.glob("outputs/*/*/*/*/seed=0/summary.json")
-    assert json.loads(summary.read_text())["machine"] == {"processes": 2, "threads": 1}
+    assert json.loads(summary.read_text())["machine"] == {
+        "processes": 2,
+        "threads": 1,
+        "executor": "in_process",
+    }
     assert "finished earlier" in fedrun(*SMALL, TWO, folder=divided).out
 
 

@@ -9,7 +9,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 
-class Product(torch.autograd.Function):
+class LinearWithCallback(torch.autograd.Function):
     """``[n, ..., in]`` to ``[n, ..., out]``. In the backward pass ``descend`` gets the inputs, the gradient at the
     outputs (one row per sample each) and whether the gradient at the inputs is needed; if so, it returns that gradient.
     """
