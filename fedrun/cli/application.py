@@ -18,7 +18,7 @@ from fedrun.config.overrides import completed, reject_contradiction, typed
 from fedrun.config.suggestions import likely_flag
 from fedrun.execution.ranks import SINGLE_PROCESS, RankLostError, Ranks, StoppedError, join, launched
 from fedrun.system.closed_output import ignore_closed_output
-from fedrun.system.errors import BAD_INPUT, InputError, RunError, foreseen, one_line
+from fedrun.system.errors import BAD_INPUT, Defect, InputError, RunError, foreseen, one_line
 from fedrun.system.lazy_import import lazy_import
 from fedrun.system.signals import stop_behind
 from fedrun.system.version import __version__
@@ -120,9 +120,11 @@ def _answer(arguments: Sequence[str]) -> str | None:
 
         answers += [explain_key(key, Experiment, folder) for key in options.explain]
     if options.why:
+        from fedrun.config.composition_errors import composing
         from fedrun.config.sources import why
 
-        answers += [why(key, overrides, folder) for key in options.why]
+        with composing(overrides, folder):
+            answers += [why(key, overrides, folder) for key in options.why]
     return "\n\n".join(answers)
 
 
@@ -152,7 +154,6 @@ def _guarded(arguments: Sequence[str]) -> int:
     """
     from fedrun.config.composed import compose_plainly
 
-    config_dir = None
     try:
         reject_contradiction(arguments)
         if (answer := _answer(arguments)) is not None:
@@ -164,6 +165,7 @@ def _guarded(arguments: Sequence[str]) -> int:
             return 0
         import hydra
 
+        from fedrun.config.composition_errors import composing
         from fedrun.config.listed_options import register_listed_options
         from fedrun.config.options import conf_dir, further_folder
         from fedrun.sweeps.plugins import register_plugins
@@ -173,21 +175,15 @@ def _guarded(arguments: Sequence[str]) -> int:
         register_plugins()
         register_listed_options()
         config_dir = None if options.config_dir is None else further_folder(options.config_dir)
-        hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(job)()
+        with composing(arguments, config_dir):  # it also creates the output folder
+            hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(job)()
         return 0
     except Defect:
         raise
-    except Exception as error:
-        if (stop := stop_behind(error)) is not None:
-            raise stop from None
-        if isinstance(error, InputError):
+    except Exception as error:  # shown in full by `_failed` if it was not foreseen
+        if isinstance(error, InputError) and stop_behind(error) is None:
             return _composition_failed(str(error))
-        if isinstance(error, RunError):
-            return _ended(SINGLE_PROCESS, error)
-        # What remains are errors of the configuration's composition and of Hydra's output folder.
-        from fedrun.config.composition_errors import explain
-
-        return _composition_failed(explain(error, arguments, config_dir))
+        return _failed(SINGLE_PROCESS, error)
 
 
 def _composition_failed(line: str) -> int:
@@ -215,10 +211,6 @@ def _ended(ranks: Ranks, error: InputError | RunError) -> int:
     if isinstance(error, StoppedError):
         return error.status
     return BAD_INPUT if isinstance(error, InputError) else FAILED
-
-
-class Defect(Exception):  # noqa: N818 - the usual word for it
-    """A job failed with an unexpected error; shown with its traceback."""
 
 
 def job(config: DictConfig) -> float | None:
@@ -312,7 +304,7 @@ def _failed(ranks: Ranks, error: Exception) -> int:
         raise stop from None
     known = error if isinstance(error, (InputError, RunError)) else foreseen(error)
     if known is None:
-        raise Defect("please report this, unless the error above is one of your own code") from error
+        raise Defect from error
     return _ended(ranks, known)
 
 

@@ -134,22 +134,17 @@ def compose(overrides: Sequence[str] = (), config_dir: str | Path | None = None)
     Raises:
         InputError: an override cannot be used, or there is no such folder.
     """
-    from hydra.errors import HydraException
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-    from yaml import YAMLError
-
     if isinstance(overrides, str) or not all(isinstance(override, str) for override in overrides):
         raise InputError(f"fedrun.compose: {overrides!r}; allowed: a list of texts, such as ['strategy=fedavg']")
     folder = None if config_dir is None else further_folder(config_dir)
     if folder is None and (composed := compose_plainly(overrides)) is not None:
         return composed
-    try:
-        config = hydra_config(overrides, folder)
-    except (HydraException, OmegaConfBaseException, ValueError, OSError, YAMLError) as error:
-        from fedrun.config.composition_errors import explain
+    from omegaconf import OmegaConf
 
-        raise InputError(explain(error, overrides, folder)) from error
+    from fedrun.config.composition_errors import composing
+
+    with composing(overrides, folder):
+        config = hydra_config(overrides, folder)
     return Composed.of(OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"]), config.hydra)
 
 

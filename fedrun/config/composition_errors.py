@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from fedrun.config.allowed_values import in_message
@@ -19,6 +21,26 @@ from fedrun.config.overrides import home_folder
 from fedrun.config.own_options import wrong_file
 from fedrun.config.suggestions import READABLE, did_you_mean, no_such_option
 from fedrun.system.errors import InputError
+
+COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException, ValueError, OSError, YAMLError)
+"""What Hydra raises if it cannot compose a configuration."""
+
+
+@contextmanager
+def composing(arguments: Sequence[str], config_dir: Path | None = None) -> Iterator[None]:
+    """Turn an error of the composition in the block into one line; all other errors are defects, and stay as they are.
+
+    Args:
+        arguments: of the command line.
+        config_dir: folder of further options; None: the running command's.
+
+    Raises:
+        InputError: the configuration cannot be composed.
+    """
+    try:
+        yield
+    except COMPOSITION_ERRORS as error:
+        raise InputError(explain(error, arguments, config_dir)) from error
 
 
 def explain(error: Exception, arguments: Sequence[str], config_dir: Path | None = None) -> str:
@@ -156,7 +178,6 @@ def _composed(choices: Sequence[str], folder: Path | None) -> Any:
     """The configuration with these options; None if they cannot be composed either."""
     from hydra.core.global_hydra import GlobalHydra
     from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
 
     GlobalHydra.instance().clear()  # the failed attempt may have left its instance behind
     try:

@@ -49,6 +49,13 @@ class RunError(Exception):
         return one_line(super().__str__())
 
 
+class Defect(Exception):  # noqa: N818 - the usual word for it
+    """An unexpected error, which is its cause; shown with its traceback."""
+
+    def __str__(self) -> str:
+        return "please report this, unless the error above is one of your own code"
+
+
 def foreseen(error: Exception) -> InputError | RunError | None:
     """The message for an expected error: an inaccessible file, a full disk or too little memory. None for others."""
     if isinstance(error, OSError):

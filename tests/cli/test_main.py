@@ -133,6 +133,8 @@ REFUSED = [
         "-m experiment=fedavg/tune scale=smoke hydra.sweeper.stages=[{model:'mlp,logistic'}]",
         "hydra.sweeper.stages: model is a group; a search tunes keys, such as local.lr",
     ),
+    ("-m hydra.sweeper=null", "hydra.sweeper: null is no sweeper; allowed: hydra/sweeper=OPTION\n"),
+    ("-m hydra.launcher._target_=os.system", "hydra.launcher: os.system is no launcher; allowed: hydra/launcher="),
     ("experiment=demo local.lr=0", "local.lr=0: allowed: a finite number, above 0 (job 0 of the sweep: "),
     (
         "--config-name=other",
