@@ -359,6 +359,8 @@ def _sweep_job(config: DictConfig) -> float:
     except (InputError, RunError) as error:
         failure = str(error)
     except Exception as error:  # a defect in one job is shown in full, and must not end the others
+        if (stop := stop_behind(error)) is not None:
+            raise stop from None
         known = foreseen(error)
         failure = one_line(str(known or f"{type(error).__name__}: {error}"))
         if known is None:

@@ -1,4 +1,4 @@
-"""A defect of fedrun is shown with its traceback, and never as an error of the input."""
+"""What ends a whole sweep: a stop, and a defect of fedrun, which is shown with its traceback."""
 
 from __future__ import annotations
 
@@ -45,4 +45,12 @@ def test_while_the_jobs_of_a_sweep_are_checked(
 def test_while_a_sweep_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Grids, "launch", raising(KeyError("boom")))
     with pytest.raises(Defect, match="^please report this"):
+        application._guarded(["-m", "seed=0,1"])
+
+
+def test_a_stop_whose_clean_up_failed_ends_the_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped = RuntimeError("in the clean-up")
+    stopped.__context__ = KeyboardInterrupt()
+    monkeypatch.setattr("fedrun.runs.run.run", raising(stopped))
+    with pytest.raises(KeyboardInterrupt):
         application._guarded(["-m", "seed=0,1"])
