@@ -9,6 +9,7 @@ import sys
 import traceback
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
@@ -370,12 +371,23 @@ def _sweep_job(config: DictConfig) -> float:
 
 
 def _composed(config: DictConfig) -> Composed:
-    """The configuration that Hydra composed for a job."""
+    """The configuration that Hydra composed for a job.
+
+    Raises:
+        InputError: it cannot be used, or a single run has a scale.
+    """
     from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
 
     from fedrun.config.composed import Composed
 
-    return Composed.of(config, HydraConfig.get())
+    hydra = HydraConfig.get()
+    composed = Composed.of(config, hydra)
+    if hydra.mode == RunMode.MULTIRUN:
+        return replace(composed, sweep=Path(hydra.sweep.dir).name)
+    if (scale := composed.config["scale"]) != "full":
+        raise InputError(f"scale={scale}: allowed in sweeps, such as those of experiments, and not in a single run")
+    return composed
 
 
 class OneLine(logging.Formatter):

@@ -57,7 +57,6 @@ class Composed:
         Raises:
             InputError: a value is missing or refers to a missing key, or there is no such option or scale.
         """
-        from hydra.types import RunMode
         from omegaconf import OmegaConf
         from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
@@ -73,11 +72,7 @@ class Composed:
         composed = cls({str(key): value for key, value in plain.items()}, choices, typed(hydra.overrides.task))
         folders = [Path(source.path) for source in hydra.runtime.config_sources if source.schema == "file"]
         check_forms(choices, folders)
-        sweep = Path(hydra.sweep.dir).name if hydra.mode == RunMode.MULTIRUN else None
-        composed = replace(composed.checked(sweeper_settings(hydra), folders), sweep=sweep)
-        if sweep is None and (scale := composed.config["scale"]) != "full":
-            raise InputError(f"scale={scale}: allowed in sweeps, such as those of experiments, and not in a single run")
-        return composed
+        return composed.checked(sweeper_settings(hydra), folders)
 
     def checked(self, sweeper: Mapping[str, Any], folders: Sequence[Path]) -> Composed:
         """The same with the name of its published values, after a check of the chosen options and the scale.

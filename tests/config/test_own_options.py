@@ -110,6 +110,23 @@ def test_a_file_of_another_form_ends_the_command(checking: Fedrun, own: Path) ->
         assert ended.err.startswith(f"fedrun: {own}/strategy/habit.yaml: contains just text; allowed: ")
 
 
+def test_scales_of_an_experiment_of_ones_own(checking: Fedrun, own: Path) -> None:
+    """Its jobs are of a sweep whatever its file says about ``hydra.mode``; a single run has no scale."""
+    (own / "experiment").mkdir()
+    sweeper = "hydra: {sweeper: {scales: {full: {}, small: {params: {rounds: '0'}}}}}"
+    (own / "experiment" / "mine.yaml").write_text(f"# @package _global_\n{sweeper}\n")
+    command = ("--config-dir", "own", "experiment=mine", "scale=small")
+    ended = checking("-m", *command, folder=own.parent)
+    assert (ended.status, ended.out) == (2, "")
+    assert ended.err.startswith("fedrun: rounds=0: allowed: an integer, at least 1 (job 0 of the sweep: rounds=0 name=")
+    assert checking(*command, folder=own.parent).err.startswith("fedrun: scale=small: allowed in sweeps, such as ")
+
+
+def test_a_library_composes_no_jobs(own: Path) -> None:
+    """Whatever the way to the configuration: without Hydra, or with it for a folder."""
+    assert compose(["experiment=demo"]) == compose(["experiment=demo"], config_dir=own)
+
+
 def test_a_folder_that_is_not_there(checking: Fedrun, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"^--config-dir nowhere: no such folder; allowed: one with options in it"):
         compose([], config_dir="nowhere")
