@@ -143,7 +143,7 @@ def construct(
                 f"{_join(path, name)}: is missing; allowed: {_allowed(annotations[name], _join(path, name))}"
             )
     built = {
-        key: value if isinstance(value, Mapping) and _is_mapping(annotations[key]) else build(value, _join(path, key))
+        key: _plain(value) if _is_mapping(annotations[key]) else build(value, _join(path, key))
         for key, value in arguments.items()
     }
     try:
@@ -175,8 +175,13 @@ def _allowed(annotation: Any, path: str) -> str:
     return describe(annotation)
 
 
+def _plain(value: Any) -> Any:
+    """A mapping or a list of mappings as it is, but that the list is a tuple, as in config classes."""
+    return tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
+
+
 def _is_mapping(annotation: Any) -> bool:
-    """Whether a key takes a mapping without building an object from it."""
+    """Whether a key takes a mapping, or a list of them, without building an object from it."""
     return Mapping in (get_origin(choice) for choice in (annotation, *get_args(annotation)))
 
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fedrun.config.as_config import Plain
 from fedrun.config.defaults_lists import NotPlainError
-from fedrun.config.grids import scale_settings, sweeper_settings
 from fedrun.config.hydra_config import hydra_config
 from fedrun.config.options import conf_dir, files_in, further_folder
 from fedrun.config.overrides import completed, typed
 from fedrun.config.own_options import check_forms
 from fedrun.config.plain_composition import plain_composition
 from fedrun.config.suggestions import no_such_option
+from fedrun.config.sweeper import SweeperSettings, sweeper_settings
 from fedrun.system.errors import InputError
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Composed:
         check_forms(choices, folders)
         return composed.checked(sweeper_settings(hydra), folders)
 
-    def checked(self, sweeper: Mapping[str, Any], folders: Sequence[Path]) -> Composed:
+    def checked(self, sweeper: SweeperSettings, folders: Sequence[Path]) -> Composed:
         """The same with the name of its published values, after a check of the chosen options and the scale.
 
         Args:
@@ -86,7 +86,7 @@ class Composed:
         """
         for key in ("study", HPARAMS, STRATEGY_HPARAMS):
             self.check_chosen(key, folders)
-        scale_settings(sweeper, self.config["scale"])
+        sweeper.at(self.config["scale"])
         return replace(self, hparams=self.published(files_in(HPARAMS, folders).keys()))
 
     def published(self, options: Set[str]) -> str | None:
@@ -160,4 +160,5 @@ def compose_plainly(overrides: Sequence[str], single_run: bool = False) -> Compo
         return None
     if single_run and plain.sweeps:
         return None
-    return Composed(plain.config, plain.choices, typed(arguments)).checked(plain.sweeper, [conf_dir()])
+    composed = Composed(plain.config, plain.choices, typed(arguments))
+    return composed.checked(SweeperSettings.of(plain.sweeper), [conf_dir()])

@@ -18,6 +18,7 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
 from fedrun.config.allowed_values import in_message
+from fedrun.config.sweeper import GRIDS
 from fedrun.execution.ranks import launched
 from fedrun.experiment.observer import Row
 from fedrun.sweeps.outcome import OUTCOME, Outcome, outcomes
@@ -151,24 +152,20 @@ def check_jobs(config: DictConfig) -> None:
 
     from fedrun.config.composed import Composed, compose_plainly
     from fedrun.config.composition_errors import composing
-    from fedrun.config.grids import jobs, stages, sweeper_settings
     from fedrun.config.options import options
     from fedrun.config.overrides import typed
     from fedrun.experiment.experiment import build_experiment
-    from fedrun.sweeps.search import check_metric, untuned
+    from fedrun.sweeps.search import check_metric, planned
 
     loader = GlobalHydra.instance().config_loader()
     arguments = list(config.hydra.overrides.task)
-    if "grids" not in config.hydra.sweeper:
+    if searches(config.hydra.sweeper):
         check_search(config, arguments, loader)
         return
     with composing(arguments):
-        sweeper = sweeper_settings(config.hydra)
-        searched = stages(sweeper, config.scale)
+        known, searched = planned(config, loader)
         if group := next((key for stage in searched for key in stage if options(key.replace(".", "/"))), None):
             raise InputError(f"hydra.sweeper.stages: {group} is a group; a search tunes keys, such as local.lr")
-        arguments = untuned(arguments, searched)
-        known = jobs(sweeper, config.name, config.scale, arguments, loader)
     if not known:
         raise InputError("this sweep has no jobs: some key has no values, or hydra.sweeper.grids is empty")
     folders: dict[Path, int] = {}
@@ -186,7 +183,7 @@ def check_jobs(config: DictConfig) -> None:
             if searched and experiment.validation.evaluation_split == "test":
                 raise InputError(WITHOUT_VALIDATION)
             if searched:
-                check_metric(sweeper["metric"], experiment.dataset.spec.task)
+                check_metric(config.hydra.sweeper.metric, experiment.dataset.spec.task)
         except InputError as error:
             raise InputError(f"{error} (job {number} of the sweep: {' '.join(typed(job))})") from error
         if (same := folders.setdefault(experiment.folder, number)) != number:
@@ -210,7 +207,7 @@ def check_job(experiment: Experiment) -> None:
 
 
 def check_search(config: DictConfig, arguments: Sequence[str], loader: ConfigLoader) -> None:
-    """Reject a sweeper other than fedrun's that would search on test samples.
+    """Reject a sweeper that would search on test samples.
 
     Args:
         config: Hydra's configuration of the sweep.
@@ -225,8 +222,6 @@ def check_search(config: DictConfig, arguments: Sequence[str], loader: ConfigLoa
 
     from fedrun.config.composition_errors import composing
 
-    if not searches(config.hydra.sweeper):
-        return
     with composing(arguments):
         overrides = OverridesParser.create(config_loader=loader).parse_overrides(list(arguments))
         common = [str(override.input_line) for override in overrides if not override.is_sweep_override()]
@@ -240,10 +235,7 @@ def searches(sweeper: Mapping[str, Any]) -> bool:
 
     fedrun's own search reads metrics from the jobs' outcomes instead. Hydra's basic sweeper runs given jobs.
     """
-    return sweeper["_target_"] not in (
-        "hydra_plugins.fedrun.Grids",
-        "hydra._internal.core_plugins.basic_sweeper.BasicSweeper",
-    )
+    return sweeper["_target_"] not in (GRIDS, "hydra._internal.core_plugins.basic_sweeper.BasicSweeper")
 
 
 def show(all_outcomes: Sequence[Outcome], folder: Path) -> None:
@@ -251,7 +243,6 @@ def show(all_outcomes: Sequence[Outcome], folder: Path) -> None:
     from rich.console import Console
 
     from fedrun.report import sweep_table as sweep
-    from fedrun.sweeps.search import suggestions
 
     runs = {outcome.summary["folder"]: outcome.summary for outcome in all_outcomes if outcome.summary is not None}
     completed = list(runs.values())  # the stages of a search may contain the same run
@@ -267,8 +258,6 @@ def show(all_outcomes: Sequence[Outcome], folder: Path) -> None:
         sweep.show(sweep.sweep_table(completed), Console())
         plot(completed, folder / CURVES)
         print(f"\ncurves  {folder / CURVES}")
-    for suggested in suggestions(folder):
-        print(f"hparams {suggested}")
 
 
 def plot(completed: Sequence[dict[str, Any]], path: Path) -> None:

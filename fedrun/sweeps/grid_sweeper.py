@@ -61,16 +61,13 @@ class Grids(Sweeper):
     def sweep(self, arguments: list[str]) -> Any:
         """Launch all jobs; ``arguments`` are those of the command line."""
         # Hydra loads this module whenever it starts; the rest is loaded when a sweep starts.
-        from fedrun.config.grids import jobs, stages, sweeper_settings
         from fedrun.sweeps import search
         from fedrun.sweeps.outcome import outcomes
         from fedrun.system.errors import InputError
 
         self.folder.mkdir(parents=True, exist_ok=True)
         OmegaConf.save(recorded(self.config), self.folder / "multirun.yaml")
-        sweeper, scale = sweeper_settings(self.config.hydra), self.config.scale
-        searched = stages(sweeper, scale)
-        sweep_jobs = jobs(sweeper, self.config.name, scale, search.untuned(arguments, searched), self.loader)
+        sweep_jobs, searched = search.planned(self.config, self.loader)
         if not searched:
             self.launch(sweep_jobs, 0)
             return
@@ -86,7 +83,8 @@ class Grids(Sweeper):
             raise InputError(
                 f"hydra.sweeper.stages: no job has any of the keys {keys}; fedrun --cfg job shows all keys"
             )
-        search.suggest(arms, self.metric, self.command(arguments), self.folder / search.HPARAMS)
+        for file in search.suggest(arms, self.metric, self.command(arguments), self.folder / search.HPARAMS):
+            print(f"hparams {file}")
 
     def command(self, arguments: Sequence[str]) -> str:
         """The command line of this sweep, for a shell."""

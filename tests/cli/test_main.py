@@ -133,6 +133,11 @@ REFUSED = [
         "-m experiment=fedavg/tune scale=smoke hydra.sweeper.stages=[{model:'mlp,logistic'}]",
         "hydra.sweeper.stages: model is a group; a search tunes keys, such as local.lr",
     ),
+    ("-m hydra.sweeper.stages=null seed=0,1", "hydra.sweeper.stages=null: allowed: a list, each item a mapping\n"),
+    (
+        "-m hydra/sweeper=basic seed=0,1 rounds=abc",
+        "rounds=abc: allowed: an integer, at least 1 (job 0 of the sweep: seed=0 rounds=abc)\n",
+    ),
     ("-m hydra.sweeper=null", "hydra.sweeper: null is no sweeper; allowed: hydra/sweeper=OPTION\n"),
     ("-m hydra.launcher._target_=os.system", "hydra.launcher: os.system is no launcher; allowed: hydra/launcher="),
     ("experiment=demo local.lr=0", "local.lr=0: allowed: a finite number, above 0 (job 0 of the sweep: "),
