@@ -7,16 +7,16 @@ import math
 import os
 import sys
 import traceback
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
+from fedrun.cli.entrypoint import OneLineParser, reject
 from fedrun.config.overrides import completed, reject_contradiction, typed
-from fedrun.config.suggestions import likely_flag
 from fedrun.execution.ranks import SINGLE_PROCESS, RankLostError, Ranks, StoppedError, join, launched
 from fedrun.system.closed_output import ignore_closed_output
 from fedrun.system.errors import BAD_INPUT, Defect, InputError, RunError, foreseen, one_line
@@ -74,7 +74,8 @@ def _parse(arguments: Sequence[str]) -> Namespace:
     from hydra._internal.utils import get_args_parser
 
     parser = get_args_parser()
-    parser.error = partial(reject, usage=parser.format_usage())  # type: ignore[method-assign]  # Hydra makes this parser
+    usage = f"--help --version --explain --why {parser.format_usage()}"  # the flags that Hydra's parser does not know
+    parser.error = partial(reject, name="fedrun", usage=usage)  # type: ignore[method-assign]  # Hydra makes this parser
     options = parser.parse_args(arguments)
     for option in ("config_name", "config_path", "experimental_rerun"):
         if getattr(options, option) is not None:
@@ -91,13 +92,13 @@ def _answer(arguments: Sequence[str]) -> str | None:
     Raises:
         InputError: there is no such key or folder, or the configuration cannot be composed.
     """
-    parser = ArgumentParser(add_help=False, allow_abbrev=False)
+    parser = OneLineParser(prog="fedrun", add_help=False, allow_abbrev=False)
     parser.add_argument("--help", "-h", action="store_true")
     parser.add_argument("--version", action="store_true")
     parser.add_argument("--explain", metavar="KEY", action="append", default=[])
     parser.add_argument("--why", metavar="KEY", action="append", default=[])
     parser.add_argument("--config-dir", "-cd")
-    parser.error = reject  # type: ignore[method-assign]  # as for Hydra's parser above
+    parser.add_argument("--cfg", "-c")  # without it, argparse would take -c for -cd
     options, others = parser.parse_known_args(arguments)
     if options.version:  # Hydra would print its own
         return f"fedrun {__version__}"
@@ -110,8 +111,9 @@ def _answer(arguments: Sequence[str]) -> str | None:
         from fedrun.cli.help import help_text
 
         return help_text(folder)
-    if flags := [argument for argument in others if argument.startswith("-")]:
-        raise InputError(f"{flags[0]}: allowed: without --why and --explain")
+    flags = [argument for argument in others if argument.startswith("-")] + ["--cfg"] * (options.cfg is not None)
+    if flags:
+        raise InputError(f"{flags[0]}: cannot be combined with --why or --explain")
     overrides = [word for word in others if "=" in word or word.startswith("~")]
     (options.explain or options.why).extend(word for word in others if word not in overrides)
     answers = []
@@ -129,37 +131,19 @@ def _answer(arguments: Sequence[str]) -> str | None:
     return "\n\n".join(answers)
 
 
-OWN_FLAGS = "--help --version --explain --why"
-"""The flags that Hydra's parser does not know."""
-
-
-def reject(message: str, usage: str = "") -> NoReturn:
-    """Reject an option in one line; argparse would print several.
-
-    Args:
-        message: what is wrong.
-        usage: contains Hydra's flags.
-
-    Raises:
-        InputError: always.
-    """
-    likely = likely_flag(message, f"{OWN_FLAGS} {usage}")
-    raise InputError(f"{message}{likely}; fedrun --help shows what is allowed")
-
-
 def _guarded(arguments: Sequence[str]) -> int:
     """Answer or run, and turn expected errors into one line and an exit status.
 
     Hydra's application is started only if it is needed: for sweeps, for its own options and keys, and for
     configurations that only Hydra can compose or reject.
     """
-    from fedrun.config.composed import compose_plainly
-
     try:
         reject_contradiction(arguments)
         if (answer := _answer(arguments)) is not None:
             print(answer, flush=True)
             return 0
+        from fedrun.config.composed import compose_plainly
+
         has_options = any(argument.startswith("-") for argument in arguments)
         if not has_options and (run := compose_plainly(arguments, single_run=True)) is not None:
             _single_job(run)

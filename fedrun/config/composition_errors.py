@@ -136,7 +136,9 @@ def _malformed(text: str, arguments: Sequence[str]) -> str | None:
         return _unreadable(nameless)
     if merging := re.search(r"^Error merging override (?P<override>\+*(?P<key>[^=]+)=.*)", text):
         wrong = in_message(merging["override"])
-        return f"{wrong}: not a value of this key; fedrun --explain {merging['key']} shows what is allowed"
+        known = not merging["key"].startswith("hydra.")  # those of Hydra's own are not explained
+        advice = f"; fedrun --explain {merging['key']} shows what is allowed" if known else ""
+        return f"{wrong}: not a value of this key{advice}"
     if several := re.search(r"Ambiguous value for argument '(?P<argument>[^']+)'", text):
         return f"{several['argument']}: several values are a sweep, fedrun -m ...; a list is written KEY=[A,B]"
     return None

@@ -6,10 +6,15 @@ import sys
 import pytest
 from matplotlib.image import imread
 
-from fedrun.cli.report import run
+from fedrun.cli import report
+from fedrun.cli.entrypoint import exit_status
 from fedrun.report.papers.cell_jobs import cell_configs
 
 from ..helpers.run_folders import rows
+
+
+def run(arguments):
+    return exit_status(report.run, "fedrun-report", arguments)
 
 
 @pytest.fixture
@@ -18,6 +23,12 @@ def runs(folders):
         folders.write(seed, rows(0.1, 0.3, value))
         folders.write(seed, rows(0.1, 0.8, value + 0.1 * (seed + 1)), changes={"local.lr": 0.2})
     return str(folders.top)
+
+
+def test_options_may_stand_between_folders(runs, folders, capsys):
+    (folders.top / "none").mkdir()
+    assert run([f"{runs}/*", "--format", "csv", runs]) == 0
+    assert capsys.readouterr().out.startswith("setting,dataset,strategy,local.lr,")
 
 
 def test_markdown_is_the_default(runs, capsys):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedrun.cli.data import run as fedrun_data
+from fedrun.cli.entrypoint import exit_status
 from fedrun.config.composed import compose
 from fedrun.config.composition_errors import explain
 from fedrun.config.sources import why
@@ -171,7 +172,8 @@ def test_a_file_that_is_not_yaml(
     message = rf"{re.escape(str(file))}: {reason}"
     with pytest.raises(InputError, match=f"^{message}"):
         compose(["strategy=strong"], config_dir=own)
-    assert fedrun_data(["show", "strategy=strong", "--config-dir", str(own), "--to", str(own.parent)]) == 2
+    arguments = ["show", "strategy=strong", "--config-dir", str(own), "--to", str(own.parent)]
+    assert exit_status(fedrun_data, "fedrun-data", arguments) == 2
     said = [capsys.readouterr().err]
     said += [
         checking("--config-dir", str(own), *arguments, folder=own.parent).err
