@@ -11,7 +11,7 @@ from hydra.core.plugins import Plugins
 from hydra.plugins.launcher import Launcher
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf, flag_override
+from omegaconf import DictConfig, OmegaConf
 
 if TYPE_CHECKING:
     from hydra.core.config_loader import ConfigLoader
@@ -66,7 +66,7 @@ class Grids(Sweeper):
         from fedrun.system.errors import InputError
 
         self.folder.mkdir(parents=True, exist_ok=True)
-        OmegaConf.save(recorded(self.config), self.folder / "multirun.yaml")
+        OmegaConf.save(self.config, self.folder / "multirun.yaml")
         sweep_jobs, searched = search.planned(self.config, self.loader)
         if not searched:
             self.launch(sweep_jobs, 0)
@@ -108,18 +108,3 @@ class Grids(Sweeper):
 
         composed = self.loader.load_configuration(self.config.hydra.job.config_name, job, RunMode.RUN)
         return value_at(composed, key, NO_VALUE) is not NO_VALUE
-
-
-def recorded(config: DictConfig) -> DictConfig:
-    """The configuration of a sweep with the overrides as they were typed."""
-    from fedrun.config.overrides import ADDED, typed
-
-    written = typed(config.hydra.overrides.task)
-    if len(written) == len(config.hydra.overrides.task):
-        return config
-    shown = config.copy()
-    with flag_override(shown, "readonly", False):
-        shown.hydra.overrides.task = list(written)
-        separator = shown.hydra.job.config.override_dirname.item_sep
-        shown.hydra.job.override_dirname = shown.hydra.job.override_dirname.replace(f"{separator}{ADDED}", "")
-    return shown
