@@ -151,7 +151,7 @@ def _guarded(arguments: Sequence[str]) -> int:
         import hydra
 
         from fedrun.config.composition_errors import composing
-        from fedrun.config.listed_options import register_listed_options
+        from fedrun.config.hydra_config import register_listed_options
         from fedrun.config.options import conf_dir, further_folder
         from fedrun.sweeps.plugins import register_plugins
 

@@ -224,8 +224,7 @@ def drawing(path: Path) -> Iterator[Path]:
         InputError: the file cannot be written.
     """
     try:
-        if path.parent.name == PICTURES:
-            path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         yield path
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror or error})") from None

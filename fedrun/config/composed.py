@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from fedrun.config.as_config import Plain
 from fedrun.config.defaults_lists import NotPlainError
-from fedrun.config.hydra_config import hydra_config
 from fedrun.config.options import conf_dir, files_in, further_folder
 from fedrun.config.overrides import completed, typed
 from fedrun.config.own_options import check_forms
@@ -137,6 +136,7 @@ def compose(overrides: Sequence[str] = (), config_dir: str | Path | None = None)
     from omegaconf import OmegaConf
 
     from fedrun.config.composition_errors import composing
+    from fedrun.config.hydra_config import hydra_config
 
     with composing(overrides, folder):
         config = hydra_config(overrides, folder)

@@ -152,7 +152,7 @@ def check_jobs(config: DictConfig) -> None:
 
     from fedrun.config.composed import Composed, compose_plainly
     from fedrun.config.composition_errors import composing
-    from fedrun.config.options import options
+    from fedrun.config.options import config_dir_option, options
     from fedrun.config.overrides import typed
     from fedrun.experiment.experiment import build_experiment
     from fedrun.sweeps.search import check_metric, planned
@@ -169,7 +169,7 @@ def check_jobs(config: DictConfig) -> None:
     if not known:
         raise InputError("this sweep has no jobs: some key has no values, or hydra.sweeper.grids is empty")
     folders: dict[Path, int] = {}
-    further = any(source.provider == "command-line" for source in config.hydra.runtime.config_sources)
+    further = config_dir_option()
     for number, job in enumerate(known):
         try:
             composed = None if further else compose_plainly(job)

@@ -88,11 +88,11 @@ class Grids(Sweeper):
 
     def command(self, arguments: Sequence[str]) -> str:
         """The command line of this sweep, for a shell."""
+        from fedrun.config.options import config_dir_option
         from fedrun.config.overrides import typed
 
-        sources = self.config.hydra.runtime.config_sources
-        folders = [source.path for source in sources if source.provider == "command-line"]
-        further = [word for folder in folders for word in ("--config-dir", folder)]
+        folder = config_dir_option()
+        further = [] if folder is None else ["--config-dir", str(folder)]
         words = [*further, *typed(arguments), *self.config.hydra.overrides.hydra]
         return shlex.join(["fedrun", "-m", *(argument for argument in words if argument != "hydra.mode=MULTIRUN")])
 
