@@ -12,6 +12,7 @@ from fedrun.cli.data import run as fedrun_data
 from fedrun.cli.entrypoint import exit_status
 from fedrun.config.composed import compose
 from fedrun.config.composition_errors import explain
+from fedrun.config.defaults_lists import DefaultsTree
 from fedrun.config.sources import why
 from fedrun.execution.choice import EXECUTORS
 from fedrun.experiment.experiment import build_experiment
@@ -50,6 +51,16 @@ def test_they_compose_in_a_library(own: Path, monkeypatch: pytest.MonkeyPatch) -
     assert (experiment.strategy.client.mu, experiment.partition.clients, experiment.local.lr) == (0.5, 3, 0.05)
     assert experiment.record.group.startswith("runs/digits/strong/")
     assert experiment.record.overrides == ("strategy=strong", "partition=few")
+
+
+def test_one_of_them_alone(own: Path) -> None:
+    parts = DefaultsTree({}, set(), (own,)).parts_of("strategy", "strong")
+    assert [(part.option, part.package) for part in parts] == [
+        ("strong", "strategy.client"),
+        ("fedavg", "strategy.server"),
+        ("strong", "strategy"),
+    ]
+    assert parts[0].content["mu"] == 0.5
 
 
 @pytest.mark.parametrize(
