@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedrun.cli.entrypoint import OneLineParser, reject
-from fedrun.config.overrides import completed, reject_contradiction, typed
+from fedrun.config.overrides import reject_contradiction, with_implied, without_implied
 from fedrun.execution.ranks import SINGLE_PROCESS, RankLostError, Ranks, StoppedError, join, launched
 from fedrun.system.closed_output import ignore_closed_output
-from fedrun.system.errors import BAD_INPUT, Defect, InputError, RunError, foreseen, one_line
+from fedrun.system.errors import BAD_INPUT, Defect, InputError, RunError, expected_error, one_line
 from fedrun.system.lazy_import import lazy_import
 from fedrun.system.signals import stop_behind
 from fedrun.system.version import __version__
@@ -155,7 +155,7 @@ def _guarded(arguments: Sequence[str]) -> int:
         from fedrun.config.options import conf_dir, further_folder
         from fedrun.sweeps.plugins import register_plugins
 
-        sys.argv[1:] = completed(arguments)  # where Hydra reads them
+        sys.argv[1:] = with_implied(arguments)  # where Hydra reads them
         options = _parse(sys.argv[1:])
         register_plugins()
         register_listed_options()
@@ -165,7 +165,7 @@ def _guarded(arguments: Sequence[str]) -> int:
         return 0
     except Defect:
         raise
-    except Exception as error:  # shown in full by `_failed` if it was not foreseen
+    except Exception as error:  # shown in full by `_failed` if it was not expected
         if isinstance(error, InputError) and stop_behind(error) is None:
             return _composition_failed(str(error))
         return _failed(SINGLE_PROCESS, error)
@@ -230,7 +230,7 @@ def _single_job(composed: Composed) -> None:
         from fedrun.runs.division import divide  # loads modules that rejected configurations do not need
 
         processes, federation = (1, None) if launched() else divide(experiment)
-    except Exception as error:  # shown in full by `_failed` if it was not foreseen
+    except Exception as error:  # shown in full by `_failed` if it was not expected
         sys.exit(_failed(ranks, error))
     work = partial(_run_part, experiment, federation)
     if status := work(ranks) if processes == 1 else in_processes(processes, work):
@@ -274,7 +274,7 @@ def _run_part(experiment: Experiment, federation: Federation | None, ranks: Rank
         show(result_table(run(experiment, ranks=ranks, federation=federation)), Console())
         ranks.leave()
         return 0
-    except Exception as error:  # shown in full by `_failed` if it was not foreseen
+    except Exception as error:  # shown in full by `_failed` if it was not expected
         return _failed(ranks, error)
 
 
@@ -287,7 +287,7 @@ def _failed(ranks: Ranks, error: Exception) -> int:
     """
     if (stop := stop_behind(error)) is not None:
         raise stop from None
-    known = error if isinstance(error, (InputError, RunError)) else foreseen(error)
+    known = error if isinstance(error, (InputError, RunError)) else expected_error(error)
     if known is None:
         raise Defect from error
     return _ended(ranks, known)
@@ -323,7 +323,7 @@ def _sweep_job(config: DictConfig) -> float:
     from fedrun.sweeps.outcome import Outcome
 
     hydra = HydraConfig.get()
-    overrides = typed(hydra.overrides.task)
+    overrides = without_implied(hydra.overrides.task)
     begin, together = f"== {hydra.job.num}: ", parallel_jobs(hydra.launcher)
     _log_to_screen(logging.WARNING, begin)
     try:
@@ -346,7 +346,7 @@ def _sweep_job(config: DictConfig) -> float:
     except Exception as error:  # a defect in one job is shown in full, and must not end the others
         if (stop := stop_behind(error)) is not None:
             raise stop from None
-        known = foreseen(error)
+        known = expected_error(error)
         failure = one_line(str(known or f"{type(error).__name__}: {error}"))
         if known is None:
             traceback.print_exc()

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from fedrun.config.suggestions import likely_flag
 from fedrun.system.closed_output import discard_output
-from fedrun.system.errors import BAD_INPUT, InputError, RunError, foreseen
+from fedrun.system.errors import BAD_INPUT, InputError, RunError, expected_error
 from fedrun.system.lazy_import import lazy_import
 from fedrun.system.signals import TERMINATING, Stop, describe_stop
 
@@ -78,7 +78,7 @@ def exit_status(command: Callable[[Sequence[str]], int], name: str, arguments: S
         if isinstance(error, OSError) and error.filename is None:
             print(f"{name}: the output cannot be written ({error.strerror})", file=sys.stderr)
             discard_output(sys.stdout)
-        elif (known := foreseen(error)) is not None:
+        elif (known := expected_error(error)) is not None:
             print(f"{name}: {known}", file=sys.stderr)
         else:
             raise

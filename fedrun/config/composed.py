@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from fedrun.config.as_config import Plain
 from fedrun.config.defaults_lists import NotPlainError
 from fedrun.config.options import conf_dir, files_in, further_folder
-from fedrun.config.overrides import completed, typed
+from fedrun.config.overrides import with_implied, without_implied
 from fedrun.config.own_options import check_forms
 from fedrun.config.plain_composition import plain_composition
 from fedrun.config.suggestions import no_such_option
@@ -68,7 +68,9 @@ class Composed:
             ) from None
         assert isinstance(plain, dict)
         choices = {group: option for group, option in hydra.runtime.choices.items() if not group.startswith("hydra/")}
-        composed = cls({str(key): value for key, value in plain.items()}, choices, typed(hydra.overrides.task))
+        composed = cls(
+            {str(key): value for key, value in plain.items()}, choices, without_implied(hydra.overrides.task)
+        )
         folders = [Path(source.path) for source in hydra.runtime.config_sources if source.schema == "file"]
         check_forms(choices, folders)
         return composed.checked(sweeper_settings(hydra), folders)
@@ -153,12 +155,12 @@ def compose_plainly(overrides: Sequence[str], single_run: bool = False) -> Compo
     Raises:
         InputError: there is no such option or scale.
     """
-    arguments = completed(overrides)
+    arguments = with_implied(overrides)
     try:
         plain = plain_composition(arguments)
     except NotPlainError:
         return None
     if single_run and plain.sweeps:
         return None
-    composed = Composed(plain.config, plain.choices, typed(arguments))
+    composed = Composed(plain.config, plain.choices, without_implied(arguments))
     return composed.checked(SweeperSettings.of(plain.sweeper), [conf_dir()])

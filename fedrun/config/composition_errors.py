@@ -40,10 +40,10 @@ def composing(arguments: Sequence[str], config_dir: Path | None = None) -> Itera
     try:
         yield
     except COMPOSITION_ERRORS as error:
-        raise InputError(explain(error, arguments, config_dir)) from error
+        raise InputError(message_for(error, arguments, config_dir)) from error
 
 
-def explain(error: Exception, arguments: Sequence[str], config_dir: Path | None = None) -> str:
+def message_for(error: Exception, arguments: Sequence[str], config_dir: Path | None = None) -> str:
     """What is wrong with the command line ``arguments``, at which key, and what is allowed, in one line.
 
     ``config_dir`` is the folder of further options; None: the running command's.
@@ -53,14 +53,14 @@ def explain(error: Exception, arguments: Sequence[str], config_dir: Path | None 
         missing = isinstance(error, MissingConfigException)
         if wrong := wrong_file(arguments, folder, missing):
             return wrong
-    return _explained(error, arguments, folder)
+    return _message_for(error, arguments, folder)
 
 
-def _explained(error: Exception, arguments: Sequence[str], folder: Path | None) -> str:
+def _message_for(error: Exception, arguments: Sequence[str], folder: Path | None) -> str:
     """The same if no chosen file of further options has another form than an option."""
     text = " ".join(str(error).split())
     if not text and isinstance(error.__cause__, Exception):  # Hydra wraps OmegaConf's errors in empty ones
-        return _explained(error.__cause__, arguments, folder)
+        return _message_for(error.__cause__, arguments, folder)
     match error:
         case InputError():
             return text
@@ -122,7 +122,8 @@ def _in_form(argument: str) -> str:
     shown for a single word, and nothing.
     """
     if form := re.fullmatch(r"([\w./@]+) *(?::|=+) *([\w.-]+)", argument):
-        return f"; did you mean {form[1]}={form[2]}?"
+        suggestion = f"{form[1]}={form[2]}"
+        return f"; did you mean {suggestion}?" if suggestion != argument else ""
     if not re.fullmatch(r"[\w-]+", argument):
         return ""
     having = [group for group in groups([conf_dir()]) if "/" not in group and argument in options(group)]

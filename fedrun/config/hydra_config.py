@@ -20,7 +20,7 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import OmegaConf
 
 from fedrun.config.options import conf_dir, content, listed, listed_file
-from fedrun.config.overrides import completed, quoted
+from fedrun.config.overrides import quoted, with_implied
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -39,7 +39,7 @@ def hydra_config(overrides: Sequence[str], folder: Path | None) -> DictConfig:
         HydraException, OmegaConfBaseException, ValueError: the overrides cannot be used.
     """
     with hydra_options(folder) as search_path:
-        return compose("config", [*search_path, *completed(overrides)], return_hydra_config=True)
+        return compose("config", [*search_path, *with_implied(overrides)], return_hydra_config=True)
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from fedrun.config.sweeper import GRIDS
 from fedrun.execution.ranks import launched
 from fedrun.experiment.observer import Row
 from fedrun.sweeps.outcome import OUTCOME, Outcome, outcomes
-from fedrun.system.errors import BAD_INPUT, Defect, InputError, RunError, foreseen
+from fedrun.system.errors import BAD_INPUT, Defect, InputError, RunError, expected_error
 from fedrun.system.signals import stop_behind
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def ending_process() -> Iterator[None]:
     except Exception as error:
         if (stop := stop_behind(error)) is not None:
             raise stop from None
-        known = error if isinstance(error, (InputError, RunError)) else foreseen(error)
+        known = error if isinstance(error, (InputError, RunError)) else expected_error(error)
         if known is None:
             defect = Defect()
             defect.__cause__ = error
@@ -153,7 +153,7 @@ def check_jobs(config: DictConfig) -> None:
     from fedrun.config.composed import Composed, compose_plainly
     from fedrun.config.composition_errors import composing
     from fedrun.config.options import config_dir_option, options
-    from fedrun.config.overrides import typed
+    from fedrun.config.overrides import without_implied
     from fedrun.experiment.experiment import build_experiment
     from fedrun.sweeps.search import check_metric, planned
 
@@ -185,7 +185,7 @@ def check_jobs(config: DictConfig) -> None:
             if searched:
                 check_metric(config.hydra.sweeper.metric, experiment.dataset.spec.task)
         except InputError as error:
-            raise InputError(f"{error} (job {number} of the sweep: {' '.join(typed(job))})") from error
+            raise InputError(f"{error} (job {number} of the sweep: {' '.join(without_implied(job))})") from error
         if (same := folders.setdefault(experiment.folder, number)) != number:
             differing = " nor ".join(sorted({*job} ^ {*known[same]}))
             raise InputError(

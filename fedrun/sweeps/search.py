@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedrun.config.grids import Grid, Job, arguments_of, jobs, values
-from fedrun.config.overrides import typed
+from fedrun.config.overrides import without_implied
 from fedrun.config.sweeper import sweeper_settings
 from fedrun.data.tasks.base import Task
 from fedrun.data.tasks.metric_names import lower_is_better
@@ -197,7 +197,7 @@ def suggestion(arm: Arm, metric: str, command: str) -> str:
     lines = [
         "# @package _global_",
         f"# Suggested by: {command}",
-        f"# For: {' '.join(typed(arm.overrides)) or 'the default configuration'}",
+        f"# For: {' '.join(without_implied(arm.overrides)) or 'the default configuration'}",
         f"# {wording.name(metric)} after the last round, mean over the seeds {seeds}:",
         *(
             f"#   {' '.join(tried)}: {'failed' if math.isnan(mean) else wording.value(metric, mean)}"

@@ -56,7 +56,7 @@ class Defect(Exception):  # noqa: N818 - the usual word for it
         return "please report this, unless the error above is one of your own code"
 
 
-def foreseen(error: Exception) -> InputError | RunError | None:
+def expected_error(error: Exception) -> InputError | RunError | None:
     """The message for an expected error: an inaccessible file, a full disk or too little memory. None for others."""
     if isinstance(error, OSError):
         name = os.fspath(error.filename) if isinstance(error.filename, (str, os.PathLike)) else "a file"

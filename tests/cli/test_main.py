@@ -141,6 +141,11 @@ REFUSED = [
     ("-m hydra.sweep.dir=null seed=0,1", "hydra.sweep.dir=null: not a value of this key\n"),
     ("../conf/model=[mlp]", "../conf/model=[mlp]: cannot be read; "),
     ("/tmp=[1,2]", "/tmp=[1,2]: cannot be read; "),
+    (
+        "/tmp=new",
+        "/tmp=new: cannot be read; allowed: KEY=VALUE, GROUP=OPTION; a list is KEY=[A,B], and a value with other "
+        "special characters is quoted\n",
+    ),
     ("-m hydra.sweeper=null", "hydra.sweeper: null is no sweeper; allowed: hydra/sweeper=OPTION\n"),
     ("-m hydra.launcher._target_=os.system", "hydra.launcher: os.system is no launcher; allowed: hydra/launcher="),
     ("experiment=demo local.lr=0", "local.lr=0: allowed: a finite number, above 0 (job 0 of the sweep: "),

@@ -11,7 +11,7 @@ import pytest
 from fedrun.cli.data import run as fedrun_data
 from fedrun.cli.entrypoint import exit_status
 from fedrun.config.composed import compose
-from fedrun.config.composition_errors import explain
+from fedrun.config.composition_errors import message_for
 from fedrun.config.defaults_lists import DefaultsTree
 from fedrun.config.sources import why
 from fedrun.execution.choice import EXECUTORS
@@ -206,8 +206,8 @@ def test_only_folders_of_runs_are_answered_with_another_one(own: Path) -> None:
     with pytest.raises(OSError, match="strong") as refusal:
         locked.read_text()
     reason = refusal.value.strerror
-    assert explain(refusal.value, [], own) == f"{locked}: {reason}; allowed: files of options that can be read"
-    assert explain(PermissionError(13, "Permission denied", "/locked"), []) == (
+    assert message_for(refusal.value, [], own) == f"{locked}: {reason}; allowed: files of options that can be read"
+    assert message_for(PermissionError(13, "Permission denied", "/locked"), []) == (
         "/locked: Permission denied; choose another output_dir"
     )
 

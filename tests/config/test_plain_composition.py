@@ -15,7 +15,7 @@ from fedrun.config.composed import Composed
 from fedrun.config.defaults_lists import NotPlainError
 from fedrun.config.hydra_config import hydra_config
 from fedrun.config.options import conf_dir, groups, options
-from fedrun.config.overrides import completed
+from fedrun.config.overrides import with_implied
 from fedrun.config.plain_composition import plain_composition
 from fedrun.config.sweeper import SweeperSettings, sweeper_settings
 
@@ -24,7 +24,7 @@ ALONE = ("experiment", "hparams", "study")
 
 
 def assert_as_hydra(overrides: Sequence[str]) -> None:
-    plain = plain_composition(completed(overrides))
+    plain = plain_composition(with_implied(overrides))
     by_hydra = hydra_config(overrides, None)
     composed = Composed.of(OmegaConf.masked_copy(by_hydra, [key for key in by_hydra if key != "hydra"]), by_hydra.hydra)
     assert json.dumps(plain.config) == json.dumps(composed.config)
